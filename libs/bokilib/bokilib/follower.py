@@ -100,6 +100,10 @@ class _Lane:
             except BokiError as error:
                 if error.retryable:
                     raise
+                error.facts = {
+                    **error.facts,
+                    "seqnum": item.seqnum,
+                }  # whatever a hook raised: who follows is to know which
                 found = error
             self._held = 0
             for deliver in self.subscriptions.of_record(item.tags, item.seqnum):

@@ -6,6 +6,7 @@
   that a message which kills its handlers is counted by itself, and takes no others with it.
 - The first `CAREFUL` fresh messages of a new owner are handed out after their DELIVER is in the log, for the owner before may have
   handed them out before his was. Else DELIVER travels while handlers work.
+- What cannot be opened is passed, and kept: the floor stays below it (`shard_state`). Messages behind it, of its keys too, pass it.
 - A message that was handed out `max_deliveries` times is given up instead of handed out again.
 - A lease runs from when a handler has the message. A message whose decision is being appended (`pinned`) has no lease: it would be handed
   out again, and both decisions would count.
@@ -93,9 +94,16 @@ class Deliveries:
         self._ready: list[Id] = []
         self._later: list[tuple[int, Id]] = []
         self._keys: dict[str, deque[Id]] = {}
+        self._unopened: dict[int, None] = {}
 
     def __len__(self) -> int:
-        return len(self.entries)
+        """Of what is in memory: messages, and records that could not be opened."""
+        return len(self.entries) + len(self._unopened)
+
+    @property
+    def unopened(self) -> list[int]:
+        """Records that could not be opened, and are kept."""
+        return list(self._unopened)
 
     # -- what comes in
 
@@ -108,6 +116,11 @@ class Deliveries:
                 self.progress.ends(id)
             if not self.progress.is_over(id):
                 self._keep(Entry(id, item, time_ms))
+        self.progress.read = max(self.progress.read, seqnum)
+
+    def passes(self, seqnum: int) -> None:
+        """A record of messages cannot be opened."""
+        self._unopened[seqnum] = None
         self.progress.read = max(self.progress.read, seqnum)
 
     def _keep(self, entry: Entry) -> None:
@@ -211,7 +224,8 @@ class Deliveries:
         again = tuple(
             (hand.entry.id.seqnum, hand.entry.id.number, hand.attempt) for hand in hands if hand.entry.id <= before
         )
-        delivered = Delivered(self._id, upto, tuple(held), again)
+        unopened = [one for one in self._unopened if one <= upto.seqnum and one not in self.progress.unopened]
+        delivered = Delivered(self._id, upto, tuple(held), again, tuple(unopened))
         logged_first = bool(self._suspects) or self._careful > 0
         self._careful = max(0, self._careful - (len(hands) - len(again)))
         self.progress.apply(delivered)
@@ -304,8 +318,10 @@ class Deliveries:
                 self._line_up(self.entries[waiting[0]])
         while self._fresh and self._fresh[0].seqnum < seqnum:
             self._fresh.popleft()
+        self._unopened = {one: None for one in self._unopened if one >= seqnum}
         self.progress.read = max(self.progress.read, seqnum - 1)
 
     def raise_floor(self) -> None:
         """Forgets what is over, at the beginning."""
-        self.progress.raise_floor(next(iter(self.entries), None))
+        first = [next(iter(self.entries), None), next((Id(one, 0) for one in self._unopened), None)]
+        self.progress.raise_floor(min((id for id in first if id is not None), default=None))

@@ -17,6 +17,7 @@ A message's id is where it was pushed: (seqnum of the record, number in it). Ids
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -111,12 +112,14 @@ class Delivered(Event, tag="queue.deliver", frozen=True):
 
     Attributes:
         held: of those that `upto` passes with this record. again: (seqnum, number, attempt): what was held, or comes again.
+        unopened: records of messages that `upto` passes with this record, and that the owner could not open.
     """
 
     id: str
     upto: Id
     held: tuple[Id, ...] = ()
     again: tuple[tuple[int, int, int], ...] = ()
+    unopened: tuple[int, ...] = ()
 
 
 class Acked(Event, tag="queue.ack", frozen=True):
@@ -169,3 +172,8 @@ def shard_id(queue: str, shard: int) -> str:
 def consumer_id(queue: str, shard: int, group: str) -> str:
     """The id in events of a shard's consumer."""
     return f"{queue}/{shard}/{group}"
+
+
+def items_of(events: Sequence[AnyEvent]) -> tuple[Item, ...]:
+    """Messages that a record pushes, of events about one shard."""
+    return tuple(one for event in events if isinstance(event, Pushed) for one in event.items)

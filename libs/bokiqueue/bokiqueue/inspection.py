@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import boki
+from boki_common.errors import BokiError
 from bokilib import tags
 from bokilib.codec import Json
 from bokilib.errors import ForeignRecord, UnknownEvent
@@ -15,7 +16,7 @@ from bokilib.fence import PICKER as CLAIMS
 from bokilib.log import Log
 from bokiqueue.checkpointing import stream
 from bokiqueue.delivery_rules import Deliveries, Entry
-from bokiqueue.events import PICKER, START, Checkpoint, Config, Popped, Pushed, Source, consumer_id, shard_id
+from bokiqueue.events import PICKER, START, Checkpoint, Config, Popped, Pushed, Source, consumer_id, items_of, shard_id
 from bokiqueue.items import json_of
 from bokiqueue.pop_state import PopState
 from bokiqueue.pop_state import decode as pop_decode
@@ -29,6 +30,7 @@ class ShardStats(NamedTuple):
     Attributes:
         owner: who claimed it last, "" nobody. depth: messages that are not done. in_flight: of these, handed out.
         delayed: of these, to come later. oldest_ms: when the oldest was pushed, by the log's clock; None: there is none.
+        unopened: records of messages that this program cannot open, each one of `depth`: they are kept, until a consumer can.
     """
 
     shard: int
@@ -37,6 +39,7 @@ class ShardStats(NamedTuple):
     in_flight: int
     delayed: int
     oldest_ms: int | None
+    unopened: int = 0
 
 
 class Stats(NamedTuple):
@@ -69,6 +72,11 @@ class Stats(NamedTuple):
         return sum(one.delayed for one in self.shards)
 
     @property
+    def unopened(self) -> int:
+        """Of these, records that this program cannot open."""
+        return sum(one.unopened for one in self.shards)
+
+    @property
     def age_ms(self) -> int:
         """How long the oldest has waited."""
         oldest = min((one.oldest_ms for one in self.shards if one.oldest_ms is not None), default=None)
@@ -79,7 +87,8 @@ class Peeked(NamedTuple):
     """A message that is not done.
 
     Attributes:
-        attempts: deliveries that it had. state: "waits", "in flight" or "delayed".
+        attempts: deliveries that it had. state: "waits", "in flight" or "delayed"; "unopened": a whole record, which this program
+            cannot open, and `body` says why.
     """
 
     shard: int
@@ -119,16 +128,12 @@ async def _look(log: Log, config: Config, group: str, shard: int, snapshot: int,
         entries = await _popped(log, config, shard, snapshot)
         peeked = [_peeked(shard, entry, "waits", 0) for entry in entries]
     else:
-        deliveries = await _consumed(log, config, group, shard, snapshot)
-        progress = deliveries.progress
-        peeked = []
-        for entry in deliveries.entries.values():
-            state = "in flight" if progress.is_delivered(entry.id) else "delayed" if entry.due_ms else "waits"
-            peeked.append(_peeked(shard, entry, state, progress.attempt(entry.id)))
+        peeked = await _consumed(log, config, group, shard, snapshot)
     owner = await _owner(log, config, group, shard, snapshot)
     states = [one.state for one in peeked]
     oldest = min((one.pushed_ms for one in peeked), default=None)
-    stats = ShardStats(shard, owner, len(peeked), states.count("in flight"), states.count("delayed"), oldest)
+    counts = (len(peeked), states.count("in flight"), states.count("delayed"))
+    stats = ShardStats(shard, owner, *counts, oldest, states.count("unopened"))
     return _Shard(stats, peeked[:most], max((one.pushed_ms for one in peeked), default=0))
 
 
@@ -139,20 +144,30 @@ def _peeked(shard: int, entry: Entry, state: str, attempts: int) -> Peeked:
     )
 
 
-async def _consumed(log: Log, config: Config, group: str, shard: int, snapshot: int) -> Deliveries:
+async def _consumed(log: Log, config: Config, group: str, shard: int, snapshot: int) -> list[Peeked]:
     """A shard as its next owner would have it."""
     id = consumer_id(config.queue, shard, group)
     found = await stream(log, id, tags.queue_consumer(config.queue, shard, group), snapshot)
     progress = fold(found.rows, config.groups[group], config.dedup_ms).progress
     deliveries = Deliveries(id, progress, max_deliveries=0, careful=False)
+    closed: list[Peeked] = []
     tag = tags.queue_messages(config.queue, shard)
     async for item in log.book.read(tag, start=max(progress.floor.seqnum, 1), stop=snapshot + 1):
         if isinstance(item, boki.Gap):
             continue
-        events = PICKER.of(item.seqnum, await log.open(item), about=shard_id(config.queue, shard))
-        items = tuple(one for event in events if isinstance(event, Pushed) for one in event.items)
-        deliveries.offer(item.seqnum, item.time_ms, items)
-    return deliveries
+        try:
+            events = PICKER.of(item.seqnum, await log.open(item), about=shard_id(config.queue, shard))
+        except BokiError as error:
+            if error.retryable:
+                raise
+            closed.append(Peeked(shard, item.seqnum, 0, item.time_ms, "unopened", 0, None, None, str(error)))
+            continue
+        deliveries.offer(item.seqnum, item.time_ms, items_of(events))
+    peeked = []
+    for entry in deliveries.entries.values():
+        state = "in flight" if progress.is_delivered(entry.id) else "delayed" if entry.due_ms else "waits"
+        peeked.append(_peeked(shard, entry, state, progress.attempt(entry.id)))
+    return sorted([*peeked, *closed], key=lambda one: (one.seqnum, one.number))
 
 
 async def _popped(log: Log, config: Config, shard: int, snapshot: int) -> list[Entry]:

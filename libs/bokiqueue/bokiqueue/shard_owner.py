@@ -29,7 +29,7 @@ from bokilib.log import Log, Read
 from bokiqueue import receipts
 from bokiqueue.checkpointing import Checkpointing, stream
 from bokiqueue.delivery_rules import READ_AHEAD, Batch, Deliveries, Hand
-from bokiqueue.events import PICKER, Acked, Id, Item, Pushed, Source, consumer_id, shard_id
+from bokiqueue.events import PICKER, Acked, Id, Item, Source, consumer_id, items_of, shard_id
 from bokiqueue.limit_rules import Rate, share
 from bokiqueue.log_clock import LogClock
 from bokiqueue.outbox import Letter, Outbox
@@ -212,19 +212,17 @@ class ShardOwner:
             if item.kind is not boki.GapKind.TRIMMED:
                 log.error("messages are lost", queue=self._id, first=item.first, last=item.last)
             return
-        if isinstance(item, BokiError):
-            log.error("a record of messages cannot be read", queue=self._id, error=str(item))
-            return
-        config = self._around.found.config
-        items = tuple(
-            one
-            for event in PICKER.of(item.record.seqnum, item.envelope, about=shard_id(config.queue, self.shard))
-            if isinstance(event, Pushed)
-            for one in event.items
-        )
-        self._clock.observe(item.record.time_ms, self._now_s())
-        deliveries.offer(item.record.seqnum, item.record.time_ms, items)
-        self._checkpoints.read(len(item.record.data))
+        try:
+            if isinstance(item, BokiError):
+                raise item
+            about = shard_id(self._around.found.config.queue, self.shard)
+            items = items_of(PICKER.of(item.record.seqnum, item.envelope, about=about))
+            self._clock.observe(item.record.time_ms, self._now_s())
+            deliveries.offer(item.record.seqnum, item.record.time_ms, items)
+            self._checkpoints.read(len(item.record.data))
+        except BokiError as error:
+            log.error("a record of messages cannot be opened: it is kept", queue=self._id, error=str(error))
+            deliveries.passes(error.facts["seqnum"])
         if len(deliveries) >= READ_AHEAD:
             self._stop_following()
         self._around.wake()

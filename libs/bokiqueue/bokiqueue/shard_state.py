@@ -6,6 +6,8 @@
   the stream. A checkpoint is composed while decisions are on their way; those land between.
 - A message is *over* (acked, given up, or a copy), *delivered* (handed out, undecided), *due* (comes again), *held* (passed over: its
   key was busy, or its time has not come) or fresh. Below `floor` all is over.
+- A record of messages that an owner cannot open (of a later version, through a hook that he lacks) is *unopened*: it holds the floor, so it
+  is kept, until somebody opens it. Of its messages nothing is said until one is handed out; copies are not told from firsts then.
 - `read`: up to there copies were told from firsts, in order. Who reads those messages again takes what is over from here, and does
   not ask the window again, which has moved on.
 """
@@ -38,6 +40,7 @@ class Kept(msgspec.Struct, array_like=True, frozen=True):
     attempts: tuple[tuple[Id, int], ...]
     due: tuple[tuple[Id, int], ...]
     first_ms: tuple[tuple[str, int], ...]
+    unopened: tuple[int, ...] = ()
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -56,6 +59,7 @@ class Progress:
         self.held: set[Id] = set()
         self.attempts: dict[Id, int] = {}
         self.due: dict[Id, int] = {}
+        self.unopened: dict[int, None] = {}
         self.window: Final = window
 
     def is_over(self, id: Id) -> bool:
@@ -64,6 +68,8 @@ class Progress:
 
     def is_delivered(self, id: Id) -> bool:
         """Whether it was handed out, and not decided: its handler may have died with it."""
+        if id.seqnum in self.unopened and id not in self.attempts:
+            return False
         return id <= self.upto and id not in self.held and id not in self.due and not self.is_over(id)
 
     def attempt(self, id: Id) -> int:
@@ -73,7 +79,8 @@ class Progress:
     def apply(self, event: ConsumerEvent) -> None:
         """Takes what the consumer's stream says."""
         match event:
-            case Delivered(upto=upto, held=held, again=again):
+            case Delivered(upto=upto, held=held, again=again, unopened=unopened):
+                self.unopened.update((seqnum, None) for seqnum in unopened if seqnum >= self.floor.seqnum)
                 self.held.update(id for id in held if not self.is_over(id))
                 self.upto = max(self.upto, upto)
                 for seqnum, index, attempt in again:
@@ -95,7 +102,7 @@ class Progress:
             return
         self.held.discard(id)
         self.due.pop(id, None)
-        if attempt > 1:
+        if attempt > 1 or id.seqnum in self.unopened:
             self.attempts[id] = attempt
         else:
             self.attempts.pop(id, None)
@@ -119,6 +126,7 @@ class Progress:
         self.held = {id for id in self.held if id >= floor}
         self.attempts = {id: attempt for id, attempt in self.attempts.items() if id >= floor}
         self.due = {id: due_ms for id, due_ms in self.due.items() if id >= floor}
+        self.unopened = {one: None for one in self.unopened if one >= seqnum}
 
     def raise_floor(self, lowest: Id | None) -> None:
         """Forgets what is below the lowest message that is not over; None: all that was read is."""
@@ -127,6 +135,7 @@ class Progress:
             return
         self.floor = floor
         self.over = {id for id in self.over if id >= floor}
+        self.unopened = {seqnum: None for seqnum in self.unopened if seqnum >= floor.seqnum}
 
     def encode(self, now_ms: int) -> bytes:
         """The data of a checkpoint."""
@@ -140,6 +149,7 @@ class Progress:
                 tuple(sorted(self.attempts.items())),
                 tuple(sorted(self.due.items())),
                 tuple(self.window.items(now_ms)),
+                tuple(self.unopened),
             )
         )
 
@@ -167,6 +177,7 @@ def decode(data: bytes, window_ms: int) -> Progress:
     progress.held = set(kept.held)
     progress.attempts = dict(kept.attempts)
     progress.due = dict(kept.due)
+    progress.unopened = dict.fromkeys(kept.unopened)
     return progress
 
 

@@ -67,6 +67,7 @@ def stats_facts(stats: Stats) -> dict[str, Any]:
         "depth": stats.depth,
         "in_flight": stats.in_flight,
         "delayed": stats.delayed,
+        "unopened": stats.unopened,
         "age_ms": stats.age_ms,
         "shards": [one._asdict() for one in stats.shards],
     }
@@ -77,6 +78,8 @@ def stats_lines(stats: Stats) -> list[str]:
     whole = (
         f"{stats.depth} not done, {stats.in_flight} in flight, {stats.delayed} delayed, oldest {seconds(stats.age_ms)}"
     )
+    if stats.unopened:
+        whole += f", {stats.unopened} records that this program cannot open"
     lines = [f"{printable(stats.queue)}  {whole}{'  paused' if stats.paused else ''}"]
     for one in stats.shards:
         owner = printable(one.owner) or "nobody"

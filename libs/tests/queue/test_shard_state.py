@@ -90,3 +90,14 @@ def test_below_the_floor_all_is_over_and_forgotten() -> None:
     assert (progress.floor, progress.over, progress.is_over(Id(9, 3))) == (Id(10, 0), set(), True)
     progress.apply(Nacked("s", ((2, 0, 1, 5),)))
     assert not progress.due
+
+
+def test_what_could_not_be_opened_says_nothing_of_its_messages_until_one_is_handed_out() -> None:
+    progress = Progress(1, Window(1_000))
+    progress.apply(Delivered("s", Id(7, 0), (), (), (5,)))
+    for known in (progress, decode(progress.encode(0), 1_000)):
+        assert known.is_delivered(Id(6, 0)) and not known.is_delivered(Id(5, 0)) and known.attempt(Id(5, 1)) == 0
+        known.apply(Delivered("s", Id(7, 0), (), ((5, 0, 1),)))
+        assert (known.attempt(Id(5, 0)), known.attempt(Id(5, 1))) == (1, 0)
+        known.raise_floor(Id(6, 0))
+        assert not known.unopened
