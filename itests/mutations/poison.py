@@ -111,8 +111,8 @@ POISON_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "logbook",
         (
             (
-                "        if fits(fit, first, first + batch.record_count) and (\n",
-                "        if True or fits(fit, first, first + batch.record_count) and (\n",
+                "        if fit.has(first, first + batch.record_count) and (\n",
+                "        if True or fit.has(first, first + batch.record_count) and (\n",
             ),
         ),
         f"{_ENTRIES}::test_an_entry_that_is_not_what_its_cut_means_is_waited_for_and_given_up",

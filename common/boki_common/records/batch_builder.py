@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from array import array
 from collections.abc import Iterable
+from itertools import chain
 from typing import Final, TypeAlias
 
 from boki_common import limits
@@ -30,11 +31,13 @@ class BatchBuilder:
     Records and runs are added to lists; all else is done by columns when the batch is finished.
     """
 
-    __slots__ = ("_crcs", "_data", "_expectations", "_runs", "_tags")
+    __slots__ = ("_crcs", "_data", "_expectations", "_runs", "_starts", "_tags")
 
     def __init__(self) -> None:
-        self._runs: list[tuple[bytes, int, int, int, int, int]] = []
-        """Key, first number, low, flags; how many records and expectations there were before."""
+        self._runs: list[tuple[bytes, int, int, int]] = []
+        """Key, first number, low, flags."""
+        self._starts: list[tuple[int, int]] = []
+        """How many records and expectations there were before each run."""
         self._tags: list[TagsRow] = []
         self._data: list[Buffer] = []
         self._expectations: list[bytes] = []
@@ -55,7 +58,8 @@ class BatchBuilder:
 
     def start_run_of(self, key: bytes, first: int, low: int, flags: int) -> None:
         """`start_run`, of a book and writer that were packed before."""
-        self._runs.append((key, first, low, flags, len(self._data), len(self._expectations)))
+        self._runs.append((key, first, low, flags))
+        self._starts.append((len(self._data), len(self._expectations)))
 
     def add(self, tags: bytes, tag_count: int, names: bytes, data: Buffer) -> None:
         """Adds a record to the open run; its tags as in `TagsRow`."""
@@ -69,7 +73,7 @@ class BatchBuilder:
 
     def expect(self, tag: int, seqnum: int) -> None:
         """Adds an expectation to the record added last; seqnum 0 expects none at all."""
-        at = len(self._data) - 1 - self._runs[-1][4]
+        at = len(self._data) - 1 - self._starts[-1][0]
         self._expectations.append(EXPECTATION_ROW.pack(tag, seqnum, at, 0))
 
     def checksum(self, crc: int) -> None:
@@ -78,19 +82,18 @@ class BatchBuilder:
 
     def finish(self, before: bytes = b"") -> list[Buffer]:
         """The buffers of the batch, behind `before`. The builder is spent."""
-        tags, data = self._tags, self._data
-        packed, tag_counts, names = [row[0] for row in tags], bytes([row[1] for row in tags]), [row[2] for row in tags]
+        data, records, runs = self._data, len(self._data), self._runs
+        packed, counted, names, *_ = zip(*self._tags, strict=True) if records else ((), (), ())
+        tag_counts, tag_count = bytes(counted), sum(counted)
         lengths = array("I", map(operator.add, map(len, names), map(len, data)))
-        records, tag_count, data_bytes = len(data), sum(tag_counts), sum(lengths)
-        counts = len(self._runs), records, tag_count, len(self._expectations), len(self._crcs)
+        data_bytes = sum(lengths)
+        counts = len(runs), records, tag_count, len(self._expectations), len(self._crcs)
         ends = ColumnEnds.of(*counts)
-        payloads: list[Buffer] = [b""] * (2 * records)
-        payloads[::2] = names
-        payloads[1::2] = data
+        payloads: Iterable[Buffer] = chain.from_iterable(zip(names, data, strict=True))
         columns: list[Buffer | array[int]] = [
             before,
             FIXED_HEADER.pack(VERSION, 0, 0, *counts, ends.data, data_bytes, data_bytes, 0, 0, 0, 0, 0),
-            *self._packed_runs(tag_counts if tag_count else b""),
+            *self._packed_runs(tag_counts),
             *packed,
             *self._expectations,
             lengths,
@@ -104,13 +107,12 @@ class BatchBuilder:
         return [b"".join(columns)]
 
     def _packed_runs(self, tag_counts: bytes) -> list[bytes]:
-        """The run column; without tag counts there are no tags. Each run ends where the next one begins."""
-        pack, stop, last_expectation = RUN_OF_KEY.pack, len(self._data), len(self._expectations)
-        rows, tags = [], 0
-        for key, first, low, flags, start, expectation in reversed(self._runs):
-            if tag_counts:
-                tags = sum(tag_counts[start:stop])
-            rows.append(pack(key, first, low, stop - start, tags, last_expectation - expectation, flags))
-            stop, last_expectation = start, expectation
-        rows.reverse()
-        return rows
+        """The run column. Each run ends where the next one begins."""
+        pack, starts = RUN_OF_KEY.pack, self._starts
+        stops = [*starts, (len(self._data), len(self._expectations))][1:]
+        return [
+            pack(key, first, low, stop - start, sum(tag_counts[start:stop]), expectations - before, flags)
+            for (key, first, low, flags), (start, before), (stop, expectations) in zip(
+                self._runs, starts, stops, strict=True
+            )
+        ]

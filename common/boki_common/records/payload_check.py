@@ -14,15 +14,10 @@ them (`unreadable_payloads`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
-from boki_common import limits
 from boki_common.errors import CorruptData, ProtocolError
 from boki_common.records.record_batch import RecordBatch
 from boki_common.records.tag_names import split_payload
-
-_COPIED_BYTES: Final = 256 * limits.KIB
-"""Up to so many bytes are copied, since bytes are looked at faster than a view is."""
 
 
 def check_payloads(batch: RecordBatch) -> None:
@@ -33,27 +28,34 @@ def check_payloads(batch: RecordBatch) -> None:
         ProtocolError: the names in a payload do not fit into it, or its tags, or are not utf-8.
     """
     data = batch.data
-    for record, payload, tags in _doubtful(batch, bytes(data) if len(data) <= _COPIED_BYTES else data):
+    for record, payload, tags in _doubtful(batch, bytes(data)):
         _check(record, data[payload], tags)
 
 
-def _doubtful(batch: RecordBatch, data: bytes | memoryview) -> Iterator[tuple[int, slice, int]]:
-    """The payloads that are to be looked at closely: (record, where it is in the data, its number of tags)."""
+def _doubtful(batch: RecordBatch, data: bytes) -> Iterator[tuple[int, slice, int]]:
+    """The payloads that are to be looked at closely: (record, where it is in the data, its number of tags). Bytes, since they are
+    looked at faster than a view is: that is more than the copy costs."""
     start, tag_counts = 0, batch.tag_counts_of(0, batch.record_count)
     for record, (length, tags) in enumerate(zip(batch.length_values, tag_counts, strict=True)):
         at = start + 2
         end = at + (data[start] | data[start + 1] << 8)
         stop = start + length
-        try:
-            while at + 1 < end <= stop and data[at] < tags:
-                name = at + 2
-                at = name + data[at + 1]
-                str(data[name:at], "utf-8")
-        except UnicodeDecodeError:
-            at = start
+        while at + 1 < end <= stop and data[at] < tags:
+            name, at = at + 2, at + 2 + data[at + 1]
+            if not (data[name:at].isascii() or _is_utf8(data[name:at])):
+                at = start
+                break
         if at != end:
             yield record, slice(start, stop), tags
         start = stop
+
+
+def _is_utf8(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def unreadable_payloads(batch: RecordBatch) -> list[tuple[int, str]]:
@@ -63,7 +65,7 @@ def unreadable_payloads(batch: RecordBatch) -> list[tuple[int, str]]:
     except CorruptData as error:
         return [(record, str(error)) for record in range(batch.record_count)]
     found: list[tuple[int, str]] = []
-    for record, payload, tags in _doubtful(batch, data):
+    for record, payload, tags in _doubtful(batch, bytes(data)):
         try:
             _check(record, data[payload], tags)
         except ProtocolError as error:

@@ -103,26 +103,21 @@ class RecordBatch:
         self._view = view
         self._fixed = fixed
         self._ends = ends
-        self.term = fixed.term
-        self.shard = fixed.shard
-        self.first_local_id = fixed.first_local_id
-        self.run_count = fixed.run_count
-        self.record_count = fixed.record_count
-        self.tag_count = fixed.tag_count
-        self.expectation_count = fixed.expectation_count
-        self.crc_count = fixed.crc_count
-        """Records of NAMED runs; most batches have none."""
-        self.data_bytes = fixed.data_bytes
-        self.raw_data_bytes = fixed.raw_data_bytes
-        self.size = fixed.header_bytes + fixed.data_bytes
+        # One statement: a batch of one record is as much as its header.
+        (
+            _, flags, _, self.run_count, self.record_count, self.tag_count, self.expectation_count, self.crc_count, header_bytes,
+            self.data_bytes, self.raw_data_bytes, self.term, self.shard, _, self.first_local_id, _,
+        ) = fixed  # fmt: skip
+        self.size = size = header_bytes + self.data_bytes
         """Bytes of the whole batch as stored."""
-        self.kept_bytes = self.size + _OBJECT_BYTES + (self.raw_data_bytes if fixed.flags & FLAG_ZSTD else 0)
+        self.kept_bytes = size + _OBJECT_BYTES + (self.raw_data_bytes if flags & FLAG_ZSTD else 0)
         """What keeping it in memory costs, roughly: compressed data is kept in both forms once it is read, so it counts from
         the start."""
         if runs is not None:
             self.runs = runs
         self._few_tags: list[int] | None = None
         """All tags, where they were read already, being few."""
+        self._data: memoryview | None = None
 
     @classmethod
     def parse(
@@ -142,41 +137,42 @@ class RecordBatch:
         if length < FIXED_HEADER.size:
             raise ProtocolError(f"expected a record batch of at least {FIXED_HEADER.size} bytes, found {length}")
         fixed = make_fixed(FIXED_HEADER.unpack_from(view))
-        if fixed.version != VERSION:
+        version, flags, _, run_count, records, tags, expectations, crcs, header_bytes, data_bytes, raw_bytes, *_ = fixed
+        if version != VERSION:
             raise VersionMismatch(
-                f"expected record batch version {VERSION}, found {fixed.version}", expected=VERSION, found=fixed.version
+                f"expected record batch version {VERSION}, found {version}", expected=VERSION, found=version
             )
-        ends = ColumnEnds.of(*fixed[3:8])  # the counts
-        if fixed.record_count > limits.BATCH_RECORDS:
-            raise wrong("records", limits.BATCH_RECORDS, fixed.record_count)
-        if ends.data != fixed.header_bytes:
-            raise wrong("header bytes", ends.data, fixed.header_bytes)
-        size = ends.data if header_only else ends.data + fixed.data_bytes
+        ends = ColumnEnds.of(run_count, records, tags, expectations, crcs)
+        if records > limits.BATCH_RECORDS:
+            raise wrong("records", limits.BATCH_RECORDS, records)
+        if ends.data != header_bytes:
+            raise wrong("header bytes", ends.data, header_bytes)
+        size = header_bytes if header_only else header_bytes + data_bytes
         if size != length and not (header_only and size < length):
             raise wrong("bytes", size, length)
-        if fixed.raw_data_bytes > limits.ENTRY_BYTES:
-            raise wrong("data bytes", limits.ENTRY_BYTES, fixed.raw_data_bytes)
-        if not fixed.flags & FLAG_ZSTD and fixed.data_bytes != fixed.raw_data_bytes:
-            raise wrong("data bytes", fixed.raw_data_bytes, fixed.data_bytes)
-        if runs is None and fixed.run_count <= FEW_RUNS:
+        if raw_bytes > limits.ENTRY_BYTES:
+            raise wrong("data bytes", limits.ENTRY_BYTES, raw_bytes)
+        if data_bytes != raw_bytes and not flags & FLAG_ZSTD:
+            raise wrong("data bytes", raw_bytes, data_bytes)
+        if runs is None and run_count <= FEW_RUNS:
             runs = list(map(make_run, RUN_ROW.iter_unpack(view[FIXED_HEADER.size : ends.runs])))
         batch = cls(view, fixed, ends, runs)
-        if not trusted and not (fixed.record_count == 1 and batch._is_one_plain_record()):
+        if not trusted and not (records == 1 and batch._is_one_plain_record()):
             batch._check_columns()
         return batch
 
     def _is_one_plain_record(self) -> bool:
         """Whether `_check_columns` would find nothing in this batch of one record; what has flags or expectations is left to
         that. Nearly all that is sent alone is so, and looked at in a third of the time."""
-        fixed, view, ends = self._fixed, self._view, self._ends
-        if fixed.run_count != 1 or fixed.crc_count or fixed.expectation_count:
+        view, ends = self._view, self._ends
+        if self.run_count != 1 or self.crc_count or self.expectation_count:
             return False
         _, _, first, low, count, tag_count, expectations, flags = self.runs[0]
-        counts_agree = count == 1 and tag_count == fixed.tag_count == view[ends.crcs] and not expectations
+        counts_agree = count == 1 and tag_count == self.tag_count == view[ends.crcs] and not expectations
         if flags or not counts_agree or not 0 < low <= first or tag_count > _KEPT_TAGS:
             return False
         (length,) = _LENGTH.unpack_from(view, ends.expectations)
-        if length != fixed.raw_data_bytes or not NAMES_BYTES.size <= length <= limits.PAYLOAD_BYTES:
+        if length != self.raw_data_bytes or not NAMES_BYTES.size <= length <= limits.PAYLOAD_BYTES:
             return False
         if tag_count:
             tags = view[ends.runs : ends.tags].cast("Q").tolist()
@@ -341,18 +337,22 @@ class RecordBatch:
         """End of each record's tags in the tag column."""
         return np.cumsum(self.tag_counts, dtype=np.int64)
 
-    @cached_property
+    @property
     def data(self) -> memoryview:
-        """All payloads, uncompressed.
+        """All payloads, uncompressed. Raises CorruptData."""
+        data = self._data
+        if data is None:
+            fixed = self._fixed
+            data = self._view[fixed.header_bytes : self.size]
+            if fixed.flags & FLAG_ZSTD:
+                data = self._decompressed(data)
+            self._data = data
+        return data
 
-        Raises:
-            CorruptData: the zstd frame is damaged, or declares another size than the header; it is checked before
-                anything is decompressed, because the library would trust it.
-        """
-        stored = self._view[self._fixed.header_bytes : self._fixed.header_bytes + self._fixed.data_bytes]
-        if not self._fixed.flags & FLAG_ZSTD:
-            return stored
-        raw_bytes = self._fixed.raw_data_bytes
+    def _decompressed(self, stored: memoryview) -> memoryview:
+        """Raises CorruptData: the zstd frame is damaged, or declares another size than the header; it is checked before
+        anything is decompressed, because the library would trust it."""
+        raw_bytes = self.raw_data_bytes
         try:
             declared = zstandard.get_frame_parameters(stored).content_size
             if declared != raw_bytes:

@@ -23,7 +23,7 @@ from boki_logbook.apply.engine_parts import EngineParts
 from boki_logbook.apply.header_feed import HeaderFeed
 from boki_logbook.apply.received_order import Cut
 from boki_logbook.index.places import TermPlaces
-from boki_logbook.read.entry_fit import Fit, fits
+from boki_logbook.read.entry_fit import make_fit
 from boki_logbook.read.parked_reads import Arrival
 from boki_logbook.state.state import StateDisagrees
 from boki_metalog.entries.progress import ShardRange
@@ -141,15 +141,10 @@ class CutApplier:
             StateDisagrees: it is our own.
         """
         first = batch.first_local_id if own is None else own.records_end - batch.record_count
-        fit = Fit(
-            places.term,
-            one.shard,
-            places.end_pos - one.first_pos + one.first_record,
-            one.first_record + one.record_count,
-            entry == one.first_entry + one.entry_count - 1,
-            self._skipped is not None,
-        )
-        if fits(fit, first, first + batch.record_count) and (
+        stop_record, last = one.first_record + one.record_count, entry == one.first_entry + one.entry_count - 1
+        begin = places.end_pos - one.first_pos + one.first_record
+        fit = make_fit((places.term, one.shard, begin, stop_record, last, self._skipped is not None))
+        if fit.has(first, first + batch.record_count) and (
             own is not None or (batch.term == places.term and batch.shard == one.shard)
         ):
             return True

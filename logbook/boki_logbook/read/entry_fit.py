@@ -7,7 +7,9 @@ that cannot be read. Whoever reads the log decides so in the same way, by the sa
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple, cast
 
 from boki_common.records.record_batch import RecordBatch
 from boki_metalog.entries.progress import ShardRange
@@ -37,7 +39,7 @@ class Fit(NamedTuple):
                 f"{batch.term}"
             )
         first, stop = batch.first_local_id, batch.first_local_id + batch.record_count
-        if not fits(self, first, stop):
+        if not self.has(first, stop):
             begins = "or later " if self.after_lost else ""
             ends = "ends" if self.last else "ends at the latest"
             return (
@@ -45,6 +47,15 @@ class Fit(NamedTuple):
                 f"{self.stop_record}, found records {first} to below {stop}"
             )
         return None
+
+    def has(self, first: int, stop: int) -> bool:
+        """Whether records `first` to below `stop` of the shard may be the entry's."""
+        begins = first == self.first_record or (self.after_lost and first > self.first_record)
+        return begins and (stop == self.stop_record if self.last else stop <= self.stop_record)
+
+
+make_fit: Final = cast(Callable[[tuple[int, int, int, int, bool, bool]], Fit], partial(tuple.__new__, Fit))
+"""`Fit` without a frame of Python, for what runs per entry."""
 
 
 class RangeWalk:
@@ -76,9 +87,3 @@ class RangeWalk:
         self._after_lost = batch is None
         if batch is not None:
             self._record = batch.first_local_id + batch.record_count
-
-
-def fits(fit: Fit, first: int, stop: int) -> bool:
-    """Whether records `first` to below `stop` of the shard may be the entry's."""
-    begins = first == fit.first_record or (fit.after_lost and first > fit.first_record)
-    return begins and (stop == fit.stop_record if fit.last else stop <= fit.stop_record)
