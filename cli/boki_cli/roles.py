@@ -27,7 +27,7 @@ from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import MetadataError, SettingsError
 from boki_common.logs import get_logger
 from boki_common.metadata import registered as registry
-from boki_common.metadata.open import open_store
+from boki_common.metadata.open import open_store, start_within
 from boki_common.metadata.store import MetadataStore
 from boki_common.metadata.zookeeper_settings import ZookeeperSettings
 from boki_common.metrics import Metrics
@@ -64,6 +64,12 @@ class ProcessSettings:
     """Everything that a process of Boki can be told."""
 
     metadata: str = setting("", unit="", help="Metadata store: sqlite:///path or zk://host:port,host:port/path.")
+    metadata_wait_s: float = setting(
+        60.0,
+        unit="s",
+        minimum=0.0,
+        help="How long a role that starts waits for a metadata store that does not answer yet.",
+    )
     data: Path = setting(DATA, unit="", help="Data directory of a bookie, or of boki dev.")
     more_data: tuple[str, ...] = setting(
         (),
@@ -176,8 +182,11 @@ def listen_addresses(kind: Kind, settings: ProcessSettings) -> list[Address]:
 
 
 @asynccontextmanager
-async def open_metadata(settings: ProcessSettings, *, create: bool = False) -> AsyncIterator[Parts]:
+async def open_metadata(
+    settings: ProcessSettings, *, create: bool = False, wait_s: float = 0.0
+) -> AsyncIterator[Parts]:
     """The metadata store, connected, beside clock and randomness. Nothing is created in it, nor its file without `create`.
+    A store that does not answer is waited for, so long.
 
     Raises:
         SettingsError: the address is wrong, or nothing is there, or no token in its file. MetadataUnavailable: nothing answers.
@@ -185,7 +194,7 @@ async def open_metadata(settings: ProcessSettings, *, create: bool = False) -> A
     token = await token_of(settings.token_file)
     store = open_store(metadata_uri(settings.metadata), zookeeper=settings.zookeeper, create=create)
     try:
-        await store.start()
+        await start_within(wait_s, store)
         yield Parts(store, SystemClock(), SystemRandom(), Metrics(), token)
     finally:
         await store.close()
@@ -193,9 +202,9 @@ async def open_metadata(settings: ProcessSettings, *, create: bool = False) -> A
 
 @asynccontextmanager
 async def open_parts(settings: ProcessSettings) -> AsyncIterator[Parts]:
-    """As `open_metadata`; what a cluster keeps there is created unless it is there. The token is kept as its file has it, and
+    """As `open_metadata`, for as long as the settings say; what a cluster keeps there is created unless it is there. The token is kept as its file has it, and
     cores are kept awake as wished."""
-    async with open_metadata(settings, create=True) as parts:
+    async with open_metadata(settings, create=True, wait_s=settings.metadata_wait_s) as parts:
         long_paths = settings.long_ledger_paths
         layout = LedgerLayout.LONG_HIERARCHICAL if long_paths else LedgerLayout.HIERARCHICAL
         await init_cluster(parts.metadata, layout=layout)

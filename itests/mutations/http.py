@@ -104,7 +104,7 @@ HTTP_MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "a misspelt metadata file is made",
         "cli",
-        (("*, create: bool = False) -> AsyncIterator[Parts]:", "*, create: bool = True) -> AsyncIterator[Parts]:"),),
+        (("*, create: bool = False, wait_s: float = 0.0", "*, create: bool = True, wait_s: float = 0.0"),),
         "cli/tests/facts/test_gateway_facts.py::test_a_store_that_is_no_clusters_is_named_before_anything_is_served",
     ),
     Mutation(

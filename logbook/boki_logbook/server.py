@@ -353,7 +353,7 @@ class SdkConnection:
     def _read_tags(self, request_id: int, token: Token, read: TagRead) -> None:
         """The request of a cursor ends the one of it that still waits."""
         self._reads.value += 1
-        reply = None if read.cursor else self._reader.tags_now(token, read)
+        reply = None if read.cursor else self._reader.answer_now(token, read.query, read.rows)
         if reply is not None:
             self._check_room()
             self._peer.respond(request_id, wire.OP_READ_TAGS, *reply)
@@ -363,7 +363,7 @@ class SdkConnection:
             waits, task = earlier
             task.cancel()
             self._peer.respond_error(waits, Overloaded("the cursor has asked for something else since"))
-        self._later(wire.OP_READ_TAGS, request_id, self._reader.tags(token, read))
+        self._later(wire.OP_READ_TAGS, request_id, self._reader.answer(token, read.query, read.rows))
         if read.cursor:
             task = next(reversed(self._waiting))
             self._cursors[read.cursor] = request_id, task

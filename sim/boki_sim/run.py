@@ -52,6 +52,8 @@ from boki_sim.world.trace import Trace
 LOOK_EVERY_S: Final = 0.1
 PATIENCE_S: Final = 120.0
 """After healing, an append must get through within this."""
+ROOM_S: Final = 30
+"""After healing, bookies have room for an append within this."""
 BARRIER_TRIES: Final = 5
 SETTLE_S: Final = 90.0
 """Clients have so long after the end of the work to hear the last verdicts."""
@@ -326,9 +328,11 @@ def _describe(fault: dict[str, Any]) -> str:
 
 
 async def _append_when_taken(book: boki.Book, payload: bytes) -> int:
-    """While the disks of bookies are full appends are refused at once, and were never sent: whoever waits for room asks again."""
-    while True:
+    """While the disks of bookies are full appends are refused at once, and were never sent: whoever waits for room asks again.
+    When faults are over there is room soon; the last refusal is raised."""
+    for _ in range(ROOM_S):
         try:
             return await book.append(payload)
         except boki.DiskFull:
             await asyncio.sleep(1.0)
+    return await book.append(payload)

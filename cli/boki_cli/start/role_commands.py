@@ -236,7 +236,7 @@ def _register_init(group: CommandGroup) -> None:
         from boki_cli import roles
         from boki_metalog.control.log_changes import ensure_logs
 
-        flags = {"metadata": metadata, "logs": logs, "token_file": invocation.token_file}
+        flags = {"metadata": metadata, "logs": logs, "token_file": invocation.token_file, "metadata_wait_s": 0.0}
         settings = roles.process_settings(invocation.config, flags)
 
         async def main() -> int:

@@ -9,10 +9,16 @@ Only what is opened is imported: a process on ZooKeeper has no memory for SQLite
 
 from __future__ import annotations
 
+import asyncio
+
 from boki_common import limits
-from boki_common.errors import SettingsError
+from boki_common.backoff import Backoff
+from boki_common.errors import MetadataUnavailable, SettingsError
+from boki_common.logs import get_logger
 from boki_common.metadata.store import MetadataStore
 from boki_common.metadata.zookeeper_settings import ZookeeperSettings
+
+_log = get_logger("metadata")
 
 
 def open_store(
@@ -47,3 +53,22 @@ def open_store(
         f"found {uri!r}",
         found=uri,
     )
+
+
+async def start_within(wait_s: float, store: MetadataStore, *, backoff: Backoff | None = None) -> None:
+    """Starts a store that may not answer yet, as when a whole cluster comes up at once: tries again for `wait_s`, and says so.
+
+    Raises:
+        MetadataUnavailable: it did not answer until then. SettingsError: as its `start`, at once.
+    """
+    now = asyncio.get_running_loop().time
+    backoff, until = backoff or Backoff(0.1, 2.0), now() + wait_s
+    while True:
+        try:
+            return await store.start()
+        except MetadataUnavailable as error:
+            left_s = until - now()
+            if left_s <= 0:
+                raise
+            _log.warning("waits for the metadata store", error=str(error), left_s=round(left_s, 1))
+            await asyncio.sleep(min(backoff.next(), left_s))

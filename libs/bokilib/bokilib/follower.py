@@ -21,10 +21,11 @@ from boki_common.errors import BokiError
 from boki_common.logs import get_logger
 from bokilib.follow_rules import Subscriptions
 from bokilib.log import Log, Read
-from bokilib.ports import CursorPort
+from bokilib.ports import Backoff, CursorPort
 
 AGAIN_S: Final = 0.1
-"""Between a cursor that failed and the next: the SDK itself has tried for its time-out."""
+AGAIN_LIMIT_S: Final = 5.0
+"""Between cursors that failed one after another, the first and the longest: the SDK itself has tried for its time-out."""
 
 Deliver: TypeAlias = Callable[[Read | boki.Gap | BokiError], None]
 
@@ -42,6 +43,7 @@ class _Lane:
         self._held = 0
         """What was read, and is being opened."""
         self._reached = 0
+        self._again = Backoff(AGAIN_S, AGAIN_LIMIT_S)
 
     @property
     def position(self) -> int:
@@ -81,7 +83,7 @@ class _Lane:
                     raise
                 log.warning("a follower begins anew", error=str(error))
             self._cursor, self._held = None, 0
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(self._again.next())
 
     async def _read(self) -> None:
         (first, start), *others = self.subscriptions.starts()
@@ -90,6 +92,7 @@ class _Lane:
             cursor.add(tag, begin)
         self._cursor = cursor
         async for item in cursor:
+            self._again.reset()
             if isinstance(item, boki.Gap):
                 for deliver in self.subscriptions.of_gap(item.tag, item.first, item.last):
                     deliver(item)

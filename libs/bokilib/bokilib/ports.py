@@ -1,4 +1,4 @@
-"""What libraries need of the world: a book, random names, and what may be done to payloads.
+"""What libraries need of the world: a book, random names, pauses between attempts, and what may be done to payloads.
 
 `boki.Book` is a `BookPort`. Tests put one between that fails where they say (`bokilib.testing`).
 """
@@ -10,8 +10,10 @@ from typing import Any, Literal, Protocol, TypeAlias, overload
 
 import boki
 from boki import Random
+from boki_common.backoff import Backoff
 
 __all__ = [
+    "Backoff",
     "BookPort",
     "ConsistencyName",
     "CursorPort",

@@ -48,8 +48,8 @@ class BatchLoads:
         self.unreadable: OrderedDict[EntryKey, str] = OrderedDict()
         """Entries that were read, and why nothing can be made of them; the last `limits.UNREADABLE_KEPT`."""
 
-    def is_unreadable(self, place: EntryPlace, error: CorruptData) -> None:
-        """Takes note of an entry that no reader can make sense of."""
+    def unreadable_entry(self, place: EntryPlace, error: CorruptData) -> UnreadableEntry:
+        """Takes note of an entry that no reader can make sense of; what to raise."""
         key = place.ledger_id, place.entry
         if key not in self.unreadable:
             _log.error(
@@ -59,6 +59,7 @@ class BatchLoads:
         if len(self.unreadable) > limits.UNREADABLE_KEPT:
             self.unreadable.popitem(last=False)
         self._cache.drop(*key)
+        return UnreadableEntry(str(error), ledger_id=key[0], entry=key[1])
 
     async def load_all(self, places: Iterable[EntryPlace]) -> list[RecordBatch]:
         """The batches of some entries, from the cache or all at once from their ledgers.
@@ -102,8 +103,7 @@ class BatchLoads:
                     )
                 break
             except CorruptData as error:
-                self.is_unreadable(place, error)
-                raise UnreadableEntry(str(error), ledger_id=ledger_id, entry=entry) from error
+                raise self.unreadable_entry(place, error) from error
             except (NoSuchEntry, NoSuchLedger, EntryUnknown, NetworkError, DigestMismatch) as error:
                 tried += 1
                 damaged = isinstance(error, DigestMismatch)  # all copies: to look again helps nobody

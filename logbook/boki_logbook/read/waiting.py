@@ -13,17 +13,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, TypeAlias
+from typing import Final
 
-from boki_common.engine.engine_protocol import Consistency, GapRow, Query, Token, merge_tokens
+from boki_common.engine.engine_protocol import Consistency, Query, Token, merge_tokens
 from boki_common.errors import BokiError, Overloaded
 from boki_common.ids import Position
+from boki_logbook.read.lookup import Found
 from boki_logbook.read.parked_reads import Arrival, ParkedReads
 from boki_logbook.read.serving import Serving
 from boki_logbook.settings import EngineSettings
-
-Found: TypeAlias = tuple[tuple[list[int], bool], list[GapRow]]
-"""Seqnums of a range, whether it may have more, and its gaps."""
 
 
 class Waiting:
@@ -142,9 +140,9 @@ class Waiting:
                         finally:
                             self.parked.leave(parked)
                         covered = self._serving.covered(query.book)
-                        found, gaps = look(covered, looked=looked, lost_from=begin)
-                        if found[0] or gaps:
-                            return found, gaps
+                        found = look(covered, looked=looked, lost_from=begin)
+                        if not found.nothing:
+                            return found
         except TimeoutError:
             covered = self._serving.covered(query.book)
             looked = max(begin, covered + 1)  # nobody woke it: all that came was of other streams

@@ -9,7 +9,7 @@ import pytest
 
 from boki_common.engine.engine_protocol import Consistency, Direction, GapKind, GapRow, decode_position
 from boki_common.engine.read_reply import POINT_TAGS, ReadReply, decode_read_reply
-from boki_common.engine.tag_reads import FROM_BEGINNING, TagRead, TagRow
+from boki_common.engine.tag_reads import FROM_BEGINNING, TagRow
 from boki_common.errors import EntryUnknown, InvalidArgument, NoSequencer, Overloaded, TooManyWriters, Trimmed
 from boki_common.errors import Lost as LostError
 from boki_common.ids import Position
@@ -370,7 +370,7 @@ async def test_a_waiting_read_hears_nothing_of_trims_where_it_had_looked(cluster
 async def tagged(core: Any, *rows: TagRow, **how: Any) -> ReadReply:
     """The answer to a read of several tags of book 1."""
     asked = query(max_records=how.pop("max_records", 10), **how)
-    parts = await core.reader.tags({}, TagRead(asked, 0, rows))
+    parts = await core.reader.answer({}, asked, rows)
     return decode_read_reply(memoryview(b"".join(parts)))
 
 
