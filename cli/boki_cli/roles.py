@@ -202,8 +202,8 @@ async def open_metadata(
 
 @asynccontextmanager
 async def open_parts(settings: ProcessSettings) -> AsyncIterator[Parts]:
-    """As `open_metadata`, for as long as the settings say; what a cluster keeps there is created unless it is there. The token is kept as its file has it, and
-    cores are kept awake as wished."""
+    """As `open_metadata`, for as long as the settings say; what a cluster keeps there is created unless it is there. The token is
+    kept as its file has it, and cores are kept awake as wished."""
     async with open_metadata(settings, create=True, wait_s=settings.metadata_wait_s) as parts:
         long_paths = settings.long_ledger_paths
         layout = LedgerLayout.LONG_HIERARCHICAL if long_paths else LedgerLayout.HIERARCHICAL
