@@ -83,7 +83,7 @@ class BatchBuilder:
     def finish(self, before: bytes = b"") -> list[Buffer]:
         """The buffers of the batch, behind `before`. The builder is spent."""
         data, records, runs = self._data, len(self._data), self._runs
-        packed, counted, names, *_ = zip(*self._tags, strict=True) if records else ((), (), ())
+        packed, counted, names, *_ = zip(*self._tags, strict=False) if records else ((), (), ())
         tag_counts, tag_count = bytes(counted), sum(counted)
         lengths = array("I", map(operator.add, map(len, names), map(len, data)))
         data_bytes = sum(lengths)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from struct import pack
+from typing import NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,15 @@ tags = st.lists(st.integers(1, 2**64 - 2), max_size=4)
 records = st.lists(st.tuples(tags, st.binary(max_size=60)), min_size=1, max_size=6)
 
 
+class More(NamedTuple):
+    """A row with a field that is not looked at."""
+
+    packed: bytes
+    tag_count: int
+    names: bytes
+    size: int
+
+
 def row_of(record: Record) -> tuple[bytes, int, bytes]:
     numbers, _ = record
     return pack(f"<{len(numbers)}Q", *numbers), len(numbers), NO_NAMES
@@ -28,7 +38,8 @@ def test_records_added_by_columns_are_as_if_added_one_by_one(runs: list[list[Rec
     columns, one_by_one = BatchBuilder(), BatchBuilder()
     for book, rows in enumerate(runs):
         columns.start_run_of(RUN_KEY.pack(book, b"w" * 16), 9, 7, RUN_RESENT)
-        columns.add_rows(map(row_of, rows), [data for _, data in rows])
+        more = [More(*row_of(row), at) if at % 2 else row_of(row) for at, row in enumerate(rows)]
+        columns.add_rows(more, [data for _, data in rows])
         one_by_one.start_run(book, b"w" * 16, 9, 7, RUN_RESENT)
         for row in rows:
             one_by_one.add(*row_of(row), row[1])
