@@ -22,6 +22,9 @@ FILE_LINES: Final = 500
 TEST_FILE_LINES: Final = 600
 """Also of the libraries and of Spark, which are young."""
 
+TEST_NAME_CHARACTERS: Final = 79
+"""Of the libraries and of Spark not yet."""
+
 ATTRIBUTES: Final = 20
 PARAMETERS: Final = 14
 
@@ -52,6 +55,8 @@ VIRTUAL_TIME: Final = "sim/tests/"
 """Tests under the simulator's loop: an hour of sleep takes no time."""
 
 TESTED_ELSEWHERE: Final[dict[str, str]] = {
+    "logbook/boki_logbook/read/lookup.py": "logbook/tests/engine/read/test_reader.py",
+    "logbook/boki_logbook/read/page.py": "logbook/tests/engine/read/test_reader.py",
     "bookie/boki_bookie/space/file_collection.py": "bookie/tests/space/test_garbage_collection.py",
     "bookie/boki_bookie/space/ledger_collection.py": "bookie/tests/space/test_garbage_collection.py",
     "bookie/boki_bookie/journal/next_segment.py": "bookie/tests/journal/test_journal.py",
@@ -215,6 +220,19 @@ def test_files_have_one_subject() -> None:
     faults = [f"{name}: {lengths[name]}" for name in sorted(long - LONG_FILES.keys())]
     none(faults, f"files have at most {FILE_LINES} lines, those of tests {TEST_FILE_LINES}; find the two subjects")
     none([name for name in LONG_FILES if name not in long], "no longer long, take it off LONG_FILES")
+
+
+def test_names_of_tests_are_a_line() -> None:
+    faults = [
+        f"{name_of(path)}:{node.name}: {len(node.name)}"
+        for path in files_of_tests()
+        if not name_of(path).startswith(("libs/", "spark/"))
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.name.startswith("test_")
+        and len(node.name) > TEST_NAME_CHARACTERS
+    ]
+    none(faults, f"names of tests have at most {TEST_NAME_CHARACTERS} characters: the situation and the outcome")
 
 
 def test_classes_have_little_state() -> None:

@@ -70,7 +70,7 @@ async def test_entries_are_back_after_a_restart(world: Any, start: Start, disks:
         await start([disk.reopen() for disk in disks[:2]])
 
 
-async def test_one_full_directory_takes_the_bookie_off_the_writable_ones_and_keeps_the_others_going(
+async def test_one_full_directory_makes_a_bookie_read_only_and_keeps_the_others_going(
     world: Any, start: Start, disks: list[MemoryDisk]
 ) -> None:
     bookie = await start(disks, read_only_below_bytes=1_000, writable_above_bytes=1_000, disk_check_interval_s=0.01)

@@ -199,7 +199,7 @@ async def test_a_journal_longer_than_the_write_cache_is_replayed_on_a_full_disk(
         assert await world.read(storage, 1, entry) == bytes(world.body(1, entry, bytes([entry]) * 3_000))
 
 
-async def test_index_files_that_the_mark_does_not_name_go_after_the_first_mark_of_this_life(
+async def test_index_files_that_the_mark_does_not_name_go_after_the_first_own_mark(
     world: Any, disk: MemoryDisk
 ) -> None:
     """Until then a power cut may bring back the mark before, which names one of them."""

@@ -65,10 +65,7 @@ class ProcessSettings:
 
     metadata: str = setting("", unit="", help="Metadata store: sqlite:///path or zk://host:port,host:port/path.")
     metadata_wait_s: float = setting(
-        60.0,
-        unit="s",
-        minimum=0.0,
-        help="How long a role that starts waits for a metadata store that does not answer yet.",
+        60.0, unit="s", minimum=0.0, help="How long a role that starts waits for a metadata store that does not answer."
     )
     data: Path = setting(DATA, unit="", help="Data directory of a bookie, or of boki dev.")
     more_data: tuple[str, ...] = setting(

@@ -183,7 +183,7 @@ def test_cores_are_kept_awake_while_a_role_is_busy_unless_told_otherwise() -> No
 
 
 @pytest.mark.parametrize("kind", ["sequencer", "controller", "engine", "bookie"])
-async def test_a_second_one_on_a_machine_gets_a_free_port_unless_it_is_told_where_to_listen(
+async def test_a_second_role_on_a_machine_gets_a_free_port_unless_told_where_to_listen(
     kind: roles.Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as taken:

@@ -142,7 +142,7 @@ async def asked_unfenced(writer: LedgerWriter) -> bool:
     return await told
 
 
-async def test_a_repeat_proves_that_nobody_fenced_until_another_client_recovers_the_ledger(
+async def test_a_repeat_proves_that_nobody_fenced_until_another_client_recovers(
     apache: ApacheBookkeeper, make_client: MakeClient
 ) -> None:
     """Apache's bookies flush a repeat: on a slow disk some are late, which proves nothing. Late is not fenced."""

@@ -171,7 +171,7 @@ _BOOKIE: Final = (
                 ),
             ),
             "ledger/tests/recover/test_fence_proof.py::"
-            "test_a_bookie_of_ours_that_lost_its_disk_amid_the_recovery_is_noticed_before_the_close",
+            "test_a_bookie_that_lost_its_disk_amid_a_recovery_is_noticed_before_the_close",
         ),
         found=Scenario(),
     ),

@@ -79,7 +79,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
                 "        self._adds.acks.frozen = True\n        self._adds.replace(replacements)\n        self._adds.acks.frozen = False\n",
             ),
         ),
-        f"{_PROTOCOL}::test_an_ack_that_comes_while_the_change_is_under_way_does_not_move_where_it_begins",
+        f"{_PROTOCOL}::test_an_ack_during_the_change_does_not_move_where_the_change_begins",
     ),
     Mutation(
         "a change builds on the metadata as the writer last saw it",
@@ -272,7 +272,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "first validation off",
         "bookie",
         (("return AddVerdict.STORE if validated else AddVerdict.VALIDATE", "return AddVerdict.STORE"),),
-        f"{_PROMISES}::test_bookies_made_anew_take_nothing_from_a_writer_that_was_fenced_on_their_predecessors",
+        f"{_PROMISES}::test_bookies_made_anew_take_nothing_from_a_writer_fenced_before",
     ),
     Mutation(
         "recovery counts as validation",
@@ -283,7 +283,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
                 "ledger = self._create(request.ledger_id, request.master_key, validated=True)",
             ),
         ),
-        f"{_PROMISES}::test_bookies_made_anew_take_nothing_from_a_writer_that_was_fenced_on_their_predecessors",
+        f"{_PROMISES}::test_bookies_made_anew_take_nothing_from_a_writer_fenced_before",
     ),
     Mutation(
         "a ledger without metadata is as good as an open one",

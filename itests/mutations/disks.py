@@ -77,7 +77,7 @@ DISK_MUTATIONS: Final[tuple[Mutation, ...]] = (
                 ),
             ),
         ),
-        f"{_FULL}::test_index_files_that_the_mark_does_not_name_go_after_the_first_mark_of_this_life",
+        f"{_FULL}::test_index_files_that_the_mark_does_not_name_go_after_the_first_own_mark",
     ),
     Mutation(
         "copies that lie elsewhere go by default",
@@ -104,7 +104,7 @@ DISK_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "a new life takes the place of the one that the cookie names",
         "bookie",
         (("    return 1 if known is not None and first", "    return 0 if known is not None and first"),),
-        "bookie/tests/begin/test_life_rules.py::test_a_healthy_bookie_is_never_locked_out_whatever_crashes_and_whichever_write_comes_late",
+        "bookie/tests/begin/test_life_rules.py::test_a_healthy_bookie_is_never_locked_out_by_a_crash_or_a_late_write",
     ),
     Mutation(
         "the cookie is not settled before a life is drawn",
@@ -115,7 +115,7 @@ DISK_MUTATIONS: Final[tuple[Mutation, ...]] = (
                 "            return current\n",
             ),
         ),
-        "bookie/tests/begin/test_life.py::test_a_write_of_a_dead_process_that_lands_during_the_next_start_locks_nobody_out",
+        "bookie/tests/begin/test_life.py::test_a_write_of_a_dead_process_that_lands_during_a_start_locks_nobody_out",
     ),
     Mutation(
         "an older copy is as good as any",

@@ -36,7 +36,7 @@ EXPIRY_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "columns do not know the floor",
         "logbook",
         (("if first != 1 or self.past.refuses(*_unpack_key(key)):", "if first != 1:"),),
-        "logbook/tests/engine/writers/test_writer_table.py::test_of_many_first_numbers_one_that_is_too_old_is_told_so_and_the_others_are_committed",
+        "logbook/tests/engine/writers/test_writer_table.py::test_of_many_first_numbers_one_too_old_is_told_so_the_others_are_committed",
     ),
     Mutation(
         "a snapshot has no floors of writers",
@@ -76,7 +76,7 @@ EXPIRY_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "no age in flight",
         "logbook",
         (("return since_s is not None and self._waiting.is_old(since_s)", "return False"),),
-        f"{_AGES}::test_a_shard_whose_bookies_take_nothing_for_so_long_fails_and_nothing_more_of_it_is_ordered",
+        f"{_AGES}::test_a_shard_whose_bookies_take_nothing_fails_and_orders_nothing_more",
     ),
     Mutation(
         "no age of what comes back",
@@ -102,7 +102,7 @@ EXPIRY_MUTATIONS: Final[tuple[Mutation, ...]] = (
                 "link.term and self._is_old(shard) is None:\n            pass",
             ),
         ),
-        f"{_AGES}::test_what_was_acknowledged_long_ago_is_not_reported_to_a_sequencer_that_comes_back",
+        f"{_AGES}::test_what_was_acknowledged_long_ago_is_not_reported_to_a_late_sequencer",
     ),
     Mutation(
         "an engine does not know that it was stopped",
@@ -114,7 +114,7 @@ EXPIRY_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "what was sent twice is given to another writer",
         "sdk",
         (("if self.low <= self.sent_again or any(", "if any("),),
-        f"{_APPENDER}::test_what_was_sent_twice_when_its_writer_was_forgotten_is_unknown_and_not_applied_again[True]",
+        f"{_APPENDER}::test_what_was_sent_twice_of_a_forgotten_writer_is_unknown_and_not_applied[True]",
     ),
     Mutation(
         "an SDK sends what is old when it connects again",

@@ -20,7 +20,7 @@ POISON_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "carry unparsed",
         "metalog",
         (("            check_carried(carry, self._builder.known_end(shard))\n", ""),),
-        f"{_CARRIED}::test_of_an_entry_with_any_byte_of_its_header_changed_nothing_is_carried_that_no_engine_could_take",
+        f"{_CARRIED}::test_of_an_entry_with_a_changed_header_nothing_unusable_is_carried",
     ),
     Mutation(
         "what a term does not order is decided as any",
@@ -104,7 +104,7 @@ POISON_MUTATIONS: Final[tuple[Mutation, ...]] = (
                 "            raise CorruptData(str(error)) from error\n",
             ),
         ),
-        f"{_FEED}::test_what_the_metalog_carries_and_nobody_can_read_is_waited_for_and_may_be_given_up",
+        f"{_FEED}::test_what_is_carried_and_nobody_can_read_is_waited_for_and_may_be_given_up",
     ),
     Mutation(
         "an entry is believed that its cut does not mean",
@@ -146,7 +146,7 @@ POISON_MUTATIONS: Final[tuple[Mutation, ...]] = (
                 "            except ProtocolError:\n                raise\n",
             ),
         ),
-        f"{_STOPS}::test_a_log_stops_before_an_entry_that_nobody_can_read_and_goes_on_when_it_is_mended",
+        f"{_STOPS}::test_a_log_stops_before_an_unreadable_entry_and_goes_on_when_it_is_mended",
     ),
     Mutation(
         "a metalog entry that is none is passed over",
@@ -157,7 +157,7 @@ POISON_MUTATIONS: Final[tuple[Mutation, ...]] = (
                 "            except ProtocolError:\n                entry = entries[-1]\n",
             ),
         ),
-        f"{_STOPS}::test_a_metalog_entry_with_any_byte_changed_is_applied_as_it_says_or_stops_the_log",
+        f"{_STOPS}::test_a_metalog_entry_with_any_byte_changed_is_applied_or_stops_the_log",
     ),
     Mutation(
         "what was pushed badly is not read from bookies",
@@ -214,7 +214,7 @@ POISON_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "a damaged snapshot stays the one that is named",
         "logbook",
         (("        self._supersede = fault is not None\n", ""),),
-        f"{_KEEPING}::test_an_engine_that_cannot_use_the_snapshot_rebuilds_the_index_and_replaces_it_at_once",
+        f"{_KEEPING}::test_an_engine_that_cannot_use_the_snapshot_rebuilds_and_replaces_it",
     ),
     Mutation(
         "a shard is closed when the sequencer has room, or never",

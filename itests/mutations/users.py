@@ -76,7 +76,7 @@ USERS_MUTATIONS: Final[tuple[Mutation, ...]] = (
                 "state is not None and state.open and state.skip == skip and not state.base + 1",
             ),
         ),
-        f"{_RUNS}::test_a_run_that_was_cut_short_goes_on_under_its_writer_and_one_that_is_over_does_not",
+        f"{_RUNS}::test_a_run_that_was_cut_short_goes_on_under_its_writer_a_finished_one_does_not",
     ),
     Mutation(
         "another input continues a run",
@@ -173,6 +173,6 @@ USERS_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "a spare stops at the usual port",
         "cli",
         (('    if settings.listen or kind == "engine":\n', "    if kind:\n"),),
-        "cli/tests/test_roles.py::test_a_second_one_on_a_machine_gets_a_free_port_unless_it_is_told_where_to_listen",
+        "cli/tests/test_roles.py::test_a_second_role_on_a_machine_gets_a_free_port_unless_told_where_to_listen",
     ),
 )

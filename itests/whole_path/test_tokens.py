@@ -279,7 +279,7 @@ async def test_commands_show_the_token_and_say_at_once_what_is_missing(tmp_path:
 
 @pytest.mark.processes
 @pytest.mark.timeout(240)
-async def test_tokens_are_exchanged_in_three_steps_while_everything_runs_and_clients_go_on(tmp_path: Path) -> None:
+async def test_tokens_are_exchanged_in_three_steps_while_everything_runs(tmp_path: Path) -> None:
     """The file is replaced and processes hear SIGHUP; after each step every role is killed and comes back among the others."""
     token = write_token(tmp_path / "token", SECRET)
     async with LocalCluster(tmp_path / "cluster", bookies=3, sequencers=2, token_file=token) as cluster:

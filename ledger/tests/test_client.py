@@ -19,7 +19,7 @@ from boki_ledger.client import LedgerClient
 from boki_ledger.testing.ledgers import Ledgers
 
 
-async def test_a_ledger_takes_fewer_replicas_when_fewer_bookies_are_up_but_never_fewer_than_acks(
+async def test_with_fewer_bookies_a_ledger_has_fewer_replicas_never_fewer_than_acks(
     ledgers: Ledgers,
 ) -> None:
     ledgers.bookies.register("b1", "b2")

@@ -305,7 +305,7 @@ async def test_a_repeat_to_a_ledger_that_another_client_recovered_fails_the_writ
 
 
 @pytest.mark.usefixtures("unhurried")
-async def test_a_bookie_that_restarts_answers_repeats_of_what_it_replayed_and_keeps_fences(cluster: Cluster) -> None:
+async def test_a_restarted_bookie_answers_repeats_of_what_it_replayed_and_keeps_fences(cluster: Cluster) -> None:
     client = cluster.clients[0]
     await until(lambda: len(client._chooser.writable()) == 3)
     writer = await client.create()

@@ -166,7 +166,7 @@ async def test_deferred_sync_is_acknowledged_before_the_disk_and_forced_by_all(c
     assert await writer.close() == 19
 
 
-async def test_entries_acknowledged_with_deferred_sync_are_lost_with_their_bookies_but_never_the_forced_ones(
+async def test_deferred_entries_may_be_lost_with_their_bookies_forced_ones_never(
     cluster: Cluster,
 ) -> None:
     writer = await (await cluster.client()).create(deferred_sync=True)

@@ -251,7 +251,7 @@ def test_a_ledger_that_nobody_closes_is_found(planted: Any, monkeypatch: pytest.
     planted.found("nobody closes the data ledgers", seeds=range(3, 5), faults=ENGINES_DIE_WITH_CARRIED, work_s=4)
 
 
-def test_linearizable_reads_are_proven_by_repeats_and_where_they_cannot_be_by_entries(
+def test_linearizable_reads_are_proven_by_repeats_or_else_by_entries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Both in runs of a few seconds: neither way is left to long ones."""

@@ -72,7 +72,7 @@ def test_a_seed_that_holds_is_an_outcome_as_of_any_profile() -> None:
     assert summary.coverage()[0] == 0
 
 
-def test_a_seed_that_fails_says_whose_program_failed_and_is_the_same_again_and_small() -> None:
+def test_a_seed_that_fails_says_whose_program_failed_and_is_the_same_again() -> None:
     failed = next(one for one in (run_subject("fragile", seed) for seed in range(1, 60)) if not one.ok)
     assert "begun 2 times" in failed.violations[0]
     assert rules_of(failed.violations) == {"fragile: AssertionError in never_killed"}

@@ -74,7 +74,7 @@ async def test_segments_behind_the_last_group_are_spares_again_and_the_mark_keep
 
 
 @pytest.mark.parametrize("how", ["not flushed", "a failed flush"])
-async def test_a_last_group_that_may_be_in_memory_alone_is_durable_once_the_end_is_settled(
+async def test_a_last_group_that_may_be_in_memory_only_is_durable_once_the_end_is_known(
     journal: Journal, disk: MemoryDisk, world: Any, how: str
 ) -> None:
     await journal.write({1: [0, 1]})

@@ -196,7 +196,7 @@ async def test_a_lost_answer_at_any_write_of_the_cookie_locks_nobody_out(
 
 
 @pytest.mark.parametrize("nth", [0, 1])
-async def test_a_write_of_a_dead_process_that_lands_during_the_next_start_locks_nobody_out(
+async def test_a_write_of_a_dead_process_that_lands_during_a_start_locks_nobody_out(
     world: Any, machine: Machine, nth: int
 ) -> None:
     """It lands when the next life is in the directory, and not yet in the cookie."""

@@ -194,13 +194,13 @@ def explored(*, alone: bool) -> Iterator[tuple[State, State]]:
     print(f"{len(seen)} states explored")  # noqa: T201 - how much of the model was looked at
 
 
-def test_a_healthy_bookie_is_never_locked_out_whatever_crashes_and_whichever_write_comes_late() -> None:
+def test_a_healthy_bookie_is_never_locked_out_by_a_crash_or_a_late_write() -> None:
     for _, state in explored(alone=True):
         assert current(state.directories[0], state.cookie), state
         assert all(current(state.directories[0], life) for life in state.late), state
 
 
-def test_no_directory_serves_that_has_not_seen_the_beginning_of_the_last_life_that_served() -> None:
+def test_no_directory_serves_that_missed_the_beginning_of_the_last_life_to_serve() -> None:
     """Neither a copy that was made before, nor the original where a copy has served."""
     served = 0
     for before, state in explored(alone=False):

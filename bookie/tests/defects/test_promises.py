@@ -34,7 +34,7 @@ async def turns(count: int = 30) -> None:
 
 
 @pytest.mark.parametrize("state", [LedgerState.CLOSED, LedgerState.IN_RECOVERY, LedgerState.OPEN])
-async def test_bookies_made_anew_take_nothing_from_a_writer_that_was_fenced_on_their_predecessors(
+async def test_bookies_made_anew_take_nothing_from_a_writer_fenced_before(
     world: Any, disk: MemoryDisk, state: LedgerState
 ) -> None:
     """apache/bookkeeper#4812: both bookies were re-created at their addresses; the writer's next add succeeded there, on

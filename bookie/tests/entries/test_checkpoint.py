@@ -182,9 +182,7 @@ async def test_stages_before_a_full_disk_are_not_written_again(
         assert len(held.places) == 12
 
 
-async def test_a_file_that_the_mark_on_disk_names_is_not_removed_while_a_checkpoint_is_unfinished(
-    disk: MemoryDisk, world: Any
-) -> None:
+async def test_a_file_that_the_mark_names_stays_while_a_checkpoint_is_unfinished(disk: MemoryDisk, world: Any) -> None:
     checkpointer = await loaded(disk, world)
     (ledger,) = filled(checkpointer, world, ledgers=1, entries=1, size=2_000)
     await checkpointer.run(FakeJournal(JournalPosition(1, 5)))

@@ -135,7 +135,7 @@ async def test_few_reads_at_once_and_few_ledgers_remembered(world: Any, monkeypa
 
 @pytest.mark.parametrize("crash", [False, True])
 @pytest.mark.parametrize(("digest", "summed"), [("CRC32C", 5), ("CRC32", 0), ("DUMMY", 0)])
-async def test_sums_of_large_bodies_follow_from_their_digest_and_what_is_stored_with_them_can_be_read(
+async def test_sums_of_large_bodies_follow_from_their_digest_and_can_be_read_with_them(
     world: Any, disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch, digest: str, summed: int, crash: bool
 ) -> None:
     monkeypatch.setattr(storage_module, "SUMMED_BODY_BYTES", 1_000)

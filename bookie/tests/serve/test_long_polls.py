@@ -82,9 +82,7 @@ async def polled(world: Any, disk: MemoryDisk) -> Polled:
     return made
 
 
-async def test_a_poll_that_was_looked_at_in_vain_is_answered_when_the_lac_is_above_what_it_names(
-    polled: Polled, world: Any
-) -> None:
+async def test_a_poll_is_answered_when_the_lac_passes_what_it_names(polled: Polled, world: Any) -> None:
     polled.ask(2)
     for entry_id in (1, 2, 3):  # the LAC rises to 2
         await polled.add(entry_id)

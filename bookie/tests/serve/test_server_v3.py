@@ -199,7 +199,7 @@ async def test_adds_are_answered_only_when_durable(served: Served, disk: MemoryD
     assert [(await client.next()).txn_id for _ in range(2)] == [2, 3]
 
 
-async def test_adds_with_deferred_sync_are_answered_before_and_force_after_they_are_durable(
+async def test_adds_with_deferred_sync_are_answered_before_they_are_durable_force_after(
     served: Served, disk: MemoryDisk
 ) -> None:
     client = await served.connect()

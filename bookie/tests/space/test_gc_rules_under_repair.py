@@ -94,7 +94,7 @@ def explored(*, may_empty: bool) -> tuple[int, list[str]]:
     return len(ways), []
 
 
-def test_a_repair_that_holds_an_old_list_costs_a_copy_in_seven_steps_where_emptying_is_allowed() -> None:
+def test_where_emptying_is_allowed_a_repair_with_an_old_list_costs_a_copy() -> None:
     states, way = explored(may_empty=True)
     print(f"{states} states explored")  # noqa: T201 - how much of the model was looked at
     assert len(way) == 7

@@ -154,7 +154,7 @@ def regions(disk: MemoryDisk, name: str) -> Iterator[int]:
 # -- damage at rest
 
 
-async def test_a_flipped_bit_in_any_region_of_any_file_is_refused_or_unknown_and_never_a_negative(world: Any) -> None:
+async def test_a_flipped_bit_in_any_region_is_refused_or_unknown_and_never_a_negative(world: Any) -> None:
     """apache/bookkeeper#2908: corruption is an error, never "no such entry"."""
     start, told = await killed(world)
     refusals: dict[str, int] = {}
@@ -168,7 +168,7 @@ async def test_a_flipped_bit_in_any_region_of_any_file_is_refused_or_unknown_and
 
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
-async def test_every_flipped_byte_of_every_file_is_refused_or_unknown_and_never_a_negative(world: Any) -> None:
+async def test_every_flipped_byte_is_refused_or_unknown_and_never_a_negative(world: Any) -> None:
     """apache/bookkeeper#2908, at every byte that is not zero."""
     start, told = await killed(world)
     for name in start.all_names():

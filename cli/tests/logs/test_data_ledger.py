@@ -57,7 +57,7 @@ def test_of_the_last_entries_of_a_shard_it_is_known_what_is_carried() -> None:
     assert tail.payloads == {entry: b"%d" % (entry + 1) for entry in kept}
 
 
-def test_what_the_metalog_of_an_ended_shard_carries_is_in_the_ledger_that_is_recovered(
+def test_what_the_metalog_carries_of_an_ended_shard_is_in_the_recovered_ledger(
     run_boki: RunCommandLine, bookies: BookieCluster
 ) -> None:
     log = make_log(bookies, ended=True)

@@ -165,7 +165,7 @@ def test_an_entry_with_one_copy_only_is_lost_with_its_bookie(run_boki: RunComman
     assert f"ledger {ledger_id}: it lacks entries" in done.err and "no other bookie has whole" in done.err
 
 
-def test_a_bookie_that_is_down_is_unreachable_and_one_that_never_was_is_a_wrong_call(
+def test_a_bookie_that_is_down_is_unreachable_an_unknown_one_a_wrong_call(
     run_boki: RunCommandLine, bookies: BookieCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BOKI_LEDGER_ANSWER_TIMEOUT_S", "0.2")

@@ -75,7 +75,7 @@ def stored(run_boki: RunCommandLine, url: str, book: str = "b") -> str:
     return run_boki("read", "--book", book, "--url", url).out
 
 
-def test_the_same_command_continues_behind_what_is_committed_and_a_whole_file_is_appended_once_more(
+def test_the_same_command_goes_on_behind_what_is_committed_a_whole_file_again(
     run_boki: RunCommandLine, memory_url: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "in.jsonl"
@@ -185,7 +185,7 @@ async def test_batches_behind_a_failed_one_are_not_appended() -> None:
         assert writer.last == 2
 
 
-def test_a_line_of_a_mebibyte_is_a_record_and_one_byte_more_is_refused_by_its_number(
+def test_a_line_of_a_mebibyte_is_a_record_and_one_byte_more_is_refused(
     run_boki: RunCommandLine, memory_url: str
 ) -> None:
     line = b"x" * limits.RECORD_BYTES

@@ -27,7 +27,7 @@ def begun(last: int, *, skip: int = 0) -> tuple[str, int, int]:
     return run.writer, run.base, done
 
 
-def test_a_run_that_was_cut_short_goes_on_under_its_writer_and_one_that_is_over_does_not() -> None:
+def test_a_run_that_was_cut_short_goes_on_under_its_writer_a_finished_one_does_not() -> None:
     writer, base, done = begun(0)
     assert (base, done) == (0, 0)
     assert begun(700) == (writer, 0, 700)

@@ -111,7 +111,7 @@ async def test_a_connection_that_brings_no_whole_head_in_time_is_ended(sent: byt
         writer.close()
 
 
-async def test_a_connection_over_the_bound_is_ended_and_there_is_room_again_when_one_leaves() -> None:
+async def test_a_connection_over_the_bound_is_ended_until_another_one_leaves() -> None:
     async with running(connections=1, first_head_s=60) as runner:
         port = runner().addresses[0][1]
         ask = b"GET / HTTP/1.1\r\n" + HOST + b"\r\n"

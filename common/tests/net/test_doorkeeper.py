@@ -122,7 +122,7 @@ async def test_who_never_ends_a_frame_is_dropped_too(scenes: list[Scene]) -> Non
     assert isinstance(await guest.ended, CallTimeout)
 
 
-async def test_a_large_frame_before_the_introduction_ends_the_connection_and_takes_no_memory(
+async def test_a_large_frame_before_the_introduction_ends_the_connection_for_no_memory(
     scenes: list[Scene],
 ) -> None:
     scene = await opened(scenes)

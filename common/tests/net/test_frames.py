@@ -78,7 +78,7 @@ def test_buffers_are_small_again_when_no_large_frame_comes() -> None:
     assert max(sizes) <= 4 * 200_004
 
 
-def test_buffers_grow_with_what_arrives_up_to_the_usual_size_and_a_silent_connection_begins_again() -> None:
+def test_buffers_grow_with_what_arrives_and_begin_again_after_silence() -> None:
     parser = FrameParser(limit=1_000_000, buffer_bytes=64_000, first_bytes=4_000)
     sizes = [parser.size]
     for _ in range(200):
@@ -128,7 +128,7 @@ def test_frames_before_one_that_is_too_long_may_lead_to_a_larger_limit() -> None
     assert parser.received(0) == [b"eleven byte", b"x"]
 
 
-def test_what_comes_behind_a_frame_that_is_too_long_is_forgotten_and_takes_no_memory() -> None:
+def test_what_comes_behind_a_frame_that_is_too_long_takes_no_memory() -> None:
     parser = FrameParser(limit=10)
     for piece in (prefix(11), bytes(4_000), prefix(3) + b"abc"):
         free = parser.free or parser.renew()

@@ -112,7 +112,7 @@ async def test_requests_inside_of_another_message_have_ids_and_futures_as_any_ot
         peer.expect()
 
 
-async def test_a_silent_client_says_that_it_is_still_there_and_nobody_has_to_understand_it(
+async def test_a_silent_client_says_that_it_is_still_there_in_a_way_all_versions_drop(
     server: MessageServer,
 ) -> None:
     peer = await connect_messages(server.address, Client())

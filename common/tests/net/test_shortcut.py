@@ -117,7 +117,7 @@ async def test_the_shortcut_ends_with_its_server(server: FrameServer) -> None:
     await again.close()
 
 
-async def test_a_name_that_another_process_holds_leaves_the_port_to_the_server_and_is_said_once(
+async def test_a_name_that_another_process_has_leaves_the_port_and_is_said_once(
     server: FrameServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     port = server.address.port

@@ -87,9 +87,7 @@ async def test_a_busy_process_keeps_cores_awake_and_a_quiet_one_does_not(
 
 
 @pytest.mark.parametrize("when", ["busy", "never"])
-async def test_without_the_right_a_role_starts_all_the_same_unless_cores_are_always_to_be_awake(
-    tmp_path: Path, when: When
-) -> None:
+async def test_without_the_right_a_role_starts_unless_cores_are_always_to_be_awake(tmp_path: Path, when: When) -> None:
     device = tmp_path / "latency"
     async with kept_awake(when, device):
         pass

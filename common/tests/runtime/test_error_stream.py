@@ -84,7 +84,7 @@ def test_bytes_are_taken_as_any_other_stream_of_text_does(
     assert os.read(reader, 100) == b"one\ntwo\nthree\n"
 
 
-def test_a_reader_that_stalls_holds_nobody_up_and_gets_all_that_was_held_later_and_in_order(
+def test_a_reader_that_stalls_keeps_nobody_waiting_and_gets_all_in_order_later(
     ends: tuple[int, int], made: Callable[[int], ErrorStream], losses: Losses
 ) -> None:
     reader, writer = ends

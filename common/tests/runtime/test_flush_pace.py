@@ -49,7 +49,7 @@ def test_after_a_slow_flush_that_stood_alone_few_have_to_be_fast() -> None:
     assert pace.inline_bytes == INLINE_BYTES
 
 
-def test_slow_flushes_that_come_soon_after_another_send_as_many_as_at_first_to_the_thread() -> None:
+def test_slow_flushes_soon_after_another_go_to_the_thread_as_many_as_at_first() -> None:
     assert flushes_in_the_thread(after(*[FAST] * (2 * INLINE_AFTER - 1), SLOW)) == INLINE_AFTER
     alone = [FAST] * (2 * INLINE_AFTER) + [SLOW]
     assert flushes_in_the_thread(after(*alone, *[FAST] * (AGAIN_AFTER + INLINE_AFTER - 1), SLOW)) == INLINE_AFTER

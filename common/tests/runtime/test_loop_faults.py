@@ -89,7 +89,7 @@ sys.exit(process.run(main))
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-async def test_connections_are_taken_again_when_there_are_descriptors_and_little_is_said_meanwhile(loop: str) -> None:
+async def test_connections_are_taken_again_when_there_are_descriptors_with_few_words(loop: str) -> None:
     if loop == "uvloop":
         pytest.importorskip("uvloop")
     child = await asyncio.create_subprocess_exec(

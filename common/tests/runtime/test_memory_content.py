@@ -108,7 +108,7 @@ def test_it_holds_what_two_copies_would_hold(data: bytes, steps: list[tuple[str,
         assert content.durable() == model.durable
 
 
-def test_what_a_failed_flush_lost_is_read_until_a_crash_and_never_flushed_unless_it_is_written_again() -> None:
+def test_what_a_failed_flush_lost_is_read_until_a_crash_and_never_flushed() -> None:
     content = Content(b"old " * 2)
     content.write(4, b"lost")
     content.lose()

@@ -171,7 +171,7 @@ async def test_where_something_could_happen_to_a_write_nothing_is_written_at_onc
 
 
 @pytest.mark.parametrize("quick", [False, True])
-async def test_a_flush_that_fails_may_lose_what_was_written_and_the_next_one_reports_success(quick: bool) -> None:
+async def test_a_flush_that_fails_may_lose_what_was_written_though_the_next_succeeds(quick: bool) -> None:
     disk = MemoryDisk()
     disk.forgets_failed, disk.quick = True, quick
     file = await disk.open("file", create=True)

@@ -121,7 +121,7 @@ FIRST_EVENT: Final = """new Promise((done) => {
 })"""
 
 
-async def test_the_page_and_its_streams_work_under_the_token_that_the_browser_asked_a_person_for(
+async def test_the_page_and_its_streams_work_under_the_token_that_a_person_gave(
     cluster: MemoryCluster, browser: Browser
 ) -> None:
     async with running_gateway(cluster, token=parse(TOKEN, "the test")) as requester:
@@ -134,7 +134,7 @@ async def test_the_page_and_its_streams_work_under_the_token_that_the_browser_as
         assert await browser.complaints() == []
 
 
-async def test_a_page_of_another_origin_changes_nothing_although_the_browser_knows_the_token(
+async def test_a_page_of_another_origin_changes_nothing_though_the_browser_has_the_token(
     cluster: MemoryCluster, requester: Requester, browser: Browser
 ) -> None:
     """The browser sends the token by itself; that a page wants it to is told by headers no page can change."""

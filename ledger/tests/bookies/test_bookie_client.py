@@ -272,7 +272,7 @@ def answer_numbered(wire: Wire) -> None:
         connection.send(*v2.encode_read_response(status, LEDGER, request.entry_id, body or None))
 
 
-async def test_reads_that_have_not_left_when_the_connection_ends_are_unknown_and_do_not_leave_later(wire: Wire) -> None:
+async def test_reads_that_have_not_left_when_the_connection_ends_are_unknown_for_good(wire: Wire) -> None:
     assert (await wire.network.read(B1, LEDGER, 0)).status is V2Status.NO_LEDGER
     wire.bookie.requests.clear()
     unsent = [wire.network.read(B1, LEDGER, entry_id) for entry_id in (1, 2, 2)]

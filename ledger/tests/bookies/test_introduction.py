@@ -140,7 +140,7 @@ class _Silent:
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-async def test_a_bookie_of_apaches_is_used_where_there_is_a_token_only_if_told_so_and_never_shown_it(
+async def test_where_there_is_a_token_apaches_bookie_is_used_only_if_told_so_without_it(
     cluster: Cluster, allowed: bool
 ) -> None:
     """Its id is its address; it knows no tokens."""

@@ -222,7 +222,7 @@ async def test_every_operation_is_answered_and_all_share_one_connection(wire: Wi
     assert len(wire.bookie.connections) == 1
 
 
-async def test_recovery_adds_and_fencing_reads_have_high_priority_and_deferred_adds_their_flag(wire: Wire) -> None:
+async def test_recovery_adds_and_fencing_reads_have_high_priority_deferred_adds_a_flag(wire: Wire) -> None:
     plain, deferred = Listener(), Listener()
     channel = wire.network.open_channel(B1, LEDGER, plain)
     late = wire.network.open_channel(B1, LEDGER, deferred, deferred_sync=True)
@@ -264,7 +264,7 @@ async def test_answers_in_any_order_reach_their_askers(wire: Wire) -> None:
     ]
 
 
-async def test_what_is_left_unanswered_is_unknown_in_time_and_its_late_answer_is_thrown_away(impatient: Wire) -> None:
+async def test_what_is_unanswered_is_unknown_in_time_and_its_late_answer_is_dropped(impatient: Wire) -> None:
     """As Apache's bookies on DbLedgerStorage leave lists of entries; the others on the connection are not disturbed."""
     impatient.bookie.ignored = ListEntriesRequest
     network = impatient.network
@@ -295,7 +295,7 @@ async def test_a_bookie_that_answers_nothing_is_dropped_but_not_for_a_poll_that_
     assert answer.status is None and answer.error is not None
 
 
-async def test_a_poll_that_is_not_answered_when_its_time_is_over_drops_a_silent_connection(impatient: Wire) -> None:
+async def test_a_poll_without_an_answer_in_time_drops_a_silent_connection(impatient: Wire) -> None:
     impatient.bookie.mute = True
     answer = await impatient.network.wait_for_lac(B1, LEDGER, 5, wait_s=0.01)
     assert answer.status is None and isinstance(answer.error, CallTimeout)

@@ -19,7 +19,7 @@ async def recovered(ledgers: Ledgers, ledger_id: int, *, reads_in_flight: int = 
     return await client.open(ledger_id, recover=True)
 
 
-async def test_an_ack_that_comes_while_the_change_is_under_way_does_not_move_where_it_begins(ledgers: Ledgers) -> None:
+async def test_an_ack_during_the_change_does_not_move_where_the_change_begins(ledgers: Ledgers) -> None:
     """apache/bookkeeper#4651: the LAC moved between LAC + 1 and the swap, so acknowledged entries were said to be on a
     bookie that was never sent them. E = Qw = 2, Qa = 1."""
     ledgers.bookies.register("b1", "b2")

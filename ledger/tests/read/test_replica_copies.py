@@ -160,7 +160,7 @@ async def test_a_bookie_that_is_away_is_told_at_once(ledgers: Ledgers) -> None:
         await make_whole(ledgers, ledger_id)
 
 
-async def test_a_bookie_that_goes_away_for_a_moment_is_sent_again_what_it_did_not_acknowledge(ledgers: Ledgers) -> None:
+async def test_a_bookie_that_returns_is_sent_again_what_it_did_not_acknowledge(ledgers: Ledgers) -> None:
     ledger_id = await closed_ledger(ledgers)
     lose(ledgers, ledger_id, B1, *range(COUNT))
     held = ledgers.bookies.hold(bookie="b1", kind="add")

@@ -153,7 +153,7 @@ async def test_a_bookie_formatted_anew_amid_the_recovery_is_noticed_before_the_c
     assert await state(apache, writer.ledger_id) is LedgerState.IN_RECOVERY
 
 
-async def test_a_bookie_of_ours_that_lost_its_disk_amid_the_recovery_is_noticed_before_the_close(
+async def test_a_bookie_that_lost_its_disk_amid_a_recovery_is_noticed_before_the_close(
     ledgers: Ledgers,
 ) -> None:
     """What was made in its place denies everything, and answers at its address until its registration expires."""

@@ -175,7 +175,7 @@ async def test_a_proof_of_a_later_question_serves_one_that_lost_its_connection()
     assert asked.told == [("first", True), ("second", True)]
 
 
-async def test_at_most_so_many_questions_are_in_flight_and_who_asks_meanwhile_shares_the_next() -> None:
+async def test_questions_in_flight_are_bounded_and_who_asks_meanwhile_shares_the_next() -> None:
     asked = Asked(3, 2)
     for number in range(limits.LEDGER_FENCE_CHECKS):
         assert asked.ask(f"{number}")

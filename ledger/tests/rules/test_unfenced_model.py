@@ -205,7 +205,7 @@ def explore(mutant: str = "", *, begin: State) -> tuple[int, State | None]:
     return len(seen), None
 
 
-def test_a_question_that_is_answered_with_true_was_asked_before_anybody_closed_the_ledger() -> None:
+def test_a_question_answered_with_true_was_asked_before_the_ledger_was_closed() -> None:
     states, broken = explore(begin=QUIET)
     assert broken is None, broken
     assert states == 24_809, "as many as there were: fewer are a model that lost something"

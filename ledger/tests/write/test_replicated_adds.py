@@ -43,7 +43,7 @@ async def test_what_one_turn_submits_is_sent_once_to_each_replica(
 
 
 @pytest.mark.parametrize("write_quorum", [3, 2])
-async def test_a_bookie_that_returns_within_a_turn_gets_what_the_turn_brought_once_as_the_others_do(
+async def test_a_bookie_that_returns_within_a_turn_gets_what_the_turn_brought_once(
     ledgers: Ledgers, write_quorum: int
 ) -> None:
     writer = await ledgers.striped(3, write_quorum, write_quorum)

@@ -97,7 +97,7 @@ async def test_a_full_window_refuses_and_takes_again_after_acks(ledgers: Ledgers
     assert writer.last_acked == 2
 
 
-async def test_entries_of_one_turn_reach_each_bookie_once_and_in_order_whatever_happens_to_it(ledgers: Ledgers) -> None:
+async def test_entries_of_one_turn_reach_each_bookie_once_and_in_order(ledgers: Ledgers) -> None:
     """They leave at the end of the turn: a connection that is lost and made again before gets them once, not twice."""
     writer = await ledgers.client.create()
     await writer.append(b"0")
@@ -153,7 +153,7 @@ async def test_an_entry_over_the_limit_is_refused_and_takes_no_id(ledgers: Ledge
 # -- bookies that fail, without a spare
 
 
-async def test_without_a_spare_the_ensemble_stays_and_a_returning_bookie_gets_what_is_in_flight(
+async def test_without_a_spare_the_ensemble_stays_and_a_bookie_that_returns_catches_up(
     ledgers: Ledgers,
 ) -> None:
     writer = await ledgers.client.create()
@@ -286,7 +286,7 @@ async def test_nothing_is_acknowledged_while_the_change_is_not_committed(ledgers
     assert writer.last_acked == 4
 
 
-async def test_after_two_slots_are_replaced_acknowledged_entries_are_where_the_metadata_says(ledgers: Ledgers) -> None:
+async def test_after_two_slots_are_replaced_entries_are_where_the_metadata_says(ledgers: Ledgers) -> None:
     writer = await ledgers.client.create()
     heard = RecordedAcks(writer)
     ledgers.bookies.register("b1", "b2", "b3", "b4", "b5")

@@ -26,7 +26,7 @@ async def test_a_close_that_meets_a_refusal_says_so_instead_of_being_cancelled(l
     ledgers.store.gate.set()
 
 
-async def test_a_bookie_that_refuses_a_late_entry_of_a_ledger_that_is_closed_does_not_fail_the_close(
+async def test_a_bookie_that_refuses_a_late_entry_of_a_closed_ledger_fails_no_close(
     ledgers: Ledgers,
 ) -> None:
     writer = await ledgers.client.create()

@@ -63,7 +63,7 @@ async def test_of_entries_that_complete_together_the_last_decides(ledgers: Ledge
         assert (question.taken, question.heard) == (taken, [True] * taken)
 
 
-async def test_it_cannot_be_asked_from_a_change_of_the_ensemble_until_the_next_entry_is_acknowledged(
+async def test_after_a_change_of_the_ensemble_it_can_be_asked_from_the_next_entry_on(
     ledgers: Ledgers,
 ) -> None:
     writer = await first_entry(ledgers)
@@ -129,7 +129,7 @@ async def test_whoever_waits_when_a_change_begins_is_told_that_nothing_is_proven
     assert [one.heard for one in questions] == [[False]] * (limits.LEDGER_FENCE_CHECKS + 1)
 
 
-async def test_bookies_that_a_recovery_left_out_prove_nothing_to_a_writer_whose_change_is_under_way(
+async def test_bookies_that_a_recovery_left_out_prove_nothing_during_a_change(
     ledgers: Ledgers,
 ) -> None:
     """The store has the new ensemble, its answer is lost on the way to the writer; the recovery fences the new ensemble only."""

@@ -228,7 +228,7 @@ async def test_runs_of_acknowledgements_count_each_entry(ledgers: Ledgers) -> No
     held.discard()
 
 
-async def test_what_was_sent_again_after_a_reconnect_and_before_the_question_does_not_count(ledgers: Ledgers) -> None:
+async def test_what_was_sent_again_before_the_question_does_not_count(ledgers: Ledgers) -> None:
     writer = await first_entry(ledgers)
     answers = ledgers.bookies.hold(kind="add", answer=True)
     writer.submit(b"1")
@@ -287,7 +287,7 @@ async def test_what_a_bookie_answered_on_an_earlier_connection_does_not_count(le
     assert question.heard == [True]
 
 
-async def test_answers_on_a_new_connection_do_not_count_even_before_those_who_asked_are_told_of_it(
+async def test_answers_on_a_new_connection_do_not_count_even_before_that_is_told(
     ledgers: Ledgers,
 ) -> None:
     writer = await first_entry(ledgers)

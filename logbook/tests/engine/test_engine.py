@@ -174,7 +174,7 @@ async def test_what_ends_the_engine_is_told(cluster: Cluster) -> None:
         await engine.failed
 
 
-async def test_an_engine_that_was_stopped_for_long_ends_all_connections_it_had_and_reads_nothing_of_them(
+async def test_an_engine_that_was_stopped_for_long_ends_its_connections_unread(
     cluster: Cluster,
 ) -> None:
     await cluster.start_sequencer()

@@ -79,7 +79,7 @@ def test_a_batch_with_any_numbers_is_refused_or_can_be_applied_kept_and_restored
 
 @pytest.mark.parametrize("compress", [None, zstandard.ZstdCompressor().compress], ids=["plain", "zstd"])
 @pytest.mark.parametrize("bits", [0x01, 0x80, 0xFF])
-def test_an_entry_with_any_byte_changed_is_no_batch_or_one_that_can_be_applied_and_opened_or_is_known_not_to(
+def test_an_entry_with_any_byte_changed_is_no_batch_or_one_that_can_be_applied(
     bits: int, compress: Callable[[Any], bytes] | None
 ) -> None:
     """Each byte of it, at the lowest rung: a reader hears of it by name, or gets records."""

@@ -295,7 +295,7 @@ async def damage(cluster: Cluster) -> SnapshotNode:
     return damaged
 
 
-async def test_an_engine_that_cannot_use_the_snapshot_rebuilds_the_index_and_replaces_it_at_once(
+async def test_an_engine_that_cannot_use_the_snapshot_rebuilds_and_replaces_it(
     cluster: Cluster,
 ) -> None:
     one = await cluster.engine()
@@ -310,7 +310,7 @@ async def test_an_engine_that_cannot_use_the_snapshot_rebuilds_the_index_and_rep
     assert node.covers(1, 0) and node.writer == two.incarnation, "nobody relies on the damaged one"
 
 
-async def test_an_engine_that_can_use_neither_snapshot_nor_logs_stays_up_says_so_and_waits_for_the_next_snapshot(
+async def test_an_engine_without_usable_snapshot_or_logs_stays_up_and_says_so(
     cluster: Cluster,
 ) -> None:
     one = await cluster.engine()

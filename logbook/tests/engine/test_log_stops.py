@@ -50,7 +50,7 @@ async def appended(engine: Any, number: int) -> None:
     [lambda entry: b"garbage", lambda entry: b"", cannot_follow, closes_what_is_not_open],
     ids=["no entry", "empty", "another position", "another shard"],
 )
-async def test_a_metalog_entry_that_no_copy_has_right_stops_the_log_of_all_engines_and_none_ends(
+async def test_a_metalog_entry_that_no_copy_has_right_stops_the_log_and_ends_no_engine(
     engines: EngineCluster, monkeypatch: pytest.MonkeyPatch, spoil: Any
 ) -> None:
     """Its sequencer wrote it so: all bookies have it, with the digest right."""
@@ -99,7 +99,7 @@ async def test_an_entry_that_was_pushed_badly_is_read_from_bookies_and_nothing_i
     assert one.faults() == [] and one.core.logs[0].stop is None
 
 
-async def test_an_engine_refuses_an_entry_before_it_makes_anything_of_it_and_takes_those_before(cluster: Any) -> None:
+async def test_an_engine_refuses_an_entry_before_it_notes_any_of_it(cluster: Any) -> None:
     core = await cluster.engine()
     part, position = core.logs[0], core.positions[0]
     following = MetalogEntry(0, 0, cluster.log.time_ms, (ShardEnd(0, 0, 0),))

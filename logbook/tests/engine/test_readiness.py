@@ -53,7 +53,7 @@ def test_a_book_can_be_read_when_its_own_log_has_caught_up() -> None:
     assert not readiness.reached({}, 7), "nothing is known of that log"
 
 
-def test_what_a_session_has_seen_must_be_applied_but_for_terms_without_slots_of_this_engine() -> None:
+def test_what_a_session_has_seen_must_be_applied_but_for_terms_of_other_slots() -> None:
     logs: dict[int, Readable] = {0: Log(ready=True)}
     parts = parts_of(frontier_at(Position(1, 2)), frozenset({9}))
     whole, some = Readiness(parts, ALL_SLOTS, logs), Readiness(parts, 1, logs)

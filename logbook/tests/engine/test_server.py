@@ -376,7 +376,7 @@ async def test_a_record_that_nobody_could_open_is_refused_before_it_is_stored(se
     assert served.core.state.records == 1
 
 
-async def test_a_record_that_is_stored_and_nobody_can_open_is_a_gap_with_evidence_and_readers_go_on(
+async def test_a_stored_record_that_nobody_can_open_is_a_gap_with_evidence(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As an engine of an earlier version took it."""

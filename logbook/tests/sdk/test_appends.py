@@ -98,7 +98,7 @@ async def test_the_first_number_of_a_writer_too_old_goes_on_under_one_born_later
 
 
 @pytest.mark.parametrize("applied", [False, True])
-async def test_what_was_sent_twice_when_its_writer_was_forgotten_is_unknown_and_not_applied_again(
+async def test_what_was_sent_twice_of_a_forgotten_writer_is_unknown_and_not_applied(
     serve: Serve, applied: bool
 ) -> None:
     engine, url, _ = await serve()
@@ -122,9 +122,7 @@ async def test_what_was_sent_twice_when_its_writer_was_forgotten_is_unknown_and_
 
 
 @pytest.mark.parametrize("settle", [False, True])
-async def test_the_first_number_of_a_forgotten_writer_is_not_decided_anew_by_who_asks_for_its_outcome(
-    serve: Serve, settle: bool
-) -> None:
+async def test_asking_for_its_outcome_decides_no_number_of_a_forgotten_writer_anew(serve: Serve, settle: bool) -> None:
     engine, url, _ = await serve()
     async with boki.connect(url) as client:
         book = client.book(1)

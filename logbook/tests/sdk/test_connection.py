@@ -396,7 +396,7 @@ async def test_an_engine_that_does_not_name_its_cluster_gives_tokens_as_before(s
             assert later.session(token).session_token().startswith("boki2.")
 
 
-async def test_an_engine_that_says_nothing_is_waited_for_no_longer_than_the_client_waits_for_anything(
+async def test_a_silent_engine_is_waited_for_no_longer_than_anything_else(
     serve: Serve,
 ) -> None:
     engine, url, _ = await serve()

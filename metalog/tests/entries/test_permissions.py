@@ -64,9 +64,7 @@ def test_a_role_may_say_what_it_needs_and_no_more(role: str, expected: set[str],
     assert permitted(Rights(role, token_asked=token_asked)) == expected
 
 
-def test_a_peer_of_an_earlier_version_may_all_it_could_where_nobody_is_asked_for_a_token_and_nothing_elsewhere() -> (
-    None
-):
+def test_without_a_token_an_earlier_version_may_all_it_could_with_one_nothing() -> None:
     assert permitted(Rights(OF_EARLIER_VERSION, token_asked=False)) == ALL
     assert permitted(Rights(OF_EARLIER_VERSION, token_asked=True)) == set()
 

@@ -35,7 +35,7 @@ def cut_of(*incarnations: str) -> tuple[CutBuilder, ProgressVector]:
     return builder, ProgressVector.after(take(builder))
 
 
-def test_what_is_carried_is_ordered_with_its_bytes_by_the_next_entry_and_by_no_later_one() -> None:
+def test_what_is_carried_is_ordered_with_its_bytes_by_the_next_entry_alone() -> None:
     builder, state = cut_of(A, B)
     builder.carry(1, 7, 2, b"of 1")
     builder.carry(0, 6, 2, b"of 0")

@@ -44,7 +44,7 @@ def metalog(cluster: Any, sequencer: Any) -> Any:
     return cluster.ledgers.ledgers[sequencer.status()["term"]["metalog_ledger"]]
 
 
-async def test_a_log_stops_before_an_entry_that_nobody_can_read_and_goes_on_when_it_is_mended(cluster: Any) -> None:
+async def test_a_log_stops_before_an_unreadable_entry_and_goes_on_when_it_is_mended(cluster: Any) -> None:
     sequencer, _, _ = await filled(cluster, 5)
     ledger = metalog(cluster, sequencer)
     good, ledger.entries[2] = ledger.entries[2], b"garbage"
@@ -151,7 +151,7 @@ def every_byte_changed(data: bytes) -> Iterator[bytes]:
             yield data[:at] + bytes([data[at] ^ bits]) + data[at + 1 :]
 
 
-async def test_a_metalog_entry_with_any_byte_changed_is_applied_as_it_says_or_stops_the_log(
+async def test_a_metalog_entry_with_any_byte_changed_is_applied_or_stops_the_log(
     body_of: BodyOf, recorder_of: RecorderOf
 ) -> None:
     """All bytes of all entries, one at a time: never an error that ends the follower, and nothing is passed over."""

@@ -234,7 +234,7 @@ async def test_who_names_an_engine_without_being_one_gets_none_of_its_shards(clu
 # -- who asks
 
 
-async def test_a_sequencer_that_asks_for_another_token_is_neither_taken_for_gone_nor_for_serving(cluster: Any) -> None:
+async def test_a_sequencer_with_another_token_is_taken_neither_for_gone_nor_for_serving(cluster: Any) -> None:
     sequencer = await cluster.sequencer(token=TOKEN)
     await sequencer.serving()
     store = await cluster.store()

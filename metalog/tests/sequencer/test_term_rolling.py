@@ -52,7 +52,7 @@ async def test_commands_make_it_look_and_nothing_else_does() -> None:
     term.rolling.end()
 
 
-async def test_without_traffic_a_timer_looks_from_the_first_record_on_until_the_term_is_over() -> None:
+async def test_without_traffic_a_timer_looks_from_the_first_record_to_the_terms_end() -> None:
     term = Term(term_age_s=0.0, standby_check_s=0.0)
     term.rolling.ordered(1, records=False, commands=True)
     await asyncio.sleep(0)

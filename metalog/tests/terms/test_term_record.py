@@ -62,7 +62,7 @@ def test_a_reclaimed_term_is_one_of_version_two() -> None:
         decode_record(encode_record(msgspec.structs.replace(record, version=4)), 1)
 
 
-def test_a_copied_term_is_in_ledgers_for_who_knows_no_files_and_names_them_until_they_are_deleted() -> None:
+def test_a_copied_term_names_its_ledgers_until_they_are_deleted() -> None:
     """`copied` is of the version that earlier programs read. Files alone would be of one that they refuse."""
     record = TermRecord(1, 7, 0, (), 30, 9, 100, 5, Location())
     copied = record.at(COPIED, "s3://cold/manifest-1.json")
@@ -79,7 +79,7 @@ def test_a_copied_term_is_in_ledgers_for_who_knows_no_files_and_names_them_until
         decode_record(encode_record(cold), 7)
 
 
-def test_a_record_of_a_term_that_a_person_ended_says_so_and_is_of_a_version_of_its_own() -> None:
+def test_a_record_of_a_term_that_a_person_ended_says_so_in_its_own_version() -> None:
     view = first_view().with_term(0, **INSTALL)  # type: ignore[arg-type]
     installed = view.installed(0)
     assert installed is not None

@@ -10,7 +10,7 @@ from boki_sim.clusters.carried_copies import carried_in
 ENGINE = "0" * 32
 
 
-def test_what_is_carried_is_the_last_entry_of_its_shard_in_the_ledger_that_was_opened_for_it() -> None:
+def test_what_is_carried_is_the_last_entry_of_its_shard_in_its_own_ledger() -> None:
     entries = [
         MetalogEntry(0, 0, 1, (ShardEnd(3, 0, 0), ShardEnd(4, 0, 0)), (Open(3, ENGINE, 70), Open(4, ENGINE, 80))),
         MetalogEntry(0, 5, 1, (ShardEnd(3, 3, 1), ShardEnd(4, 2, 2))),

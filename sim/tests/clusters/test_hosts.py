@@ -95,7 +95,7 @@ def test_it_is_begun_again_after_a_drawn_pause_and_not_while_it_is_held() -> Non
     assert len({round(pause, 1) for pause in pauses}) > 1
 
 
-def test_who_ends_with_an_error_of_boki_is_begun_again_and_any_other_error_is_the_tests() -> None:
+def test_who_ends_with_an_error_of_boki_is_begun_again_other_errors_are_the_tests() -> None:
     starts = itertools.count(1)
 
     async def gives_up(env: boki.sim.Environment) -> int:
@@ -277,7 +277,7 @@ def test_the_sdk_of_a_host_sees_the_clock_of_its_machine() -> None:
     assert made.go(lambda cluster: cluster.host("worker", main).result()) == 0
 
 
-def test_a_blocking_body_runs_inline_and_a_kill_finds_it_done_and_unheard_under_some_seed() -> None:
+def test_a_blocking_body_runs_inline_and_some_seed_kills_between_done_and_heard() -> None:
     async def main(env: boki.sim.Environment, ran: list[int]) -> int:
         def body() -> int:
             ran.append(1)
@@ -360,7 +360,7 @@ async def one_beginning(cluster: Cluster) -> None:
     assert len(begun) == 1, f"begun {len(begun)} times"
 
 
-def test_a_mistake_of_a_host_is_found_and_shrunk_to_the_fault_and_the_host_that_show_it() -> None:
+def test_a_mistake_of_a_host_is_found_and_shrunk_to_the_fault_that_shows_it() -> None:
     with pytest.raises(AssertionError, match=r"begun \d times") as caught:
         simulated(seeds=30, seconds=5, model=True)(one_beginning_of_a_test)()
     notes = "\n".join(caught.value.__notes__)

@@ -130,7 +130,7 @@ def test_the_view_and_term_records_only_move_forward(watched: Watched) -> None:
     assert watched.rules == ["4 view", "4 view", "4 sealed", "3 sealed", "3 sealed", "4 view"]
 
 
-def test_ledgers_of_ended_shards_are_to_be_closed_unless_their_term_is_to_be_deleted(watched: Watched) -> None:
+def test_ledgers_of_ended_shards_are_closed_unless_their_term_is_to_be_deleted(watched: Watched) -> None:
     """Harsh seed 501164: an engine began behind a term without live records, whose ledgers wait to be deleted."""
     watched.put(LEDGER, encode(OPEN))
     state = DecisionState()

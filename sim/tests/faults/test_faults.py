@@ -90,7 +90,7 @@ def test_in_some_runs_faults_wait_for_barriers(profile: str) -> None:
     assert (5 < others < 40) if profile == "harsh" else not others, "cut off in every way"
 
 
-def test_a_sequencer_that_is_unaware_hears_of_no_new_term_and_perhaps_one_bookie_alone() -> None:
+def test_an_unaware_sequencer_hears_of_no_new_term_and_perhaps_of_one_bookie() -> None:
     heard = []
     for seed in range(40):
         script = unaware(stream(seed, "u"), 20, TARGETS)
@@ -105,7 +105,7 @@ def test_a_sequencer_that_is_unaware_hears_of_no_new_term_and_perhaps_one_bookie
 
 
 @pytest.mark.parametrize("profile", ["network", "disk", "metadata", "harsh"])
-def test_where_entries_are_carried_some_faults_more_wait_for_that_and_no_other_changes(profile: str) -> None:
+def test_where_entries_are_carried_faults_wait_for_that_and_no_other_draw_changes(profile: str) -> None:
     for seed in range(20):
         plain, carrying = (
             draw(stream(seed, "f"), profile, TARGETS, seconds=20, turn=seed, carrying=carrying)

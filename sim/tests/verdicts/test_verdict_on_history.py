@@ -119,7 +119,7 @@ def test_a_condition_is_held_to_records_that_were_trimmed_since() -> None:
     assert any("but it had 10" in text for text in verdict(GOOD[0], GOOD[1], wrong, trim("", 11, 4), log=LOG[1:]))
 
 
-def test_reads_may_miss_what_is_being_trimmed_and_show_it_no_more_when_they_are_linearizable() -> None:
+def test_reads_may_miss_what_is_being_trimmed_linearizable_ones_never_show_it() -> None:
     below = trim("", 21, 5)
     assert verdict(*GOOD, below, read("next", "", 0, 30, 5.2)) == []
     assert verdict(*GOOD, below, read("next", "", 0, 10, 5.2), log=LOG[2:]) == []

@@ -22,7 +22,7 @@ def conflict(number: int, at: float, newest: int) -> Operation:
     return made
 
 
-def test_all_calls_of_a_number_are_one_append_from_the_first_call_to_the_first_answer() -> None:
+def test_all_calls_of_a_number_are_one_append_from_first_call_to_first_answer() -> None:
     other = Operation("c", "tail", "b", 0.5, outcome=OK, end=0.6)
     merged, faults = merge([other, sent(1, 1, UNKNOWN), sent(1, 2, OK, 10), sent(2, 3, OK, 20), sent(1, 4, OK, 10)])
     assert faults == []

@@ -231,7 +231,7 @@ def test_waiting_for_nothing_is_a_deadlock(simulation: Any) -> None:
         simulation.run(scenario())
 
 
-def test_what_the_machine_settles_wakes_who_awaits_it_exactly_then_unless_paused_or_dead(simulation: Any) -> None:
+def test_what_the_machine_decides_wakes_who_awaits_it_unless_paused_or_dead(simulation: Any) -> None:
     loop = simulation.loop
     woken: dict[str, float] = {}
 

@@ -34,7 +34,7 @@ QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, ack
 CARRYING = dataclasses.replace(QUICK, carried_entry_bytes=limits.CARRIED_ENTRY_BYTES)
 
 
-async def test_what_finds_nothing_in_flight_goes_at_once_and_what_the_turn_brings_behind_it_is_one_entry(
+async def test_what_finds_nothing_in_flight_goes_at_once_the_rest_of_the_turn_as_one(
     cluster: Any,
 ) -> None:
     core, source = await cluster.engine(), RecordingSource()
@@ -172,7 +172,7 @@ async def test_bookies_that_are_away_delay_the_shard(cluster: Any) -> None:
     await cluster.until(lambda: committed_numbers(source) == [1])
 
 
-async def test_a_shard_whose_opening_has_no_answer_is_asked_for_again_with_the_same_ledger(cluster: Any) -> None:
+async def test_a_shard_whose_opening_has_no_answer_is_asked_for_with_the_same_ledger(cluster: Any) -> None:
     core = await cluster.engine(join=False)
     await cluster.log.join(core, live=False)
     link = cluster.log.link(core)

@@ -75,7 +75,7 @@ async def test_what_waits_behind_a_full_window_is_judged_before_it_is_sent(clust
     assert numbers(cluster.ledgers, ledger.ledger_id) == [[(1, 1)]]
 
 
-async def test_a_shard_whose_bookies_take_nothing_for_so_long_fails_and_nothing_more_of_it_is_ordered(
+async def test_a_shard_whose_bookies_take_nothing_fails_and_orders_nothing_more(
     cluster: Any,
 ) -> None:
     clock = ManualClock(now_s=0.0)
@@ -94,7 +94,7 @@ async def test_a_shard_whose_bookies_take_nothing_for_so_long_fails_and_nothing_
     assert shard.cut_entries == 0
 
 
-async def test_what_was_acknowledged_long_ago_is_not_reported_to_a_sequencer_that_comes_back(cluster: Any) -> None:
+async def test_what_was_acknowledged_long_ago_is_not_reported_to_a_late_sequencer(cluster: Any) -> None:
     clock = ManualClock(now_s=0.0)
     core, source = await in_flight(cluster, clock)
     appender, shard = core.logs[0].appender, core.logs[0].appender.shard

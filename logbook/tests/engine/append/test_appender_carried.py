@@ -158,7 +158,7 @@ async def test_a_ledger_that_fails_gets_from_the_metalog_what_was_carried(
     assert ledger.entries[1:] == [body for _, body in core.logs[0].link.carried][:2]
 
 
-async def test_a_ledger_that_fails_while_its_last_entry_is_carried_waits_for_its_end_in_the_metalog(
+async def test_a_ledger_that_fails_with_its_last_entry_carried_waits_for_the_metalog(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether the sequencer heard of the entry is unknown: it may be ordered yet, and must not be twice."""

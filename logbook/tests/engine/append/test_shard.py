@@ -99,7 +99,7 @@ def carry(one: Shard, entry: int) -> None:
     one.carried([b"payload"])
 
 
-def test_the_next_entry_may_be_carried_when_nothing_is_on_its_way_and_the_ledger_has_one() -> None:
+def test_an_entry_may_be_carried_when_none_is_on_its_way_and_the_ledger_has_one() -> None:
     one = shard()
     assert not one.may_carry
     submit(one, 0)

@@ -188,7 +188,7 @@ async def test_a_log_without_slots_does_not_keep_an_engine_from_being_ready(worl
     assert late.ready
 
 
-async def test_a_log_that_nobody_serves_and_that_is_complete_does_not_keep_an_engine_from_being_ready(
+async def test_a_complete_log_that_nobody_serves_keeps_no_engine_from_being_ready(
     world: World,
 ) -> None:
     core = await world.engine()

@@ -181,7 +181,7 @@ async def test_what_the_metalog_carries_is_not_read() -> None:
 
 
 @pytest.mark.parametrize("written", [True, False], ids=["as it is carried", "not at all"])
-async def test_what_the_metalog_carries_and_nobody_can_read_is_waited_for_and_may_be_given_up(written: bool) -> None:
+async def test_what_is_carried_and_nobody_can_read_is_waited_for_and_may_be_given_up(written: bool) -> None:
     feeding = Feeding(1, 2)
     await feeding.fill()
     assert feeding.feed.carried(0, 2, b"garbage") is None

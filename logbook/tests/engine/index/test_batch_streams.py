@@ -29,7 +29,7 @@ def test_the_first_record_of_each_book_with_each_tag(runs: list[tuple[int, list[
     assert first_with(make_batch(*batch_of(runs))) == expected
 
 
-def test_streams_are_looked_up_together_only_while_no_record_before_may_have_joined_them() -> None:
+def test_streams_are_looked_up_together_while_no_record_before_may_have_joined() -> None:
     index = Index()
     streams = BatchStreams(index)
     batch = make_batch(*batch_of([(1, [(5,), (), (6,)]), (2, [(7,), ()])]))

@@ -100,7 +100,7 @@ def test_what_dies_meanwhile_is_dead_in_the_result(
     assert living(merge.result) == living(merged(apart))
 
 
-def test_a_long_stream_and_streams_of_one_row_each_are_merged_in_slices_of_equal_size() -> None:
+def test_a_long_stream_and_many_short_ones_are_merged_in_slices_of_equal_size() -> None:
     """What counts is rows, however they lie: the longest slice of either looks at no more than it was allowed."""
     dense: list[tuple[int, frozenset[int]]] = [(1, frozenset((5,)))] * 20_000
     sparse = [(1, frozenset((at,))) for at in range(10, 20_010)]

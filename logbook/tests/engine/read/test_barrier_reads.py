@@ -178,7 +178,7 @@ async def test_the_first_answers_leave_soon_and_slices_grow(views: ScriptedViews
     assert list(connection.replies) == [*range(TURN_READS)]
 
 
-async def test_what_neighbours_have_in_common_is_looked_at_once_and_what_they_have_not_is_not_shared(
+async def test_what_neighbours_have_in_common_is_looked_at_once_and_nothing_else(
     views: ScriptedViews, reads: BarrierReads
 ) -> None:
     connection, other = Connection(), Connection()

@@ -374,7 +374,7 @@ async def tagged(core: Any, *rows: TagRow, **how: Any) -> ReadReply:
     return decode_read_reply(memoryview(b"".join(parts)))
 
 
-async def test_a_waiting_read_of_tags_is_answered_by_its_own_and_hears_no_gap_for_what_it_had_looked_at(
+async def test_a_waiting_read_of_tags_hears_its_own_and_no_gap_of_what_it_looked_at(
     cluster: Any,
 ) -> None:
     core = await cluster.engine()

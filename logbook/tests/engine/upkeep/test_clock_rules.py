@@ -34,7 +34,7 @@ def test_a_process_that_was_stopped_while_it_asked_raises_no_alarm() -> None:
     assert warning(ClockReading(NOW, NOW - 60_000, NOW, NOW), BOUND_MS) is None, "this clock was set back meanwhile"
 
 
-def test_a_log_whose_time_stands_in_the_future_is_told_though_its_sequencer_is_right_by_now() -> None:
+def test_a_log_whose_time_stands_in_the_future_is_told_though_its_clock_is_right() -> None:
     text = warning(ClockReading(NOW, NOW + 2, NOW + 1, NOW + 3_600_002), BOUND_MS)
     assert text is not None
     assert "3600.0 s ahead of this engine's clock" in text

@@ -90,7 +90,7 @@ def test_what_holds_is_left_alone() -> None:
     assert early_conflicts(attempt(RecordSpec()), {}, engine.state, engine) is None
 
 
-def test_an_expectation_of_nothing_decides_nothing_because_a_stream_may_be_forgotten() -> None:
+def test_an_expectation_of_nothing_decides_nothing_as_streams_may_be_forgotten() -> None:
     engine = two_in_stream_5()
     assert early_conflicts(attempt(RecordSpec(expect=((5, 0),))), {}, engine.state, engine) is None
 

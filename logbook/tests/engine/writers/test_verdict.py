@@ -312,7 +312,7 @@ def test_floors_only_rise_and_are_of_a_slot() -> None:
     assert one(log.decide(run(1, writer=MIDDLING, book=other))).verdict == Verdict.COMMITTED
 
 
-def test_named_writers_and_writers_without_a_birth_leave_no_floor_and_are_held_against_none() -> None:
+def test_named_writers_and_those_without_a_birth_leave_no_floor_and_meet_none() -> None:
     log = Log()
     log.decide(run(1, writer=YOUNG, flags=RUN_NAMED), run(1))
     assert log.verdicts.expire(7, YOUNG, 1) and log.verdicts.expire(7, ALICE, 1)

@@ -129,7 +129,7 @@ def test_runs_are_decided_together_only_while_all_that_they_expect_holds() -> No
     assert (len(answers), losers) == (4, [(5, 6)])
 
 
-def test_a_writer_leaves_its_row_for_what_a_row_cannot_say_and_comes_back_among_many() -> None:
+def test_a_writer_leaves_its_row_for_what_a_row_cannot_say_and_comes_back() -> None:
     log = Log(together=True)
     writers = log.verdicts.writers
     log.decide(run(0, 1), run(1, 1))
@@ -213,7 +213,7 @@ def test_rows_stay_as_many_as_a_power_of_two_as_hints_need_it() -> None:
     assert (log.verdicts.state(), restored.decided_together) == (restored.verdicts.state(), 2)
 
 
-def test_of_many_first_numbers_one_that_is_too_old_is_told_so_and_the_others_are_committed() -> None:
+def test_of_many_first_numbers_one_too_old_is_told_so_the_others_are_committed() -> None:
     young, old, other = (born_writer(CountingRandom(), birth) for birth in (8, 7, 9))
     for together in (True, False):
         log = Log(together=together)
