@@ -18,6 +18,8 @@ ROOT: Final = Path(__file__).parents[1]
 ROOMS: Final = ("common", "ledger", "bookie", "metalog", "logbook", "libs", "spark", "gateway", "sim", "cli")
 
 FUNCTION_LINES: Final = 70
+USUAL_FUNCTION_LINES: Final = 25
+"""What 95 of 100 functions of the core have at most."""
 FILE_LINES: Final = 500
 TEST_FILE_LINES: Final = 600
 """Also of the libraries and of Spark, which are young."""
@@ -211,6 +213,17 @@ def test_functions_fit_on_a_screen() -> None:
     faults = [f"{where}: {length} lines" for where, length in found.items() if where not in LONG_FUNCTIONS]
     none(faults, f"functions have at most {FUNCTION_LINES} lines; split by idea, not by length")
     none([where for where in LONG_FUNCTIONS if where not in found], "no longer long, take it off LONG_FUNCTIONS")
+
+
+def test_most_functions_are_short() -> None:
+    lengths = sorted(
+        (node.end_lineno or node.lineno) - node.lineno + 1
+        for path in modules()
+        if not name_of(path).startswith(("libs/", "spark/"))
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    )
+    assert lengths[len(lengths) * 95 // 100] <= USUAL_FUNCTION_LINES, "split by idea what grew"
 
 
 def test_files_have_one_subject() -> None:

@@ -6,7 +6,7 @@ the errors of all; its own are added by their statuses.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -103,30 +103,18 @@ def operation(route: Route) -> dict[str, Any]:
 
 
 def _parameters(route: Route) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [
-        {
-            "name": parameter.name,
-            "in": parameter.place,
-            "required": parameter.place == "path",
-            "description": parameter.meaning,
-            "schema": dict(parameter.schema),
-        }
-        for parameter in route.parameters
-    ]
+    found = [_parameter(one.name, one.place, one.meaning, one.schema) for one in route.parameters]
     headers = [*route.headers]
     if route.session:
         meaning = f"What an earlier answer of this cluster carried in {HEADER}: this request sees at least as much."
         headers.append((HEADER, meaning, patterns.TOKEN))
     return found + [
-        {
-            "name": name,
-            "in": "header",
-            "required": False,
-            "description": meaning,
-            "schema": {"type": "string", **constraints},
-        }
-        for name, meaning, constraints in headers
+        _parameter(name, "header", meaning, {"type": "string", **constraints}) for name, meaning, constraints in headers
     ]
+
+
+def _parameter(name: str, place: str, meaning: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": place, "required": place == "path", "description": meaning, "schema": dict(schema)}
 
 
 def _say_one_of_two(component: dict[str, Any]) -> None:

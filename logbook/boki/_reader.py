@@ -299,15 +299,7 @@ class RecordIterator(AsyncIterator[Record | Gap]):
     """
 
     def __init__(
-        self,
-        reader: Reader,
-        query: Query,
-        tag: Tag | None,
-        *,
-        follow: bool,
-        timeout_s: float,
-        bounded: bool,
-        left: int,
+        self, reader: Reader, query: Query, tag: Tag | None, *, follow: bool, timeout_s: float, bounded: bool, left: int
     ) -> None:
         self._reader = reader
         self._query = query

@@ -116,9 +116,7 @@ class Ledger:
             else:
                 part = self._cached_run(entry_id, stop - entry_id)
                 sizes = [len(body) for body in part]
-            fitting = _fitting(sizes, room, overhead)
-            if fitting == 0 and not parts and sizes:
-                fitting = 1
+            fitting = max(_fitting(sizes, room, overhead), 0 if parts else min(len(sizes), 1))
             if fitting < len(sizes):
                 part = part[:fitting] if isinstance(part, list) else _cut(part, fitting)
             if fitting:

@@ -110,11 +110,7 @@ def owner_of(bookie_id: bytes, index_file: int) -> int:
 
 
 def encode_blocks(
-    ledgers: Iterable[tuple[Ledger, Columns]],
-    checkpoint: int,
-    *,
-    owner: int,
-    removals: Sequence[Run | Ledger] = (),
+    ledgers: Iterable[tuple[Ledger, Columns]], checkpoint: int, *, owner: int, removals: Sequence[Run | Ledger] = ()
 ) -> Iterator[bytes]:
     """Blocks of about BLOCK_BYTES.
 

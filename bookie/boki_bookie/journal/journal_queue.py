@@ -56,11 +56,9 @@ class GroupQueue:
         ):
             return False
         waiting = self.waiting
-        if waiting and waiting[-1].record_bytes + size <= self._group_bytes_limit:
-            group = waiting[-1]
-        else:
-            group = Group()
-            waiting.append(group)
+        if not waiting or waiting[-1].record_bytes + size > self._group_bytes_limit:
+            waiting.append(Group())
+        group = waiting[-1]
         if sums:
             group.sums = {**group.sums, **dict(enumerate(sums, group.count))}
         group.kinds += _KINDS[kind] * count

@@ -229,8 +229,7 @@ class V3Requests:
         elif not is_possible(ledger_id, entry_id, lac, length, recovery=recovery):
             status = V2Status.BAD_REQUEST
         else:
-            flags = v2.FLAG_RECOVERY_ADD if recovery else 0
-            add = v2.AddRequest(flags, key, ledger_id, entry_id, lac, body)
+            add = v2.AddRequest(v2.FLAG_RECOVERY_ADD if recovery else 0, key, ledger_id, entry_id, lac, body)
             status = self._storage.add(add, _LateAdd(self, txn_id))
         if status is None or status is V2Status.OK:
             self._unanswered += 1

@@ -132,8 +132,7 @@ class StorageReads:
                 continue
             found = await self._entry_log.read_extent(ledger_id, part)
             bodies += found
-            at = len(found)
-            if at == len(part.locations):
+            if (at := len(found)) == len(part.locations):
                 continue
             place = Place(part.first + at, part.locations[at], part.body_bytes[at])
             body = (await self.load([(ledger_id, place)]))[0]

@@ -35,9 +35,7 @@ def register(group: CommandGroup) -> None:
 
     @command(group, "status", writes=False, client=True, short_help="Show who is up, terms, positions, lag.")
     @click.option(
-        "--metadata",
-        metavar="URI",
-        help="The metadata store that lists all parts; without it the one that an engine names.",
+        "--metadata", metavar="URI", help="The metadata store with all parts; else the one that an engine names."
     )
     @click.option("--why", is_flag=True, help="Also say what pending operations of each engine wait for.")
     @click.option("--check", is_flag=True, help="Exit code 1, with the reasons, unless all is as it should be.")

@@ -69,9 +69,8 @@ class Soak:
         corrupt: list[str] = []
         begun = seconds_now()
         end = begun + seconds
-        names = [f"c{number}" for number in range(self._clients)]
         async with asyncio.TaskGroup() as group:
-            for name in names:
+            for name in (f"c{number}" for number in range(self._clients)):
                 seed = self._rng.getrandbits(64)
                 group.create_task(self._client(recorder, book, name, random.Random(seed), end, corrupt, progress, over))
         async with boki.connect(self._url, timeout=self._timeout_s) as client:

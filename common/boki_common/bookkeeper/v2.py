@@ -493,8 +493,7 @@ def decode_response(frame: memoryview) -> Response:
             raise ProtocolError(f"expected an add response of {_RESPONSE.size} bytes, found {len(frame)}")
         return AddResponse(status, ledger_id, entry_id)
     if opcode == OP_READ:
-        body = frame[_RESPONSE.size :] if status is V2Status.OK else None
-        return ReadResponse(status, ledger_id, entry_id, body)
+        return ReadResponse(status, ledger_id, entry_id, frame[_RESPONSE.size :] if status is V2Status.OK else None)
     if opcode == OP_BATCH_READ:
         return _batch_read_response(frame, status, ledger_id, entry_id)
     raise ProtocolError(f"expected a response to an add or a read, found opcode {opcode} ({status.name})", found=opcode)

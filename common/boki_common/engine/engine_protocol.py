@@ -259,17 +259,7 @@ def checked_query(fields: tuple[Any, ...]) -> Query:
     if consistency > Consistency.LINEARIZABLE:
         _consistency(consistency)
     return make_query(
-        (
-            book,
-            tag,
-            start,
-            stop,
-            max_records,
-            max_bytes,
-            wait_ms,
-            _DIRECTIONS[direction],
-            _CONSISTENCIES[consistency],
-        )
+        (book, tag, start, stop, max_records, max_bytes, wait_ms, _DIRECTIONS[direction], _CONSISTENCIES[consistency])
     )
 
 

@@ -167,9 +167,7 @@ def encode_read_reply(
     takes_tags: bool = False,
 ) -> list[Buffer]:
     """`records` is what `encode_records` made; `aux` is the cached data of some of its rows."""
-    flags = READ_MORE if more else 0
-    if takes_tags:
-        flags |= READ_TAKES_TAGS
+    flags = (READ_MORE if more else 0) | (READ_TAKES_TAGS if takes_tags else 0)
     extra: list[Buffer] = []
     if gaps:
         flags |= READ_GAPS

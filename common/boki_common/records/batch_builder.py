@@ -103,8 +103,7 @@ class BatchBuilder:
         ]
         if data_bytes > records * _COPIED_BYTES:
             return [b"".join(columns), *payloads]
-        columns += payloads
-        return [b"".join(columns)]
+        return [b"".join([*columns, *payloads])]
 
     def _packed_runs(self, tag_counts: bytes) -> list[bytes]:
         """The run column. Each run ends where the next one begins."""

@@ -98,9 +98,7 @@ class Routes:
         parts: dict[int, tuple[list[int], list[int]]] = {}
         """By log: runs and their slots."""
         for at, log in enumerate(logs):
-            part = parts.get(log)
-            if part is None:
-                part = parts[log] = [], []
+            part = parts.setdefault(log, ([], []))
             part[0].append(at)
             part[1].append(slots[at])
         return [Part(log, runs, _mask(of_log)) for log, (runs, of_log) in parts.items()]

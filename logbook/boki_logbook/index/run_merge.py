@@ -301,9 +301,8 @@ class RunMerge:
 
     def _copy_long(self, rows: int) -> None:
         """Some rows of the stream that is on its way."""
-        long = self._long
-        assert long is not None
-        (book, tag), parts, begin = long
+        assert self._long is not None
+        (book, tag), parts, begin = self._long
         if parts:
             source, at, end = parts.popleft()
             stop = min(end, at + rows)

@@ -68,14 +68,9 @@ class Lookup:
             looked: below, all of the streams was looked at, so what is trimmed there is no gap; None: nothing was.
             lost_from: as much, for what was lost before it was indexed: nobody is woken by it.
         """
+        looked, lost_from = (query.start if at is None else at for at in (looked, lost_from))
         seqnums, more = self._records(query, rows, covered)
-        gaps = self._gaps(
-            query,
-            rows,
-            covered,
-            looked=query.start if looked is None else looked,
-            lost_from=query.start if lost_from is None else lost_from,
-        )
+        gaps = self._gaps(query, rows, covered, looked=looked, lost_from=lost_from)
         if not seqnums and not gaps:
             gaps = self._forgotten(query)
         return Found(seqnums, more, gaps)

@@ -232,10 +232,9 @@ class Reader:
                 raise Trimmed(f"streams were forgotten up to {floor}: read from there on", mark=floor, index=at)
         while True:
             try:
-                columns = await self._columns_of_each(found)
+                return reply_of(self._cache, seen, covered, await self._columns_of_each(found), found)
             except UnreadableEntry:
                 continue  # it is known now
-            return reply_of(self._cache, seen, covered, columns, found)
 
     async def _columns_of_each(self, found: Sequence[int]) -> RecordColumns:
         """A row each; seqnum 0: of no record. Raises UnreadableEntry: look again."""

@@ -110,12 +110,8 @@ class PlanningEngines:
         if self._peer is not None and not self._peer.closed:
             return self._peer
         peer = await connect_messages(self._addresses[0], self)
-        hello = {
-            "versions": [wire.PROTOCOL_VERSION],
-            "features": [],
-            "auth": self._token.shown,
-            "role": wire.ROLE_SDK,
-        }
+        versions = [wire.PROTOCOL_VERSION]
+        hello = {"versions": versions, "features": [], "auth": self._token.shown, "role": wire.ROLE_SDK}
         try:
             answer = await peer.call(wire.OP_HELLO, msgspec.msgpack.encode(hello), timeout_s=limits.CONNECT_TIMEOUT_S)
             welcome = msgspec.msgpack.decode(answer, type=_Welcome)

@@ -175,13 +175,7 @@ def term_columns_of(places: TermPlaces) -> TermColumns:
         places.over,
         tuple(
             ShardColumns(
-                number,
-                one.ledger_id,
-                one.incarnation,
-                one.records_end,
-                one.entries_end,
-                one.closed,
-                one.counts,
+                number, one.ledger_id, one.incarnation, one.records_end, one.entries_end, one.closed, one.counts
             )
             for number, one in sorted(places.shards.items())
         ),

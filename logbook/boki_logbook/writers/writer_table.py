@@ -154,9 +154,12 @@ class WriterTable:
             False when one of them is not so; then no writer knows anything more than before.
         """
         firsts, counts = runs["first"], runs["count"]
-        if (runs["low"] != firsts).any() or runs["flags"].any():
-            return False
-        if not counts.all() or counts.max() > limits.WINDOW_RECORDS:
+        if (
+            (runs["low"] != firsts).any()
+            or runs["flags"].any()
+            or not counts.all()
+            or counts.max() > limits.WINDOW_RECORDS
+        ):
             return False
         at = self._find_rows(runs)
         if at is None:

@@ -410,8 +410,7 @@ def _decode_command(view: memoryview, offset: int) -> tuple[Command, int]:
             f"{len(body)} there"
         )
     command = _read_body(kind, body)
-    expected = command_bytes(command) - _COMMAND.size
-    fault = _fault(command)
+    expected, fault = command_bytes(command) - _COMMAND.size, _fault(command)
     if fault is None and expected != body_bytes:
         fault = f"expected {expected} bytes in a metalog command of kind {kind}, found {body_bytes}"
     if fault is not None:

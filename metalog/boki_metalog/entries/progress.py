@@ -273,8 +273,7 @@ class CutBuilder:
             return shard
         if self._next_shard >= limits.TERM_SHARDS:
             raise TermFull(f"all {limits.TERM_SHARDS} shard numbers of the term are given")
-        shard = self._next_shard
-        self._next_shard += 1
+        shard, self._next_shard = self._next_shard, self._next_shard + 1
         self._shards[shard] = _Shard(incarnation)
         self._by_ledger[ledger_id] = shard, incarnation
         self._owned.setdefault(incarnation, []).append(shard)
