@@ -1,0 +1,122 @@
+"""The paper's loads (section 7.4) on a cluster of processes while they are killed with kill -9, and what is true in the end.
+
+    found = await trial(LOADS["1:4"], directory, seconds=20, seed=7, say=print)
+    found.faults                                    # sentences; none
+
+As there, producers push 1 KB at a pace, and there are as many shards as consumers. Unlike there a message is consumed, not popped: who is
+killed between the pop and his work would have lost it. A consumer's record is the ACK and the push that says it is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Final, NamedTuple
+
+import boki
+from boki_cli.demo.local_cluster import LocalCluster
+from boki_common.errors import BokiError
+from examples.queues.checks import check, read
+from examples.queues.crew import Crew
+from examples.queues.worker import BOOK, TIMEOUT_S, queues
+
+EVERY_S: Final = 1.0
+DOWN_S: Final = 0.5
+SETTLE_S: Final = 90.0
+"""All messages are done so long after the last kill."""
+
+
+class Load(NamedTuple):
+    """Producers and consumers, in two processes each; every producer pushes so often."""
+
+    producers: int
+    consumers: int
+    every_ms: float
+
+
+LOADS: Final = {"1:4": Load(2, 8, 10.0), "1:1": Load(4, 4, 20.0), "4:1": Load(8, 2, 40.0)}
+
+
+class Found(NamedTuple):
+    """What became of a trial. `p50_ms`, `p99_ms`: from push to handling."""
+
+    acknowledged: int
+    handled: int
+    killed: Counter[str]
+    p50_ms: float
+    p99_ms: float
+    faults: list[str]
+    seconds: float
+
+
+async def trial(
+    load: Load, directory: Path, *, seconds: float = 20.0, seed: int = 1, say: Callable[[str], None] = lambda _: None
+) -> Found:
+    """Runs one; see the module."""
+    began = perf_counter()
+    chance = random.Random(seed)
+    producers, consumers = ["producer1", "producer2"], ["consumer1", "consumer2"]
+    killed: Counter[str] = Counter()
+    async with LocalCluster(directory, bookies=3, engines=2, sequencers=2, unix_sockets=True) as cluster:
+        crew = Crew("examples.queues.worker", cluster.url, directory)
+        shards = ("--shards", str(load.consumers))
+        pushes = ("--every-ms", str(load.every_ms), "--notes", str(directory / "notes"))
+        try:
+            for place in consumers:
+                await crew.start(place, "--role", "consume", "--clients", str(load.consumers // 2), *shards)
+            for place in producers:
+                await crew.start(place, "--role", "produce", "--clients", str(load.producers // 2), *shards, *pushes)
+            await _begun(directory)
+            end = perf_counter() + seconds
+            while perf_counter() < end:
+                await asyncio.sleep(EVERY_S)
+                victim = chance.choice([*producers, *consumers, *cluster.roles])
+                say(f"kill -9 {victim}")
+                killed[victim.partition("-")[0].rstrip("0123456789")] += 1
+                if victim in (*producers, *consumers):
+                    await crew.again(victim)
+                else:
+                    await cluster.kill(victim)
+                    await asyncio.sleep(DOWN_S)
+                    await cluster.start(victim)
+            faults = await crew.end(producers)
+            notes = read(line for file in sorted(directory.glob("notes.*")) for line in file.read_text().splitlines())
+            done, waiting = await _settled(cluster.url, load.consumers, len(notes.acknowledged))
+            faults += await crew.end(consumers)
+        finally:
+            await crew.clear()
+    faults += check(notes, [id for id, _ in done], waiting)
+    took = sorted(took for _, took in done) or [0.0]
+    middle, late = statistics.median(took), took[int(len(took) * 0.99)]
+    return Found(len(notes.acknowledged), len(done), killed, middle, late, faults, perf_counter() - began)
+
+
+async def _begun(directory: Path) -> None:
+    """Until a producer's first message has its place: a busy machine takes its time to start so many processes."""
+    deadline = perf_counter() + SETTLE_S
+    while perf_counter() < deadline and not any("!" in file.read_text() for file in directory.glob("notes.*")):
+        await asyncio.sleep(0.1)
+
+
+async def _settled(url: str, shards: int, least: int) -> tuple[list[tuple[str, float]], int]:
+    """What is done when nothing waits, or as it is when that takes too long; and how much waits."""
+    deadline = perf_counter() + SETTLE_S
+    async with boki.connect(url, timeout=TIMEOUT_S) as client:
+        work, done = await queues(client.book(BOOK), shards)
+        while True:
+            try:
+                waiting = (await work.stats()).depth
+                if (not waiting and (await done.stats()).depth >= least) or perf_counter() > deadline:
+                    told = [one.body for one in await done.peek(10**6)]
+                    return [
+                        (str(one["id"]), float(str(one["took_ms"]))) for one in told if isinstance(one, dict)
+                    ], waiting
+            except BokiError as error:
+                if not error.retryable:
+                    raise
+            await asyncio.sleep(0.3)

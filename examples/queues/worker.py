@@ -1,0 +1,147 @@
+"""Processes of the trial: producers, which push at a pace, and consumers, whose record of a message says that it was handled.
+
+    python -m examples.queues.worker URL --name p1 --role produce --clients 2 --every-ms 20 --notes FILE
+
+A producer notes each message before it pushes it ("? id") and when it has its place ("! id"). Without an answer it pushes it again, under
+the same id. It runs until standard input closes, or somebody kills it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+import boki
+from boki_common.errors import BokiError
+from bokilib import Atomic, Log
+from bokiqueue import Message, Queue
+from examples.queues.process import parser, serve
+
+BOOK: Final = "paper"
+SIZE: Final = 1_024
+LEASE_S: Final = 3.0
+TIMEOUT_S: Final = 10.0
+AT_ONCE: Final = 8
+
+
+class Work(msgspec.Struct, frozen=True):
+    """What is pushed. `sent_ms`: by the clock of this machine."""
+
+    id: str
+    sent_ms: float
+    padding: str
+
+
+class Done(msgspec.Struct, frozen=True):
+    """That it was handled, so long after it was sent."""
+
+    id: str
+    took_ms: float
+
+
+def now_ms() -> float:
+    """By the clock of this machine."""
+    return time.time_ns() / 1e6
+
+
+async def queues(book: boki.Book, shards: int) -> tuple[Queue[Work], Queue[Done]]:
+    """Where work comes from, and where it is told to be done."""
+    log = Log(book)
+    work = await Queue.open(log, "work", Work, shards=shards, max_deliveries=0, dedup_s=3_600)
+    return work, await Queue.open(log, "done", Done, shards=1)
+
+
+class Notebook:
+    """A file of lines, each written by one call."""
+
+    def __init__(self, file: str) -> None:
+        self._file = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def note(self, mark: str, id: str) -> None:
+        line = f"{mark} {id}\n".encode()
+        assert os.write(self._file, line) == len(line)
+
+
+async def produce(work: Queue[Work], name: str, every_s: float, notes: Notebook, stop: asyncio.Event) -> None:
+    """One producer; it waits for its push, and then for its turn."""
+    number = 0
+    loop = asyncio.get_running_loop()
+    turn = loop.time()
+    while not stop.is_set():
+        number += 1
+        id = f"{name}/{number}"
+        notes.note("?", id)
+        body = Work(id, now_ms(), "x" * SIZE)
+        while True:
+            try:
+                await work.push(body, dedup_id=id)
+                break
+            except BokiError as error:
+                if error.definite and not error.retryable:
+                    raise
+        notes.note("!", id)
+        turn = max(turn + every_s, loop.time())
+        try:
+            async with asyncio.timeout_at(turn):
+                await stop.wait()
+        except TimeoutError:
+            pass
+
+
+class OneRecord:
+    """Runs transactions that are one record."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    async def transact(self, body: Callable[[Atomic], Awaitable[None]]) -> None:
+        """See `bokiqueue.Queue.handler`."""
+        async with Atomic(self._log) as tx:
+            await body(tx)
+
+
+async def consume(client: boki.Client, shards: int, name: str, stop: asyncio.Event) -> None:
+    """One member."""
+    work, done = await queues(client.book(BOOK), shards)
+
+    @work.handler(OneRecord(work.log), at_once=AT_ONCE, who=name, member_lease_s=LEASE_S, backoff_s=0.1)
+    async def handle(message: Message[Work], tx: Atomic) -> None:
+        body = message.body
+        tx.add(done.pushed(Done(body.id, now_ms() - body.sent_ms)))
+
+    async with handle:
+        await stop.wait()
+
+
+def main() -> None:
+    """The entry point of the process."""
+    made = parser("examples.queues.worker")
+    made.add_argument("--role", choices=("produce", "consume"), required=True)
+    made.add_argument("--clients", type=int, required=True)
+    made.add_argument("--shards", type=int, required=True)
+    made.add_argument("--every-ms", type=float, default=20.0)
+    made.add_argument("--notes")
+    arguments = made.parse_args()
+
+    async def run(stop: asyncio.Event) -> None:
+        names = [f"{arguments.name}-{number}" for number in range(arguments.clients)]
+        async with boki.connect(arguments.url, timeout=TIMEOUT_S) as client, asyncio.TaskGroup() as group:
+            if arguments.role == "consume":
+                for name in names:
+                    group.create_task(consume(client, arguments.shards, name, stop))
+                return
+            work, _ = await queues(client.book(BOOK), arguments.shards)
+            notes = Notebook(f"{arguments.notes}.{arguments.name}")
+            for name in names:
+                group.create_task(produce(work, name, arguments.every_ms / 1000, notes, stop))
+
+    serve(run)
+
+
+if __name__ == "__main__":
+    main()
