@@ -24,6 +24,7 @@ from bokiflow.app import App
 from bokiflow.calls import Call, Step, SyncStep, Workflow
 from bokiflow.cancellation import WorkflowCancelled
 from bokiflow.errors import (
+    IdExpired,
     IdReused,
     LockRefused,
     NonDeterminism,
@@ -33,10 +34,23 @@ from bokiflow.errors import (
     ResultExpired,
     StepFailed,
     StepInterrupted,
+    WorkflowBlocked,
 )
 from bokiflow.flow import Flow
 from bokiflow.handles import Handle
-from bokiflow.in_workflow import as_completed, emit, now_ms, patched, random, recv, send, transact, unique, workflow_id
+from bokiflow.in_workflow import (
+    as_completed,
+    emit,
+    now_ms,
+    patched,
+    random,
+    recv,
+    restart,
+    send,
+    transact,
+    unique,
+    workflow_id,
+)
 from bokiflow.inspection import Done, Known
 from bokiflow.instance_state import Status
 from bokiflow.locks import Lock, LockMode, lock
@@ -50,6 +64,7 @@ __all__ = [
     "Done",
     "Flow",
     "Handle",
+    "IdExpired",
     "IdReused",
     "Json",
     "Known",
@@ -69,6 +84,7 @@ __all__ = [
     "SyncStep",
     "Worker",
     "Workflow",
+    "WorkflowBlocked",
     "WorkflowCancelled",
     "as_completed",
     "emit",
@@ -77,6 +93,7 @@ __all__ = [
     "patched",
     "random",
     "recv",
+    "restart",
     "send",
     "transact",
     "unique",

@@ -2,7 +2,7 @@
 
 BokiError
 ├── UsageError      IdReused, NoSuchWorkflow, NotRegistered, NotInWorkflow, NonDeterminism
-└── LogBookError    StepFailed, StepInterrupted, LockRefused, ResultExpired
+└── LogBookError    StepFailed, StepInterrupted, LockRefused, ResultExpired, IdExpired, WorkflowBlocked
 """
 
 from __future__ import annotations
@@ -67,8 +67,27 @@ class LockRefused(LogBookError):
 
 
 class ResultExpired(LogBookError):
-    """The workflow ended, and its result is no longer kept.
+    """The workflow ended, and its result is no longer kept; perhaps another one has its id by now.
 
     Attributes:
         id: of the workflow.
+    """
+
+
+class IdExpired(LogBookError):
+    """The id is that of a workflow that ended so long ago that its result is not kept any more, and so recently that it is not forgotten.
+    Nothing was started. It is free again a little later, or take another one.
+
+    Attributes:
+        id: of the workflow.
+    """
+
+    retryable = True
+
+
+class WorkflowBlocked(LogBookError):
+    """The workflow cannot go on until somebody changes something, and it is not known here what it lacks.
+
+    Attributes:
+        id: of the workflow. found: why, as whoever ran it said.
     """

@@ -11,39 +11,38 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from boki_common.errors import BokiError, Conflict, UsageError
+from boki_common.errors import BokiError, Conflict, Trimmed, UsageError
 from boki_common.logs import get_logger
 from boki_common.runtime.ports import Bodies, Clock
+from bokiflow import composing, lock_room, records, shortening, transactional
 from bokiflow import flow_events as events
-from bokiflow import lock_room, records, transactional
 from bokiflow.body import run_body, within_bounds
+from bokiflow.calls import Workflow
+from bokiflow.composing import Composer, Owners
 from bokiflow.errors import IdReused, NonDeterminism, StepInterrupted
-from bokiflow.flow_events import Incoming, Started
+from bokiflow.flow_events import Incoming
 from bokiflow.flush import EVENT_BYTES, TOLD_BYTES, Batch, Entry, Flush, size_of
+from bokiflow.histories import History
 from bokiflow.history import Recorded, in_order
-from bokiflow.instance import Instance, RunBody, SetTimer, Spawn, StopBody, UnsetTimer
+from bokiflow.instance import Instance, RunBody, SetTimer, StopBody, UnsetTimer
 from bokiflow.lock_room import LockRoom, Ready
 from bokiflow.lock_seats import TakeLock
 from bokiflow.outcomes import Outcome, failed
 from bokiflow.transactional import Ran, RunTransaction
-from bokilib.contribution import Contribution, joined
-from bokilib.log import Log
+from bokilib.trimmer import Trimmer
 
 T = TypeVar("T")
 
 log = get_logger(__name__)
 
 
-class Host(Protocol):
+class Host(Owners, Protocol):
     """Who has executors: a worker."""
-
-    @property
-    def log(self) -> Log: ...
 
     @property
     def clock(self) -> Clock: ...
@@ -54,17 +53,8 @@ class Host(Protocol):
     @property
     def locks(self) -> LockRoom: ...
 
-    def owner_of(self, id: str) -> tuple[str, int]:
-        """Who runs a workflow that is started now, and its claim of the partition; ("", 0): whoever will."""
-
-    def began(self, started: Started, seqnum: int) -> None:
-        """A child was started here, at that place."""
-
-    def lost(self, partition: int) -> None:
-        """Somebody else owns a partition now."""
-
-    async def is_child(self, id: str, parent: str, key: str) -> bool:
-        """Whether the workflow that is there was started by that call."""
+    @property
+    def name(self) -> str: ...
 
     def ended(self, id: str, ended: events.Ended) -> None:
         """It ended, and that is in the log."""
@@ -72,8 +62,8 @@ class Host(Protocol):
     def parked(self, id: str) -> None:
         """Somebody else runs it now."""
 
-    def blocked(self, id: str, error: BaseException) -> None:
-        """It cannot go on here."""
+    def blocked(self, id: str, error: BaseException, claim: int) -> None:
+        """It cannot go on here; it was held by that claim."""
 
 
 class _Result(NamedTuple):
@@ -106,16 +96,9 @@ class _Came(NamedTuple):
     event: Incoming
 
 
-class _Child(NamedTuple):
-    """An entry's child, and what became of its start."""
-
-    started: Started
-    key: str
-
-
 _Item: TypeAlias = _Result | _Due | _Turn | _Came | Ran | Ready
 _Body: TypeAlias = RunBody | RunTransaction | TakeLock
-_After: TypeAlias = _Body | events.Ended
+_After: TypeAlias = _Body | events.Ended | events.Restarted
 
 
 class Executor:
@@ -123,23 +106,23 @@ class Executor:
 
     Attributes:
         id: of the workflow. instance: its code. position: what comes from others at or below it was told already.
+        carried_ms: when its oldest record was written, by the clock of the log.
     """
 
-    def __init__(self, host: Host, instance: Instance, claim: int, start: int, position: int) -> None:
+    def __init__(self, host: Host, history: History, workflow: Workflow[..., Any], claim: int, position: int) -> None:
         """
         Args:
-            claim: seqnum of its claim. start: of its Started. position: up to where its history was read.
+            claim: seqnum of its claim. position: up to where its history was read.
         """
-        self.id: Final = instance.id
-        self.instance: Final = instance
+        self.id: Final = history.started.id
+        self.instance = Instance(history.begins, workflow, history.restarted)
         self.position = position
+        self.carried_ms = history.carried_ms
         self._host = host
-        self._place: Final = records.Place(instance.id, instance.started.group)
-        self._held: Final[dict[str, int | None]] = {self._place.own: claim}
-        self._start: Final = start
+        self._composer: Final = Composer(host, records.Place(self.id, history.started.group), claim, history.start)
+        self._start: Final = history.start
+        self._topics: Final = dict.fromkeys(history.topics)
         self._flush: Final[Flush[_After]] = Flush(position)
-        self._spawns: dict[int, Spawn] = {}
-        self._children: dict[int, _Child] = {}
         self._inbox: deque[_Item] = deque()
         self._bodies: dict[str, asyncio.Task[None]] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -150,12 +133,13 @@ class Executor:
         self._committing = False
         self._ending = False
         self._over = False
+        self._carrying: asyncio.Future[bool] | None = None
 
     # -- from outside
 
-    def begin(self, history: list[Recorded]) -> None:
+    def begin(self, records: Sequence[Recorded]) -> None:
         """Runs it from what its history has, soon."""
-        self._outer.call_soon(self._guarded, lambda: self._begin(history))
+        self._outer.call_soon(self._guarded, lambda: self._begin(records))
 
     def came(self, seqnum: int, time_ms: int, told: tuple[Incoming, ...]) -> None:
         """Something came from others; what it knows already is passed."""
@@ -174,6 +158,16 @@ class Executor:
             appending.cancel()
             await asyncio.gather(appending, return_exceptions=True)
         await asyncio.gather(*bodies, return_exceptions=True)
+
+    def carry(self) -> asyncio.Future[bool]:
+        """Makes a checkpoint of its history, so that older records may go; whether it did, later: not if it is over before."""
+        if self._carrying is None:
+            self._carrying = self._outer.create_future()
+            if self._over:
+                self._carried(done=False)
+            else:
+                self._schedule()
+        return self._carrying
 
     @property
     def idle(self) -> bool:
@@ -197,10 +191,10 @@ class Executor:
         if self._over:
             return
         self._stop()
-        self._host.blocked(self.id, error)
+        self._host.blocked(self.id, error, self._composer.held[self._composer.place.own] or 0)
 
-    def _begin(self, history: list[Recorded]) -> None:
-        self.instance.replay(in_order(history))
+    def _begin(self, records: Sequence[Recorded]) -> None:
+        self.instance.replay(in_order(records), self._start)
         for seat in self.instance.locks.taken.values():
             self._host.locks.touched(seat.name)
         self._collect()
@@ -235,7 +229,7 @@ class Executor:
             return
         now_ms = max(self.instance.now_ms, self._host.clock.now_ms())
         event = events.Transacted(self.id, ran.key, wait.name, wait.digest, now_ms, ran.outcome, self._flush.seen)
-        part = records.own(self._place, event, self._held)
+        part = records.own(self._composer.place, event, self._composer.held)
         self._alone(lambda: transactional.commit(ask, ran, part), lambda became: self._committed(ask, event, became))
 
     def _take_place(self, ready: Ready) -> None:
@@ -246,7 +240,7 @@ class Executor:
         event: events.Queued | events.Locked = events.Queued(self.id, key, wait.name, now_ms)
         if ready.at_once:
             event = events.Locked(self.id, key, wait.name, wait.digest, now_ms)
-        part = records.own(self._place, event, self._held)
+        part = records.own(self._composer.place, event, self._composer.held)
         seen = self._flush.seen
         self._alone(
             lambda: lock_room.append(self._host.log, ready, part, seen),
@@ -339,8 +333,9 @@ class Executor:
         instance = self.instance
         while instance.effects:
             event, spawn = instance.effects.popleft()
-            self._spawns[id(event)] = spawn
-            self._flush.add(Entry(event, tags=spawn.tags(event), more_bytes=size_of([spawn.args, spawn.told])))
+            if isinstance(event, events.Emitted):
+                self._topics[event.topic] = None
+            self._flush.add(self._composer.entry(event, spawn))
         while instance.asks:
             ask = instance.asks.popleft()
             if isinstance(ask, _Body):
@@ -359,11 +354,41 @@ class Executor:
 
     def _end(self, outcome: Outcome) -> None:
         self._ending = True
+        if self.instance.next is not None:
+            restarted = composing.restarted(self.instance, self._start, self._topics, self.carried_ms)
+            self._flush.add(Entry(restarted))
+            self._flush.after(restarted)
+            return
         started = self.instance.started
         outcome = within_bounds(outcome, started.name, TOLD_BYTES if started.parent else EVENT_BYTES)
-        ended = events.Ended(self.id, self._start, started.name, started.digest, outcome, self.instance.now_ms)
+        ended = composing.ended(self.instance, self._start, outcome, self._topics)
         self._flush.add(Entry(ended, more_bytes=size_of(outcome) if started.parent else 0))
         self._flush.after(ended)
+
+    def _begin_anew(self, restarted: events.Restarted, seqnum: int, seen: int) -> None:
+        """The run is over, and the next one in the log."""
+        self._unset_all()
+        workflow = self.instance.workflow
+        self.instance.drop()
+        self.instance = Instance(restarted.started, workflow, restarted)
+        self._ending = False
+        self.instance.begin()
+        self._collect()
+        self._schedule()
+        self._later(shortening.let_go_before(self._host.log, self._composer.place, seqnum, seen))
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        """Something that nothing depends on: whoever shortens the history next does it."""
+
+        async def run() -> None:
+            try:
+                await work
+            except BokiError as error:
+                log.warning("a history is as long as it was", id=self.id, error=str(error))
+
+        task = self._outer.create_task(run(), name=f"bokiflow upkeep of {self.id}")
+        self._bodies[task.get_name()] = task
+        task.add_done_callback(lambda done: self._bodies.pop(done.get_name(), None))
 
     def _ask_body(self, ask: _Body) -> None:
         if ask.key not in self.instance.pending:
@@ -408,132 +433,101 @@ class Executor:
 
     def _send(self) -> None:
         while self._appending is None and not self._over:
+            if self._carrying is not None and not self._ending:
+                self._appending = self._outer.create_task(self._carry(), name=f"bokiflow append of {self.id}")
+                return
             batch = self._flush.next()
             if batch is None:
                 return
             if batch.entries:
                 self._appending = self._outer.create_task(self._append(batch), name=f"bokiflow append of {self.id}")
             else:
-                self._done(batch)
+                self._done(batch, 0)
 
     async def _append(self, batch: Batch[_After]) -> None:
-        for entry in batch.entries:
-            spawn = self._spawns.get(id(entry.event))
-            if spawn is not None and spawn.workflow is not None and isinstance(entry.event, events.Invoked):
-                self._children[id(entry.event)] = _Child(self._child(entry.event, spawn), entry.event.key)
+        composer = self._composer
+        composer.prepare(batch, self.instance)
         try:
             while True:
-                one = self._record(batch)
+                one = composer.record(batch)
                 try:
                     seqnum = await self._host.log.append(one, seen=batch.seen, settle=True)
                     break
                 except Conflict as conflict:
-                    if not await self._after_conflict(one, conflict):
+                    taken = await composer.after_conflict(one, conflict)
+                    if taken is None:
                         self._outer.call_soon(self._park)
                         return
-        except BokiError as error:
-            if isinstance(error, UsageError):  # it will not be any better the next time
-                self._outer.call_soon(self._block, error)
-                return
+                    for key, child in taken:
+                        error = IdReused(f"a workflow {child!r} was started by somebody else", id=child)
+                        self._inbox.append(_Result(key, failed(error)))
+        except BaseException as error:  # noqa: BLE001 - see there
+            self._failed(error)
+        else:
+            self._outer.call_soon(self._guarded, lambda: self._acked(batch, seqnum))
+
+    def _failed(self, error: BaseException) -> None:
+        """An append failed. Raises CancelledError."""
+        if isinstance(error, asyncio.CancelledError):
+            raise error
+        if isinstance(error, BokiError) and not isinstance(error, UsageError):
             # It may or may not be in the log. Whoever claims the workflow next reads which.
             log.warning("a workflow is given up for now", id=self.id, error=str(error))
             self._outer.call_soon(self._park)
-            return
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001 - the process ends: who waits is told
+        else:  # it will not be any better the next time; or the process ends: who waits is told
             self._outer.call_soon(self._block, error)
-            return
-        self._outer.call_soon(self._guarded, lambda: self._acked(batch, seqnum))
 
-    def _child(self, event: events.Invoked, spawn: Spawn) -> Started:
-        parent = self.instance.started
-        assert spawn.workflow is not None
-        return Started(
-            event.child,
-            event.name,
-            event.digest,
-            spawn.args,
-            self.instance.now_ms,
-            spawn.workflow.version,
-            parent.group,
-            "",
-            self.id,
-            event.key,
-            {},
-            parent.traceparent,
-            parent.age or self._start,
-        )
+    async def _carry(self) -> None:
+        composer = self._composer
+        try:
+            claim, history = await shortening.checkpoint(self._host.log, composer.place, composer.held, self._host.name)
+        except (Conflict, Trimmed):
+            self._outer.call_soon(self._park)
+        except BaseException as error:  # noqa: BLE001 - see there
+            self._failed(error)
+        else:
+            self._outer.call_soon(self._guarded, lambda: self._after_carry(claim, history))
 
-    def _record(self, batch: Batch[_After]) -> Contribution:
-        parts: list[Contribution] = []
-        for entry in batch.entries:
-            event = entry.event
-            if isinstance(event, events.Ended):
-                parts.extend(self._end_parts(event))
-                continue
-            parts.append(records.own(self._place, event, self._held))
-            child = self._children.get(id(event))
-            if child is not None:
-                parts.append(self._start_part(id(event), child))
-            spawn = self._spawns.get(id(event))
-            if spawn is not None and spawn.told is not None:
-                parts.append(records.tell(records.Place(spawn.told.id, self._place.group), spawn.told))
-        return joined(parts)
+    def _after_carry(self, claim: int, history: History) -> None:
+        self._appending = None
+        composer = self._composer
+        composer.held[composer.place.own] = claim
+        self.carried_ms = self._host.clock.now_ms()
+        trimmer = Trimmer(self._host.log.book)
+        shortening.let_go(trimmer, composer.place, history, claim)
 
-    def _start_part(self, number: int, child: _Child) -> Contribution:
-        owner, claim = self._host.owner_of(child.started.id)
-        if owner != child.started.owner:
-            made = msgspec.structs.replace(child.started, owner=owner)
-            self._children[number] = child = _Child(made, child.key)
-        return records.start(child.started, claim)
+        async def flush() -> None:
+            await trimmer.flush()
 
-    def _end_parts(self, ended: events.Ended) -> list[Contribution]:
-        parts = [records.end(self._place, ended, self._held)]
-        started = self.instance.started
-        if started.parent:
-            told = events.ChildEnded(started.parent, started.parent_key, self.id, ended.outcome)
-            parts.append(records.tell(records.Place(started.parent, started.group), told))
-        return parts
+        self._later(flush())
+        self._carried(done=True)
+        self._schedule()
+        self._send()
 
-    async def _after_conflict(self, one: Contribution, conflict: Conflict) -> bool:
-        """Looks at what moved. Returns whether the record, without what cannot be any more, may be appended again."""
-        moved = {news.tag for news in self._host.log.news(one.expect, conflict)}
-        if self._place.own in moved or not moved:
-            return False
-        for number, child in list(self._children.items()):
-            place = records.Place(child.started.id, self._place.group)
-            if place.partition_owner in moved:
-                self._host.lost(place.partition)
-            if place.own in moved:
-                del self._children[number]
-                if not await self._host.is_child(child.started.id, self.id, child.key):
-                    error = IdReused(
-                        f"a workflow {child.started.id!r} was started by somebody else", id=child.started.id
-                    )
-                    self._inbox.append(_Result(child.key, failed(error)))
-        return True
+    def _carried(self, *, done: bool) -> None:
+        carrying, self._carrying = self._carrying, None
+        if carrying is not None and not carrying.done():
+            carrying.set_result(done)
 
     def _acked(self, batch: Batch[_After], seqnum: int) -> None:
         self._appending = None
         for entry in batch.entries:
-            self._spawns.pop(id(entry.event), None)
             if isinstance(entry.event, events.Unlocked):
                 self._host.locks.touched(entry.event.name)
-            child = self._children.pop(id(entry.event), None)
-            if child is not None and child.started.owner:
-                self._host.began(child.started, seqnum)
-        self._done(batch)
+        self._composer.acked(batch, seqnum)
+        self._done(batch, seqnum)
         if self._inbox:
             self._schedule()
         self._send()
 
-    def _done(self, batch: Batch[_After]) -> None:
+    def _done(self, batch: Batch[_After], seqnum: int) -> None:
         """What was done before is in the log: what waited for it may happen."""
         for after in batch.after:
             if isinstance(after, events.Ended):
                 self._stop()
                 self._host.ended(self.id, after)
+            elif isinstance(after, events.Restarted):
+                self._begin_anew(after, seqnum, batch.seen)
             elif after.key in self.instance.pending and after.key not in self._bodies:
                 self._begin_body(after)
 
@@ -581,6 +575,13 @@ class Executor:
 
     def _stop(self) -> None:
         self._over = True
+        self._unset_all()
+        self._inbox.clear()
+        self.instance.drop()
+        self._carried(done=False)
+
+    def _unset_all(self) -> None:
+        """What the code wanted to happen shall not."""
         bodies, self._bodies = self._bodies, {}
         for body in bodies.values():
             body.cancel()
@@ -588,5 +589,3 @@ class Executor:
             timer.cancel()
         self._timers.clear()
         self._host.locks.unwait_all(self.id)
-        self._inbox.clear()
-        self.instance.drop()

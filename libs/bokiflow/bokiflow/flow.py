@@ -18,17 +18,20 @@ import msgspec
 import boki
 from boki_common.errors import Conflict, InvalidArgument
 from boki_common.runtime.ports import Clock
-from bokiflow import inspection, records
+from bokiflow import inspection, records, shortening
 from bokiflow.app import App
 from bokiflow.calls import Call, Workflow
 from bokiflow.digests import digest
-from bokiflow.errors import IdReused
+from bokiflow.errors import IdExpired, IdReused, NoSuchWorkflow
 from bokiflow.flow_events import Ended, Started
+from bokiflow.fork_rules import forked
 from bokiflow.handles import Handle
-from bokiflow.inspection import Known
+from bokiflow.inspection import CallOf, Known
 from bokiflow.results import Results
+from bokilib import tags
 from bokilib.codec import Json
-from bokilib.errors import AppendUnknown
+from bokilib.contribution import joined
+from bokilib.errors import AppendUnknown, AtomicTooLarge
 from bokilib.log import Log, Tokens
 from bokilib.ports import BookPort, PayloadHook
 
@@ -47,7 +50,7 @@ class Hosting(Protocol):
 
     def began(self, started: Started, seqnum: int) -> None: ...
 
-    def lost(self, partition: int) -> None: ...
+    def lost(self, partition: int, claim: int) -> None: ...
 
     def unsure(self, id: str, error: AppendUnknown) -> None: ...
 
@@ -64,7 +67,7 @@ class Nobody:
     def began(self, started: Started, seqnum: int) -> None:
         """Others will run it."""
 
-    def lost(self, partition: int) -> None:
+    def lost(self, partition: int, claim: int) -> None:
         """Nothing to lose."""
 
     def unsure(self, id: str, error: AppendUnknown) -> None:
@@ -137,7 +140,8 @@ class Flow:
             attributes: up to 8, by which it can be found.
 
         Raises:
-            IdReused: the id is another call's. AppendUnknown: perhaps it was started; start it again with the same id.
+            IdReused: the id is another call's. IdExpired: it was, so long ago that its result is not kept.
+            AppendUnknown: perhaps it was started; start it again with the same id.
         """
         chosen = check_id(id) if id is not None else self._random.token(ID_BYTES).hex()
         started = self.started(call, chosen, dict(attributes or {}), traceparent)
@@ -152,7 +156,7 @@ class Flow:
                 moved = {news.tag for news in self.log.news(part.expect, conflict)}
                 if place.own in moved or not moved:
                     return await self._attach(call, mine)
-                self._hosting.lost(place.partition)
+                self._hosting.lost(place.partition, claim)
                 continue
             except AppendUnknown as unknown:
                 self._hosting.unsure(chosen, unknown)
@@ -183,11 +187,55 @@ class Flow:
 
     async def _attach(self, call: Call[R], mine: Started) -> Handle[R]:
         """The workflow that has this id, if it is the same call."""
-        began = await inspection.first(self.log, mine.id)
         state = await inspection.newest(self.log, mine.id)
-        seqnum = check_same(mine, began if state is not None else None)
-        assert state is not None, "it was looked at"
-        return Handle(self, mine.id, call.workflow, start=seqnum, ended=state.ended)
+        if state is None:
+            raise await self._nothing(mine.id)
+        there = await inspection.call_of(self.log, mine.id, state)
+        if there is None:
+            raise await self._nothing(mine.id)
+        start = check_same(mine, there)
+        ended = await inspection.outcome_of(self.log, mine.id, state)
+        return Handle(self, mine.id, call.workflow, start=start, ended=ended)
+
+    async def _nothing(self, id: str) -> IdReused | IdExpired:
+        """Why nothing can be started, though nothing of the id is there."""
+        async for item in self.log.book.read(tags.flow_own(id), start=1):
+            if isinstance(item, boki.Record):
+                return IdReused(f"the id {id!r} has the stream of another one: take another id", id=id)
+        return IdExpired(
+            f"the id {id!r} was used, and the result of what ended then is not kept any more: it is free in about an hour, or take "
+            "another one",
+            id=id,
+        )
+
+    async def fork(self, origin: str, id: str | None, before: str | None) -> tuple[str, int]:
+        """See `Handle.fork`; the new id, and where it begins."""
+        chosen = check_id(id) if id is not None else self._random.token(ID_BYTES).hex()
+        if await inspection.newest(self.log, origin, consistency="linearizable") is None:
+            raise NoSuchWorkflow(f"there is no workflow {origin!r}: was it started in this book?", id=origin)
+        history = await inspection.whole_history(self.log, origin)
+        started = msgspec.structs.replace(
+            history.started, id=chosen, owner="", parent="", parent_key="", traceparent="", age=0
+        )
+        place = records.Place(chosen, started.group)
+        covers = await self.log.book.now()
+        made = forked(history, started, before)
+        begins = shortening.parts_of(place, made, covers)
+        if len(begins) > 1:
+            raise AtomicTooLarge(
+                f"the history of {origin!r} does not fit the record that begins a fork: fork before an earlier step",
+                expected=1,
+                found=len(begins),
+            )
+        try:
+            return chosen, await self.log.append(joined([records.start(made.started, 0), *begins]), seen=covers)
+        except Conflict as conflict:
+            began = await inspection.first(self.log, chosen)
+            if began is None or (began[1].origin, began[1].digest) != (origin, started.digest):
+                raise IdReused(
+                    f"the id {chosen!r} is another's, or was used before: take another one", id=chosen
+                ) from conflict
+            return chosen, began[0]
 
     @overload
     def handle(self, id: str) -> Handle[Json]: ...
@@ -215,19 +263,16 @@ class Flow:
         return await inspection.ids(self.log, self.group, next(iter(attribute.items()), None))
 
 
-def check_same(mine: Started, began: tuple[int, Started] | None) -> int:
+def check_same(mine: Started, there: CallOf) -> int:
     """Where the workflow of this id began, which is the same call. Raises IdReused."""
-    if began is None:
-        raise IdReused(f"the id {mine.id!r} is another's, or was used up and forgotten: take another one", id=mine.id)
-    seqnum, there = began
-    if (there.name, there.digest, there.group) != (mine.name, mine.digest, mine.group):
+    if (there.name, there.digest) != (mine.name, mine.digest) or there.group not in ("", mine.group):
         raise IdReused(
             f"the id {mine.id!r} is that of {there.name!r} with other arguments: take another one",
             id=mine.id,
             expected=f"{mine.name} {mine.digest}",
             found=f"{there.name} {there.digest}",
         )
-    return seqnum
+    return there.start
 
 
 def check_id(id: str) -> str:

@@ -1,7 +1,7 @@
 """What workflows write. Pure.
 
-On `flow/own/<id>`, the fence: Started, Claimed, Ended. On `flow/wf/<id>`, the history, what its executor writes (each record expects its
-claim):
+On `flow/own/<id>`, the fence: Started, Claimed, Ended, Tombed. On `flow/wf/<id>`, the history, what its executor writes (each record
+expects its claim):
 
 | event | is it delivered to the code, or did the code do it? |
 |---|---|
@@ -10,6 +10,9 @@ claim):
 | Begun, Sleeping, Invoked, Sent, Emitted, Patched, Unlocked | done by the code: compared in a replay (Sleeping is for people) |
 
 and what comes from others (they join it without a condition): ChildEnded, Signalled, Cancelled.
+
+What shortens a history: Checkpointed (the history as of somewhere) and Restarted (from here on there is a new one). Each of Claimed, Ended
+and Tombed says what of Started is needed when Started is trimmed.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ class Started(Event, tag="flow.start", frozen=True):
         group: of workers. owner: who runs it from here on; "": nobody yet.
         parent, parent_key: whose child it is, by which call. attributes: it can be found by. traceparent: of W3C.
         age: of a child, the seqnum at which the root of its family began.
+        origin: whose fork it is. names: whose numbers (`bokiflow.unique`) its code is given first: (id, how much of its history was told).
     """
 
     id: str
@@ -45,18 +49,37 @@ class Started(Event, tag="flow.start", frozen=True):
     attributes: Mapping[str, str] = {}
     traceparent: str = ""
     age: int = 0
+    origin: str = ""
+    names: tuple[tuple[str, int], ...] = ()
 
 
 class Claimed(Event, tag="flow.claim", frozen=True):
-    """A worker runs it from here on. `since`: the claim that this one repeats, or its own predecessor's; 0 for a new one."""
+    """A worker runs it from here on.
+
+    Attributes:
+        since: the claim that this one repeats, or its own predecessor's; 0 for a new one.
+        start: seqnum of its Started, of which the rest is, where this claim goes with a checkpoint.
+        blocked: why whoever ran it could not go on; then nobody runs it, until somebody tries again.
+    """
 
     id: str
     owner: str
     since: int = 0
+    start: int = 0
+    name: str = ""
+    digest: str = ""
+    group: str = ""
+    attributes: Mapping[str, str] = {}
+    blocked: str = ""
 
 
 class Ended(Event, tag="flow.done", frozen=True):
-    """It ended, once and for ever. `start`: seqnum of its Started."""
+    """It ended, once and for ever.
+
+    Attributes:
+        start: seqnum of its Started, of which the rest is. began_ms: its time.
+        topics: under which it said something.
+    """
 
     id: str
     start: int
@@ -64,6 +87,33 @@ class Ended(Event, tag="flow.done", frozen=True):
     digest: str
     outcome: Outcome
     at_ms: int
+    group: str = ""
+    began_ms: int = 0
+    parent: str = ""
+    parent_key: str = ""
+    attributes: Mapping[str, str] = {}
+    topics: tuple[str, ...] = ()
+
+
+class Tombed(Event, tag="flow.tomb", frozen=True):
+    """It ended, said again so that older records may go.
+
+    Attributes:
+        done_ms: when it ended, by the clock of the log.
+        large: seqnum of the record that has its outcome, which is too large to be here; 0: it is here.
+    """
+
+    id: str
+    ended: Ended
+    done_ms: int
+    large: int = 0
+
+
+class Resulted(Event, tag="flow.result", frozen=True):
+    """A large outcome of a workflow that ended."""
+
+    id: str
+    outcome: Outcome
 
 
 class Stepped(Event, tag="flow.step", frozen=True):
@@ -180,6 +230,36 @@ class Unlocked(Event, tag="flow.unlocked", frozen=True):
     name: str
 
 
+class Checkpointed(Event, tag="flow.ckpt", frozen=True):
+    """The history as of `covers`, in parts (`histories`)."""
+
+    id: str
+    covers: int
+    part: int
+    parts: int
+    data: bytes
+
+
+class Restarted(Event, tag="flow.restart", frozen=True):
+    """It begins again with other arguments.
+
+    Attributes:
+        run: how often it was begun anew, this time included. started: as it would have been started so.
+        start: seqnum of the Started that is in the log. unreceived: what was sent, and nobody had received: (topic, value).
+        at_ms: its time, for the code. topics: under which it said something before.
+        carried_ms: when its oldest record was written, by the clock of the log.
+    """
+
+    id: str
+    run: int
+    started: Started
+    start: int
+    unreceived: tuple[tuple[str, Any], ...]
+    at_ms: int
+    topics: tuple[str, ...] = ()
+    carried_ms: int = 0
+
+
 class ChildEnded(Event, tag="flow.child", frozen=True):
     """A child ended; `key` is the call that started it."""
 
@@ -205,6 +285,12 @@ class Cancelled(Event, tag="flow.cancel", frozen=True):
     reason: str = ""
 
 
+class Resumed(Event, tag="flow.resume", frozen=True):
+    """Somebody asks whoever runs it to try again. It is told to workers, and is in no history."""
+
+    id: str
+
+
 class PartitionClaimed(Event, tag="flow.partition", frozen=True):
     """A worker owns a partition from here on; `worker` "": nobody does, and whoever did runs nothing of it any more."""
 
@@ -214,19 +300,32 @@ class PartitionClaimed(Event, tag="flow.partition", frozen=True):
 
 
 class PartitionCheckpoint(Event, tag="flow.pckpt", frozen=True):
-    """All of a partition that is not over, as of `covers`: what was started at or below it and is not here has ended."""
+    """All of a partition that is not over, as of `covers`: what was started at or below it and is not here has ended.
+
+    Attributes:
+        ids, starts: of this part of it. part, parts: which of how many.
+        collected: of what ended up to there, the history is trimmed.
+    """
 
     group: str
     partition: int
-    ids: list[str]
+    ids: tuple[str, ...]
     covers: int
+    starts: tuple[int, ...] = ()
+    part: int = 0
+    parts: int = 1
+    collected: int = 0
 
 
-OwnEvent: TypeAlias = Started | Claimed | Ended
+OwnEvent: TypeAlias = Started | Claimed | Ended | Tombed
 Delivered: TypeAlias = Stepped | Transacted | Fired | Queued | Locked
 Effect: TypeAlias = Begun | Invoked | Sent | Emitted | Patched | Unlocked
 Incoming: TypeAlias = ChildEnded | Signalled | Cancelled
-AnyFlowEvent: TypeAlias = OwnEvent | Delivered | Effect | Sleeping | Incoming | PartitionClaimed | PartitionCheckpoint
+Shortens: TypeAlias = Checkpointed | Restarted
+OfPartition: TypeAlias = PartitionClaimed | PartitionCheckpoint
+AnyFlowEvent: TypeAlias = (
+    OwnEvent | Delivered | Effect | Sleeping | Incoming | Shortens | Resulted | Resumed | OfPartition
+)
 
 DELIVERED: Final = (Stepped, Transacted, Fired, Queued, Locked)
 EFFECTS: Final = (Begun, Invoked, Sent, Emitted, Patched, Unlocked)
@@ -235,12 +334,12 @@ INCOMING: Final = (ChildEnded, Signalled, Cancelled)
 PICKER: Final[Picker[AnyFlowEvent]] = Picker(
     "flow",
     (
-        *(Started, Claimed, Ended),
+        *(Started, Claimed, Ended, Tombed, Resulted),
         *DELIVERED,
         *EFFECTS,
         Sleeping,
         *INCOMING,
-        PartitionClaimed,
-        PartitionCheckpoint,
+        *(Checkpointed, Restarted, Resumed),
+        *(PartitionClaimed, PartitionCheckpoint),
     ),
 )

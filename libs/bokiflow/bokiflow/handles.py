@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 import boki
+from boki_common.errors import Trimmed
 from bokiflow import inspection, records
 from bokiflow.calls import Workflow, names_of
 from bokiflow.cancellation import WorkflowCancelled
 from bokiflow.errors import NoSuchWorkflow
-from bokiflow.flow_events import PICKER, Cancelled, Emitted, Ended, Incoming, Signalled
+from bokiflow.flow_events import PICKER, Cancelled, Checkpointed, Emitted, Ended, Incoming, Resumed, Signalled
 from bokiflow.inspection import Done
 from bokiflow.instance_state import Status, status_of
 from bokiflow.outcomes import error_of
@@ -33,6 +34,9 @@ class Waits(Protocol):
 
     async def wait(self, id: str, start: int) -> Ended:
         """How it ended."""
+
+    async def fork(self, origin: str, id: str | None, before: str | None) -> tuple[str, int]:
+        """Starts a fork; its id, and where it began."""
 
     def token(self) -> str:
         """Random."""
@@ -78,10 +82,10 @@ class Handle(Generic[R]):
         found = await inspection.newest(self._flow.log, self.id, consistency="linearizable")
         if found is None:
             raise _nobody(self.id)
-        return status_of(found.ended)
+        return status_of(found.ended, found.blocked)
 
     def steps(self) -> AsyncIterator[Done]:
-        """What it did and was told so far."""
+        """What it did and was told since it began, or began again. Raises Trimmed: it ended a while ago, and its history is not kept."""
         return inspection.done(self._flow.log, self.id)
 
     async def signal(self, topic: str, value: object = None) -> None:
@@ -92,6 +96,29 @@ class Handle(Generic[R]):
         """Asks it to end: its code gets CancelledError where it waits. What is over stays so. Raises NoSuchWorkflow, AppendUnknown."""
         await self._tell(Cancelled(self.id, reason))
 
+    async def resume(self) -> None:
+        """Asks whoever runs it to try again, if it is blocked. Raises NoSuchWorkflow, AppendUnknown."""
+        found = await inspection.newest(self._flow.log, self.id, consistency="linearizable")
+        if found is None:
+            raise _nobody(self.id)
+        if found.ended is None:
+            await self._flow.log.append(records.resume(records.Place(self.id, self._flow.group), Resumed(self.id)))
+
+    async def fork(self, *, id: str | None = None, before: str | None = None) -> Handle[R]:
+        """Starts a workflow with the same call, whose history is this one's up to a step: what was done before is not done again.
+
+        Args:
+            id: of the new one; by default a random one.
+            before: key of the first step (child, …) that is done anew, as `steps` has it; by default that of the first one that failed.
+                Without either, all of the history is taken over.
+
+        Raises:
+            NoSuchWorkflow. IdReused. Trimmed: it ended a while ago, and its history is not kept. InvalidArgument: a child was running then:
+            fork before it; or nothing has that key. AtomicTooLarge: its history does not fit a record. AppendUnknown.
+        """
+        new, start = await self._flow.fork(self.id, id, before)
+        return Handle(self._flow, new, self._workflow, start=start, ended=None)
+
     async def _tell(self, event: Incoming) -> None:
         found = await inspection.newest(self._flow.log, self.id, consistency="linearizable")
         if found is None:
@@ -101,13 +128,29 @@ class Handle(Generic[R]):
 
     async def events(self, topic: str, *, follow: bool = True) -> AsyncIterator[Json]:
         """What it emits under a topic, from the first on; with `follow` also what comes, without end."""
-        log = self._flow.log
+        log, last = self._flow.log, 0
         async for item in log.book.read(tags.flow_output(self.id, topic), start=1, follow=follow):
             if isinstance(item, boki.Gap):
                 continue
             for event in PICKER.of(item.seqnum, await log.open(item), about=self.id):
                 if isinstance(event, Emitted) and event.topic == topic:
+                    last = item.seqnum
                     yield cast(Json, event.value)
+                elif isinstance(event, Checkpointed) and event.covers > last:
+                    for seqnum, value in await _said(log, self.id, topic):
+                        if last < seqnum <= event.covers:
+                            yield cast(Json, value)
+                    last = event.covers
+
+
+async def _said(log: Log, id: str, topic: str) -> list[tuple[int, object]]:
+    """What a workflow said, as its history has it: where that is in the log is trimmed."""
+    try:
+        found = await inspection.whole_history(log, id)
+    except Trimmed:  # it is over by now
+        return []
+    said = [(one.seqnum, event) for one in found.records for event in one.own if isinstance(event, Emitted)]
+    return [(seqnum, event.value) for seqnum, event in said if event.topic == topic]
 
 
 def _nobody(id: str) -> NoSuchWorkflow:

@@ -40,9 +40,10 @@ async def starting(
     """
     mine = flow.started(call, check_id(id), dict(attributes or {}), traceparent)
     state = await inspection.newest(flow.log, id, consistency="linearizable")
-    if state is None:
+    there = None if state is None else await inspection.call_of(flow.log, id, state)
+    if there is None:
         return records.start(mine, 0)
-    check_same(mine, await inspection.first(flow.log, id))
+    check_same(mine, there)
     return Contribution()
 
 

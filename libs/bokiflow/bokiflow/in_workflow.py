@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar, cast
 
 from bokiflow.calls import context
 from bokiflow.errors import NotInWorkflow
@@ -51,6 +51,17 @@ def send(id: str, topic: str, value: object) -> None:
 def emit(topic: str, value: object) -> None:
     """Says something to whoever follows this workflow (`handle.events(topic)`). Raises NotEncodable."""
     _instance().emit(topic, value)
+
+
+def restart(*args: Any, **options: Any) -> NoReturn:
+    """Begins the workflow again, with these arguments and a new history: for what never ends, as `while True` would.
+
+    It keeps its id, and what was sent to it and nobody received. What it waits for is given up; its children run on. It ends the run by an
+    exception that is no `Exception`, so it is to be called by the workflow's own task, and not to be caught.
+
+    Raises InvalidArgument: these are not its arguments; NotEncodable.
+    """
+    _instance().restart(args, options)
 
 
 def patched(name: str) -> bool:

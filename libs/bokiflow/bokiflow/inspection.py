@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 import boki
+from boki_common.errors import RecordTooLarge, Trimmed
 from bokiflow import flow_events as events
-from bokiflow.flow_events import PICKER, AnyFlowEvent, Ended, Started
-from bokiflow.history import Recorded, recorded
+from bokiflow.errors import ResultExpired
+from bokiflow.flow_events import (
+    PICKER,
+    AnyFlowEvent,
+    Checkpointed,
+    Claimed,
+    Ended,
+    PartitionCheckpoint,
+    Restarted,
+    Resulted,
+    Started,
+    Tombed,
+)
+from bokiflow.histories import History, Kept, fold
+from bokiflow.history import recorded
 from bokiflow.instance_state import Held, Status, held, status_of
 from bokiflow.outcomes import Outcome
 from bokilib import tags
@@ -16,6 +32,10 @@ from bokilib.log import Log
 from bokilib.ports import ConsistencyName
 
 MANY: Final = 1_024
+ATTEMPTS: Final = 3
+"""Of reading a history while it is shortened."""
+RESULT: Final = "result"
+"""Under which a large result is kept, of who ended."""
 
 
 class Known(NamedTuple):
@@ -23,6 +43,7 @@ class Known(NamedTuple):
 
     Attributes:
         owner: who runs it. started_ms, ended_ms: milliseconds since 1970 UTC, by the clocks of who did.
+        blocked: why it cannot go on, if it cannot.
     """
 
     id: str
@@ -34,6 +55,7 @@ class Known(NamedTuple):
     attributes: Mapping[str, str]
     parent: str
     outcome: Outcome | None
+    blocked: str = ""
 
 
 class Done(NamedTuple):
@@ -51,6 +73,15 @@ class Done(NamedTuple):
     outcome: Outcome | None = None
 
 
+class CallOf(NamedTuple):
+    """What was started. `group`: "" if that is not known. `start`: seqnum of its beginning."""
+
+    name: str
+    digest: str
+    group: str
+    start: int
+
+
 async def newest(log: Log, id: str, *, consistency: ConsistencyName = "session") -> Held | None:
     """Where a workflow stands; None: there is none."""
     (found,) = await newest_of(log, [id], consistency=consistency)
@@ -62,71 +93,164 @@ async def newest_of(log: Log, ids: Sequence[str], *, consistency: ConsistencyNam
     found: list[Held | None] = []
     for at in range(0, len(ids), MANY):
         some = ids[at : at + MANY]
-        rows = await log.book.read_prev_many([(tags.flow_own(id), None) for id in some], consistency=consistency)
-        for id, record in zip(some, rows, strict=True):
+        for id, record in zip(some, await _newest_records(log, some, consistency), strict=True):
             state: Held | None = None
             while record is not None:
                 state = held(record.seqnum, PICKER.of(record.seqnum, await log.open(record), about=id))
                 if state is not None:
                     break
-                record = await log.book.read_prev(tags.flow_own(id), at_most=record.seqnum - 1)
+                record = await _before(log, id, record.seqnum)
             found.append(state)
     return found
 
 
+async def _newest_records(log: Log, ids: Sequence[str], consistency: ConsistencyName) -> list[boki.Record | None]:
+    """The newest records of fences; in as many answers as they fit."""
+    try:
+        return await log.book.read_prev_many([(tags.flow_own(id), None) for id in ids], consistency=consistency)
+    except RecordTooLarge:
+        if len(ids) == 1:
+            raise
+        half = len(ids) // 2
+        first_half = await _newest_records(log, ids[:half], consistency)
+        return [*first_half, *await _newest_records(log, ids[half:], consistency)]
+
+
+async def _before(log: Log, id: str, seqnum: int) -> boki.Record | None:
+    """The record of a fence before one that is of another id with this tag; None: there is none, or it is trimmed."""
+    try:
+        return await log.book.read_prev(tags.flow_own(id), at_most=seqnum - 1)
+    except Trimmed:
+        return None
+
+
 async def first(log: Log, id: str) -> tuple[int, Started] | None:
-    """How a workflow began, and where; None: there is none."""
+    """How a workflow began, and where; None: there is none, or it is over, and of its beginning only that is kept which its end says."""
     async for item in log.book.read(tags.flow_own(id)):
         if isinstance(item, boki.Gap):
             continue
         for event in PICKER.of(item.seqnum, await log.open(item), about=id):
             if isinstance(event, Started):
                 return item.seqnum, event
+            if isinstance(event, Claimed):
+                found = await whole_history(log, id)
+                return found.start, found.started
     return None
 
 
-async def history(log: Log, id: str, last: int) -> list[Recorded]:
-    """All records of a workflow's history up to a place. Raises Trimmed: it is over, and not kept any more."""
-    found = []
-    async for read in log.between(tags.flow_history(id), 1, last):
-        record = read.record
-        mine = PICKER.of(record.seqnum, read.envelope, about=id)
+async def history(log: Log, id: str, last: int) -> History:
+    """A workflow's history up to a place. Raises Trimmed: it is over and not kept any more; or it was shortened since."""
+    kept: list[Kept] = []
+    gap = 0
+    async for item in log.book.read(tags.flow_history(id), start=1, stop=last + 1):
+        if isinstance(item, boki.Gap):
+            if item.kind is not boki.GapKind.TRIMMED:
+                raise item.error()
+            gap = item.last
+            continue
+        envelope = await log.open(item)
+        mine = PICKER.of(item.seqnum, envelope, about=id)
         if mine:
-            found.append(recorded(record.seqnum, record.time_ms, read.envelope.seen, mine))
+            restarted = next((one for one in mine if isinstance(one, Restarted)), None)
+            checkpoints = tuple(one for one in mine if isinstance(one, Checkpointed))
+            one = recorded(item.seqnum, item.time_ms, envelope.seen, mine)
+            kept.append(Kept(one, envelope.by, restarted, checkpoints))
+    found = fold(kept, gap)
+    if found is None:
+        raise Trimmed(
+            f"the history of workflow {id!r} is not kept any more: it is over, or was never started",
+            mark=gap + 1,
+            id=id,
+        )
     return found
+
+
+async def whole_history(log: Log, id: str, *, consistency: ConsistencyName = "session") -> History:
+    """A workflow's history as of now. Raises Trimmed: it is over, and not kept any more."""
+    for _ in range(ATTEMPTS):
+        try:
+            return await history(log, id, await log.book.now(consistency=consistency))
+        except Trimmed:
+            continue  # perhaps it was shortened just now
+    return await history(log, id, await log.book.now(consistency=consistency))
+
+
+async def call_of(log: Log, id: str, state: Held) -> CallOf | None:
+    """What was started under an id; None: it is forgotten meanwhile."""
+    there = state.newest
+    if isinstance(there, Tombed):
+        there = there.ended
+    if there is not None and there.name:
+        return CallOf(there.name, there.digest, there.group, state.start)
+    began = await first(log, id)  # a claim of an earlier version does not say
+    return None if began is None else CallOf(began[1].name, began[1].digest, began[1].group, began[0])
+
+
+async def outcome_of(log: Log, id: str, state: Held) -> Ended | None:
+    """How it ended, with its outcome. Raises ResultExpired."""
+    if state.ended is None or not state.large:
+        return state.ended
+    async for item in log.book.read(tags.flow_output(id, RESULT), start=1):
+        if isinstance(item, boki.Gap) or item.seqnum < state.large:
+            continue
+        for event in PICKER.of(item.seqnum, await log.open(item), about=id):
+            if isinstance(event, Resulted):
+                return msgspec.structs.replace(state.ended, outcome=event.outcome)
+    raise ResultExpired(f"workflow {id!r} ended, and its result is not kept any more", id=id)
 
 
 async def known(log: Log, id: str) -> Known | None:
     """All about one workflow; None: there is none."""
-    began = await first(log, id)
     state = await newest(log, id)
-    if began is None or state is None:
+    if state is None:
+        return None
+    ended = await outcome_of(log, id, state)
+    if ended is not None and ended.group:
+        return Known(
+            id,
+            ended.name,
+            status_of(ended),
+            "",
+            ended.began_ms,
+            ended.at_ms,
+            ended.attributes,
+            ended.parent,
+            ended.outcome,
+        )
+    began = await first(log, id)
+    if began is None:
         return None
     _, started = began
-    ended = state.ended
     return Known(
         id,
         started.name,
-        status_of(ended),
+        status_of(ended, state.blocked),
         state.owner,
         started.at_ms,
         None if ended is None else ended.at_ms,
         started.attributes,
         started.parent,
         None if ended is None else ended.outcome,
+        state.blocked,
     )
 
 
 async def done(log: Log, id: str) -> AsyncIterator[Done]:
-    """What a workflow did and was told, in the order of the log."""
-    position = await log.book.now()
-    async for read in log.between(tags.flow_history(id), 1, position):
-        for event in PICKER.of(read.record.seqnum, read.envelope, about=id):
-            if not isinstance(event, Started):
-                yield _done(read.record, event)
+    """What a workflow did and was told since it began, or began again, in the order of the log.
+
+    Raises:
+        Trimmed: it is over, and its history not kept any more.
+    """
+    found = await whole_history(log, id)
+    for one in found.records:
+        for event in (*one.own, *one.incoming):
+            yield _done(one.seqnum, one.time_ms, event)
+    state = await newest(log, id)
+    if state is not None and state.ended is not None and state.ended.start == found.start:
+        yield _done(state.claim, state.ended.at_ms, state.ended)
 
 
-def _done(record: boki.Record, event: AnyFlowEvent) -> Done:
+def _done(seqnum: int, time_ms: int, event: AnyFlowEvent) -> Done:
     kinds: dict[type[AnyFlowEvent], tuple[str, str]] = {
         events.Stepped: ("step", "name"),
         events.Transacted: ("transact", "name"),
@@ -147,22 +271,40 @@ def _done(record: boki.Record, event: AnyFlowEvent) -> Done:
     }
     kind, field = kinds.get(type(event), (type(event).__name__, ""))
     detail = str(getattr(event, field)) if field else ""
-    return Done(record.seqnum, record.time_ms, kind, getattr(event, "key", ""), detail, getattr(event, "outcome", None))
+    return Done(seqnum, time_ms, kind, getattr(event, "key", ""), detail, getattr(event, "outcome", None))
 
 
 async def ids(log: Log, group: str, attribute: tuple[str, str] | None = None) -> list[str]:
-    """Ids of a group's workflows, running and over, in the order of their beginnings; those that have an attribute, if one is named."""
-    found: list[tuple[int, str]] = []
+    """Ids of a group's workflows, running and over, in the order of their beginnings; those that have an attribute, if one is named.
+
+    What is over is found for as long as its result is kept.
+    """
+    found: dict[str, int] = {}
     for partition in range(tags.PARTITIONS):
-        tag = tags.flow_part(group, partition)
         if attribute is not None:
-            tag = tags.flow_attribute(partition, *attribute)
-        async for item in log.book.read(tag):
+            wanted = [tags.flow_attribute(partition, *attribute)]
+        else:
+            wanted = [tags.flow_part(group, partition), tags.flow_done(group, partition)]
+        async for item in log.book.read(tags=wanted):
             if isinstance(item, boki.Gap):
                 continue
             for event in PICKER.of(item.seqnum, await log.open(item)):
-                if not isinstance(event, Started) or event.group != group or tags.partition_of(event.id) != partition:
-                    continue
-                if attribute is None or event.attributes.get(attribute[0]) == attribute[1]:
-                    found.append((item.seqnum, event.id))
-    return [id for _, id in dict.fromkeys(sorted(found))]
+                for id, start in _found(item.seqnum, event, group, attribute):
+                    if tags.partition_of(id) == partition:
+                        found[id] = max(start, found.get(id, 0))
+    return sorted(found, key=lambda id: found[id])
+
+
+def _found(
+    seqnum: int, event: AnyFlowEvent, group: str, attribute: tuple[str, str] | None
+) -> Iterable[tuple[str, int]]:
+    """Ids that an event is about, and where they began."""
+    if isinstance(event, PartitionCheckpoint):
+        return zip(event.ids, event.starts, strict=True) if event.group == group and attribute is None else ()
+    if isinstance(event, Tombed):
+        event = event.ended
+    if not isinstance(event, Started | Claimed | Ended) or event.group != group:
+        return ()
+    if attribute is not None and event.attributes.get(attribute[0]) != attribute[1]:
+        return ()
+    return [(event.id, seqnum if isinstance(event, Started) else event.start)]

@@ -15,16 +15,16 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 import xxhash
 
 from bokiflow import flow_events as events
 from bokiflow.calls import AnyStep, Signature, Workflow, names_of
-from bokiflow.cancellation import WorkflowCancelled
+from bokiflow.cancellation import RestartRequested, WorkflowCancelled
 from bokiflow.digests import digest, digest_of_call
 from bokiflow.errors import NonDeterminism
-from bokiflow.flow_events import Begun, Effect, Incoming, Started
+from bokiflow.flow_events import Begun, Effect, Incoming, Restarted, Started
 from bokiflow.flow_loop import FlowLoop, FlowTask
 from bokiflow.flush import TOLD_BYTES, size_of
 from bokiflow.history import Own, Told
@@ -104,12 +104,15 @@ class Instance:
     """See the module.
 
     Attributes:
-        id: of the workflow. started: how it began. effects: what it did, oldest first, until somebody takes it. asks: the same of
-            what it wants. outcome: how it ended. locks: which it has, or waits for.
+        id: of the workflow. started: how it began. run: how often it was begun anew. effects: what it did, oldest first, until somebody
+            takes it. asks: the same of what it wants. outcome: how it ended. next: with what it begins anew. locks: which it has, or waits
+            for.
     """
 
-    def __init__(self, started: Started, workflow: Workflow[..., Any]) -> None:
+    def __init__(self, started: Started, workflow: Workflow[..., Any], restarted: Restarted | None = None) -> None:
+        """`started`, `restarted`: how its code begins (`histories.History.begins`), and what it takes over from the run before."""
         self.id: Final = started.id
+        self.run: Final = 0 if restarted is None else restarted.run
         self.started: Final = started
         self.workflow: Final = workflow
         self.effects: deque[tuple[Effect, Spawn]] = deque()
@@ -119,10 +122,19 @@ class Instance:
         """Keys of steps that run at most once, and were begun."""
         self.pending: dict[str, _Wait] = {}
         self.locks: Final = LockSeats(child=bool(started.parent))
-        self._loop: Final = FlowLoop(self, self, started.at_ms)  # type: ignore[abstract]  # at run time nothing of it is
+        self.next: Json = None
+        now_ms = started.at_ms if restarted is None else restarted.at_ms
+        self._loop: Final = FlowLoop(self, self, now_ms, run=self.run)  # type: ignore[abstract]  # at run time nothing of it is
         self._root: FlowTask[Any] | None = None
         self._signals: dict[str, deque[Any]] = {}
         self._receivers: dict[str, deque[asyncio.Future[Any]]] = {}
+        if restarted is not None:
+            for topic, value in restarted.unreceived:
+                self._signals.setdefault(topic, deque()).append(value)
+        self._inherited: dict[str, str] = {}
+        """Of a fork: children that its origin had, by the calls that started them."""
+        self._name = started.names[0][0] if started.names else self.id
+        """Of a fork that of its origin, until it does something of its own: it is given the numbers that its origin was given."""
         self._patches: dict[str, bool] = {}
         self._recorded_patches: set[str] = set()
         self._replaying = False
@@ -158,9 +170,21 @@ class Instance:
         args, options = self.workflow.signature.decode(self.started.args)
         return await self.workflow.function(*args, **options)
 
-    def replay(self, told: Iterable[Told]) -> None:
-        """Tells what the history has. Raises NonDeterminism: the code does something else."""
+    def replay(self, told: Iterable[Told], start: int = 0) -> None:
+        """Tells what the history has.
+
+        Args:
+            start: seqnum of its beginning: what a fork's history has from before was told to its origin.
+
+        Raises:
+            NonDeterminism: the code does something else.
+        """
         all_told = list(told)
+        self._inherited = {
+            one.event.key: one.event.child
+            for one in all_told
+            if one.seqnum < start and isinstance(one.event, events.Invoked)
+        }
         self._recorded_patches = {one.event.name for one in all_told if isinstance(one.event, events.Patched)}
         last = max(
             (at for at, one in enumerate(all_told) if isinstance(one.event, events.DELIVERED + events.EFFECTS)),
@@ -174,7 +198,8 @@ class Instance:
             if isinstance(one.event, events.EFFECTS):
                 self._match(one.event)
             elif not isinstance(one.event, events.Sleeping):
-                self.deliver(one.event, one.time_ms)
+                self._name = next((name for name, upto in self.started.names if at < upto), self.id)
+                self._deliver(one.event, one.time_ms)
         self._replaying = False
 
     def _match(self, recorded: Effect) -> None:
@@ -196,6 +221,10 @@ class Instance:
         Raises:
             NonDeterminism: the code does not wait for it.
         """
+        self._name = self.id
+        self._deliver(event, time_ms)
+
+    def _deliver(self, event: Own | Incoming, time_ms: int) -> None:
         if isinstance(event, events.Stepped | events.Transacted):
             self._at(event.at_ms)
             self._stepped(event)
@@ -273,6 +302,9 @@ class Instance:
         if root.cancelled():
             return CANCELLED_OUTCOME
         error = root.exception()
+        if isinstance(error, RestartRequested):
+            self.next = self.workflow.signature.encode(error.run_args, error.options)
+            return Outcome()
         if error is not None:
             return failed(error)
         try:
@@ -320,7 +352,7 @@ class Instance:
         """See `calls.Context`."""
         stored = _small(workflow.signature.encode(args, options))
         key = self._loop.next_key()
-        child = f"{self.id}/{key}"
+        child = self._inherited.get(key, f"{self.id}/{key}")
         made = events.Invoked(self.id, key, child, workflow.name, digest(stored))
         self.effects.append((made, Spawn(workflow, stored)))
         wait = _Wait(self._loop.create_future(), workflow.name, made.digest, child)
@@ -407,6 +439,16 @@ class Instance:
         told = events.Signalled(id, topic, _small(value), f"{self.id}/{key}")
         self.effects.append((events.Sent(self.id, key, id, topic), Spawn(told=told)))
 
+    def restart(self, args: tuple[Any, ...], options: dict[str, Any]) -> NoReturn:
+        """See `in_workflow.restart`."""
+        self.workflow.signature.encode(args, options)
+        raise RestartRequested(args, options)
+
+    @property
+    def unreceived(self) -> list[tuple[str, Any]]:
+        """What was sent, and nobody has received: (topic, value)."""
+        return [(topic, value) for topic, values in self._signals.items() for value in values]
+
     def patched(self, name: str) -> bool:
         """Whether the code of after a change shall run; see `in_workflow.patched`."""
         known = self._patches.get(name)
@@ -418,7 +460,7 @@ class Instance:
 
     def unique(self) -> str:
         """32 hexadecimal digits that nobody else is given, the same in each replay."""
-        return xxhash.xxh3_128_hexdigest(f"{self.id}/{self.started.at_ms}/{self._loop.next_key()}".encode())
+        return xxhash.xxh3_128_hexdigest(f"{self._name}/{self.started.at_ms}/{self._loop.next_key()}".encode())
 
     def random(self) -> float:
         """A number from 0 up to 1, the same in each replay."""

@@ -1,6 +1,7 @@
 """Where a workflow stands, from its fence's stream (`flow/own/<id>`). Pure.
 
-Started, then claims, then Ended: nothing follows it. A claim that is repeated by the same worker keeps its `since`.
+Started, then claims, then Ended, and Tombed again and again, until it is forgotten. A claim that is repeated by the same worker keeps its
+`since`.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, TypeAlias
 
-from bokiflow.flow_events import AnyFlowEvent, Claimed, Ended, Started
+from bokiflow.flow_events import AnyFlowEvent, Claimed, Ended, Started, Tombed
 
-Status: TypeAlias = Literal["running", "completed", "failed", "cancelled"]
+Status: TypeAlias = Literal["running", "blocked", "completed", "failed", "cancelled"]
 
 
 class Held(NamedTuple):
@@ -19,12 +20,29 @@ class Held(NamedTuple):
     Attributes:
         claim: seqnum of the newest record of the fence: what the holder's records expect.
         owner: who runs it; "": nobody yet.
-        ended: how it ended.
+        ended: how it ended. large: where its outcome is, if that is not here.
+        newest: the event that says so.
     """
 
     claim: int
     owner: str = ""
     ended: Ended | None = None
+    large: int = 0
+    newest: Started | Claimed | Ended | Tombed | None = None
+
+    @property
+    def blocked(self) -> str:
+        """Why it cannot go on; "" if it can."""
+        return self.newest.blocked if isinstance(self.newest, Claimed) else ""
+
+    @property
+    def start(self) -> int:
+        """Seqnum of its Started; 0: a claim says that it is older."""
+        if isinstance(self.newest, Started):
+            return self.claim
+        if isinstance(self.newest, Claimed):
+            return self.newest.start
+        return 0 if self.ended is None else self.ended.start
 
 
 def held(seqnum: int, events: Iterable[AnyFlowEvent]) -> Held | None:
@@ -32,16 +50,18 @@ def held(seqnum: int, events: Iterable[AnyFlowEvent]) -> Held | None:
     found: Held | None = None
     for event in events:
         if isinstance(event, Started | Claimed):
-            found = Held(seqnum, event.owner)
+            found = Held(seqnum, event.owner, newest=event)
         elif isinstance(event, Ended):
-            return Held(seqnum, "", event)
+            return Held(seqnum, "", event, newest=event)
+        elif isinstance(event, Tombed):
+            return Held(seqnum, "", event.ended, event.large, event)
     return found
 
 
-def status_of(ended: Ended | None) -> Status:
+def status_of(ended: Ended | None, blocked: str = "") -> Status:
     """For people, and for programs that ask."""
     if ended is None:
-        return "running"
+        return "blocked" if blocked else "running"
     if ended.outcome.cancelled:
         return "cancelled"
     return "completed" if ended.outcome.error is None else "failed"

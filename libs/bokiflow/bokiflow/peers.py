@@ -19,14 +19,14 @@ class Peers:
     """See the module.
 
     Attributes:
-        name: of this incarnation. since: the place in the log at which it began.
+        name: of this incarnation. lease_s: who is silent for so long is dead. since: the place in the log at which it began.
     """
 
     def __init__(self, log: Log, group: str, name: str, lease_s: float) -> None:
         self.name: Final = f"{name}.{log.by}"
         self.since = 0
         self._stem: Final = name
-        self._lease_s: Final = lease_s
+        self.lease_s: Final = lease_s
         self._members: Final = Members(log, group, self.name, lease_s=lease_s)
         self._left: Final[set[str]] = set()
         self._begun_s = 0.0
@@ -43,7 +43,7 @@ class Peers:
 
     def settled(self) -> bool:
         """Whether a whole lease was listened to, so that everybody alive is known."""
-        return asyncio.get_running_loop().time() - self._begun_s > self._lease_s
+        return asyncio.get_running_loop().time() - self._begun_s > self.lease_s
 
     def alive(self) -> list[str]:
         """Who was heard of, and did not leave."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from bokiflow.flow_events import Claimed, Emitted, Ended, Incoming, Started, Unlocked
+from bokiflow.flow_events import Claimed, Emitted, Ended, Incoming, Resumed, Started, Unlocked
 from bokiflow.lock_rules import Released
 from bokilib import tags
 from bokilib.contribution import Contribution
@@ -64,9 +64,7 @@ def start(started: Started, partition_claim: int) -> Contribution:
         partition_claim: of the owner, 0 without one.
     """
     place = Place(started.id, started.group)
-    attributes = [
-        tags.flow_attribute(place.partition, name, value) for name, value in sorted(started.attributes.items())
-    ]
+    attributes = attribute_tags(place, started.attributes)
     expect: dict[str, int | None] = {place.own: None}
     joined = [place.own, place.history, place.part, *attributes]
     if started.owner:
@@ -76,9 +74,17 @@ def start(started: Started, partition_claim: int) -> Contribution:
     return Contribution(tuple(joined), expect, (started,))
 
 
-def claim(place: Place, claimed: Claimed, last: int, partition_claim: int) -> Contribution:
-    """A worker takes a workflow over from whoever had the claim `last`."""
-    return Contribution((place.own,), {place.own: last, place.partition_owner: partition_claim}, (claimed,))
+def attribute_tags(place: Place, attributes: Mapping[str, str]) -> list[str]:
+    """Streams by which a workflow can be found."""
+    return [tags.flow_attribute(place.partition, name, value) for name, value in sorted(attributes.items())]
+
+
+def claim(place: Place, claimed: Claimed, last: int, partition_claim: int | None) -> Contribution:
+    """A worker takes a workflow over from whoever had the claim `last`; or (None) claims anew what it has already, or gives it up."""
+    expect: dict[str, int | None] = {place.own: last}
+    if partition_claim is not None:
+        expect[place.partition_owner] = partition_claim
+    return Contribution((place.own,), expect, (claimed,))
 
 
 def own(place: Place, event: Event, held: Mapping[str, int | None]) -> Contribution:
@@ -100,3 +106,8 @@ def end(place: Place, ended: Ended, held: Mapping[str, int | None]) -> Contribut
 def tell(place: Place, event: Incoming) -> Contribution:
     """Something from outside, without a condition."""
     return Contribution((place.history, place.to), {}, (event,))
+
+
+def resume(place: Place, event: Resumed) -> Contribution:
+    """Whoever runs it shall try again."""
+    return Contribution((place.to,), {}, (event,))

@@ -37,16 +37,18 @@ class _History(msgspec.Struct, frozen=True):
     version: int
     started: events.Started
     records: tuple[_Record, ...]
+    start: int = 0
+    restarted: events.Restarted | None = None
 
 
 async def export(log: Log, id: str) -> bytes:
     """The history of a workflow, as it is now. Raises NoSuchWorkflow; Trimmed: it is over, and not kept any more."""
-    began = await inspection.first(log, id)
-    if began is None:
+    if await inspection.newest(log, id, consistency="linearizable") is None:
         raise NoSuchWorkflow(f"there is no workflow {id!r}", id=id)
-    records = await inspection.history(log, id, await log.book.now(consistency="linearizable"))
-    made = [_Record(one.seqnum, one.time_ms, one.seen, one.own, one.incoming) for one in records]
-    return msgspec.json.format(msgspec.json.encode(_History(VERSION, began[1], tuple(made))))
+    found = await inspection.whole_history(log, id)
+    made = [_Record(one.seqnum, one.time_ms, one.seen, one.own, one.incoming) for one in found.records]
+    kept = _History(VERSION, found.started, tuple(made), found.start, found.restarted)
+    return msgspec.json.format(msgspec.json.encode(kept))
 
 
 async def replay(app: App, history: bytes) -> list[str]:
@@ -59,14 +61,15 @@ async def replay(app: App, history: bytes) -> list[str]:
         read = msgspec.json.decode(history, type=_History)
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         raise CorruptData(f"expected a history as `export` makes it, found: {fault}") from fault
-    instance = Instance(read.started, app.find(read.started.name))
+    begins = read.started if read.restarted is None else read.restarted.started
+    instance = Instance(begins, app.find(begins.name), read.restarted)
     told = in_order(Recorded(one.seqnum, one.time_ms, one.seen, one.own, one.incoming) for one in read.records)
     loop = asyncio.get_running_loop()
     done: asyncio.Future[list[str]] = loop.create_future()
 
     def run() -> None:
         try:
-            instance.replay(told)
+            instance.replay(told, read.start)
             done.set_result([] if instance.outcome is not None else instance.waits)
         except Exception as error:  # noqa: BLE001 - it is raised to who asked
             done.set_exception(error)

@@ -26,10 +26,10 @@ from bokiflow.calls import Call, Workflow
 from bokiflow.errors import NotRegistered
 from bokiflow.executor import Executor
 from bokiflow.flow import Flow
-from bokiflow.flow_events import INCOMING, PICKER, Claimed, Ended, Incoming, Started
+from bokiflow.flow_events import INCOMING, PICKER, Claimed, Ended, Incoming, Resumed, Started
 from bokiflow.handles import Handle
+from bokiflow.histories import History
 from bokiflow.history import Recorded
-from bokiflow.instance import Instance
 from bokiflow.lock_room import LockRoom
 from bokiflow.partition_owner import PartitionOwner
 from bokiflow.partition_rules import assigned, to_claim
@@ -48,6 +48,9 @@ CLAIM_ATTEMPTS: Final = 4
 """Of partitions, while others are faster."""
 CLAIMS: Final = 64
 """Workflows that are taken over at the same time."""
+
+REASON_CHARS: Final = 2_048
+"""Of why a workflow is blocked."""
 
 log = get_logger(__name__)
 
@@ -84,8 +87,6 @@ class Worker:
         self.flow: Final = Flow(app, self.log, hosting=self, clock=clock, random=random)
         self._peers: Final = Peers(self.log, app.group, name or self.log.by[:NAME_CHARS], lease_s)
         self.name: Final = self._peers.name
-        self._app: Final = app
-        self._lease_s: Final = lease_s
         self._partitions: Final = PartitionOwner(self.log, app.group, self.name, self._changed, self._peers.left)
         self._follower: Final = Follower(self.log)
         self._executors: Final[dict[str, Executor]] = {}
@@ -98,6 +99,8 @@ class Worker:
         self._rounding: Final = asyncio.Lock()
         self._unread: Final[dict[int, int]] = {}
         """Partitions that were claimed, and where, of which is not known yet what is there."""
+        self._blocked: Final[dict[str, BaseException]] = {}
+        """Workflows that could not go on here: they are tried again when somebody asks, or when another worker takes them over."""
         self._open = False
 
     # -- life
@@ -117,7 +120,7 @@ class Worker:
         for name in self._partitions.holders.values():
             self._peers.claimed(name, position)
         for one in range(tags.PARTITIONS):
-            self._follower.add(tags.flow_partition_owner(self._app.group, one), position + 1, self._partitions.saw)
+            self._follower.add(tags.flow_partition_owner(self.flow.group, one), position + 1, self._partitions.saw)
         await self._round()
         self._spawn(self._rounds)
 
@@ -190,7 +193,7 @@ class Worker:
 
     async def _rounds(self) -> None:
         while True:
-            await asyncio.sleep(lease_rules.beat_every(self._lease_s))
+            await asyncio.sleep(lease_rules.beat_every(self._peers.lease_s))
             try:
                 await self._round()
                 await self.locks.tidy()
@@ -230,7 +233,7 @@ class Worker:
             if one not in self._following:
                 self._following.add(one)
                 start = self._unread[one] + 1
-                self._follower.add(tags.flow_to(self._app.group, one), start, partial(self._came, one))
+                self._follower.add(tags.flow_to(self.flow.group, one), start, partial(self._came, one))
         ids = [id for id in await self._partitions.unfinished(partitions, seqnum) if not self.runs(id)]
         for id, state in zip(ids, await inspection.newest_of(self.log, ids), strict=True):
             if state is not None and state.ended is None:
@@ -246,14 +249,18 @@ class Worker:
         if not isinstance(item, Read):
             for id in [id for id in (*self._executors, *self._loading) if tags.partition_of(id) == partition]:
                 self._spawn(partial(self._read_again, id))
+            if partition in self._partitions.mine:  # what was started is in what a checkpoint of the partition has
+                self._spawn(partial(self._load_again, partition))
             return
         told: dict[str, list[Incoming]] = {}
         for event in PICKER.of(item.record.seqnum, item.envelope):
             if isinstance(event, INCOMING):
                 told.setdefault(event.id, []).append(event)
+            elif isinstance(event, Resumed):
+                self._resume(event.id)
             elif (
                 isinstance(event, Started)
-                and event.group == self._app.group
+                and event.group == self.flow.group
                 and not event.owner
                 and self._is_mine(event.id)
             ):
@@ -271,10 +278,23 @@ class Worker:
         elif id in self._executors:
             self._executors[id].came(seqnum, time_ms, told)
 
+    async def _load_again(self, partition: int) -> None:
+        async with self._rounding:
+            if partition in self._partitions.mine:
+                position = await self.log.book.now()
+                self._unread[partition] = position
+                await self._load([partition], position)
+
+    def _resume(self, id: str) -> None:
+        """Somebody asks that it be tried again."""
+        self._blocked.pop(id, None)
+        if self._is_mine(id) and not self.runs(id):
+            self._others.setdefault(id, "")
+            self._claim_soon(id)
+
     async def _read_again(self, id: str) -> None:
         """What was trimmed before it was followed is in the history."""
-        position = await self.log.book.now()
-        for one in await inspection.history(self.log, id, position):
+        for one in (await inspection.whole_history(self.log, id)).records:
             if one.incoming:
                 self._tell(id, one.seqnum, one.time_ms, one.incoming)
 
@@ -293,42 +313,50 @@ class Worker:
             self._loading.pop(id, None)
 
     async def _take_over(self, id: str) -> None:
-        place = records.Place(id, self._app.group)
+        place = records.Place(id, self.flow.group)
         while True:
             state = await inspection.newest(self.log, id)
             partition_claim = self._partitions.mine.get(place.partition)
-            if state is None or partition_claim is None:
+            if state is None:
+                self._others.pop(id, None)
+                return
+            if partition_claim is None:
                 return
             if state.ended is not None:
-                self.ended(id, state.ended)
+                ended = await inspection.outcome_of(self.log, id, state)
+                assert ended is not None
+                self.ended(id, ended)
                 return
             self._peers.claimed(state.owner, state.claim)
             if state.owner and state.owner != self.name and not self._peers.over(state.owner):
                 self._others[id] = state.owner
                 return
-            part = records.claim(place, Claimed(id, self.name), state.claim, partition_claim)
+            there = await inspection.call_of(self.log, id, state)
+            if there is None:
+                return
+            claimed = Claimed(id, self.name, 0, there.start, there.name, there.digest, there.group)
+            part = records.claim(place, claimed, state.claim, partition_claim)
             try:
                 seqnum = await self.log.append(part, settle=True)
                 break
             except Conflict as conflict:
                 if place.partition_owner in {news.tag for news in self.log.news(part.expect, conflict)}:
-                    self.lost(place.partition)
+                    self.lost(place.partition, partition_claim)
                     return
-        history = await inspection.history(self.log, id, seqnum)
-        start, started = next((one.seqnum, one.started) for one in history if one.started is not None)
-        self._run(started, seqnum, start, history)
+        self._run(await inspection.history(self.log, id, seqnum), seqnum)
 
-    def _run(self, started: Started, claim: int, start: int, history: list[Recorded]) -> None:
-        id = started.id
+    def _run(self, history: History, claim: int) -> None:
+        id = history.started.id
         self._others.pop(id, None)
+        self._blocked.pop(id, None)
         try:
-            workflow = self._app.find(started.name)
+            workflow = self.flow.app.find(history.started.name)
         except NotRegistered as error:
             self._loading.pop(id, None)
-            self.blocked(id, error)
+            self.blocked(id, error, claim)
             return
-        executor = self._executors[id] = Executor(self, Instance(started, workflow), claim, start, claim)
-        executor.begin(history)
+        executor = self._executors[id] = Executor(self, history, workflow, claim, claim)
+        executor.begin(history.records)
         for seqnum, time_ms, told in self._loading.pop(id, []):
             executor.came(seqnum, time_ms, told)
 
@@ -342,18 +370,25 @@ class Worker:
     def began(self, started: Started, seqnum: int) -> None:
         """See `executor.Host`."""
         if self._open and not self.runs(started.id):
-            self._run(started, seqnum, seqnum, [Recorded(seqnum, started.at_ms, 0, started=started)])
+            records = [Recorded(seqnum, started.at_ms, 0, started=started)]
+            self._run(History(started, seqnum, None, records, seqnum, started.at_ms), seqnum)
 
-    def lost(self, partition: int) -> None:
-        """See `executor.Host`."""
-        if self._partitions.mine.pop(partition, None) is not None and self._open:
-            self._spawn(self._look)
+    def lost(self, partition: int, claim: int) -> None:
+        """See `composing.Owners`."""
+        if self._partitions.mine.get(partition) == claim:
+            del self._partitions.mine[partition]
+            if self._open:
+                self._spawn(self._look)
 
     async def _look(self) -> None:
         await self._partitions.look()
 
     async def is_child(self, id: str, parent: str, key: str) -> bool:
-        """See `executor.Host`."""
+        """See `composing.Owners`."""
+        state = await inspection.newest(self.log, id)
+        there = None if state is None else state.ended
+        if there is not None and there.group:
+            return (there.parent, there.parent_key) == (parent, key)
         began = await inspection.first(self.log, id)
         return began is not None and (began[1].parent, began[1].parent_key) == (parent, key)
 
@@ -383,11 +418,27 @@ class Worker:
             self._others[id] = ""
             self.flow.results.follow(id, 1)
 
-    def blocked(self, id: str, error: BaseException) -> None:
+    def blocked(self, id: str, error: BaseException, claim: int) -> None:
         """See `executor.Host`."""
         self._executors.pop(id, None)
         log.warning("a workflow is blocked", id=id, error=str(error))
-        if isinstance(error, Exception):
-            self.flow.results.failed(id, error)
-        else:
+        if not isinstance(error, Exception):
             self.flow.results.failed_all(error)
+            return
+        self._blocked[id] = error
+        self.flow.results.failed(id, error)
+        if self._open:
+            self._spawn(partial(self._give_up, id, error, claim))
+
+    async def _give_up(self, id: str, error: Exception, claim: int) -> None:
+        """Whoever owns its partition next tries it, with what code he has. Until then it says why it is blocked."""
+        state = await inspection.newest(self.log, id)
+        there = None if state is None else await inspection.call_of(self.log, id, state)
+        if state is None or there is None or state.claim != claim:
+            return
+        why = f"{type(error).__name__}: {error}"[:REASON_CHARS]
+        given_up = Claimed(id, "", 0, there.start, there.name, there.digest, there.group, blocked=why)
+        try:
+            await self.log.append(records.claim(records.Place(id, self.flow.group), given_up, claim, None), settle=True)
+        except Conflict:
+            return  # somebody has taken it over already

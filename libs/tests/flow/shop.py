@@ -129,4 +129,11 @@ class Shop(Steps):
                 return f"late {await add(1, 1)}"
             return "never"
 
-        self.sleep, self.wait, self.greet, self.patient = sleep, wait, greet, patient
+        @app.workflow
+        async def again(left: int, total: int) -> int:
+            total = await add(total, left)
+            if left:
+                bokiflow.restart(left - 1, total)
+            return total
+
+        self.sleep, self.wait, self.greet, self.patient, self.again = sleep, wait, greet, patient, again

@@ -27,6 +27,7 @@ FEATURES: dict[str, tuple[Callable[[Shop], Call[Any]], Any]] = {
     "children": (lambda shop: shop.parent.call(1), 0),
     "signals": (lambda shop: shop.wait.call(2), [1, 2]),
     "timers": (lambda shop: shop.patient.call(0.001), "late 2"),
+    "restart": (lambda shop: shop.again.call(2, 0), 3),
     "at most once": (lambda shop: shop.careful.call(3), None),
 }
 

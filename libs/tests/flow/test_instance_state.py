@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bokiflow.flow_events import Claimed, Ended, Started, Stepped
+from bokiflow.flow_events import Claimed, Ended, Started, Stepped, Tombed
 from bokiflow.instance_state import Held, held, status_of
 from bokiflow.outcomes import CANCELLED_OUTCOME, Outcome, failed
 
@@ -14,10 +14,21 @@ def ended(outcome: Outcome) -> Ended:
 
 
 def test_the_newest_record_of_the_fence_says_who_holds_it() -> None:
-    assert held(3, [STARTED]) == Held(3, "a")
-    assert held(4, [Claimed("x", "b")]) == Held(4, "b")
-    assert held(5, [Stepped("x", "0:1", "s", "", 0, Outcome(1)), ended(Outcome(1))]) == Held(5, "", ended(Outcome(1)))
+    end, claim = ended(Outcome(1)), Claimed("x", "b", start=2)
+    assert held(3, [STARTED]) == Held(3, "a", newest=STARTED)
+    assert held(4, [claim]) == Held(4, "b", newest=claim)
+    assert held(5, [Stepped("x", "0:1", "s", "", 0, Outcome(1)), end]) == Held(5, "", end, newest=end)
+    tomb = Tombed("x", end, 7, 8)
+    assert held(9, [tomb]) == Held(9, "", end, 8, tomb)
     assert held(6, []) is None
+    starts = [Held(3, "a", newest=STARTED).start, Held(4, "b", newest=claim).start, Held(9, "", end, 8, tomb).start]
+    assert starts == [3, 2, 1]
+
+
+def test_a_claim_that_gives_up_says_why() -> None:
+    given_up = held(4, [Claimed("x", "", blocked="NonDeterminism: …")])
+    assert given_up is not None and status_of(given_up.ended, given_up.blocked) == "blocked"
+    assert Held(3, "a", newest=STARTED).blocked == ""
 
 
 def test_ends_are_told_apart() -> None:

@@ -44,7 +44,7 @@ async def test_what_is_unfinished_is_what_was_started_and_what_a_checkpoint_keep
     everything = sorted({tags.partition_of(id) for id in ids})
     assert await owner.unfinished(everything, places[-1]) == ids
     assert await owner.unfinished([part], places[0]) == ["x0"]
-    kept = PartitionCheckpoint("g", part, ["old"], places[-2])
+    kept = PartitionCheckpoint("g", part, ("old",), places[-2])
     last = await log.append(Contribution((tags.flow_part("g", part),), {}, (kept,)))
     found = await owner.unfinished(everything, last)
     assert not set(found) & (set(mine) - {ids[-1]})

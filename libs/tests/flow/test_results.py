@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 import boki
 from bokiflow import ResultExpired
-from bokiflow.flow_events import Ended
+from bokiflow.flow_events import Ended, Resulted, Started, Tombed
 from bokiflow.outcomes import Outcome
 from bokiflow.results import Results
 from bokilib.contribution import Contribution
@@ -18,14 +19,41 @@ ENDED = Ended("x", 1, "n", "d", Outcome(1), 0)
 
 
 async def test_an_end_elsewhere_is_followed_and_one_here_is_told(log: Log) -> None:
+    start = await log.append(Contribution(("flow/own/x",), {}, (Started("x", "n", "d", [], 0),)))
+    ended = msgspec.structs.replace(ENDED, start=start)
     async with Results(log) as results:
-        elsewhere = [results.wait("x", 1, follow=True) for _ in range(2)]
+        elsewhere = [results.wait("x", one, follow=True) for one in (start, 0, start)]
         here = results.wait("y", 1, follow=False)
-        await log.append(Contribution(("flow/own/x",), {}, (ENDED,)))
-        assert await asyncio.gather(*elsewhere) == [ENDED, ENDED]
+        await log.append(Contribution(("flow/own/x",), {}, (ended,)))
+        assert await asyncio.gather(*elsewhere) == [ended] * 3
         results.ended("y", ENDED)
         results.ended("nobody", ENDED)
         assert await here == ENDED
+
+
+async def test_nobody_takes_the_result_of_another_run(log: Log) -> None:
+    """The id was forgotten, and used again."""
+    start = await log.append(Contribution(("flow/own/x",), {}, (Started("x", "n", "d", [], 0),)))
+    ended = msgspec.structs.replace(ENDED, start=start)
+    async with Results(log) as results:
+        waiting = [results.wait("x", one, follow=True) for one in (start - 1, start, 0)]
+        await log.append(Contribution(("flow/own/x",), {}, (ended,)))
+        with pytest.raises(ResultExpired):
+            await waiting[0]
+        assert await asyncio.gather(*waiting[1:]) == [ended] * 2
+
+
+async def test_an_end_that_was_said_again_is_taken_though_the_first_was_trimmed(log: Log, book: boki.Book) -> None:
+    own = "flow/own/x"
+    start = await log.append(Contribution((own,), {}, (Started("x", "n", "d", [], 0),)))
+    ended = msgspec.structs.replace(ENDED, start=start)
+    large = await log.append(Contribution(("flow/out/x/result",), {}, (Resulted("x", Outcome("large")),)))
+    short = msgspec.structs.replace(ended, outcome=Outcome())
+    last = await log.append(Contribution((own,), {}, (Tombed("x", short, 0, large),)))
+    await book.trim(before=last, tag=own)
+    async with Results(log) as results:
+        assert (await results.wait("x", start, follow=True)).outcome.value == "large"
+        assert (await results.wait("x", 0, follow=True)).outcome.value == "large"
 
 
 async def test_what_is_not_kept_any_more_is_said(log: Log, book: boki.Book) -> None:

@@ -291,3 +291,62 @@ async def test_values_that_no_record_takes_are_errors_where_they_are_made(cluste
         assert await (await worker.start(parent.call(150_000, True), id="y")).result() == [1_000, 100_000, -1]
         with pytest.raises(bokilib.AtomicTooLarge):
             await (await worker.start(large.call(300_000), id="z")).result()
+
+
+async def test_what_is_blocked_is_tried_again_when_somebody_asks(cluster: MemoryCluster) -> None:
+    app, shop = App("shop"), Shop()
+    deployed = False
+
+    @app.workflow
+    async def flow() -> bokiflow.Json:
+        if not deployed:
+            await shop.double.aio(1)
+        else:
+            await shop.add(1, 1)
+        return await bokiflow.recv()
+
+    async with working(cluster, app) as worker:
+        deployed = True
+        handle = await worker.start(flow.call(), id="x")
+        await until(lambda: shop.ran == ["add 1 1"] and worker._executors["x"].idle)
+        deployed = False
+    outside = bokiflow.Flow(app, (await cluster.connect()).book("shop"))
+    async with outside, working(cluster, app) as worker:
+        with pytest.raises(NonDeterminism):
+            await worker.handle("x").result()
+        found = outside.handle("x", flow)
+        while await found.status() != "blocked":
+            await asyncio.sleep(0)
+        known = await outside.known("x")
+        assert known is not None and known.blocked.startswith("NonDeterminism: workflow 'x'")
+        deployed = True
+        await found.resume()
+        await until(lambda: "x" in worker._executors)
+        await found.signal("", 7)
+        assert await found.result() == 7 and await handle.status() == "completed"
+        await found.resume()
+        assert shop.ran == ["add 1 1"]
+        with pytest.raises(bokiflow.NoSuchWorkflow):
+            await outside.handle("nobody").resume()
+
+
+async def test_what_is_blocked_is_gone_on_with_by_who_has_its_partition_next(cluster: MemoryCluster) -> None:
+    """A worker of an older version lives on; it has given up what it cannot run."""
+    old, new, shop = App("shop"), App("shop"), Shop()
+
+    @new.workflow
+    async def flow() -> int:
+        return await shop.add(1, 1)
+
+    async with working(cluster, old, "old") as before:
+        outside = bokiflow.Flow(new, (await cluster.connect()).book("shop"))
+        async with outside:
+            handle = await outside.start(flow.call(), id="x")
+            await until(lambda: "x" in before._blocked)
+            while await handle.status() != "blocked":
+                await asyncio.sleep(0)
+            async with working(cluster, new, "new") as after:
+                await after._partitions.claim([tags.partition_of("x")])
+                await after._load_again(tags.partition_of("x"))
+                await after._round()
+                assert await handle.result() == 2

@@ -1,0 +1,194 @@
+"""What becomes of a batch of one workflow: a record, with the starts of its children, and what it tells others.
+
+A child's start expects that nobody has its id, and joins the record of its parent's call. If somebody has it (an earlier attempt of this
+call, say), the call goes without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+
+from boki_common.errors import Conflict
+from bokiflow import flow_events as events
+from bokiflow import records
+from bokiflow.flow_events import Restarted, Started
+from bokiflow.flush import Batch, Entry, size_of
+from bokiflow.instance import Instance, Spawn
+from bokiflow.outcomes import Outcome
+from bokilib.contribution import Contribution, joined
+from bokilib.log import Log
+
+
+class Owners(Protocol):
+    """Who knows where workflows run."""
+
+    @property
+    def log(self) -> Log: ...
+
+    def owner_of(self, id: str) -> tuple[str, int]:
+        """Who runs a workflow that is started now, and its claim of the partition; ("", 0): whoever will."""
+
+    def began(self, started: Started, seqnum: int) -> None:
+        """A child was started here, at that place."""
+
+    def lost(self, partition: int, claim: int) -> None:
+        """Somebody else owns a partition now, or its owner claimed it anew."""
+
+    async def is_child(self, id: str, parent: str, key: str) -> bool:
+        """Whether the workflow that is there was started by that call."""
+
+
+class _Child(NamedTuple):
+    """An entry's child, and what became of its start. `claim`: of its partition, by its owner."""
+
+    started: Started
+    key: str
+    claim: int = 0
+
+
+class Composer:
+    """See the module.
+
+    Attributes:
+        place: its streams. held: its fence.
+    """
+
+    def __init__(self, host: Owners, place: records.Place, claim: int, start: int) -> None:
+        """`claim`: of the workflow. `start`: seqnum of its Started."""
+        self._start_of_parent: Final = start
+        self.place: Final = place
+        self.held: Final[dict[str, int | None]] = {place.own: claim}
+        self._host: Final = host
+        self._spawns: dict[int, Spawn] = {}
+        self._children: dict[int, _Child] = {}
+
+    def entry(self, event: events.Effect, spawn: Spawn) -> Entry:
+        """What the code did, to be appended."""
+        self._spawns[id(event)] = spawn
+        return Entry(event, tags=spawn.tags(event), more_bytes=size_of([spawn.args, spawn.told]))
+
+    def prepare(self, batch: Batch[Any], instance: Instance) -> None:
+        """Children that a batch starts begin now, for their code."""
+        for entry in batch.entries:
+            spawn = self._spawns.get(id(entry.event))
+            if spawn is not None and spawn.workflow is not None and isinstance(entry.event, events.Invoked):
+                self._children[id(entry.event)] = _Child(
+                    _child(instance, entry.event, spawn, self._start_of_parent), entry.event.key
+                )
+
+    def record(self, batch: Batch[Any]) -> Contribution:
+        """All of a batch."""
+        parts: list[Contribution] = []
+        for entry in batch.entries:
+            event = entry.event
+            if isinstance(event, events.Ended):
+                parts.extend(self._end(event))
+                continue
+            parts.append(records.own(self.place, event, self.held))
+            if id(event) in self._children:
+                parts.append(self._start(id(event)))
+            spawn = self._spawns.get(id(event))
+            if spawn is not None and spawn.told is not None:
+                parts.append(records.tell(records.Place(spawn.told.id, self.place.group), spawn.told))
+        return joined(parts)
+
+    def _start(self, number: int) -> Contribution:
+        child = self._children[number]
+        owner, claim = self._host.owner_of(child.started.id)
+        if (owner, claim) != (child.started.owner, child.claim):
+            made = msgspec.structs.replace(child.started, owner=owner)
+            self._children[number] = child = _Child(made, child.key, claim)
+        return records.start(child.started, claim)
+
+    def _end(self, ended: events.Ended) -> list[Contribution]:
+        parts = [records.end(self.place, ended, self.held)]
+        if ended.parent:
+            told = events.ChildEnded(ended.parent, ended.parent_key, self.place.id, ended.outcome)
+            parts.append(records.tell(records.Place(ended.parent, self.place.group), told))
+        return parts
+
+    async def after_conflict(self, one: Contribution, conflict: Conflict) -> list[tuple[str, str]] | None:
+        """Looks at what moved.
+
+        Returns:
+            Calls (key, child's id) that failed, because somebody else has the id: the record may be appended again, without what cannot
+            be any more. None: somebody else runs the workflow.
+        """
+        moved = {news.tag for news in self._host.log.news(one.expect, conflict)}
+        if self.place.own in moved or not moved:
+            return None
+        taken = []
+        for number, child in list(self._children.items()):
+            place = records.Place(child.started.id, self.place.group)
+            if place.partition_owner in moved:
+                self._host.lost(place.partition, child.claim)
+            if place.own in moved:
+                del self._children[number]
+                if not await self._host.is_child(child.started.id, self.place.id, child.key):
+                    taken.append((child.key, child.started.id))
+        return taken
+
+    def acked(self, batch: Batch[Any], seqnum: int) -> None:
+        """It is in the log."""
+        for entry in batch.entries:
+            self._spawns.pop(id(entry.event), None)
+            child = self._children.pop(id(entry.event), None)
+            if child is not None and child.started.owner:
+                self._host.began(child.started, seqnum)
+
+
+def ended(instance: Instance, start: int, outcome: Outcome, topics: Iterable[str]) -> events.Ended:
+    """The end of a workflow."""
+    begun = instance.started
+    return events.Ended(
+        instance.id,
+        start,
+        begun.name,
+        begun.digest,
+        outcome,
+        instance.now_ms,
+        begun.group,
+        begun.at_ms,
+        begun.parent,
+        begun.parent_key,
+        begun.attributes,
+        tuple(topics),
+    )
+
+
+def restarted(instance: Instance, start: int, topics: Iterable[str], carried_ms: int) -> Restarted:
+    """It begins again."""
+    started = msgspec.structs.replace(instance.started, args=instance.next, origin="", names=())
+    return Restarted(
+        instance.id,
+        instance.run + 1,
+        started,
+        start,
+        tuple(instance.unreceived),
+        instance.now_ms,
+        tuple(topics),
+        carried_ms,
+    )
+
+
+def _child(instance: Instance, event: events.Invoked, spawn: Spawn, start: int) -> Started:
+    parent = instance.started
+    assert spawn.workflow is not None
+    return Started(
+        event.child,
+        event.name,
+        event.digest,
+        spawn.args,
+        instance.now_ms,
+        spawn.workflow.version,
+        parent.group,
+        "",
+        instance.id,
+        event.key,
+        {},
+        parent.traceparent,
+        parent.age or start,
+    )

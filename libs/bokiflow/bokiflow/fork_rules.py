@@ -1,0 +1,100 @@
+"""Where a fork takes leave of the workflow that it is of. Pure.
+
+A fork is a new workflow with the same call. Its history begins as its origin's was told, up to a step; from there on it does everything
+itself. Children that its origin waited for then would tell the origin, and locks that it held are the origin's, so there must be none.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from boki_common.errors import InvalidArgument
+from bokiflow.flow_events import (
+    INCOMING,
+    Cancelled,
+    ChildEnded,
+    Invoked,
+    Locked,
+    Queued,
+    Started,
+    Stepped,
+    Transacted,
+    Unlocked,
+)
+from bokiflow.histories import History
+from bokiflow.history import Recorded, Told, in_order
+
+
+def forked(history: History, started: Started, before: str | None) -> History:
+    """The history of a fork.
+
+    Args:
+        history: of its origin. started: how the fork begins.
+        before: key of the first step that it does itself; None: the first that failed.
+
+    Raises:
+        InvalidArgument: nothing has that key; or a child was running then.
+    """
+    told = list(in_order(history.records))
+    cut = _cut(told, before)
+    kept = told[:cut]
+    waiting = {event.key: event.child for event in (one.event for one in kept) if isinstance(event, Invoked)}
+    for one in kept:
+        if isinstance(one.event, ChildEnded):
+            waiting.pop(one.event.key, None)
+    for one in kept:
+        if isinstance(one.event, Queued | Locked):
+            waiting[one.event.key] = one.event.name
+        elif isinstance(one.event, Unlocked):
+            waiting.pop(one.event.key, None)
+    if waiting:
+        key, name = next(iter(waiting.items()))
+        raise InvalidArgument(
+            f"expected a place at which no child was running and no lock held, found {name!r}: fork before {key!r}, or let it end first",
+            found=name,
+            expected=key,
+        )
+    records = [_alone(one, number, started.id) for number, one in enumerate(kept, 1)]
+    names = _names(history, cut)
+    started = msgspec.structs.replace(started, origin=history.started.id, names=names)
+    restarted = history.restarted
+    if restarted is not None:
+        begins = msgspec.structs.replace(started, args=restarted.started.args)
+        restarted = msgspec.structs.replace(restarted, id=started.id, started=begins, start=0, topics=())
+    return History(started, 0, restarted, records, 0, 0)
+
+
+def _names(history: History, cut: int) -> tuple[tuple[str, int], ...]:
+    """Whose numbers the code is given while it is told what is taken over."""
+    before = [(name, upto) for name, upto in history.begins.names if upto < cut]
+    now = next((name for name, upto in history.begins.names if cut <= upto), history.started.id)
+    return (*before, (now, cut))
+
+
+def _cut(told: list[Told], before: str | None) -> int:
+    """How much of what was told is taken over."""
+    key = before
+    if key is None:
+        for at, one in enumerate(told):
+            event = one.event
+            if isinstance(event, Cancelled):
+                return at
+            if isinstance(event, Stepped | Transacted | ChildEnded) and event.outcome.error is not None:
+                key = event.key
+                break
+        else:
+            return len(told)
+    for at, one in enumerate(told):
+        if getattr(one.event, "key", None) == key:
+            return at
+    raise InvalidArgument(f"expected the key of something that was done, found {key!r}: `steps()` has them", found=key)
+
+
+def _alone(one: Told, number: int, id: str) -> Recorded:
+    """One thing that was told, as a record of the fork: their order is that of their numbers."""
+    event = msgspec.structs.replace(one.event, id=id)
+    if isinstance(event, Transacted):
+        event = msgspec.structs.replace(event, seen=number - 1)
+    if isinstance(event, INCOMING):
+        return Recorded(number, one.time_ms, 0, (), (event,))
+    return Recorded(number, one.time_ms, number - 1, (event,), ())

@@ -1,0 +1,78 @@
+"""What makes a living workflow's history shorter, and lets go what is not needed then: checkpoints and restarts.
+
+A checkpoint goes with a claim of whoever runs the workflow, so all that was written before may go: what began it, too. Only one record
+of a workflow is under way at a time, so when it is made all that there is can be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from bokiflow import histories, inspection, records
+from bokiflow.flow_events import Checkpointed, Claimed
+from bokiflow.histories import PART_TOPICS, History
+from bokilib import tags
+from bokilib.contribution import Contribution
+from bokilib.log import Log
+from bokilib.trimmer import Trimmer
+
+
+def parts_of(place: records.Place, history: History, covers: int) -> list[Contribution]:
+    """The records of a checkpoint, without what they expect."""
+    data = histories.encode(history)
+    topics = history.topics
+    found = []
+    for at, part in enumerate(data):
+        outputs = [tags.flow_output(place.id, topic) for topic in topics[at * PART_TOPICS : (at + 1) * PART_TOPICS]]
+        event = Checkpointed(place.id, covers, at, len(data), part)
+        found.append(Contribution((place.history, *outputs), {}, (event,)))
+    return found
+
+
+async def checkpoint(log: Log, place: records.Place, held: Mapping[str, int | None], owner: str) -> tuple[int, History]:
+    """Makes a checkpoint of a workflow that is held, nothing of which is under way; returns the claim that holds it now.
+
+    Raises:
+        Conflict: somebody else runs it. Trimmed: the same.
+    """
+    covers = await log.book.now()
+    history = await inspection.history(log, place.id, covers)
+    started = history.started
+    claimed = Claimed(
+        place.id,
+        owner,
+        held[place.own] or 0,
+        history.start,
+        started.name,
+        started.digest,
+        started.group,
+        started.attributes,
+    )
+    *others, last = parts_of(place, history, covers)
+    for part in others:
+        await log.append(Contribution(part.tags, held, part.events), seen=covers, settle=True)
+    joined = (place.own, *last.tags, *records.attribute_tags(place, started.attributes))
+    one = Contribution(joined, held, (*last.events, claimed))
+    return await log.append(one, seen=covers, settle=True), history._replace(covers=covers)
+
+
+def let_go(trimmer: Trimmer, place: records.Place, history: History, claim: int) -> None:
+    """What a checkpoint, that goes with a claim, lets go."""
+    trimmer.add(place.own, claim)
+    trimmer.add(place.history, history.covers + 1)
+    for topic in history.topics:
+        trimmer.add(tags.flow_output(place.id, topic), history.covers + 1)
+
+
+async def let_go_before(log: Log, place: records.Place, restart: int, seen: int) -> None:
+    """What a restart lets go: all before it, but for what came from others and was told to nobody."""
+    history = await inspection.history(log, place.id, restart)
+    waiting = [one.seqnum for one in history.records if seen < one.seqnum < restart]
+    if waiting and waiting[0] <= history.covers:
+        return  # it is in a checkpoint of before, which is needed as long
+    await log.book.trim([(place.history, min([*waiting, restart]))])
+
+
+def outputs(place: records.Place, topics: Iterable[str]) -> list[str]:
+    """Streams of what a workflow said."""
+    return [tags.flow_output(place.id, topic) for topic in topics]
