@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from itests.support import apache_bookkeeper, maven_jars, zookeeper
+from itests.support import apache_bookkeeper, cassandra, maven_jars, zookeeper
 from itests.support.apache_bookkeeper import BookkeeperMissing
+from itests.support.cassandra import CassandraMissing
 from itests.support.maven_jars import JarsMissing
 from itests.support.zookeeper import ZookeeperMissing
 
@@ -93,3 +94,21 @@ def test_without_maven_and_repository_bookkeeper_says_the_reason(
 def test_a_folder_of_jars_may_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BOKI_BOOKKEEPER_JARS", str(tmp_path))
     assert apache_bookkeeper.find_jars() == tmp_path
+
+
+def test_the_pom_of_cassandra_and_its_checksums_name_the_same_version() -> None:
+    assert f"<version>{cassandra.VERSION}</version>" in cassandra.POM.read_text()
+    paths = [line.split()[1] for line in cassandra.CHECKSUMS.read_text().splitlines()]
+    assert f"org/apache/cassandra/cassandra-all/{cassandra.VERSION}/cassandra-all-{cassandra.VERSION}.jar" in paths
+
+
+def test_without_maven_and_repository_cassandra_says_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("BOKI_CASSANDRA_JARS", "BOKI_MAVEN_REPOSITORY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(cassandra, "CACHE", tmp_path / "cache" / "1")
+    with pytest.raises(CassandraMissing, match="no mvn on PATH"):
+        cassandra.find_jars()

@@ -14,6 +14,7 @@ share a tag. That costs false conflicts and no more, because events hold their i
 | `flow/own/<id>` `flow/wf/<id>` | an instance's fence; its history |
 | `flow/part/<g>/<k>` `flow/to/<g>/<k>` `flow/partown/<g>/<k>` `flow/done/<g>/<k>` | of a partition of instances |
 | `flow/attr/<part>/<k>=<v>` `flow/out/<id>/<key>` | searchable attributes; what an instance emits |
+| `table/row/<t>/<k>` `table/rows/<t>` `table/cat/<t>` | changes of a row of a table; of all its rows; what the table is |
 | `lock/<k>` `lock/ck/<k>` | a lock's queue; its checkpoints |
 | `queue/cfg/<q>` `queue/p/<q>/<i>` `queue/own/<q>/<i>/<g>` `queue/c/<q>/<i>/<g>` | settings; messages; owners; consumers |
 """
@@ -118,6 +119,21 @@ def flow_attribute(partition: int, key: str, value: str) -> str:
 def flow_output(id: str, key: str) -> str:
     """What an instance emits under a key; "result" is a large result."""
     return tag_of("flow/out", id, key)
+
+
+def table_row(table: str, key: str) -> str:
+    """Changes of a row of a table of a database."""
+    return tag_of("table/row", table, key)
+
+
+def table_rows(table: str) -> str:
+    """Changes of all rows of a table."""
+    return tag_of("table/rows", table)
+
+
+def table_catalog(table: str) -> str:
+    """What a table is."""
+    return tag_of("table/cat", table)
 
 
 def lock(name: str) -> str:

@@ -1,0 +1,290 @@
+"""A real Apache Cassandra of one node for tests, started from jars: no Docker, no installation.
+
+    server = CassandraServer.start(folder)      # raises CassandraMissing with the reason
+    server.port                                 # of CQL, on 127.0.0.1
+    server.pause(), server.resume()             # SIGSTOP, SIGCONT
+    server.kill(), server.restart()             # SIGKILL; the same data and port
+    server.stop()
+
+    with shared(folder) as server: ...          # the same for all processes that name this folder
+
+The jars are those in the folder that `BOKI_CASSANDRA_JARS` names, else they are brought once into `.cache/cassandra` of the repository
+(see `maven_jars`). The node has a heap of 512 MB, and serves after about ten seconds of a processor, so one is shared by a whole run. It
+flushes its commit log before it acknowledges (`commitlog_sync: batch`), as a log does, unless told otherwise.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Self
+
+from itests.support import maven_jars
+from itests.support.maven_jars import JarsMissing
+from itests.support.zookeeper import LOOPBACK, ROOT, ZookeeperMissing, _free_port, find_java
+
+VERSION: Final = "5.0.9"
+POM: Final = Path(__file__).parent / "maven" / "cassandra.pom.xml"
+CHECKSUMS: Final = Path(__file__).parent / "maven" / "cassandra.sha256"
+"""SHA-256 and path in a Maven repository of each jar; the pom names the same versions."""
+CACHE: Final = ROOT / ".cache" / "cassandra" / VERSION
+
+START_TIMEOUT_S: Final = 150.0
+LOOK_AGAIN_S: Final = 0.2
+OPTIONS_FRAME: Final = bytes.fromhex("040000000500000000")
+SUPPORTED: Final = 0x06
+
+FOR_TESTS: Final = ("-XX:TieredStopAtLevel=1", "-Xms128m", "-Xmx512m")
+FOR_BENCHMARKS: Final = ("-Xms512m", "-Xmx512m")
+"""Compiled as far as Java can, which takes longer to start."""
+
+_UNNAMED: Final = "=ALL-UNNAMED"
+_EXPORTS: Final = (
+    "java.base/jdk.internal.misc",
+    "java.management.rmi/com.sun.jmx.remote.internal.rmi",
+    "java.rmi/sun.rmi.registry",
+    "java.rmi/sun.rmi.server",
+    "java.sql/java.sql",
+    "java.base/java.lang.ref",
+    "jdk.unsupported/sun.misc",
+    "jdk.attach/sun.tools.attach",
+)
+_OPENS: Final = (
+    "java.base/java.lang.module",
+    "java.base/jdk.internal.loader",
+    "java.base/jdk.internal.ref",
+    "java.base/jdk.internal.reflect",
+    "java.base/jdk.internal.math",
+    "java.base/jdk.internal.module",
+    "java.base/jdk.internal.util.jar",
+    "jdk.management/com.sun.management.internal",
+    "java.base/sun.nio.ch",
+    "java.base/java.io",
+    "java.base/java.lang.reflect",
+    "java.base/java.lang",
+    "java.base/java.util",
+    "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic",
+    "java.base/java.nio",
+)
+
+
+class CassandraMissing(Exception):
+    """Cassandra cannot be run on this machine; the message is the reason."""
+
+
+class CassandraServer:
+    """One node. Its data and port outlive `kill` and `stop`."""
+
+    def __init__(self, java: str, jars: Path, folder: Path, flags: tuple[str, ...], sync: str) -> None:
+        self.folder = folder
+        self.port = _free_port()
+        self._command = _command(java, jars, folder, flags)
+        self._process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "cassandra.yaml").write_text(_settings(folder, self.port, _free_port(), sync))
+        (folder / "logback.xml").write_text(_LOGBACK)
+
+    @classmethod
+    def start(cls, folder: Path, *, flags: tuple[str, ...] = FOR_TESTS, sync: str = "batch") -> Self:
+        """Starts a node with its data in `folder`. Raises CassandraMissing."""
+        try:
+            java = find_java()
+        except ZookeeperMissing as error:
+            raise CassandraMissing(str(error)) from error
+        server = cls(java, find_jars(), folder.absolute(), flags, sync)
+        server.restart()
+        return server
+
+    @property
+    def pid(self) -> int:
+        """Of the process that runs."""
+        assert self._process is not None, "it does not run"
+        return self._process.pid
+
+    def restart(self) -> None:
+        """Starts the process, after `kill` or `stop` on the same data and port. Returns when it serves."""
+        assert self._process is None, "it runs already"
+        log = self.folder / "log"
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(self._command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self._serves():
+            code = self._process.poll()
+            if code is not None or time.monotonic() > deadline:
+                self.kill()
+                fate = f"ended with {code}" if code is not None else f"did not serve within {START_TIMEOUT_S} s"
+                raise CassandraMissing(f"Cassandra {fate}: {log.read_text(errors='replace')[-2_000:]}")
+            time.sleep(LOOK_AGAIN_S)
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None, "it does not run"
+        self._process.send_signal(number)
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(number)
+        process.send_signal(signal.SIGCONT)  # a paused process would not see SIGTERM
+        try:
+            process.wait(timeout=START_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _serves(self) -> bool:
+        try:
+            with socket.create_connection((LOOPBACK, self.port), timeout=1.0) as connection:
+                connection.sendall(OPTIONS_FRAME)
+                answer = connection.recv(9)
+                return len(answer) == 9 and answer[4] == SUPPORTED
+        except OSError:
+            return False
+
+
+@contextmanager
+def shared(folder: Path) -> Iterator[int]:
+    """The port of a node of all who name this folder; the first starts it, and ends it after the last. Raises CassandraMissing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    server = None
+    with _locked(folder):
+        port, count = _users(folder)
+        if not count:
+            server = CassandraServer.start(folder / "node")
+            port = server.port
+        _note(folder, port, count + 1)
+    try:
+        yield port
+    finally:
+        with _locked(folder):
+            port, count = _users(folder)
+            _note(folder, port, count - 1)
+        if server is not None:
+            deadline = time.monotonic() + START_TIMEOUT_S
+            while _users(folder)[1] and time.monotonic() < deadline:
+                time.sleep(LOOK_AGAIN_S)
+            server.kill()
+
+
+def _users(folder: Path) -> tuple[int, int]:
+    """The port, and how many use it."""
+    file = folder / "users"
+    words = file.read_text().split() if file.exists() else ["0", "0"]
+    return int(words[0]), int(words[1])
+
+
+def _note(folder: Path, port: int, count: int) -> None:
+    made = folder / "users.new"
+    made.write_text(f"{port} {count}")
+    made.rename(folder / "users")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def find_jars() -> Path:
+    """The folder of the jars, filled when it is not there. Raises CassandraMissing."""
+    given = os.environ.get("BOKI_CASSANDRA_JARS")
+    if given:
+        return Path(given)
+    try:
+        return maven_jars.cached(CACHE, pom=POM, checksums=CHECKSUMS)
+    except JarsMissing as error:
+        raise CassandraMissing(f"no jars of Cassandra {VERSION}: {error}") from error
+
+
+def _command(java: str, jars: Path, folder: Path, flags: tuple[str, ...]) -> list[str]:
+    agents = sorted(jars.glob("jamm-*.jar"))
+    if not agents:
+        raise CassandraMissing(f"expected the jars of Cassandra {VERSION} in {jars}, found no jamm-*.jar")
+    data = folder / "data"
+    return [
+        java,
+        f"-javaagent:{agents[0]}",
+        *(part for package in _EXPORTS for part in ("--add-exports", package + _UNNAMED)),
+        *(part for package in _OPENS for part in ("--add-opens", package + _UNNAMED)),
+        *("-Xss512k", "-XX:+UseSerialGC", *flags),
+        "-Djdk.attach.allowAttachSelf=true",
+        "-Dio.netty.tryReflectionSetAccessible=true",
+        "-Djava.net.preferIPv4Stack=true",
+        f"-Dcassandra.config=file://{folder / 'cassandra.yaml'}",
+        f"-Dlogback.configurationFile={folder / 'logback.xml'}",
+        f"-Dcassandra.storagedir={data}",
+        f"-Dcassandra.logdir={data}",
+        f"-Dcassandra.jmx.local.port={_free_port()}",
+        "-Dcassandra-foreground=yes",
+        "-Dcassandra.ring_delay_ms=0",
+        "-Dcassandra.skip_wait_for_gossip_to_settle=0",
+        *("-cp", f"{folder}:{jars}/*"),
+        "org.apache.cassandra.service.CassandraDaemon",
+    ]
+
+
+def _settings(folder: Path, port: int, storage_port: int, sync: str) -> str:
+    data = folder / "data"
+    period = "\ncommitlog_sync_period: 10000ms" if sync == "periodic" else ""
+    return f"""\
+cluster_name: test
+num_tokens: 1
+partitioner: org.apache.cassandra.dht.Murmur3Partitioner
+endpoint_snitch: SimpleSnitch
+seed_provider:
+  - class_name: org.apache.cassandra.locator.SimpleSeedProvider
+    parameters:
+      - seeds: "{LOOPBACK}:{storage_port}"
+listen_address: {LOOPBACK}
+storage_port: {storage_port}
+rpc_address: {LOOPBACK}
+native_transport_port: {port}
+data_file_directories: ["{data}/sstables"]
+commitlog_directory: {data}/commitlog
+saved_caches_directory: {data}/saved_caches
+hints_directory: {data}/hints
+cdc_raw_directory: {data}/cdc
+commitlog_sync: {sync}{period}
+commitlog_segment_size: 8MiB
+commitlog_total_space: 256MiB
+concurrent_reads: 8
+concurrent_writes: 8
+concurrent_counter_writes: 4
+memtable_heap_space: 64MiB
+memtable_offheap_space: 64MiB
+file_cache_enabled: false
+auto_snapshot: false
+authenticator: AllowAllAuthenticator
+authorizer: AllowAllAuthorizer
+"""
+
+
+_LOGBACK: Final = """\
+<configuration>
+  <appender name="S" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%d{HH:mm:ss.SSS} %-5level %logger{0} %msg%n</pattern></encoder>
+  </appender>
+  <logger name="ROOT" level="WARN"><appender-ref ref="S"/></logger>
+</configuration>
+"""

@@ -1,0 +1,284 @@
+"""Tables of Apache Cassandra: the port over its driver, whose threads end here. The extra `cassandra` brings the driver.
+
+    async with await CassandraTables.connect(["10.0.0.1"], keyspace="shop") as port: ...
+
+- Every cell is written `USING TIMESTAMP`, by one statement a row, which a replica takes whole or not. No TTL, no deletion, no condition.
+- A table is made with what the schema says. What is there already must fit: kinds of columns, no TTL of the table, and no column that
+  was dropped and added again: Cassandra hides what was written to it with a time stamp below the moment of the drop, and ours always are.
+- Statements are prepared once; paging, routing and connections are the driver's.
+- A time-out of a write says nothing: it is WriteUnknown, and repeating it is harmless.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from boki_common.errors import BokiError, InvalidArgument
+from boki_common.runtime.bodies import ThreadBodies
+from boki_common.runtime.ports import Bodies
+from bokiflow.tables.cassandra_types import CQL, checked_columns, from_database, to_database
+from bokiflow.tables.errors import TableRefused, TableUnavailable, WriteUnknown
+from bokiflow.tables.rows import ABSENT, VERSION, Cell, RowKey, Stored
+from bokiflow.tables.schema import KEY, NAME, Schema
+
+try:
+    import cassandra
+    from cassandra import (
+        ConsistencyLevel,
+        DriverException,
+        InvalidRequest,
+        OperationTimedOut,
+        RequestExecutionException,
+    )
+    from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
+    from cassandra.connection import ConnectionException
+    from cassandra.policies import DCAwareRoundRobinPolicy, FallthroughRetryPolicy, RoundRobinPolicy, TokenAwarePolicy
+    from cassandra.protocol import ErrorMessage, SyntaxException
+except ImportError as missing:
+    raise ImportError("tables of Cassandra need its driver: pip install 'boki[cassandra]'") from missing
+
+STATEMENTS: Final = 512
+"""That are kept prepared; columns that are written together make one each."""
+TIMEOUT_S: Final = 10
+OWNERS: Final = "boki_tables"
+CONSISTENCIES: Final = {
+    "QUORUM": ConsistencyLevel.QUORUM,
+    "LOCAL_QUORUM": ConsistencyLevel.LOCAL_QUORUM,
+    "ALL": ConsistencyLevel.ALL,
+}
+PAGE_ROWS: Final = 1_000
+PROTOCOL: Final = 4
+"""Which all Cassandras since 2.2 speak."""
+
+_REFUSED: Final = (InvalidRequest, SyntaxException, cassandra.AlreadyExists, cassandra.Unauthorized)
+_UNAVAILABLE: Final = (
+    RequestExecutionException,
+    OperationTimedOut,
+    NoHostAvailable,
+    ConnectionException,
+    ErrorMessage,
+    DriverException,
+)
+
+
+class CassandraTables:
+    """See the module. One keyspace; belongs to one event loop."""
+
+    def __init__(self, cluster: Cluster, session: Session, keyspace: str, bodies: Bodies) -> None:
+        self._cluster: Final = cluster
+        self._session: Final = session
+        self._keyspace: Final = keyspace
+        self._bodies: Final = bodies
+        self._loop: Final = asyncio.get_running_loop()
+        self._prepared: dict[str, Any] = {}
+
+    @classmethod
+    async def connect(
+        cls,
+        hosts: Sequence[str],
+        *,
+        keyspace: str,
+        port: int = 9042,
+        replication: Mapping[str, str | int] | None = None,
+        local_dc: str | None = None,
+        consistency: str = "QUORUM",
+        timeout_s: int = TIMEOUT_S,
+        bodies: Bodies | None = None,
+    ) -> Self:
+        """Connects, and makes the keyspace if there is none.
+
+        Args:
+            replication: of a keyspace that is made; by default SimpleStrategy with one copy.
+            local_dc: whose nodes are asked; `consistency` may then be "LOCAL_QUORUM". Reads and writes have to overlap.
+
+        Raises:
+            TableUnavailable: nobody answers. InvalidArgument.
+        """
+        if not NAME.match(keyspace):
+            raise InvalidArgument(
+                f"expected a keyspace of small letters, digits and _, found {keyspace!r}", found=keyspace
+            )
+        if consistency not in CONSISTENCIES:
+            raise InvalidArgument(
+                f"expected one of {sorted(CONSISTENCIES)}, of which a read sees each write that was acknowledged; found {consistency!r}",
+                found=consistency,
+            )
+        policy = DCAwareRoundRobinPolicy(local_dc) if local_dc else RoundRobinPolicy()
+        profile = ExecutionProfile(
+            load_balancing_policy=TokenAwarePolicy(policy),
+            retry_policy=FallthroughRetryPolicy(),
+            consistency_level=CONSISTENCIES[consistency],
+            request_timeout=timeout_s,
+        )
+        chosen = bodies or ThreadBodies()
+        cluster = await chosen.run(lambda: _cluster(hosts, port, profile, timeout_s))
+        try:
+            session = await chosen.run(cluster.connect)
+        except Exception as error:  # whatever a driver raises that cannot connect
+            await chosen.run(cluster.shutdown)
+            raise TableUnavailable(f"no Cassandra answers at {list(hosts)}, port {port}: {error}") from error
+        made = cls(cluster, session, keyspace, chosen)
+        copies = replication or {"class": "SimpleStrategy", "replication_factor": 1}
+        text = ", ".join(f"'{name}': '{value}'" for name, value in copies.items())
+        await made._change(f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {{{text}}}", OWNERS)
+        await made._change(
+            f"CREATE TABLE IF NOT EXISTS {keyspace}.{OWNERS} (name text PRIMARY KEY, owner text)", OWNERS
+        )
+        return made
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._bodies.run(self._cluster.shutdown)
+
+    # -- TablePort
+
+    async def ensure(self, schema: Schema) -> None:
+        """See `TablePort`."""
+        table = f'{self._keyspace}."{schema.name}"'
+        columns = {VERSION: "bigint", ABSENT: "text", **{name: CQL[kind] for name, kind in schema.columns.items()}}
+        made = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
+        await self._change(f"CREATE TABLE IF NOT EXISTS {table} ({KEY} text PRIMARY KEY, {made})", schema.name)
+        there = await self._columns(schema.name)
+        for name in columns.keys() - there.keys():
+            await self._change(f'ALTER TABLE {table} ADD IF NOT EXISTS "{name}" {columns[name]}', schema.name)
+        checked_columns(
+            schema, await self._columns(schema.name), await self._dropped(schema.name), await self._ttl(schema.name)
+        )
+
+    async def _columns(self, table: str) -> dict[str, str]:
+        rows = await self._ask(
+            "SELECT column_name, type FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?",
+            (self._keyspace, table),
+            table,
+        )
+        return {row[0]: row[1] for row in rows}
+
+    async def _dropped(self, table: str) -> list[str]:
+        text = "SELECT column_name FROM system_schema.dropped_columns WHERE keyspace_name = ? AND table_name = ?"
+        return [row[0] for row in await self._ask(text, (self._keyspace, table), table)]
+
+    async def _ttl(self, table: str) -> int:
+        text = "SELECT default_time_to_live FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?"
+        rows = await self._ask(text, (self._keyspace, table), table)
+        return int(rows[0][0]) if rows else 0
+
+    async def claim(self, table: str, token: str) -> str:
+        """See `TablePort`. A light-weight transaction; one whose outcome is unknown is looked at, and asked again."""
+        text = f"INSERT INTO {self._keyspace}.{OWNERS} (name, owner) VALUES (?, ?) IF NOT EXISTS"
+        rows = await self._write(text, (table, token), table)
+        applied, *there = rows[0]
+        return token if applied else str(there[-1])
+
+    async def read(self, schema: Schema, key: str) -> Stored:
+        """See `TablePort`."""
+        names = [VERSION, ABSENT, *schema.columns]
+        picked = ", ".join(f'"{name}", writetime("{name}")' for name in names)
+        text = f'SELECT {picked} FROM {self._keyspace}."{schema.name}" WHERE {KEY} = ?'
+        rows = await self._ask(text, (key,), schema.name)
+        if not rows:
+            return {}
+        values = rows[0]
+        return {
+            name: Cell(from_database(schema.columns.get(name), values[2 * at]), values[2 * at + 1])
+            for at, name in enumerate(names)
+            if values[2 * at + 1] is not None
+        }
+
+    async def write(self, schema: Schema, key: RowKey, cells: Mapping[str, Any], timestamp: int) -> None:
+        """See `TablePort`."""
+        names = sorted(cells)
+        assignments = ", ".join(f'"{name}" = ?' for name in names)
+        text = f'UPDATE {self._keyspace}."{schema.name}" USING TIMESTAMP ? SET {assignments} WHERE {KEY} = ?'
+        values = [to_database(schema.columns.get(name), cells[name]) for name in names]
+        await self._write(text, (timestamp, *values, key.key), schema.name)
+
+    async def keys(self, schema: Schema) -> AsyncIterator[str]:
+        """See `TablePort`."""
+        last: str | None = None
+        while True:
+            where = "" if last is None else f"WHERE token({KEY}) > token(?) "
+            text = f'SELECT {KEY} FROM {self._keyspace}."{schema.name}" {where}LIMIT {PAGE_ROWS}'
+            rows = await self._ask(text, () if last is None else (last,), schema.name)
+            for row in rows:
+                yield row[0]
+            if len(rows) < PAGE_ROWS:
+                return
+            last = rows[-1][0]
+
+    # -- the driver
+
+    async def _change(self, text: str, table: str) -> None:
+        """Changes the schema; the driver waits until all nodes agree."""
+        try:
+            await self._answer(self._session.execute_async(text))
+        except BokiError:
+            raise
+        except _REFUSED as error:
+            raise TableRefused(f"Cassandra refuses to change table {table!r}: {error}", table=table) from error
+        except _UNAVAILABLE as error:
+            raise TableUnavailable(f"Cassandra does not change table {table!r}: {error}", table=table) from error
+
+    async def _ask(self, text: str, values: tuple[Any, ...], table: str) -> list[Any]:
+        try:
+            return await self._answer(self._session.execute_async(await self._statement(text), values))
+        except _REFUSED as error:
+            raise TableRefused(f"Cassandra refuses to read table {table!r}: {error}", table=table) from error
+        except _UNAVAILABLE as error:
+            raise TableUnavailable(f"Cassandra does not read table {table!r}: {error}", table=table) from error
+
+    async def _write(self, text: str, values: tuple[Any, ...], table: str) -> list[Any]:
+        try:
+            statement = await self._statement(text)
+            return await self._answer(self._session.execute_async(statement, values))
+        except _REFUSED as error:
+            raise TableRefused(f"Cassandra refuses to write table {table!r}: {error}", table=table) from error
+        except _UNAVAILABLE as error:
+            raise WriteUnknown(f"a write to table {table!r} may or may not be done: {error}", table=table) from error
+
+    async def _statement(self, text: str) -> Any:
+        found = self._prepared.get(text)
+        if found is None:
+            found = await self._bodies.run(lambda: self._session.prepare(text))
+            while len(self._prepared) >= STATEMENTS:
+                del self._prepared[next(iter(self._prepared))]
+            self._prepared[text] = found
+        return found
+
+    async def _answer(self, asked: Any) -> list[Any]:
+        """What the driver answers, in one of its threads."""
+        future: asyncio.Future[list[Any]] = self._loop.create_future()
+
+        def tell(error: BaseException | None, rows: list[Any]) -> None:
+            if future.done():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(rows)
+
+        def soon(error: BaseException | None, rows: list[Any]) -> None:
+            try:
+                self._loop.call_soon_threadsafe(tell, error, rows)
+            except RuntimeError:
+                pass  # the loop has ended, and nobody waits
+
+        asked.add_callbacks(lambda rows: soon(None, list(rows or ())), lambda error: soon(error, []))
+        return await future
+
+
+def _cluster(hosts: Sequence[str], port: int, profile: ExecutionProfile, timeout_s: int) -> Cluster:
+    """Starts the driver's threads. Blocks."""
+    return Cluster(
+        list(hosts),
+        port=port,
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        connect_timeout=timeout_s,
+        protocol_version=PROTOCOL,
+    )

@@ -1,0 +1,223 @@
+"""Tables of a database whose rows change exactly once, together with steps of workflows: the log decides, the database follows.
+
+    log = bokilib.Log(client.book("shop"))
+    tables = Tables(log, await CassandraTables.connect(["10.0.0.1"], keyspace="shop"))
+    await tables.open(Schema("hotel", {"left": "int"}))
+
+    async def book(tx: Transaction, hotel: str) -> bool: ...       # tx.get, tx.put
+
+    await bokiflow.transact(tables, book, "7")                     # in a workflow of Worker(app, log)
+    await tables.transact(book, "7")                               # elsewhere
+
+- A transaction is one record of the log. It reads what is stored and what the log has above it, so it never misses what was decided.
+- The database follows by milliseconds; whoever reads it directly sees that. `settle` brings it up to date after a crash.
+- A table is of one book, in one mode; nobody else writes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Concatenate, Final, NamedTuple, ParamSpec, Self, TypeVar
+
+from boki_common.errors import Conflict, InvalidArgument
+from bokiflow.tables import catalog, upkeep
+from bokiflow.tables.applier import Applier
+from bokiflow.tables.errors import TableRefused
+from bokiflow.tables.ports import TablePort
+from bokiflow.tables.rows import Row, RowKey, stored_row
+from bokiflow.tables.schema import Schema, check_key, check_schema
+from bokiflow.tables.table_events import Made, Written
+from bokiflow.tables.transactions import Transaction
+from bokilib.codec import JsonObject
+from bokilib.contribution import joined
+from bokilib.log import Log
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+CACHED_ROWS: Final = 10_000
+RETRIES: Final = 32
+
+
+class _Opened(NamedTuple):
+    """A table that is open: what it is, and where the log says so."""
+
+    schema: Schema
+    seqnum: int
+
+
+class Tables:
+    """See the module. Belongs to one event loop.
+
+    Attributes:
+        log: of the book, the workers' own. port: the database. applier: what the log has decided and the database is told.
+    """
+
+    def __init__(self, log: Log, port: TablePort, *, cached_rows: int = CACHED_ROWS) -> None:
+        """`cached_rows`: that this process keeps; the log tells whether one still is what it was. 0: none."""
+        self.log: Final = log
+        self.port: Final = port
+        self.applier: Final = Applier(port, self.schema, self._forget)
+        self._opened: dict[str, _Opened] = {}
+        self._known: OrderedDict[RowKey, Row] = OrderedDict()
+        self._cached_rows: Final = cached_rows
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """What the database was not told yet is left to others, and to `settle`."""
+        await self.applier.close()
+
+    # -- tables
+
+    async def open(self, schema: Schema) -> None:
+        """Opens a table, which is made if there is none; columns that it lacks are added.
+
+        Raises:
+            TableRefused: it is kept in another mode, has other kinds of columns, or is another book's. TableUnavailable.
+        """
+        made, seqnum = await catalog.settled(self.log, check_schema(schema))
+        await self._open(made, seqnum)
+
+    async def _open(self, made: Made, seqnum: int) -> None:
+        schema = Schema(made.id, made.columns, made.mode)
+        await self.port.ensure(schema)
+        owner = await self.port.claim(made.id, made.token)
+        if owner != made.token:
+            raise TableRefused(
+                f"table {made.id!r} is kept by another book, whose seqnums its rows have: give this one another name, or keyspace",
+                table=made.id,
+                expected=made.token,
+                found=owner,
+            )
+        there = self._opened.get(made.id)
+        if there is None or there.seqnum < seqnum:
+            self._opened[made.id] = _Opened(schema, seqnum)
+
+    def schema(self, table: str) -> Schema:
+        """What a table is. Raises InvalidArgument: it is not open."""
+        found = self._opened.get(table)
+        if found is None:
+            raise InvalidArgument(f"table {table!r} is not open: await tables.open(Schema({table!r}, …))", found=table)
+        return found.schema
+
+    def catalog(self, table: str) -> int:
+        """See `transactions.Database`."""
+        self.schema(table)
+        return self._opened[table].seqnum
+
+    async def made(self, event: Made, seqnum: int) -> None:
+        """See `transactions.Database`."""
+        await self._open(event, seqnum)
+
+    # -- transactions
+
+    async def begin(self) -> Transaction:
+        """A transaction for `commit`."""
+        await self.applier.room()
+        return Transaction(self)
+
+    async def commit(self, tx: Transaction) -> int:
+        """Appends what it wrote, and what others added; returns where, 0 if that was nothing.
+
+        Raises:
+            Conflict, RowsMoved: run it again. AppendUnknown: perhaps it is in the log; then whoever reads the rows sees it.
+        """
+        part = await tx.contribution()
+        tx.end()
+        whole = joined([part, *tx.extra])
+        if not whole.events:
+            return 0
+        seqnum = await self.log.append(whole)
+        tx.committed(seqnum, part)
+        return seqnum
+
+    async def transact(
+        self, body: Callable[Concatenate[Transaction, P], Awaitable[R]], *args: P.args, **options: P.kwargs
+    ) -> R:
+        """Runs `body(tx, …)` as a transaction outside of workflows, again while it loses.
+
+        Raises:
+            Conflict, RowsMoved: it lost too often. AppendUnknown: perhaps it committed. What the body raised: nothing was written.
+        """
+        for attempt in range(RETRIES + 1):
+            tx = await self.begin()
+            try:
+                result = await body(tx, *args, **options)
+                await self.commit(tx)
+                return result
+            except Conflict:
+                if attempt == RETRIES:
+                    raise
+            finally:
+                tx.end()
+        raise AssertionError("it returns or raises")
+
+    async def get(self, table: str, key: str) -> JsonObject | None:
+        """A row as of now, outside of workflows."""
+        return (await self.get_many(table, [key]))[0]
+
+    async def get_many(self, table: str, keys: Sequence[str]) -> list[JsonObject | None]:
+        """Rows as of now, all of one snapshot; outside of workflows, and in steps."""
+        for key in keys:
+            check_key(key)
+        tx = Transaction(self)
+        return await tx.get_many(table, keys)
+
+    # -- rows
+
+    async def stored(self, keys: Sequence[RowKey], *, anew: bool = False) -> list[Row]:
+        """See `transactions.Database`."""
+        found = {key: self._known[key] for key in keys if not anew and key in self._known}
+        missing = [key for key in keys if key not in found]
+        for key, stored in zip(
+            missing,
+            await asyncio.gather(*(self.port.read(self.schema(key.table), key.key) for key in missing)),
+            strict=True,
+        ):
+            found[key] = stored_row(key, stored)
+        for key in found.keys() & self._known.keys():
+            self._known.move_to_end(key)
+        return [found[key] for key in keys]
+
+    def saw(self, row: Row, records: Sequence[tuple[int, Written]]) -> None:
+        """See `transactions.Database`."""
+        if records:
+            self.applier.add(row.key, records)
+        known = self._known.get(row.key)
+        if self._cached_rows and (known is None or known.version <= row.version):
+            self._known[row.key] = row
+            self._known.move_to_end(row.key)
+            while len(self._known) > self._cached_rows:
+                self._known.popitem(last=False)
+
+    def _forget(self, key: RowKey) -> None:
+        self._known.pop(key, None)
+
+    # -- upkeep
+
+    async def settle(self, table: str) -> upkeep.Settled:
+        """Brings a table up to date with the log, and trims what the log need not keep of it any more.
+
+        Once in a while, and after a crash if somebody reads the database directly. Any process may do it, two at once are safe.
+        """
+        schema = self.schema(table)
+        tag, rows = await upkeep.changed(self.log, table)
+        fresh = list(rows)
+        behind = 0
+        for start in range(0, len(fresh), upkeep.ROWS_AT_ONCE):
+            some = fresh[start : start + upkeep.ROWS_AT_ONCE]
+            for key in some:
+                self._forget(key)
+            stored = await self.stored(some, anew=True)
+            behind += sum(row.version < rows[row.key] for row in stored)
+            await Transaction(self).get_many(schema.name, [key.key for key in some])
+            await self.applier.applied(some)
+        await upkeep.trim(self.log.book, tag, rows)
+        return upkeep.Settled(len(fresh), behind)

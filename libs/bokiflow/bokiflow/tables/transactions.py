@@ -1,0 +1,185 @@
+"""A transaction on rows of tables: what it reads is as of one place, what it writes is one record, with what others add to it.
+
+    async def book(tx: Transaction, hotel: str) -> int:
+        row = await tx.get("hotel", hotel)
+        ...
+        tx.put("hotel", hotel, {"left": left - 1})
+
+The record has the cells that change, and expects that nothing of what was read has moved: it decides. The database is told afterwards,
+with the record's seqnum as time stamp (`applier`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+import boki
+from boki_common.errors import InvalidArgument, Trimmed
+from bokiflow.tables.errors import RowsMoved, TableBehind
+from bokiflow.tables.reading import Ask, Reading
+from bokiflow.tables.rows import Change, Row, RowKey, changed, put, written
+from bokiflow.tables.schema import Schema, check_cells, check_key
+from bokiflow.tables.table_events import PICKER, Made, Written
+from bokilib import tags
+from bokilib.codec import Json, JsonObject
+from bokilib.contribution import Contribution
+from bokilib.log import Log
+
+ROWS: Final = 120
+"""Of one transaction: a record takes 255 streams and 256 expectations."""
+
+
+class Database(Protocol):
+    """What transactions need of `Tables`."""
+
+    @property
+    def log(self) -> Log: ...
+
+    def schema(self, table: str) -> Schema: ...
+
+    def catalog(self, table: str) -> int:
+        """Seqnum of the record that says what a table is."""
+
+    async def stored(self, keys: Sequence[RowKey], *, anew: bool = False) -> list[Row]:
+        """Rows as they are stored, or as they were read before."""
+
+    def saw(self, row: Row, records: Sequence[tuple[int, Written]]) -> None:
+        """A row as of a place, and what of it the database may lack."""
+
+    async def made(self, event: Made, seqnum: int) -> None:
+        """A table is something else than it was."""
+
+
+class TransactionOver(InvalidArgument):
+    """A transaction was used after it ended."""
+
+
+class Transaction:
+    """See the module. `seqnum`: where it is in the log, 0 before."""
+
+    def __init__(self, database: Database) -> None:
+        self.seqnum = 0
+        self.extra: Final[list[Contribution]] = []
+        self._database: Final = database
+        self._reading: Final = Reading()
+        self._changes: Final[dict[RowKey, Change]] = {}
+        self._ended = False
+
+    # -- reading
+
+    async def get(self, table: str, key: str) -> JsonObject | None:
+        """A row, own writes included; None: there is none. Raises RowsMoved: run it again; TableUnavailable, ForeignWrite."""
+        (found,) = await self.get_many(table, [key])
+        return found
+
+    async def get_many(self, table: str, keys: Sequence[str]) -> list[JsonObject | None]:
+        """Rows of one table, in one round trip to the log."""
+        self._check_open()
+        wanted = [RowKey(self._database.schema(table).name, check_key(key)) for key in keys]
+        await self._read(wanted)
+        return [changed(self._reading.rows[key], self._changes.get(key)).value() for key in wanted]
+
+    async def _read(self, wanted: Sequence[RowKey]) -> None:
+        missing = [key for key in dict.fromkeys(wanted) if key not in self._reading.rows]
+        if len(self._reading.rows) + len(missing) > ROWS:
+            raise InvalidArgument(
+                f"expected a transaction of at most {ROWS} rows, found more: do less at once",
+                expected=ROWS,
+                found=len(self._reading.rows) + len(missing),
+            )
+        if missing:
+            stored = await self._database.stored(missing)
+            try:
+                await self._as_of_place(stored)
+            except Trimmed:  # what is known here of a row is older than what the log has kept of it
+                await self._as_of_place(await self._database.stored(missing, anew=True), again=True)
+
+    async def _as_of_place(self, stored: Sequence[Row], *, again: bool = False) -> None:
+        catalogs = {tags.table_catalog(row.key.table): self._database.catalog(row.key.table) for row in stored}
+        ask = self._reading.ask(stored, catalogs)
+        try:
+            since = await self._database.log.book.read_since(ask.seen, at_most=ask.at_most)
+        except Trimmed as error:
+            if any(tags.table_row(*key) == error.facts.get("tag") for key in self._reading.rows):
+                raise RowsMoved("what was read before has changed, and the log has given up how") from error
+            if not again:
+                raise
+            behind = [row for row in stored if tags.table_row(*row.key) == error.facts.get("tag")] or list(stored)
+            raise TableBehind(
+                f"row {behind[0].key.key!r} of table {behind[0].key.table!r} is stored at version {behind[0].version}, and the log has "
+                "given up what follows: was the table brought back from a backup?",
+                table=behind[0].key.table,
+                key=behind[0].key.key,
+            ) from error
+        news = await self._news(ask, since.records)
+        for key, row in self._reading.answered(ask, since.position, news).items():
+            self._database.saw(row, news.get(key, ()))
+
+    async def _news(self, ask: Ask, records: Sequence[boki.Record]) -> dict[RowKey, list[tuple[int, Written]]]:
+        asked = {row.key for row in ask.rows}
+        news: dict[RowKey, list[tuple[int, Written]]] = {}
+        for record in records:
+            for event in PICKER.of(record.seqnum, await self._database.log.open(record)):
+                if isinstance(event, Made):
+                    await self._database.made(event, record.seqnum)
+                elif (key := RowKey(event.id, event.key)) in asked:
+                    news.setdefault(key, []).append((record.seqnum, event))
+        return news
+
+    # -- writing
+
+    def put(self, table: str, key: str, cells: Mapping[str, Json]) -> None:
+        """Writes cells of a row, which need not be there; None: nothing is in it any more. Raises InvalidArgument, NotEncodable."""
+        self._check_open()
+        check_cells(self._database.schema(table), cells)
+        self._change(RowKey(table, check_key(key)), cells)
+
+    def delete(self, table: str, key: str) -> None:
+        """Ends a row, if there is one."""
+        self._check_open()
+        self._changes[RowKey(self._database.schema(table).name, check_key(key))] = Change(True, None)
+
+    def _change(self, key: RowKey, cells: Mapping[str, Json]) -> None:
+        self._changes[key] = put(self._changes.get(key), cells)
+
+    def add(self, part: Contribution) -> None:
+        """Another library's part of the record."""
+        self._check_open()
+        self.extra.append(part)
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise TransactionOver("this transaction has ended: begin another one")
+
+    # -- for who commits it
+
+    def end(self) -> None:
+        """Nothing more is read or written."""
+        self._ended = True
+
+    async def contribution(self) -> Contribution:
+        """What of it goes into the record. A row that is written was read: what is stored of it has to be known."""
+        await self._read(list(self._changes))
+        rows, events = self._reading.rows, []
+        streams: list[str] = []
+        for key, change in self._changes.items():
+            row = rows[key]
+            if change.cells is None and row.cells is None:
+                continue
+            events.append(written(row, change, self._database.schema(key.table)))
+            streams += [tags.table_row(*key), tags.table_rows(key.table)]
+        if not events:
+            return Contribution()
+        expect: dict[str, int | None] = {tags.table_row(*key): self._reading.place for key in rows}
+        for event in events:
+            expect[tags.table_catalog(event.id)] = self._database.catalog(event.id)
+        return Contribution(tuple(dict.fromkeys(streams)), expect, tuple(events))
+
+    def committed(self, seqnum: int, part: Contribution) -> None:
+        """It is in the log."""
+        self.seqnum = seqnum
+        for event in part.events:
+            assert isinstance(event, Written), "a transaction writes rows"
+            key = RowKey(event.id, event.key)
+            row = changed(self._reading.rows[key], self._changes[key])._replace(version=seqnum)
+            self._database.saw(row, [(seqnum, event)])

@@ -1,0 +1,46 @@
+"""What a table of Cassandra must be, and must not."""
+
+from __future__ import annotations
+
+import pytest
+
+from bokiflow.tables import Schema, TableRefused
+from bokiflow.tables.cassandra_types import checked_columns, from_database, to_database
+
+SCHEMA = Schema("hotel", {"left_over": "int", "more": "json"})
+THERE = {
+    "id": "text",
+    "boki_v": "bigint",
+    "boki_absent": "text",
+    "left_over": "bigint",
+    "more": "text",
+    "other": "set<text>",
+}
+
+
+def test_a_table_that_fits_is_taken_with_what_else_it_has() -> None:
+    checked_columns(SCHEMA, THERE, ["gone"], 0)
+
+
+@pytest.mark.parametrize(
+    ("there", "dropped", "ttl_s", "said"),
+    [
+        ({"left_over": "counter"}, [], 0, "of type bigint, found counter"),
+        ({"boki_v": "text"}, [], 0, "'boki_v' of type bigint"),
+        ({"id": "int"}, [], 0, "'id' of type text, found int"),
+        ({}, ["more"], 0, "never to have been dropped"),
+        ({}, [], 3_600, "a TTL of 3600 s"),
+    ],
+)
+def test_a_table_that_cannot_keep_what_the_log_says_is_refused(
+    there: dict[str, str], dropped: list[str], ttl_s: int, said: str
+) -> None:
+    with pytest.raises(TableRefused, match=said):
+        checked_columns(SCHEMA, THERE | there, dropped, ttl_s)
+
+
+def test_json_is_stored_as_text() -> None:
+    stored = to_database("json", {"a": [1, None]})
+    assert stored == '{"a":[1,null]}'
+    assert from_database("json", stored) == {"a": [1, None]}
+    assert (from_database("json", None), to_database("int", 7), from_database(None, 7)) == (None, 7, 7)
