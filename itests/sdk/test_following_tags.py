@@ -199,6 +199,98 @@ async def test_the_position_never_falls_and_nothing_is_lost_over_cuts(
     assert positions == sorted(positions)
 
 
+# -- whether it knows what a read would tell
+
+
+def still(cursor: boki.Cursor) -> bool:
+    return cursor.current(within_s=60)
+
+
+async def becomes_current(cursor: boki.Cursor) -> asyncio.Future[Item]:
+    """Waits for its next record, which does not come, until it is current."""
+    waiting = asyncio.ensure_future(anext(cursor))
+    async with asyncio.timeout(30):
+        while not still(cursor):
+            cursor.refresh()
+            await asyncio.sleep(0.01)
+    assert not waiting.done()
+    return waiting
+
+
+async def test_who_was_given_all_is_current_and_not_before_he_took_it(book: boki.Book) -> None:
+    last = [await book.append(b"%d" % n, tags=["ab"[n % 2]]) for n in range(4)][-1]
+    cursor = book.read(tags=["a", "b"], start=1, follow=True)
+    assert not still(cursor), "nothing was asked"
+    for _ in range(3):
+        await take(cursor, 1)
+        assert not still(cursor), "there is one more"
+    await take(cursor, 1)
+    waiting = await becomes_current(cursor)
+    assert cursor.position >= last
+    await asyncio.sleep(0.1)
+    assert still(cursor) and not cursor.current(within_s=0.05), "it was asked for longer ago"
+    waiting.cancel()
+
+
+async def test_what_the_session_appends_reads_or_is_told_of_has_to_be_in_it(
+    client: boki.Client, cluster: Cluster, book: boki.Book
+) -> None:
+    await book.append(b"0", tags=["a"])
+    cursor = book.read(tags=["a"], follow=True)
+    await take(cursor, 1)
+    waiting = await becomes_current(cursor)
+    await book.append(b"own, elsewhere", tags=["z"])
+    assert not still(cursor)
+    cursor.refresh()
+    waiting.cancel()
+    waiting = await becomes_current(cursor)
+    await client.book(f"{book.name}/another").append(b"another book")
+    assert not still(cursor), "what was appended to another book may tell of this one"
+    waiting.cancel()
+    waiting = await becomes_current(cursor)
+    async with await cluster.connect() as other:
+        foreign = await other.book(book.name).append(b"1", tags=["a"])
+        client.merge(other.session_token())
+    assert not still(cursor) or waiting.done(), "a token tells of what others did"
+    cursor.refresh()
+    item = await asyncio.wait_for(waiting, 30)
+    assert item.seqnum == foreign
+
+
+async def test_a_tag_that_is_added_makes_it_current_when_its_backlog_was_given(book: boki.Book) -> None:
+    for number in range(4):
+        await book.append(b"%d" % number, tags=["ab"[number % 2]])
+    cursor = book.read(tags=["a"], start=1, follow=True)
+    assert plain(await take(cursor, 2)) == ["0", "2"]
+    (await becomes_current(cursor)).cancel()
+    cursor.add("b", 1)
+    assert not still(cursor)
+    cursor.refresh()
+    assert plain(await take(cursor, 2)) == ["1", "3"]
+    (await becomes_current(cursor)).cancel()
+
+
+async def test_a_range_that_ends_before_what_there_is_is_never_current(book: boki.Book) -> None:
+    seqnums = [await book.append(b"%d" % n, tags=["a"]) for n in range(4)]
+    cursor = book.read(tags=["a"], start=1, stop=seqnums[2])
+    assert plain(await all_of(cursor)) == ["0", "1"]
+    assert not still(cursor)
+
+
+async def test_a_cut_connection_leaves_it_as_current_as_it_was_asked_for(
+    client: boki.Client, book: boki.Book, cut: Cut
+) -> None:
+    await book.append(b"0", tags=["a"])
+    cursor = book.read(tags=["a"], follow=True)
+    await take(cursor, 1)
+    waiting = await becomes_current(cursor)
+    cut(client)
+    await book.append(b"1", tags=["a"])
+    assert not still(cursor) or waiting.done()
+    assert (await asyncio.wait_for(waiting, 30)).data == b"1"
+    (await becomes_current(cursor)).cancel()
+
+
 # -- gaps
 
 

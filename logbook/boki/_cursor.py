@@ -7,17 +7,22 @@ nothing, and a page ahead where there is more. Tags that come or go meanwhile en
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
+from typing import Final
 
 from boki import _arguments as arguments
 from boki._arguments import Tag
-from boki._followed import Followed, Request
-from boki._reader import Reader, busy, later
+from boki._followed import Answer, Followed, Request
+from boki._reader import Asked, Reader, busy, later
 from boki._record import Gap, Record
 from boki_common import limits
-from boki_common.engine.engine_protocol import Query
+from boki_common.engine.engine_protocol import Consistency, Query, merge_tokens
 from boki_common.errors import BokiError, ClosedError, InvalidArgument
+
+
+NEVER_ASKED: Final = Asked({}, -math.inf)
 
 
 class Cursor(AsyncIterator[Record | Gap]):
@@ -55,7 +60,11 @@ class Cursor(AsyncIterator[Record | Gap]):
         self._ended = False
         self._filling = False
         self._call: asyncio.Task[memoryview] | None = None
-        self._ahead: tuple[Request, asyncio.Future[memoryview]] | None = None
+        self._ahead: tuple[Request, Asked, asyncio.Future[memoryview]] | None = None
+        self._asked = self._covered = NEVER_ASKED
+        """What the request that is under way asked for; and what the last answer that left nothing out covers."""
+        self._at_once = False
+        """The next request is not to wait."""
 
     def __repr__(self) -> str:
         return f"<boki.Cursor of {len(self._followed)} tags of {self._reader.book!r}>"
@@ -85,6 +94,25 @@ class Cursor(AsyncIterator[Record | Gap]):
         """Tags that were added, and whose backlog was not given yet."""
         return self._behind if self._items else self._followed.behind
 
+    def current(self, *, within_s: float) -> bool:
+        """Whether whoever has all that it gave knows of its tags what a read of this session would tell: all that the session has
+        seen is in it, and a question that was asked in the last so many seconds found nothing more.
+
+        So a state that is computed from it may be told without asking: it is not older than anything that this session has read or
+        appended, or was told of by a token, and no older than a read that began so many seconds ago.
+        """
+        covered = self._covered
+        return not self._items and self._reader.covered_by(covered.positions, covered.at_s, within_s)
+
+    def refresh(self) -> None:
+        """Asks now what there is, instead of waiting for something to come, so that it becomes `current` if nothing is new.
+
+        Who waits for its next record goes on waiting.
+        """
+        if not self._at_once:
+            self._at_once = True
+            self._changed()
+
     # -- which tags
 
     def add(self, tag: Tag, start: int | None = None) -> None:
@@ -108,6 +136,7 @@ class Cursor(AsyncIterator[Record | Gap]):
         self._changed()
 
     def _add(self, tag: Tag, start: int) -> None:
+        self._covered = NEVER_ASKED
         number = arguments.tag_number(tag)
         if number in self._followed:
             raise InvalidArgument(f"a tag is read once, by its name or its number: {tag!r} is given twice", found=tag)
@@ -177,6 +206,7 @@ class Cursor(AsyncIterator[Record | Gap]):
                 query = query._replace(stop=min(query.stop, answer.position + 1))
             self._behind, self._position = self._followed.behind, max(self._position, self._followed.position)
             items = self._followed.take(request, answer, query.stop)
+            self._note(answer)
             self._left -= sum(type(item) is Record for item in items)
             query = query._replace(
                 consistency=later(query.consistency), max_records=min(self._left, limits.READ_RECORDS)
@@ -192,10 +222,21 @@ class Cursor(AsyncIterator[Record | Gap]):
                 return True
         return False
 
+    def _note(self, answer: Answer) -> None:
+        """What an answer covers: what was asked for, and what the engine had beyond that; nothing, if something is left to read."""
+        if answer.more or self._followed.behind or self._followed.position < answer.position:
+            self._covered = NEVER_ASKED
+            return
+        waited = self._query.consistency is not Consistency.ANY
+        positions = dict(self._asked.positions) if waited else {}
+        merge_tokens(positions, answer.token)
+        self._covered = self._asked._replace(positions=positions)
+
     def _ask_ahead(self, request: Request, query: Query) -> None:
+        asked = self._reader.asking()
         future = self._reader.start_tag_page(query, request.rows)
         if future is not None:
-            self._ahead = request, future
+            self._ahead = request, asked, future
 
     async def _answer(self, request: Request, query: Query) -> memoryview | None:
         """What answers the request; None if its tags are not those that are read any more."""
@@ -203,14 +244,16 @@ class Cursor(AsyncIterator[Record | Gap]):
         if ahead is not None and ahead[0] == request:
             try:
                 async with asyncio.timeout(self._timeout_s):
-                    return await ahead[1]
+                    self._asked = ahead[1]
+                    return await ahead[2]
             except ClosedError:
                 raise
             except (BokiError, TimeoutError):
                 pass  # asked again below, where failures are retried and named
         if self._follow:
-            query = query._replace(wait_ms=limits.FOLLOW_IDLE_MS)
+            query = query._replace(wait_ms=0 if self._at_once else limits.FOLLOW_IDLE_MS)
             self._number = self._number or self._reader.new_cursor()
+        at_once, self._asked = self._at_once, self._reader.asking()
         asking = self._reader.tag_page(query, self._number, request.rows, timeout_s=self._timeout_s)
         call = self._call = asyncio.ensure_future(asking)
         try:
@@ -219,7 +262,10 @@ class Cursor(AsyncIterator[Record | Gap]):
             self._call = None
             if not call.cancel() and not call.cancelled():
                 call.exception()  # told below, unless who asked was cancelled
-        return None if call.cancelled() else call.result()
+        if call.cancelled():
+            return None
+        self._at_once = self._at_once and not at_once
+        return call.result()
 
 
 def _place(item: Record | Gap) -> int:

@@ -17,11 +17,12 @@ Invariant: for each tag, everything at or above its start and below its `next` w
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from boki._arguments import Tag, tag_number
 from boki._record import Gap, Record
-from boki_common.engine.engine_protocol import GapKind, GapRow
+from boki_common.engine.engine_protocol import GapKind, GapRow, Token
 from boki_common.engine.tag_reads import FROM_BEGINNING, TagRow
 
 
@@ -59,6 +60,8 @@ class Answer(NamedTuple):
     """Of the engine's view."""
     last: int
     """Of all records of the answer, given or not; 0: there were none."""
+    token: Token = MappingProxyType({})
+    """What the engine had applied."""
 
 
 class Followed:

@@ -20,7 +20,7 @@ from boki._followed import Answer
 from boki._record import Gap, Record, decode_columns, decode_gaps, gap_of, open_payload
 from boki_common import limits
 from boki_common.engine import engine_protocol as wire
-from boki_common.engine.engine_protocol import Consistency, Direction, GapKind, Query, make_query
+from boki_common.engine.engine_protocol import Consistency, Direction, GapKind, Query, Token, make_query
 from boki_common.engine.read_reply import ReadReply, decode_nothing, decode_point, decode_read_reply
 from boki_common.engine.tag_reads import TagRow, encode_tag_read
 from boki_common.errors import (
@@ -32,7 +32,7 @@ from boki_common.errors import (
     Trimmed,
     VersionMismatch,
 )
-from boki_common.ids import SEQNUM_MAX
+from boki_common.ids import SEQNUM_MAX, Position
 from boki_common.runtime.ports import Buffer
 
 if TYPE_CHECKING:
@@ -48,6 +48,13 @@ class Page(NamedTuple):
     next: int
     more: bool
     position: int
+
+
+class Asked(NamedTuple):
+    """A request: what the session had seen when it left, and when that was, on a clock that runs on while the machine sleeps."""
+
+    positions: dict[int, Position]
+    at_s: float
 
 
 class Reader:
@@ -160,7 +167,16 @@ class Reader:
             reply.more,
             reply.position,
             int(reply.records.seqnums[len(found) - 1]) if found else 0,
+            reply.token,
         )
+
+    def asking(self) -> Asked:
+        """What a request that leaves now asks for at least, and when that is."""
+        return Asked(dict(self._view.session.positions), self._connection.elapsed())
+
+    def covered_by(self, token: Token, asked_s: float, within_s: float) -> bool:
+        """Whether the session has seen no more than this, which was asked for in the last so many seconds."""
+        return self._connection.elapsed() - asked_s <= within_s and self._view.session.covered_by(token)
 
     async def prev_many(
         self,

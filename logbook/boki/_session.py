@@ -54,6 +54,11 @@ class Session:
             if position > positions.get(log, _NOWHERE):
                 positions[log] = position
 
+    def covered_by(self, token: Token) -> bool:
+        """Whether nobody has told it of more than this."""
+        own = self.positions
+        return own == token or all(position <= token.get(log, _NOWHERE) for log, position in own.items())
+
     def packed(self) -> bytes:
         """The token as it travels; kept while nothing new is seen."""
         packed = self._packed

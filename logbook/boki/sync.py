@@ -112,6 +112,12 @@ class Cursor(Iterator[Record | Gap]):
     def behind(self) -> tuple[Tag, ...]:
         return self._thread.do(lambda: self._cursor.behind)
 
+    def current(self, *, within_s: float) -> bool:
+        return self._thread.do(lambda: self._cursor.current(within_s=within_s))
+
+    def refresh(self) -> None:
+        self._thread.do(self._cursor.refresh)
+
     def add(self, tag: Tag, start: int | None = None) -> None:
         self._thread.do(lambda: self._cursor.add(tag, start))
 
