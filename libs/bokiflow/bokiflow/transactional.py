@@ -16,6 +16,7 @@ from bokiflow.outcomes import Outcome, failed, succeeded
 from bokilib.contribution import Contribution
 from bokilib.errors import AppendUnknown
 from bokilib.log import Log
+from bokilib.pauses import pauses
 
 
 class StoreTransaction(Protocol):
@@ -51,10 +52,6 @@ class RunTransaction(NamedTuple):
     body: Callable[[Any], Awaitable[Any]]
 
 
-AGAIN_S: Final = 0.1
-"""Between two attempts, when the log cannot be read."""
-
-
 class Ran(NamedTuple):
     """A transaction's body ended, and wants to commit."""
 
@@ -71,6 +68,7 @@ async def run(ask: RunTransaction, log: Log) -> Ran | Outcome:
                 "expected a store of the worker's own Log: log = bokilib.Log(book), BokiStore(log), Worker(app, log)"
             )
         )
+    pause = pauses()
     while True:
         try:
             tx = await ask.store.begin()
@@ -79,7 +77,7 @@ async def run(ask: RunTransaction, log: Log) -> Ran | Outcome:
         except Exception as error:  # noqa: BLE001 - whatever a body raises is its outcome, but for what the log will do later
             if not isinstance(error, Trimmed) and not (isinstance(error, BokiError) and error.retryable):
                 return failed(error)
-        await asyncio.sleep(AGAIN_S)
+        await asyncio.sleep(pause.next())
     if outcome.error is not None:
         tx.end()
         return outcome

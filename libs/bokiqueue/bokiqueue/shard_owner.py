@@ -26,6 +26,7 @@ from bokilib.contribution import Contribution
 from bokilib.fence import Claimed, Fence
 from bokilib.follower import Follower
 from bokilib.log import Log, Read
+from bokilib.pauses import pauses
 from bokiqueue import receipts
 from bokiqueue.checkpointing import Checkpointing, stream
 from bokiqueue.delivery_rules import READ_AHEAD, Batch, Deliveries, Hand
@@ -39,8 +40,6 @@ from bokiqueue.receipts import Receipt
 from bokiqueue.settings import Found
 from bokiqueue.shard_state import Progress
 
-AGAIN_S: Final = 0.1
-"""Between an append that could not be sent and the next."""
 TOO_OFTEN: Final = "handed out too often"
 
 log = get_logger(__name__)
@@ -401,7 +400,7 @@ class ShardOwner:
             self._sender = None
 
     async def _append(self, box: Outbox, sent: asyncio.Future[None]) -> None:
-        one = box.contribution(self._id, self._tag, self.fence.expect)
+        one, pause = box.contribution(self._id, self._tag, self.fence.expect), pauses()
         while True:
             try:
                 seqnum = await self._log.append(one, seen=self._checkpoints.high, settle=True)
@@ -414,7 +413,7 @@ class ShardOwner:
                 if not error.retryable:
                     sent.set_exception(error)
                     raise
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(pause.next())
         self._checkpoints.appended(seqnum)
         if not self.claim:
             sent.set_exception(self.fence.over())
