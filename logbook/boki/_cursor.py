@@ -21,7 +21,6 @@ from boki_common import limits
 from boki_common.engine.engine_protocol import Consistency, Query, merge_tokens
 from boki_common.errors import BokiError, ClosedError, InvalidArgument
 
-
 NEVER_ASKED: Final = Asked({}, -math.inf)
 
 
