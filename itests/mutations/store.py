@@ -11,6 +11,7 @@ _UPKEEP: Final = "libs/tests/store/test_upkeep.py"
 _GROUP: Final = "libs/tests/store/test_group_commit.py"
 _READS: Final = "libs/tests/store/test_snapshot_reads.py"
 _HISTORIES: Final = "libs/tests/store/test_histories.py"
+_FOLLOWED: Final = "libs/tests/store/test_followed.py"
 _EXPIRY: Final = "libs/tests/store/test_expiry.py"
 
 STORE_MUTATIONS: Final[tuple[Mutation, ...]] = (
@@ -224,5 +225,28 @@ STORE_MUTATIONS: Final[tuple[Mutation, ...]] = (
             ),
         ),
         f"{_EXPIRY}::test_objects_whose_time_is_over_go_by_themselves",
+    ),
+    Mutation(
+        "what is followed is told whatever the session has seen",
+        "sdk",
+        ((" <= within_s and self._view.session.covered_by(token)\n", " <= within_s\n"),),
+        f"{_FOLLOWED}::test_what_another_book_of_the_session_tells_of_is_seen",
+    ),
+    Mutation(
+        "what is followed is told however long ago one asked",
+        "sdk",
+        (("self._connection.elapsed() - asked_s <= within_s and ", ""),),
+        f"{_FOLLOWED}::test_it_asks_again_when_nobody_did_for_so_long",
+    ),
+    Mutation(
+        "an object that is followed goes on over a gap",
+        "bokistore",
+        (
+            (
+                "        if not isinstance(item, Read) or self._choice.idle(name, self._clock()):\n",
+                "        if not isinstance(item, Read):\n            return\n        if self._choice.idle(name, self._clock()):\n",
+            ),
+        ),
+        f"{_FOLLOWED}::test_who_is_overtaken_by_a_checkpoint_asks_and_follows_anew",
     ),
 )

@@ -6,6 +6,7 @@
 
 - `deliver` is called in the event loop and must not wait; who has to, puts what he is given into a queue of his own, with a bound.
 - Reading begins anew, from where each subscription was, when a cursor fails for a while: nothing is left out or given twice.
+- `follower.current(tag, within_s=…)`: whether all that was delivered is what a read of this session would tell now (`boki.Cursor.current`).
 - What cannot be opened (no library wrote it, its hook is missing) is given as the error that says so, and following goes on.
 """
 
@@ -17,15 +18,13 @@ from types import TracebackType
 from typing import Final, TypeAlias
 
 import boki
-from boki_common.errors import BokiError
+from boki_common.backoff import Backoff
+from boki_common.errors import BokiError, ClosedError
 from boki_common.logs import get_logger
 from bokilib.follow_rules import Subscriptions
 from bokilib.log import Log, Read
-from bokilib.ports import Backoff, CursorPort
-
-AGAIN_S: Final = 0.1
-AGAIN_LIMIT_S: Final = 5.0
-"""Between cursors that failed one after another, the first and the longest: the SDK itself has tried for its time-out."""
+from bokilib.pauses import pauses
+from bokilib.ports import CursorPort
 
 Deliver: TypeAlias = Callable[[Read | boki.Gap | BokiError], None]
 
@@ -43,7 +42,6 @@ class _Lane:
         self._held = 0
         """What was read, and is being opened."""
         self._reached = 0
-        self._again = Backoff(AGAIN_S, AGAIN_LIMIT_S)
 
     @property
     def position(self) -> int:
@@ -52,6 +50,16 @@ class _Lane:
             reached = self._cursor.position if not self._held else min(self._cursor.position, self._held - 1)
             self._reached = max(self._reached, reached)
         return self._reached
+
+    def current(self, within_s: float) -> int:
+        """The place as of which all that was delivered is what a read would tell; 0: it may not be."""
+        cursor = self._cursor
+        return self.position if cursor is not None and not self._held and cursor.current(within_s=within_s) else 0
+
+    def refresh(self) -> None:
+        """Asks whether there is something, instead of waiting for it."""
+        if self._cursor is not None:
+            self._cursor.refresh()
 
     def add(self, tag: str, start: int, deliver: Deliver) -> None:
         self.subscriptions.add(tag, start, deliver)
@@ -74,25 +82,30 @@ class _Lane:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _follow(self) -> None:
+        pause = pauses()
         while True:
             try:
-                await self._read()
+                await self._read(pause)
+            except ClosedError:
+                self._cursor = None
+                return  # there is nobody any more who could ask
             except BokiError as error:
+                self._cursor = None
                 if not error.retryable:
                     log.error("a follower ended", error=str(error))
-                    raise
+                    return
                 log.warning("a follower begins anew", error=str(error))
             self._cursor, self._held = None, 0
-            await asyncio.sleep(self._again.next())
+            await asyncio.sleep(pause.next())
 
-    async def _read(self) -> None:
+    async def _read(self, pause: Backoff) -> None:
         (first, start), *others = self.subscriptions.starts()
         cursor = self._log.book.read(tags=[first], start=start, follow=True)
         for tag, begin in others:
             cursor.add(tag, begin)
         self._cursor = cursor
         async for item in cursor:
-            self._again.reset()
+            pause.reset()
             if isinstance(item, boki.Gap):
                 for deliver in self.subscriptions.of_gap(item.tag, item.first, item.last):
                     deliver(item)
@@ -119,6 +132,7 @@ class Follower:
     def __init__(self, opened: Log) -> None:
         self._log = opened
         self._lanes: list[_Lane] = []
+        self._by_tag: dict[str, _Lane] = {}
 
     async def __aenter__(self) -> Follower:
         return self
@@ -126,9 +140,16 @@ class Follower:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for lane in self._lanes:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends following."""
+        lanes, self._lanes, self._by_tag = self._lanes, [], {}
+        for lane in lanes:
             await lane.close()
-        self._lanes = []
+
+    def __contains__(self, tag: str) -> bool:
+        return tag in self._by_tag
 
     @property
     def cursors(self) -> int:
@@ -140,19 +161,35 @@ class Follower:
         """All of what is followed at or below it was delivered; it moves on at least every minute, while nothing comes."""
         return min((lane.position for lane in self._lanes), default=0)
 
+    def current(self, tag: str, *, within_s: float) -> int:
+        """Whether all that was delivered of a stream is what a read of this session would tell.
+
+        Returns:
+            The place as of which it is; 0: the session has seen more, or nobody asked in the last so many seconds, or it is not followed.
+        """
+        lane = self._by_tag.get(tag)
+        return lane.current(within_s) if lane is not None else 0
+
+    def refresh(self, tag: str) -> None:
+        """Asks whether there is something of a stream, instead of waiting for it: so it may become `current`."""
+        lane = self._by_tag.get(tag)
+        if lane is not None:
+            lane.refresh()
+
     def add(self, tag: str, start: int, deliver: Deliver) -> None:
         """Follows one stream more, from `start` on. Raises InvalidArgument: it is followed already."""
-        for lane in self._lanes:
-            if tag in lane.subscriptions:
-                lane.subscriptions.add(tag, start, deliver)
-        lane = next((lane for lane in self._lanes if not lane.subscriptions.full), None) or _Lane(self._log)
+        lane = self._by_tag.get(tag) or next((lane for lane in self._lanes if not lane.subscriptions.full), None)
+        lane = lane or _Lane(self._log)
         lane.add(tag, start, deliver)
+        self._by_tag[tag] = lane
         if lane not in self._lanes:
             self._lanes.append(lane)
 
     def discard(self, tag: str) -> None:
         """Follows one no more: from now on nothing of it is delivered, though it was read."""
-        for lane in self._lanes:
-            if tag in lane.subscriptions:
-                lane.discard(tag)
-        self._lanes = [lane for lane in self._lanes if lane.subscriptions]
+        lane = self._by_tag.pop(tag, None)
+        if lane is None:
+            return
+        lane.discard(tag)
+        if not lane.subscriptions:
+            self._lanes.remove(lane)

@@ -10,10 +10,8 @@ from typing import Any, Literal, Protocol, TypeAlias, overload
 
 import boki
 from boki import Random
-from boki_common.backoff import Backoff
 
 __all__ = [
-    "Backoff",
     "BookPort",
     "ConsistencyName",
     "CursorPort",
@@ -51,6 +49,10 @@ class CursorPort(Protocol):
 
     @property
     def position(self) -> int: ...
+
+    def current(self, *, within_s: float) -> bool: ...
+
+    def refresh(self) -> None: ...
 
     def add(self, tag: Tag, start: int | None = None) -> None: ...
 

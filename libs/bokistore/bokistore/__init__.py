@@ -34,7 +34,7 @@ from bokistore.operations import (
     Push,
     Set,
 )
-from bokistore.snapshot_reads import Snapshot
+from bokistore.snapshot import Snapshot
 from bokistore.store import BokiStore, StoreSettings
 from bokistore.transactions import Transaction, TxObject
 from bokistore.watch import Watched

@@ -16,7 +16,7 @@ from bokistore.directory_rules import check_collection, object_name
 from bokistore.errors import AlreadyExists, NoSuchObject
 from bokistore.objects import StoreObject
 from bokistore.operations import Set
-from bokistore.snapshot_reads import Snapshot, whole_value
+from bokistore.snapshot import Snapshot, whole_value
 from bokistore.transactions import Transaction
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from bokistore import fold
 from bokistore.diff import Change, differences
 from bokistore.events import PICKER, AnyEvent, Commit, Deleted, Expires, Ops
 from bokistore.operations import AnyOperation
-from bokistore.snapshot_reads import Views, whole_value
+from bokistore.snapshot import whole_value
+from bokistore.snapshot_reads import Views
 from bokistore.subjects import Subject, subjects_of
 
 STEPS: Final = 1_000

@@ -30,7 +30,7 @@ from bokistore.operations import (
     Set,
     checked,
 )
-from bokistore.snapshot_reads import value_at, whole_value
+from bokistore.snapshot import value_at, whole_value
 from bokistore.watch import Watched, watch
 
 if TYPE_CHECKING:

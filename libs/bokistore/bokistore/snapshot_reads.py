@@ -1,9 +1,11 @@
-"""Objects and directories as of a snapshot, without an append. And `Snapshot`, which users get.
+"""Objects and directories as of a snapshot, without an append.
 
 A view that this process keeps is brought up to date: one question for all of them asks what is new since each was seen, and what is
 not new is not sent. Else it is had from whatever is nearest below the snapshot: the aux data of one of the object's newest records, its
 newest checkpoint, or the beginning; then what lies above is folded. One question (newest record and newest checkpoint of all objects
 that are asked for, of one moment), and one more for each that has to be folded.
+
+What is read often may be followed, and is told from memory while that is as good as asking (`followed`).
 
 - Nothing is believed because it is absent: a fold names its start, and a gap in it is `Trimmed`. What was read as of now
   begins anew then, because a checkpoint came between; a snapshot that a user holds is too old.
@@ -15,14 +17,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 import boki
 from boki_common.errors import InvalidArgument, Lost, Trimmed
 from boki_common.limits import READ_TAGS
 from bokilib import tags
 from bokilib.checkpoint_rules import Part, Whole, newest_first
-from bokilib.codec import Json, JsonObject, copy_json
 from bokilib.contribution import Contribution
 from bokilib.events import Envelope
 from bokilib.log import Log
@@ -30,10 +31,9 @@ from bokilib.news import NewRecords, News
 from bokilib.ports import ConsistencyName, Tag
 from bokistore import directory_rules, fold, view_format
 from bokistore.directory_rules import Directory
-from bokistore.dotted_paths import parse
 from bokistore.events import PICKER, AnyEvent
 from bokistore.fold import View
-from bokistore.operations import Missing, look
+from bokistore.followed import FollowedViews
 from bokistore.subjects import Subject, of_bucket, parts_of
 from bokistore.view_cache import CACHED_VIEWS, ViewCache
 
@@ -63,8 +63,16 @@ class Views:
         *,
         cached: int = CACHED_VIEWS,
         aux: bool = True,
+        followed: int = 0,
+        followed_within_s: float = 1.0,
     ) -> None:
+        """
+        Args:
+            cached, aux, followed, followed_within_s: see `StoreSettings`.
+        """
         self.log: Final = log
+        self._follows = 0 if log.always_replay else followed, followed_within_s
+        self._followed: FollowedViews | None = None
         self.cache: Final = ViewCache(0 if log.always_replay else cached)
         self._news = News(log.book)
         self.folded = 0
@@ -123,7 +131,38 @@ class Views:
     async def _many(
         self, names: Sequence[str], at: int | None, consistency: ConsistencyName, *, placed: bool
     ) -> tuple[int, list[View]]:
-        """The place, 0 if it was not asked for (`placed`), and the views."""
+        """The place, 0 if it was not asked for (`placed`), and the views; told from memory, where that is as good."""
+        followed = self._following() if at is None else None
+        if followed is None:
+            return await self._asked(names, at, consistency, placed=placed)
+        told = followed.tell(names) if consistency != "linearizable" else None
+        if told is not None:
+            await asyncio.sleep(0)  # who reads in a loop lets others go on, and those who follow for him
+            return told
+        place, views = await self._asked(names, at, consistency, placed=placed)
+        followed.asked(views)
+        return place, views
+
+    def _following(self) -> FollowedViews | None:
+        limit, within_s = self._follows
+        if limit and self._followed is None:
+            self._followed = FollowedViews(self.log, self.cache, limit=limit, within_s=within_s, changed=self._changed)
+        return self._followed
+
+    def _changed(self, view: View) -> None:
+        if self.due is not None:
+            self.due(view)
+
+    async def close(self) -> None:
+        """Follows nothing any more."""
+        followed, self._followed, self._follows = self._followed, None, (0, 0.0)
+        if followed is not None:
+            await followed.close()
+
+    async def _asked(
+        self, names: Sequence[str], at: int | None, consistency: ConsistencyName, *, placed: bool
+    ) -> tuple[int, list[View]]:
+        """As `_many`, from the log."""
         found: dict[str, View] = {}
         kept: list[View] = []
         new: list[str] = []
@@ -428,51 +467,3 @@ class Views:
             records.append((read.record.seqnum, PICKER.of(read.record.seqnum, read.envelope, subject.collection)))
         self.folded += len(records)
         return directory_rules.after_records(base, records)
-
-
-def value_at(view: View, path: str, default: Json) -> Json:
-    """A copy of what is at a path, or the default."""
-    found = look(view.content, parse(path))
-    return default if isinstance(found, Missing) else copy_json(found)
-
-
-def whole_value(view: View) -> JsonObject | None:
-    """A copy of an object, None if there is none."""
-    return cast("JsonObject", copy_json(view.value)) if view.exists else None
-
-
-class Snapshot:
-    """A consistent past of the whole store: `async with store.snapshot() as then`. No append, and no conflict.
-
-    Attributes:
-        at: the seqnum of which it is.
-    """
-
-    def __init__(self, views: Views, at: int, had: Iterable[View] = ()) -> None:
-        """`had`: objects as of it that came with it."""
-        self.at: Final = at
-        self._views = views
-        self._had = {view.name: view for view in had}
-
-    async def get(self, name: str, path: str = "", default: Json = None) -> Json:
-        """What is at a path of an object."""
-        return value_at(await self._one(name), path, default)
-
-    async def value(self, name: str) -> JsonObject | None:
-        """An object, None if there is none."""
-        return whole_value(await self._one(name))
-
-    async def values(self, names: Sequence[str]) -> list[JsonObject | None]:
-        """Many objects, in one or two round trips."""
-        return [whole_value(view) for view in await self._views.many(names, self.at)]
-
-    async def _one(self, name: str) -> View:
-        return self._had.get(name) or await self._views.one(name, self.at)
-
-    async def ids(self, collection: str) -> list[str]:
-        """The ids of a collection, in order."""
-        directories = await self._views.directories(directory_rules.check_collection(collection), self.at)
-        return sorted(id for directory in directories for id in directory.ids)
-
-
-__all__ = ["Newest", "Snapshot", "Views", "value_at", "whole_value"]

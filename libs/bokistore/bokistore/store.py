@@ -35,7 +35,8 @@ from bokistore.fold import View
 from bokistore.group_commit import RETRIES, GroupCommit
 from bokistore.objects import StoreObject
 from bokistore.operations import AnyOperation
-from bokistore.snapshot_reads import Snapshot, Views, whole_value
+from bokistore.snapshot import Snapshot, whole_value
+from bokistore.snapshot_reads import Views
 from bokistore.transactions import Transaction
 from bokistore.upkeep import StoreCarried, Upkeep
 from bokistore.view_cache import CACHED_VIEWS
@@ -52,6 +53,8 @@ class StoreSettings(msgspec.Struct, frozen=True):
         isolation: of transactions that name none.
         retries: how often a transaction that lost is run again.
         cached_views: objects that this process keeps. 0: none.
+        followed_objects: how many of those that are read often this process follows, to tell them from memory. 0: every read asks.
+        followed_within_s: what is told from memory is never older than what a read would have told so many seconds before.
         aux_data: whether views are left with the engines.
         checkpoints: whether this process makes checkpoints of what it sees change, and trims by them.
         checkpoint_records, checkpoint_bytes: a checkpoint is due when so much lies above the last one.
@@ -62,6 +65,8 @@ class StoreSettings(msgspec.Struct, frozen=True):
     isolation: Isolation = "serializable"
     retries: int = RETRIES
     cached_views: int = CACHED_VIEWS
+    followed_objects: int = 0
+    followed_within_s: float = 1.0
     aux_data: bool = True
     checkpoints: bool = True
     checkpoint_records: int = RECORDS_BETWEEN
@@ -100,7 +105,13 @@ class BokiStore:
             raise InvalidArgument("expected hook= and random= where the Log is made, found them beside one")
         self.log: Final = book if isinstance(book, Log) else Log(book, hook=hook, random=random)
         self.settings: Final = settings
-        self.views: Final = Views(self.log, cached=settings.cached_views, aux=settings.aux_data)
+        self.views: Final = Views(
+            self.log,
+            cached=settings.cached_views,
+            aux=settings.aux_data,
+            followed=settings.followed_objects,
+            followed_within_s=settings.followed_within_s,
+        )
         self.checkpointer: Final = Checkpointer(
             self.views,
             grace_ms=settings.grace_ms,
@@ -305,5 +316,6 @@ class BokiStore:
         return Carrier(self.log, [self.carried()], who=who, every_s=every_s, carry_ms=carry_ms)
 
     async def close(self) -> None:
-        """Waits for checkpoints that are under way. Nothing is lost without it."""
+        """Follows nothing any more, and waits for checkpoints that are under way. Nothing is lost without it."""
+        await self.views.close()
         await self._upkeep.close()

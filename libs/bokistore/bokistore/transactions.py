@@ -39,7 +39,8 @@ from bokistore.operations import (
     Set,
     checked,
 )
-from bokistore.snapshot_reads import Views, value_at, whole_value
+from bokistore.snapshot import value_at, whole_value
+from bokistore.snapshot_reads import Views
 from bokistore.subjects import Subject
 from bokistore.transaction_rules import Overlay, Staging
 

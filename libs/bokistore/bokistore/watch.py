@@ -15,7 +15,8 @@ from bokilib.codec import JsonObject
 from bokistore.diff import Change, differences
 from bokistore.events import PICKER
 from bokistore.fold import View, after_record
-from bokistore.snapshot_reads import Views, whole_value
+from bokistore.snapshot import whole_value
+from bokistore.snapshot_reads import Views
 
 
 class Watched(NamedTuple):

@@ -4,9 +4,9 @@ Others change the object x and whatever else there is; this session appends, app
 session, is moved to an engine that is behind. The cursor asks with what the session has seen, an answer waits until the engine has that,
 gives one record a page, and may be lost. What is trimmed before it was given is a gap. Time goes on in steps.
 
-In every execution what a read tells from memory is the state of some place at or above all that the session has seen, and no older than
-what a question would have told that was asked at some moment of the last `WITHIN` steps. Without a rule the search finds a read that is older, or a state
-that never was.
+In every execution what a read tells from memory is the state of some place at or above all that the session has seen, and no older
+than what a question would have told that was asked at some moment of the last `WITHIN` steps. Without a rule the search finds a read that
+is older, or a state that never was.
 """
 
 from __future__ import annotations
@@ -96,7 +96,10 @@ class World:
         end = len(self.log) + 1
         if left.theirs:
             for what in "xo":
-                yield f"they write {what}", replace(self, log=self.log + what, left=replace(left, theirs=left.theirs - 1))
+                yield (
+                    f"they write {what}",
+                    replace(self, log=self.log + what, left=replace(left, theirs=left.theirs - 1)),
+                )
         if left.ours:
             after = replace(self, log=self.log + "x", token=end, book=end, engine=end)
             yield "we write x", replace(after, left=replace(left, ours=left.ours - 1))
@@ -107,12 +110,15 @@ class World:
             yield "a token is merged", replace(self, token=end - 1, left=replace(left, tokens=left.tokens - 1))
         if left.engines and self.engine > 1:
             behind = replace(self.cursor, request=None) if self.cursor else None
-            yield "moved to an engine behind", replace(
-                self,
-                engine=self.engine - 1,
-                told=(*self.told[:-1], min(self.told[-1], self.engine - 1)),
-                cursor=behind,
-                left=replace(left, engines=left.engines - 1),
+            yield (
+                "moved to an engine behind",
+                replace(
+                    self,
+                    engine=self.engine - 1,
+                    told=(*self.told[:-1], min(self.told[-1], self.engine - 1)),
+                    cursor=behind,
+                    left=replace(left, engines=left.engines - 1),
+                ),
             )
         if self.engine < len(self.log):
             yield "the engine goes on", replace(self, engine=self.engine + 1)
@@ -132,8 +138,9 @@ class World:
         if cursor is None:
             if self.reading is None and self.engine >= self.token:
                 seen = self.log.rindex("x", 0, self.engine) + 1
-                yield "x is read", replace(
-                    self, reading=(self.truth(self.engine), seen), token=self.engine, book=self.engine
+                yield (
+                    "x is read",
+                    replace(self, reading=(self.truth(self.engine), seen), token=self.engine, book=self.engine),
                 )
             elif self.reading is not None:
                 yield "x is followed", self._followed(self.reading)

@@ -117,6 +117,7 @@ class Nemesis:
             isolation=self.isolation,
             checkpoint_records=self.chances.choice([3, 1_000]),
             cached_views=self.chances.choice([0, 2, 10_000]),
+            followed_objects=self.chances.choice([0, 2, 100]),
             aux_data=self.chances.random() < 0.7,
         )
         self.stores.append(BokiStore(FaultyBook(book, fault), settings=settings))

@@ -22,7 +22,12 @@ async def history(seed: int, isolation: Isolation, *, grouped: bool) -> list[str
     """What is wrong with what three processes did, at random."""
     rng = random.Random(seed)
     done: list[Transacted] = []
-    settings = StoreSettings(isolation=isolation, checkpoint_records=rng.choice([3, 1_000]), grace_ms=10**9)
+    settings = StoreSettings(
+        isolation=isolation,
+        checkpoint_records=rng.choice([3, 1_000]),
+        grace_ms=10**9,
+        followed_objects=10 * (seed % 2),
+    )
     async with MemoryCluster() as cluster:
         stores = [BokiStore((await cluster.connect()).book("b"), settings=settings) for _ in range(3)]
 

@@ -209,6 +209,12 @@ class _FaultyCursor:
     def position(self) -> int:
         return self._cursor.position
 
+    def current(self, *, within_s: float) -> bool:
+        return self._cursor.current(within_s=within_s)
+
+    def refresh(self) -> None:
+        self._cursor.refresh()
+
     def add(self, tag: Tag, start: int | None = None) -> None:
         self._cursor.add(tag, start)
 

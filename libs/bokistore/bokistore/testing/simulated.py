@@ -6,7 +6,7 @@ beside the simulation, so it survives whoever heard it, and in the end is held a
 
 - what was told to be committed is there, once; what was refused is not; of the attempts of one call at most one is;
 - no cycle of dependencies that the level forbids (`cycles`);
-- a counter without conditions has at least what was acknowledged and at most what was begun;
+- a counter without conditions has at least what was acknowledged and at most what was begun, and nobody reads less than he has seen;
 - who watches an object sees each change begin where the one before ended;
 - an object that was deleted is gone, one that was made anew begins empty.
 """
@@ -30,6 +30,8 @@ KEYS: Final = ("a", "b", "c", "d")
 COUNTER: Final = "counter"
 BOOK: Final = "shop"
 SECONDS: Final = 4.0
+READS: Final = 4
+"""Of the counter, by who has counted: in a row, so that it may be followed."""
 TASKS: Final = 3
 """Of a worker: their transactions commit together."""
 LEVELS: Final[tuple[tuple[Isolation, ...], ...]] = (("serializable",), ("snapshot",), ("serializable", "snapshot"))
@@ -128,6 +130,7 @@ class Shop:
             grace_ms=_one_of(env.random, (3_000, 60_000)),
             retention_ms=_one_of(env.random, (5_000, 86_400_000)),
             aux_data=env.random.below(3) > 0,
+            followed_objects=_one_of(env.random, (0, 2, 100)),
         )
         return BokiStore(client.book(BOOK), settings=settings)
 
@@ -180,12 +183,20 @@ class Shop:
 
     async def _count(self, store: BokiStore) -> None:
         self.notes.begun_to_count += 1
+        counter = store.object(COUNTER)
         try:
-            await store.object(COUNTER).inc("n")
+            least = await counter.inc("n")
         except BokiError as error:
             self.notes.begun_to_count -= error.definite
-        else:
-            self.notes.counted += 1
+            return
+        self.notes.counted += 1
+        try:
+            for _ in range(READS):
+                found = await counter.get("n")
+                assert isinstance(found, int) and found >= least, f"a session that had seen {least} read {found}"
+                least = found
+        except BokiError:
+            pass  # it could not be read
 
     # -- beside them
 

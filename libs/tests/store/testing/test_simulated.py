@@ -34,6 +34,14 @@ def test_seeds_hold_and_everybody_does_something() -> None:
     assert min(counted) > 0 and sum(counted) > 50
 
 
+@pytest.mark.nightly
+@pytest.mark.timeout(7_200)
+@pytest.mark.parametrize("first", range(1_000, 2_000, 125))
+def test_a_thousand_harsh_seeds_hold(first: int) -> None:
+    for seed in range(first, first + 125):
+        boki.sim.run(STORE.program, seed=seed, faults=STORE.faults, seconds=STORE.seconds, steady=STORE.steady)
+
+
 def run_on_models(seeds: Iterable[int]) -> None:
     for seed in seeds:
         boki.sim.run(STORE.program, seed=seed, faults="network", seconds=4.0, model=True)

@@ -1,0 +1,65 @@
+"""Which objects a process follows, because it reads them often. Pure.
+
+    read once             a candidate, as one of so many as may be followed
+    read again within `AGAIN_S`   followed, if there is a place
+    no place              the longest unread gives its up, if nobody has read it for `IDLE_S`
+
+So who reads more objects in turn than may be followed does not exchange one for the other all the time: each exchange has a price, for
+the engine too. Nobody is let go only because time goes by: what is not read any more is let go when it changes (`idle`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+AGAIN_S: Final = 60.0
+IDLE_S: Final = 30.0
+
+
+class FollowChoice:
+    """See the module. Invariant: at most `limit` are chosen, and as many are candidates."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._read: OrderedDict[str, float] = OrderedDict()
+        """Who is followed, and when each was read last."""
+        self._candidates: OrderedDict[str, float] = OrderedDict()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._read
+
+    def read(self, name: str, now_s: float) -> None:
+        """One that is followed was read."""
+        self._read[name] = now_s
+        self._read.move_to_end(name)
+
+    def asked(self, name: str, now_s: float) -> bool:
+        """The log was asked for an object; returns whether to follow it from now on, if a place is made (`room`)."""
+        if name in self._read:
+            self.read(name, now_s)
+            return False
+        before = self._candidates.pop(name, None)
+        if before is not None and now_s - before <= AGAIN_S:
+            return True
+        self._candidates[name] = now_s
+        if len(self._candidates) > self._limit:
+            self._candidates.popitem(last=False)
+        return False
+
+    def room(self, now_s: float) -> tuple[bool, str | None]:
+        """Whether there is a place for one more, and who has to be let go for it."""
+        if len(self._read) < self._limit:
+            return True, None
+        longest = next(iter(self._read), None)
+        if longest is None or now_s - self._read[longest] < IDLE_S:
+            return False, None
+        return True, longest
+
+    def idle(self, name: str, now_s: float) -> bool:
+        """Whether nobody reads it any more."""
+        return now_s - self._read[name] >= IDLE_S
+
+    def drop(self, name: str) -> None:
+        """It is followed no more."""
+        self._read.pop(name, None)

@@ -1,0 +1,146 @@
+"""Objects that are read often are followed, and told from memory: `StoreSettings(followed_objects=255)`.
+
+A read at the consistency of a session is told from memory if what was delivered of the object is all that a read of this session would
+tell (`boki.Cursor.current`): everything that the session has seen is in it (its own appends, what it read of any book, tokens that it was
+handed), and a question that was asked within `within_s` found nothing more. Else it asks, as always, and so does the cursor, for all that
+it follows: the reads after it need not.
+
+- A view that is followed is folded from what is delivered, and from nothing else; it begins behind the view that was read.
+- A gap (a checkpoint has overtaken the cursor) or a record that cannot be read lets it go: who reads it then asks, and is told what is so.
+- A cursor that fails begins anew, and is not current before it has; one that ended never is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+import boki
+from boki_common.errors import BokiError
+from bokilib import tags
+from bokilib.follower import Follower
+from bokilib.log import Log, Read
+from bokistore.events import PICKER
+from bokistore.fold import View, after_record
+from bokistore.follow_choice import FollowChoice
+from bokistore.view_cache import ViewCache
+
+REFRESH_S: Final = 0.02
+"""Between two questions of a cursor: a session that appends all the time is never current for long."""
+
+
+class Told(NamedTuple):
+    """Views, all as of one place."""
+
+    place: int
+    views: list[View]
+
+
+class FollowedViews:
+    """See the module. Belongs to one event loop."""
+
+    def __init__(
+        self, log: Log, cache: ViewCache, *, limit: int, within_s: float, changed: Callable[[View], None]
+    ) -> None:
+        """
+        Args:
+            cache: is given each view that was folded; changed: is told of it.
+        """
+        self._log = log
+        self._cache = cache
+        self._within_s = within_s
+        self._changed = changed
+        self._choice: Final = FollowChoice(limit)
+        self._follower: Final = Follower(log)
+        self._views: dict[str, View] = {}
+        self._refreshed_s = float("-inf")
+        self._clock = asyncio.get_running_loop().time
+        self.told = 0
+        """Reads that were told from memory so far."""
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._views
+
+    def tell(self, names: Sequence[str]) -> Told | None:
+        """Objects as of one place that a session may read now, without asking; None: the log has to be asked."""
+        found: list[View] = []
+        place = 0
+        for name in names:
+            view = self._views.get(name)
+            if view is None:
+                return None
+            current = self._follower.current(tags.store_object(name), within_s=self._within_s)
+            if not current:
+                self._refresh(name)
+                return None
+            place = min(place, current) if found else current
+            found.append(view)
+        if not found or place < (self._log.book.position or 0) or any(view.seen > place for view in found):
+            return None
+        now_s = self._clock()
+        for name in names:
+            self._choice.read(name, now_s)
+        self.told += 1
+        return Told(place, found)
+
+    def asked(self, views: Iterable[View]) -> None:
+        """The log was asked for these, and nothing newer of them was seen: which are read often is followed from here on."""
+        now_s = self._clock()
+        for view in views:
+            if self._choice.asked(view.name, now_s):
+                self._follow(view, now_s)
+
+    async def close(self) -> None:
+        """Ends following; what is read asks, from now on."""
+        self._views.clear()
+        await self._follower.close()
+
+    def _follow(self, view: View, now_s: float) -> None:
+        tag = tags.store_object(view.name)
+        there, longest = self._choice.room(now_s)
+        if not there or tag in self._follower:  # names that are very long may share a stream
+            return
+        if longest is not None:
+            self._let_go(longest)
+        self._views[view.name] = view
+        self._choice.read(view.name, now_s)
+        self._follower.add(tag, view.seen + 1, partial(self._deliver, view.name))
+        self._follower.refresh(tag)
+
+    def _let_go(self, name: str) -> None:
+        if self._views.pop(name, None) is not None:
+            self._choice.drop(name)
+            self._follower.discard(tags.store_object(name))
+
+    def _deliver(self, name: str, item: Read | boki.Gap | BokiError) -> None:
+        view = self._views.get(name)
+        if view is None:
+            return
+        if not isinstance(item, Read) or self._choice.idle(name, self._clock()):
+            self._let_go(name)
+            return
+        seqnum = item.record.seqnum
+        if seqnum <= view.seen:
+            return
+        known = self._cache.get(name)  # of one place all views are equal, but for what was counted again
+        if known is not None and known.view.seen == seqnum:
+            self._views[name] = known.view
+            return
+        if known is not None and known.view.seen == view.seen:
+            view = known.view
+        try:
+            view = after_record(view, seqnum, PICKER.of(seqnum, item.envelope, name))
+        except BokiError:
+            self._let_go(name)
+            return
+        self._views[name] = view
+        self._cache.put(view)
+        self._changed(view)
+
+    def _refresh(self, name: str) -> None:
+        now_s = self._clock()
+        if now_s - self._refreshed_s >= REFRESH_S:
+            self._refreshed_s = now_s
+            self._follower.refresh(tags.store_object(name))
