@@ -237,18 +237,25 @@ class Cursor(AsyncIterator[Record | Gap]):
         if future is not None:
             self._ahead = request, asked, future
 
+    async def _answer_ahead(self, request: Request) -> memoryview | None:
+        """What was asked for ahead, if it answers the request; None: it has to be asked, where failures are retried and named."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or ahead[0] != request:
+            return None
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                self._asked = ahead[1]
+                return await ahead[2]
+        except ClosedError:
+            raise
+        except (BokiError, TimeoutError):
+            return None
+
     async def _answer(self, request: Request, query: Query) -> memoryview | None:
         """What answers the request; None if its tags are not those that are read any more."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead[0] == request:
-            try:
-                async with asyncio.timeout(self._timeout_s):
-                    self._asked = ahead[1]
-                    return await ahead[2]
-            except ClosedError:
-                raise
-            except (BokiError, TimeoutError):
-                pass  # asked again below, where failures are retried and named
+        answer = await self._answer_ahead(request)
+        if answer is not None:
+            return answer
         if self._follow:
             query = query._replace(wait_ms=0 if self._at_once else limits.FOLLOW_IDLE_MS)
             self._number = self._number or self._reader.new_cursor()
