@@ -1,13 +1,16 @@
-"""A data pipeline: flights go into books, Spark follows these and sums up, the sums become a book, Parquet and pictures.
+"""A data pipeline: flights go into books and into open files, Spark sums them up, the sums become a book, Parquet and pictures.
 
     python -m examples.pipeline [FILE.csv]               (`make pipeline`, `make pipeline INPUT=path`)
 
     1. a `boki dev` of its own, in the folder
     2. flights → a book for each airport they left from, with tags; numbered, so that each is there once, whoever was killed how often
-    3. Spark follows these books; of every batch the sums by hour and carrier, and by day, go to the book `results` (exactly once, by the
+    3. their terms are ended and offloaded into Parquet files, `cold` in the folder; the program that does this is killed with -9 in
+       the middle of it, and begins again
+    4. Spark follows these books; of every batch the sums by hour and carrier, and by day, go to the book `results` (exactly once, by the
        sink) and to Parquet (a folder for each batch, written over when it is run again)
-    4. the program that does this is killed with -9 in the middle of a batch, and begins again
-    5. the sums of book and Parquet are compared with what plain Python computes, and drawn
+       it is killed with -9 in the middle of a batch, and begins again
+    5. Spark reads the offloaded files natively and counts who left late, by month and carrier, into Parquet
+    6. the sums of book and Parquet are compared with what plain Python computes, and drawn
 
 What is in the folder is gone on from: run it again after Ctrl-C. The exit code is 1 when anything differs.
 """
@@ -31,15 +34,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import boki
+import boki_spark
+from boki_common.ids import term_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ORIGINS: Final = ("EWR", "JFK", "LGA")
 RESULTS: Final = "results"
+BOKI: Final = (sys.executable, "-m", "boki_cli.main")
 COLUMNS: Final = ("month", "day", "hour", "carrier", "origin", "dep_delay")
 CHUNK: Final = 5_000
 """Flights of one call."""
+LATE_MINUTES: Final = 15
+SNAPSHOT_WAIT_S: Final = 120.0
 SCHEMA: Final = "month int, day int, hour int, carrier string, dep_delay double"
 
 
@@ -50,6 +58,10 @@ class Sums(NamedTuple):
     """(hour, carrier) → how many left with a known delay, and these delays added up, in minutes."""
     days: dict[tuple[int, int], int]
     """(month, day) → flights."""
+
+
+Late = dict[tuple[int, str], tuple[int, int]]
+"""(month, carrier) → flights with a known delay, and those of them that left late."""
 
 
 # -- the input, and the oracle
@@ -83,6 +95,17 @@ def oracle(flights: Sequence[dict[str, str]]) -> Sums:
     return Sums(dict(delays), dict(days))
 
 
+def late_oracle(flights: Sequence[dict[str, str]]) -> Late:
+    """Who left late, by plain Python."""
+    late: Late = defaultdict(lambda: (0, 0))
+    for row in flights:
+        delay = delay_of(row)
+        if delay is not None:
+            count, behind = late[int(row["month"]), row["carrier"]]
+            late[int(row["month"]), row["carrier"]] = count + 1, behind + (delay > LATE_MINUTES)
+    return dict(late)
+
+
 def delay_of(row: dict[str, str]) -> int | None:
     """Minutes; None of a flight that never left."""
     text = row["dep_delay"]
@@ -108,7 +131,46 @@ def record_of(row: dict[str, str]) -> tuple[bytes, list[str]]:
     return json.dumps(data).encode(), [f"carrier/{row['carrier']}", f"day/{row['month']}-{row['day']}"]
 
 
+# -- into files
+
+
+def offload(client: boki.sync.Client, url: str, folder: Path, *, die: bool) -> None:
+    """Ends the terms that have the flights, if they go on, and offloads them. `die`: the program is killed while it does."""
+    from boki_spark.offload_job import offload_term, sweep
+    from boki_spark.source import ClusterOptions, open_source
+
+    where = ClusterOptions(url=url)
+    tails = [client.book(f"flights/{origin}").check_tail() for origin in ORIGINS]
+    last = max((term_of(one.seqnum) for one in tails if one is not None), default=0)
+    with open_source(where) as source:
+        ended = {one.term: one.ended for one in source.committed().terms}
+    if last and not ended.get(last, False):
+        subprocess.run([*BOKI, "log", "roll", "0", "--url", url], check=True, stdout=subprocess.DEVNULL)
+
+    def say(done: int, total: int) -> None:
+        if die:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    for term in range(1, last + 1):
+        made = offload_term(where, f"file://{folder / 'cold'}", term, wait_s=SNAPSHOT_WAIT_S, say=say)
+        if made.rows:
+            print(f"term {term}: {made.rows} records offloaded", flush=True)
+    sweep(where, f"file://{folder / 'cold'}")
+
+
 # -- Spark
+
+
+def count_late(spark: SparkSession, url: str, folder: Path) -> None:
+    """Reads the offloaded files natively, all of the flights, and writes who left late."""
+    from pyspark.sql import functions as F
+
+    frames = [boki_spark.cold(spark, url=url, book=f"flights/{origin}", whole=True) for origin in ORIGINS]
+    flights = reduce(lambda one, other: one.union(other), frames)
+    rows = flights.select(F.from_json(F.col("data").cast("string"), SCHEMA).alias("f")).select("f.*")
+    known = rows.where("dep_delay IS NOT NULL").groupBy("month", "carrier")
+    late = known.agg(F.count("*").alias("count"), F.count_if(F.col("dep_delay") > LATE_MINUTES).alias("late"))
+    late.coalesce(1).write.mode("overwrite").parquet(str(folder / "parquet" / "late"))
 
 
 def summarise(spark: SparkSession, url: str, folder: Path, *, batch_rows: int, die_in: int | None) -> None:
@@ -172,6 +234,15 @@ def of_parquet(folder: Path) -> Sums:
     return added_up(rows)
 
 
+def late_of_parquet(folder: Path) -> Late:
+    """What `count_late` wrote."""
+    import pyarrow.parquet as pq
+
+    files = sorted((folder / "parquet" / "late").glob("*.parquet"))
+    rows = [row for path in files for row in pq.ParquetFile(path).read().to_pylist()]
+    return {(row["month"], row["carrier"]): (row["count"], row["late"]) for row in rows}
+
+
 def added_up(rows: Sequence[dict[str, Any]]) -> Sums:
     """Sums of all batches."""
     delays: dict[tuple[int, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
@@ -185,27 +256,19 @@ def added_up(rows: Sequence[dict[str, Any]]) -> Sums:
     return Sums(dict(delays), dict(days))
 
 
-def draw(sums: Sums, folder: Path) -> list[Path]:
-    """Two pictures: mean delays by hour and carrier, flights a day."""
+def draw(sums: Sums, late: Late, folder: Path) -> list[Path]:
+    """Three pictures: mean delays by hour and carrier, who leaves late by month and carrier, flights a day."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
     folder.mkdir(parents=True, exist_ok=True)
-    hours = sorted({hour for hour, _ in sums.delays})
-    carriers = sorted({carrier for _, carrier in sums.delays})
-    grid = [[_mean(sums.delays.get((hour, carrier))) for hour in hours] for carrier in carriers]
-    figure, axes = plt.subplots(figsize=(9, 5), layout="constrained")
-    image = axes.imshow(grid, aspect="auto", cmap="magma_r")
-    axes.set_xticks(range(len(hours)), [str(hour) for hour in hours])
-    axes.set_yticks(range(len(carriers)), carriers)
-    axes.set_xlabel("scheduled hour of departure")
-    axes.set_ylabel("carrier")
-    axes.set_title("Mean departure delay")
-    figure.colorbar(image, label="minutes")
-    figure.savefig(folder / "delays.png", dpi=120)
-    plt.close(figure)
+    means = {key: total / count for key, (count, total) in sums.delays.items()}
+    _draw_grid(means, "scheduled hour of departure", "Mean departure delay", "minutes", folder / "delays.png")
+    shares = {key: 100 * behind / count for key, (count, behind) in late.items()}
+    title = f"Departures more than {LATE_MINUTES} minutes late"
+    _draw_grid(shares, "month", title, "percent", folder / "late.png")
     days = sorted(sums.days)
     figure, axes = plt.subplots(figsize=(9, 3.5), layout="constrained")
     axes.plot(range(len(days)), [sums.days[day] for day in days], linewidth=1)
@@ -216,21 +279,39 @@ def draw(sums: Sums, folder: Path) -> list[Path]:
     axes.set_title("Departures a day")
     figure.savefig(folder / "rate.png", dpi=120)
     plt.close(figure)
-    return [folder / "delays.png", folder / "rate.png"]
+    return [folder / "delays.png", folder / "late.png", folder / "rate.png"]
 
 
-def _mean(known: tuple[int, int] | None) -> float:
-    return known[1] / known[0] if known else float("nan")
+def _draw_grid(values: dict[tuple[int, str], float], across: str, title: str, unit: str, path: Path) -> None:
+    """Values by a number and a carrier, as a grid of colours."""
+    from matplotlib import pyplot as plt
+
+    numbers = sorted({number for number, _ in values})
+    carriers = sorted({carrier for _, carrier in values})
+    grid = [[values.get((number, carrier), float("nan")) for number in numbers] for carrier in carriers]
+    figure, axes = plt.subplots(figsize=(9, 5), layout="constrained")
+    image = axes.imshow(grid, aspect="auto", cmap="magma_r")
+    axes.set_xticks(range(len(numbers)), [str(number) for number in numbers])
+    axes.set_yticks(range(len(carriers)), carriers)
+    axes.set_xlabel(across)
+    axes.set_ylabel("carrier")
+    axes.set_title(title)
+    figure.colorbar(image, label=unit)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
 
 
 # -- processes
+
+KILLS: Final = {"while it offloads": ["--die-offloading"], "in its second batch": ["--die-in", "1"]}
+"""When the program is killed, and what makes it."""
 
 
 @contextlib.contextmanager
 def cluster(folder: Path) -> Iterator[str]:
     """A `boki dev` on the data in a folder; gives its address."""
     folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "boki_cli.main", "dev", "--data", str(folder / "data"), "--listen", "127.0.0.1:0"]
+    command = [*BOKI, "dev", "--data", str(folder / "data"), "--listen", "127.0.0.1:0"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("BOKI_")}
     with (
         (folder / "dev.log").open("w") as log,
@@ -248,14 +329,16 @@ def cluster(folder: Path) -> Iterator[str]:
 
 
 def worker(options: argparse.Namespace) -> None:
-    """What may be killed at any time: ingest, and Spark."""
+    """What may be killed at any time: ingest, offloading, and Spark."""
     from boki_spark.session import local_session
 
     with boki.sync.connect(options.url) as client:
         ingest(client, load(options.input, options.rows))
+        offload(client, options.url, options.folder, die=options.die_offloading)
     spark = local_session(options.folder / "spark")
     try:
         summarise(spark, options.url, options.folder, batch_rows=options.batch_rows, die_in=options.die_in)
+        count_late(spark, options.url, options.folder)
     finally:
         spark.stop()
 
@@ -279,6 +362,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--batch-rows", type=int, default=60_000, help="flights of all books in one batch of Spark, roughly"
     )
     parser.add_argument("--die-in", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--die-offloading", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--url", default="", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -286,12 +370,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.worker:
         worker(options)
         return 0
-    expected = oracle(load(options.input, options.rows))
+    flights = load(options.input, options.rows)
+    expected, late = oracle(flights), late_oracle(flights)
     with cluster(options.folder) as url:
         if not (options.folder / "checkpoint").exists():
-            print("flights → books → Spark, killed in its second batch")
-            killed = work(options, url, "--die-in", "1")
-            print(f"ended with {killed}; begins again")
+            for what, how in KILLS.items():
+                print(f"flights → books → files → Spark, killed {what}")
+                print(f"ended with {work(options, url, *how)}; begins again")
         code = work(options, url)
         if code:
             print(f"the pipeline ended with {code}", file=sys.stderr)
@@ -302,7 +387,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if sums != expected:
             print(f"the {name} differs from the oracle", file=sys.stderr)
             return 1
-    for path in draw(expected, options.folder / "pictures"):
+    if late_of_parquet(options.folder) != late:
+        print("what was counted of the offloaded files differs from the oracle", file=sys.stderr)
+        return 1
+    for path in draw(expected, late, options.folder / "pictures"):
         print(path)
     print(f"{sum(expected.days.values())} flights, {len(expected.delays)} sums by hour and carrier: equal to oracle")
     return 0

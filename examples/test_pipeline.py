@@ -1,4 +1,4 @@
-"""The pipeline on some flights: killed with -9 in a batch, and gone on with."""
+"""The pipeline on some flights: killed with -9 while it offloads and in a batch, and gone on with."""
 
 from __future__ import annotations
 
@@ -48,6 +48,9 @@ def test_sums_of_batches_add_up_to_those_of_the_whole(flights: Path) -> None:
         ]
         parts += [{"of": "days", "month": m, "day": d, "count": n} for (m, d), n in sums.days.items()]
     assert pipeline.added_up(parts) == whole and sum(whole.days.values()) == COUNT
+    late = pipeline.late_oracle(rows)
+    assert sum(count for count, _ in late.values()) == sum(count for count, _ in whole.delays.values())
+    assert all(0 < behind < count for count, behind in late.values())
 
 
 def test_a_file_without_the_columns_is_refused(tmp_path: Path) -> None:
@@ -59,9 +62,9 @@ def test_a_file_without_the_columns_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.processes
-@pytest.mark.timeout(240)
-def test_a_pipeline_killed_in_a_batch_ends_equal_to_the_oracle(
-    flights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.timeout(900)
+def test_a_pipeline_killed_while_it_offloads_and_in_a_batch_ends_equal_to_the_oracle(
+    flights: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("pyspark", reason="the extra `spark` is not installed: make spark", exc_type=ImportError)
     try:
@@ -70,6 +73,10 @@ def test_a_pipeline_killed_in_a_batch_ends_equal_to_the_oracle(
         pytest.skip(str(error))
     folder = tmp_path / "run"
     assert pipeline.main([str(flights), "--folder", str(folder), "--batch-rows", "1100"]) == 0
-    said = capsys.readouterr().out
-    assert "ended with -9; begins again" in said and said.rstrip().endswith("equal to oracle")
-    assert all((folder / "pictures" / name).stat().st_size > 5_000 for name in ("delays.png", "rate.png"))
+    said = capfd.readouterr().out
+    assert (
+        said.count("ended with -9; begins again") == 2
+        and f": {COUNT} records offloaded" in said
+        and said.rstrip().endswith("equal to oracle")
+    )
+    assert all((folder / "pictures" / name).stat().st_size > 5_000 for name in ("delays.png", "late.png", "rate.png"))

@@ -8,17 +8,21 @@ What `boki offload` does; any number of them may run at the same time, of the sa
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from boki_common.runtime.loop_thread import LoopThread
 from boki_common.runtime.process import SystemRandom
 from boki_spark.cluster import SNAPSHOT, Cluster, ClusterOptions
 from boki_spark.files import OpenFiles
-from boki_spark.offload import Offloaded, Offloader
+from boki_spark.offload import NOT_COVERED, Offloaded, Offloader, Say
 
 T = TypeVar("T")
+
+PAUSE_S: Final = 0.1
+"""Between two looks at the index snapshot."""
 
 
 def offloadable(options: ClusterOptions) -> list[int]:
@@ -26,9 +30,28 @@ def offloadable(options: ClusterOptions) -> list[int]:
     return _with(options, "memory://", lambda work: work.offloadable())
 
 
-def offload_term(options: ClusterOptions, folder: str, term: int) -> Offloaded:
-    """Offloads a term into a folder, a URL of fsspec. Raises as `Cluster.open` and `Offloader.offload`."""
-    return _with(options, folder, lambda work: work.offload(term))
+def offload_term(
+    options: ClusterOptions, folder: str, term: int, *, wait_s: float = 0.0, say: Say = lambda done, total: None
+) -> Offloaded:
+    """Offloads a term into a folder, a URL of fsspec.
+
+    Args:
+        wait_s: how long to wait for an index snapshot that has the term to its end: engines write one when a term ends.
+        say: told while rows are written, and read back: rows done, rows in all.
+
+    Raises as `Cluster.open` and `Offloader.offload`.
+    """
+    return _with(options, folder, lambda work: _once_covered(work, term, wait_s, say))
+
+
+async def _once_covered(work: Offloader, term: int, wait_s: float, say: Say) -> Offloaded:
+    loop = asyncio.get_running_loop()
+    until = loop.time() + wait_s
+    while True:
+        made = await work.offload(term, say)
+        if made.why != NOT_COVERED or loop.time() >= until:
+            return made
+        await asyncio.sleep(PAUSE_S)
 
 
 def sweep(options: ClusterOptions, folder: str) -> int:
