@@ -24,6 +24,7 @@ from boki_common.runtime.loop_thread import LoopThread
 from boki_logbook.scan.facts import COMMITTED, LIVE, Committed, ScanRange
 from boki_logbook.scan.partitions import Partition, cut
 from boki_logbook.scan.plan import Plan
+from boki_spark.bundles import bundled
 from boki_spark.cluster import Cluster, ClusterOptions
 from boki_spark.cold_reads import ColdPartition, choose_cold
 from boki_spark.datasets import metalog_rows, segment_rows
@@ -31,7 +32,7 @@ from boki_spark.files import OpenFiles
 from boki_spark.places import resolve
 from boki_spark.read_options import METALOG, ReadOptions
 from boki_spark.stream_planner import StreamPlanner, loss, lost_spans
-from boki_spark.worker import read_partition
+from boki_spark.worker import read_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -43,10 +44,10 @@ def cluster_options(options: ReadOptions) -> ClusterOptions:
 
 
 class RecordPartition(InputPartition):
-    """A piece of a plan."""
+    """Pieces of a plan that one task reads."""
 
-    def __init__(self, partition: Partition | ColdPartition) -> None:
-        self.partition = partition
+    def __init__(self, partitions: Sequence[Partition | ColdPartition]) -> None:
+        self.partitions = partitions
 
 
 class _Records:
@@ -62,8 +63,8 @@ class _Records:
             return  # what Spark makes of no partitions at all
         options = self._options
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        batches = read_partition(
-            partition.partition,
+        batches = read_partitions(
+            partition.partitions,
             cluster_options(options),
             columns=self._schema.names,
             batch_bytes=options.batch_bytes,
@@ -79,7 +80,7 @@ class RecordsReader(_Records, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         with Planning(options) as planning:
-            return [RecordPartition(one) for one in planning.run(batch_partitions(planning.cluster, options))]
+            return [RecordPartition(one) for one in bundled(planning.run(batch_partitions(planning.cluster, options)))]
 
 
 async def batch_partitions(cluster: Cluster, options: ReadOptions) -> list[Partition | ColdPartition]:
@@ -108,12 +109,14 @@ class FactsReader(DataSourceReader):
         with Planning(options) as planning:
             if options.dataset == METALOG:
                 plan = planning.run(batch_plan(planning.cluster, options, COMMITTED))
-                return [RecordPartition(one) for one in cut(plan, max_bytes=options.partition_bytes)]
+                return [RecordPartition(one) for one in bundled(cut(plan, max_bytes=options.partition_bytes))]
             return [_Terms(planning.run(planning.cluster.committed()))]
 
     def read(self, partition: InputPartition | None) -> Iterator[tuple[Any, ...]]:
-        if isinstance(partition, RecordPartition) and isinstance(partition.partition, Partition):
-            yield from metalog_rows(partition.partition)
+        if isinstance(partition, RecordPartition):
+            for one in partition.partitions:
+                if isinstance(one, Partition):
+                    yield from metalog_rows(one)
         elif isinstance(partition, _Terms):
             yield from segment_rows(partition.committed)
 
@@ -192,7 +195,7 @@ class RecordsStream(_Records, DataSourceStreamReader, SupportsTriggerAvailableNo
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         planning, planner = self._planner()
-        return [RecordPartition(one) for one in planning.run(planner.partitions(start, end))]
+        return [RecordPartition(one) for one in bundled(planning.run(planner.partitions(start, end)))]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: Spark does not call it for the last batch, so nothing may hang on it. Trims are the user's."""

@@ -150,6 +150,21 @@ def read_partition(
         clients.thread.do(lambda: clients.give_back(options))
 
 
+def read_partitions(
+    partitions: Sequence[Partition | ColdPartition],
+    options: ClusterOptions,
+    *,
+    columns: Sequence[str] = COLUMNS,
+    batch_bytes: int = limits.MIB,
+    fail_on_data_loss: bool = True,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of some partitions, one after another; as `read_partition`."""
+    for one in partitions:
+        yield from read_partition(
+            one, options, columns=columns, batch_bytes=batch_bytes, fail_on_data_loss=fail_on_data_loss
+        )
+
+
 def _read_cold(
     partition: ColdPartition, options: ClusterOptions, columns: Sequence[str], batch_bytes: int, told: ReadCounts
 ) -> Iterator[pa.RecordBatch]:

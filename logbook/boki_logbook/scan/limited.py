@@ -13,12 +13,13 @@ Rules:
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 import numpy as np
 
 from boki_logbook.index.sorted_run import U64
-from boki_logbook.scan.facts import NOWHERE, TermFacts
+from boki_logbook.scan.facts import NOWHERE
 from boki_logbook.scan.plan import Plan, TermPlan
 from boki_metalog.terms.term_order import slot_mask, terms_before
 
@@ -49,6 +50,7 @@ class _Steps:
         for one in plan.committed.terms:
             if one.log in self._of_log and one.term <= self._end[one.log][0]:
                 self._of_log[one.log].append(one.term)
+        self._numbers = sorted(self._facts)
         logs = max(len(self._end), 1)
         self._rows = None if max_rows is None else max(max_rows // logs, 1)
         self._bytes = None if max_bytes is None else max(max_bytes // logs, 1)
@@ -67,7 +69,9 @@ class _Steps:
         term, pos = self.offset.get(log, NOWHERE)
         if term and pos < self._end_of(term):
             return self._take(log, term, pos)
-        following = next((one for one in self._of_log[log] if one > term), None)
+        own = self._of_log[log]
+        at = bisect_right(own, term)
+        following = own[at] if at < len(own) else None
         if following is None or not all(map(self._ended, self._before(following))):
             return False
         self.offset[log] = following, 0
@@ -94,9 +98,9 @@ class _Steps:
         return terms_before(slot_mask(facts.slots), self._earlier(term), facts.log)
 
     def _earlier(self, term: int) -> Iterator[tuple[int, int, int]]:
-        one: TermFacts
-        for number in sorted((number for number in self._facts if number < term), reverse=True):
-            one = self._facts[number]
+        """The terms before one, the newest first; as far as somebody asks: there may be ten thousand."""
+        for at in range(bisect_left(self._numbers, term) - 1, -1, -1):
+            one = self._facts[self._numbers[at]]
             yield one.term, one.log, slot_mask(one.slots)
 
     def _take(self, log: int, term: int, pos: int) -> bool:
