@@ -102,6 +102,8 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "logbook/boki_logbook/testing/engines.py": "logbook/tests/engine/peers/test_forwarding.py",
     "spark/boki_spark/cold_reads.py": "spark/tests/test_offload.py",
     "spark/boki_spark/testing/small_cluster.py": "spark/tests/test_entries.py",
+    "logbook/boki_logbook/scan/metalogs.py": "cli/tests/logs/test_data_ledger.py",
+    "logbook/boki_logbook/scan/verify.py": "cli/tests/logs/test_log_verify.py",
     "logbook/boki_logbook/scan/facts.py": "logbook/tests/engine/scan/test_pages.py",
     "logbook/boki_logbook/testing/plans.py": "logbook/tests/engine/scan",
     "logbook/boki_logbook/testing/logs.py": "logbook/tests/engine/apply/test_engine_log.py",

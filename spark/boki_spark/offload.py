@@ -34,6 +34,7 @@ from boki_common.metadata.store import MetadataStore
 from boki_common.runtime.ports import Buffer, Random
 from boki_ledger.client import LedgerClient
 from boki_logbook.scan.facts import COMMITTED, LIVE, ScanRange
+from boki_logbook.scan.metalogs import terms_in
 from boki_logbook.scan.pages import capture, pages_of
 from boki_logbook.scan.partitions import Partition, cut
 from boki_logbook.scan.plan import NO_SPANS, Plan, PlanBuilder, TermPlan, clipped, united, without
@@ -41,7 +42,6 @@ from boki_logbook.state.snapshot_rules import SnapshotNode
 from boki_logbook.state.state import DecisionState
 from boki_metalog.entries.metalog_entry import Lost, decode
 from boki_metalog.follow.term_history import TermHistory
-from boki_metalog.terms.metadata_tree import read_view
 from boki_metalog.terms.term_record import (
     COPIED,
     DELETED,
@@ -460,25 +460,16 @@ async def read_file(files: Files, folder: str, name: str, expected: str) -> byte
 async def lost_since(store: MetadataStore, ledgers: LedgerClient, node: SnapshotNode) -> AsyncIterator[Lost]:
     """LOST commands that are ordered behind an index snapshot, of all logs. Raises BokiError."""
     points = {point.log: point for point in node.logs}
-    history = TermHistory(store)
-    view = (await read_view(store)).view
-    await history.refresh()
-    metalogs: list[tuple[int, int, int, int | None]] = []
-    for number in history.numbers:
-        record = history.record(number)
-        if record is not None and not record.reclaimed:
-            metalogs.append((record.log, number, record.metalog_ledger, record.last_entry + 1))
-    for log, installed in view.logs.items():
-        if installed is not None and history.record(installed.term) is None:
-            metalogs.append((log, installed.term, installed.metalog_ledger, None))
-    for log, term, ledger_id, stop in sorted(metalogs):
-        point = points.get(log)
+    for one in sorted(await terms_in(store), key=lambda one: (one.log, one.term)):
+        if one.reclaimed:
+            continue
+        point = points.get(one.log)
         first = 0
         if point is not None:
-            if term < point.term or (term == point.term and point.ended):
+            if one.term < point.term or (one.term == point.term and point.ended):
                 continue
-            first = point.entry if term == point.term else 0
-        async for lost in _lost_of(ledgers, ledger_id, first, stop):
+            first = point.entry if one.term == point.term else 0
+        async for lost in _lost_of(ledgers, one.metalog_ledger, first, one.end):
             yield lost
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from boki_bookie.space.limbo_rules import names
-from boki_cli.logs.data_ledger import CarriedTail, ordered_of
 from boki_cli.testing.bookies import BookieCluster
 from boki_cli.testing.logs import ENGINE, LogWithCarried, log_with_carried
 from boki_common import limits
@@ -18,6 +17,7 @@ from boki_common.metadata.store import ensure_path
 from boki_common.records.batch_builder import BatchBuilder
 from boki_common.records.record_batch import RecordBatch
 from boki_common.records.tag_names import pack_names
+from boki_logbook.scan.metalogs import CarriedTail, ordered_of
 from boki_metalog.entries.metalog_entry import Carried, Close, MetalogEntry, ShardEnd, encode
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pytest
 
 import boki
 from boki_cli.demo.local_cluster import LocalCluster
-from boki_cli.logs.log_verify import Report, Verifier, _Shard, _within
 from boki_cli.testing.logs import ONE_COPY, closed_data_ledger, snapshot_reaching
 from boki_common.ids import slot_of
+from boki_logbook.scan.verify import Report, Verifier, _Shard, _within
 from boki_logbook.testing.cluster import RecordSpec, RunSpec, make_batch
 from boki_metalog.entries.metalog_entry import Lost
 from boki_metalog.terms.term_order import slot_mask
