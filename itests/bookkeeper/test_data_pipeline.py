@@ -79,8 +79,7 @@ class Pipeline:
         """A batch of a sink, whose task is run twice."""
         options = SinkOptions(book="results", url=self.url)
         batch = pa.RecordBatch.from_pydict({"data": [b"%d" % one for one in rows], "tags": [["sum"]] * len(rows)})
-        for _ in range(2):
-            message = write_partition(options, "query", 0, 0, iter([batch]))
+        _, message = (write_partition(options, "query", 0, 0, iter([batch])) for _ in range(2))
         commit(options, [message])
 
 
