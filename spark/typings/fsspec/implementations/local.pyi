@@ -1,0 +1,4 @@
+from typing import Any
+
+class LocalFileSystem:
+    def find(self, path: str, **kwargs: Any) -> list[str]: ...
