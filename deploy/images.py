@@ -22,8 +22,9 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 
 import docker
 from docker.errors import APIError, BuildError, DockerException, ImageNotFound
@@ -31,6 +32,7 @@ from docker.errors import APIError, BuildError, DockerException, ImageNotFound
 ROOT: Final = Path(__file__).parents[1]
 BASE: Final = "python:3.11-slim-bookworm"
 ZOOKEEPER: Final = "zookeeper:3.9"
+BOOKKEEPER: Final = "apache/bookkeeper:4.17.2"
 BOKI: Final = "boki:latest"
 BOKI_BEFORE: Final = "boki:before"
 """Of the newest commit that git has before this one, for tests of upgrades."""
@@ -59,7 +61,7 @@ def ensure_public(client: docker.DockerClient, name: str) -> None:
         return
     except APIError as error:
         _say(f"{name} cannot be pulled ({str(error.explanation or error).strip()[:200]}): a stand-in is made")
-    make = {BASE: _base_stand_in, ZOOKEEPER: _zookeeper_stand_in}.get(name)
+    make = {BASE: _base_stand_in, ZOOKEEPER: _zookeeper_stand_in, BOOKKEEPER: _bookkeeper_stand_in}.get(name)
     if make is None:
         raise ImageMissing(f"expected the image {name}, found none here, none to pull, and no way to make one")
     make(client)
@@ -150,20 +152,41 @@ def _base_stand_in(client: docker.DockerClient) -> None:
 
 
 def _zookeeper_stand_in(client: docker.DockerClient) -> None:
-    from itests.support import maven_jars, zookeeper
+    from itests.support import zookeeper
+
+    _of_jars(client, ZOOKEEPER, Jars("zookeeper", zookeeper.CACHE, zookeeper.POM, zookeeper.CHECKSUMS))
+
+
+def _bookkeeper_stand_in(client: docker.DockerClient) -> None:
+    from itests.support import apache_bookkeeper as bookkeeper
+
+    _of_jars(client, BOOKKEEPER, Jars("bookkeeper", bookkeeper.CACHE, bookkeeper.POM, bookkeeper.CHECKSUMS))
+
+
+class Jars(NamedTuple):
+    """Of a Java program: the name of its folder in `deploy`, and where its jars come from."""
+
+    name: str
+    cache: Path
+    pom: Path
+    checksums: Path
+
+
+def _of_jars(client: docker.DockerClient, image: str, wanted: Jars) -> None:
+    from itests.support import maven_jars
 
     ensure_public(client, BASE)
-    jars = Path(os.environ.get("BOKI_ZOOKEEPER_JARS") or "")
+    jars = Path(os.environ.get(f"BOKI_{wanted.name.upper()}_JARS") or "")
     try:
         if not jars.name:
-            jars = maven_jars.cached(zookeeper.CACHE, pom=zookeeper.POM, checksums=zookeeper.CHECKSUMS)
+            jars = maven_jars.cached(wanted.cache, pom=wanted.pom, checksums=wanted.checksums)
     except maven_jars.JarsMissing as error:
-        raise ImageMissing(f"no jars for a stand-in of {ZOOKEEPER}: {error}") from error
+        raise ImageMissing(f"no jars for a stand-in of {image}: {error}") from error
     with tempfile.TemporaryDirectory() as folder:
         context = Path(folder)
-        shutil.copytree(ROOT / "deploy/zookeeper", context, dirs_exist_ok=True)
+        shutil.copytree(ROOT / "deploy" / wanted.name, context, dirs_exist_ok=True)
         shutil.copytree(jars, context / "jars")
-        _build(client, context, ZOOKEEPER)
+        _build(client, context, image)
 
 
 def _build(client: docker.DockerClient, context: Path, tag: str) -> None:
@@ -253,7 +276,8 @@ def main() -> int:
     try:
         timed(BASE, lambda: ensure_public(client, BASE))
         if "--all" in sys.argv[1:]:
-            timed(ZOOKEEPER, lambda: ensure_public(client, ZOOKEEPER))
+            for image in (ZOOKEEPER, BOOKKEEPER):
+                timed(image, partial(ensure_public, client, image))
         timed(BOKI, lambda: build_boki(client))
         if "--all" in sys.argv[1:]:
             timed(BOKI_BEFORE, lambda: build_boki(client, tag=BOKI_BEFORE, revision=revision_before()))

@@ -7,6 +7,8 @@
         cluster.disconnect("sequencer-1"); cluster.connect_again("sequencer-1")
         cluster.replace("engine-1", "boki:newer")        # by another image, with its data and address
 
+    with BokiCluster(bookies=0, bookkeeper=3) as cluster: ...   # on bookies of Apache BookKeeper
+
 It needs a Docker engine that answers, and the images `boki:latest` and `zookeeper:3.9`. A role counts as started when its `/readyz`
 says so: that a port is open proves nothing, since Docker itself listens there. Engines are reached at ports of this machine that
 were free, which they tell to SDKs as their outside addresses. Such clusters ask for no token: only this machine reaches them.
@@ -19,6 +21,7 @@ otherwise. Everything here blocks.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from collections.abc import Mapping
@@ -38,6 +41,9 @@ from boki_common.errors import BokiError
 
 IMAGE: Final = "boki:latest"
 ZOOKEEPER_IMAGE: Final = "zookeeper:3.9"
+BOOKKEEPER_IMAGE: Final = "apache/bookkeeper:4.17.2"
+BOOKIE_SERVES: Final = re.compile(r"Started component \{?(component=)?bookie-server")
+"""As Apache's bookies of 4.17 and of 4.18 say it."""
 LABEL: Final = "dev.boki.testing.owner"
 LOOPBACK: Final = "127.0.0.1"
 READY_S: Final = 180.0
@@ -62,6 +68,36 @@ class ZooKeeper(DockerContainer):
             self.with_env(name, value)
         self.with_kwargs(labels={LABEL: owner()})
         self.waiting_for(LogMessageWaitStrategy("binding to port").with_startup_timeout(int(READY_S)))
+
+
+class BookKeeper(DockerContainer):
+    """One bookie of Apache BookKeeper, called `name` in its network, where a ZooKeeper is that has its metadata.
+
+    The first of a cluster lays it out: start it, and wait for it, before the others. Boki's roles are told
+    `BOKI_METADATA=zk://zookeeper:2181`.
+    """
+
+    def __init__(self, name: str, network: Network, image: str = BOOKKEEPER_IMAGE) -> None:
+        super().__init__(image)
+        self.with_network(network).with_network_aliases(name).with_command("bookie")
+        settings = {
+            "BK_metadataServiceUri": "zk+hierarchical://zookeeper:2181/ledgers",
+            "BK_zkServers": "zookeeper:2181",
+            "BK_zkLedgersRootPath": "/ledgers",
+            "BK_advertisedAddress": name,
+            "BK_useHostNameAsBookieID": "true",
+            "BK_journalPreAllocSizeMB": "4",
+            "BK_journalMaxSizeMB": "64",
+            "BK_skipListSizeLimit": str(16 << 20),
+            "BK_diskUsageThreshold": "0.99",
+            "BK_diskUsageWarnThreshold": "0.98",
+            "BK_diskUsageLwmThreshold": "0.97",
+            "BOOKIE_MEM_OPTS": "-Xmx160m -XX:MaxDirectMemorySize=128m",
+        }
+        for variable, value in settings.items():
+            self.with_env(variable, value)
+        self.with_kwargs(labels={LABEL: owner()}, hostname=name)
+        self.waiting_for(LogMessageWaitStrategy(BOOKIE_SERVES).with_startup_timeout(int(READY_S)))
 
 
 class Role(DockerContainer):
@@ -103,7 +139,7 @@ class BokiCluster:
     """See the module. Use as a context manager.
 
     Args:
-        bookies, sequencers, engines, controllers: how many of each.
+        bookies, sequencers, engines, controllers: how many of each. bookkeeper: bookies of Apache, beside ours or in their place.
         settings: `BOKI_*` variables for all roles.
         image: of the roles.
         disks: sizes in bytes of bookies' disks, by name, where they have to be small; such a disk is memory, and empty after a stop.
@@ -116,6 +152,7 @@ class BokiCluster:
         sequencers: int = 2,
         engines: int = 2,
         controllers: int = 1,
+        bookkeeper: int = 0,
         settings: Mapping[str, str] | None = None,
         image: str = IMAGE,
         disks: Mapping[str, int] | None = None,
@@ -123,13 +160,15 @@ class BokiCluster:
         counts = {"bookie": bookies, "sequencer": sequencers, "controller": controllers, "engine": engines}
         self._names = [f"{kind}-{number}" for kind, count in counts.items() for number in range(1, count + 1)]
         self._ports = {name: free_port() for name in self._names if name.startswith("engine")}
-        self._settings = dict(settings or {})
+        self._apache = [f"bookkeeper-{number}" for number in range(1, bookkeeper + 1)]
+        metadata = {"BOKI_METADATA": "zk://zookeeper:2181"} if bookkeeper else {}
+        self._settings = {**metadata, **(settings or {})}
         self._image = image
         self._disks = dict(disks or {})
         self._volumes: dict[str, Any] = {}
         self._network: Network | None = None
         self._zookeeper: ZooKeeper | None = None
-        self._roles: dict[str, Role] = {}
+        self._roles: dict[str, DockerContainer] = {}
 
     @property
     def url(self) -> str:
@@ -148,6 +187,9 @@ class BokiCluster:
         network.create()
         self._zookeeper = ZooKeeper(network)
         self._zookeeper.start()
+        for name in self._apache:
+            self._roles[name] = BookKeeper(name, network)
+            self._roles[name].start()
         for name in self._names:
             if name.startswith("bookie"):
                 self._volumes[name] = _volume(self._disks.get(name, 0))
