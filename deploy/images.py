@@ -33,6 +33,7 @@ ROOT: Final = Path(__file__).parents[1]
 BASE: Final = "python:3.11-slim-bookworm"
 ZOOKEEPER: Final = "zookeeper:3.9"
 BOOKKEEPER: Final = "apache/bookkeeper:4.17.2"
+CASSANDRA: Final = "cassandra:5.0"
 BOKI: Final = "boki:latest"
 BOKI_BEFORE: Final = "boki:before"
 """Of the newest commit that git has before this one, for tests of upgrades."""
@@ -61,7 +62,13 @@ def ensure_public(client: docker.DockerClient, name: str) -> None:
         return
     except APIError as error:
         _say(f"{name} cannot be pulled ({str(error.explanation or error).strip()[:200]}): a stand-in is made")
-    make = {BASE: _base_stand_in, ZOOKEEPER: _zookeeper_stand_in, BOOKKEEPER: _bookkeeper_stand_in}.get(name)
+    stand_ins = {
+        BASE: _base_stand_in,
+        ZOOKEEPER: _zookeeper_stand_in,
+        BOOKKEEPER: _bookkeeper_stand_in,
+        CASSANDRA: _cassandra_stand_in,
+    }
+    make = stand_ins.get(name)
     if make is None:
         raise ImageMissing(f"expected the image {name}, found none here, none to pull, and no way to make one")
     make(client)
@@ -161,6 +168,12 @@ def _bookkeeper_stand_in(client: docker.DockerClient) -> None:
     from itests.support import apache_bookkeeper as bookkeeper
 
     _of_jars(client, BOOKKEEPER, Jars("bookkeeper", bookkeeper.CACHE, bookkeeper.POM, bookkeeper.CHECKSUMS))
+
+
+def _cassandra_stand_in(client: docker.DockerClient) -> None:
+    from itests.support import cassandra
+
+    _of_jars(client, CASSANDRA, Jars("cassandra", cassandra.CACHE, cassandra.POM, cassandra.CHECKSUMS))
 
 
 class Jars(NamedTuple):
@@ -276,7 +289,7 @@ def main() -> int:
     try:
         timed(BASE, lambda: ensure_public(client, BASE))
         if "--all" in sys.argv[1:]:
-            for image in (ZOOKEEPER, BOOKKEEPER):
+            for image in (ZOOKEEPER, BOOKKEEPER, CASSANDRA):
                 timed(image, partial(ensure_public, client, image))
         timed(BOKI, lambda: build_boki(client))
         if "--all" in sys.argv[1:]:

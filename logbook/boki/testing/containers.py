@@ -8,6 +8,7 @@
         cluster.replace("engine-1", "boki:newer")        # by another image, with its data and address
 
     with BokiCluster(bookies=0, bookkeeper=3) as cluster: ...   # on bookies of Apache BookKeeper
+    with Cassandra() as database: database.port      # a node, for tables beside the log
 
 It needs a Docker engine that answers, and the images `boki:latest` and `zookeeper:3.9`. A role counts as started when its `/readyz`
 says so: that a port is open proves nothing, since Docker itself listens there. Engines are reached at ports of this machine that
@@ -42,6 +43,7 @@ from boki_common.errors import BokiError
 IMAGE: Final = "boki:latest"
 ZOOKEEPER_IMAGE: Final = "zookeeper:3.9"
 BOOKKEEPER_IMAGE: Final = "apache/bookkeeper:4.17.2"
+CASSANDRA_IMAGE: Final = "cassandra:5.0"
 BOOKIE_SERVES: Final = re.compile(r"Started component \{?(component=)?bookie-server")
 """As Apache's bookies of 4.17 and of 4.18 say it."""
 LABEL: Final = "dev.boki.testing.owner"
@@ -98,6 +100,33 @@ class BookKeeper(DockerContainer):
             self.with_env(variable, value)
         self.with_kwargs(labels={LABEL: owner()}, hostname=name)
         self.waiting_for(LogMessageWaitStrategy(BOOKIE_SERVES).with_startup_timeout(int(READY_S)))
+
+
+class Cassandra(DockerContainer):
+    """One node of Apache Cassandra, for tables of a database beside the log: `with Cassandra() as database: database.port`.
+
+    Args:
+        network: where it is called `cassandra`; None: only this machine reaches it.
+
+    Attributes:
+        port: of CQL, on 127.0.0.1.
+    """
+
+    def __init__(self, network: Network | None = None, image: str = CASSANDRA_IMAGE) -> None:
+        super().__init__(image)
+        self.port: Final = free_port()
+        self.ports["9042/tcp"] = (LOOPBACK, self.port)  # type: ignore[assignment] # docker-py takes an address too
+        if network is not None:
+            self.with_network(network).with_network_aliases("cassandra")
+        for name, value in (
+            ("MAX_HEAP_SIZE", "512M"),
+            ("HEAP_NEWSIZE", "128M"),
+            ("JVM_EXTRA_OPTS", "-Dcassandra.ring_delay_ms=0 -Dcassandra.skip_wait_for_gossip_to_settle=0"),
+        ):
+            self.with_env(name, value)
+        self.with_kwargs(labels={LABEL: owner()})
+        wait = LogMessageWaitStrategy("Starting listening for CQL clients")
+        self.waiting_for(wait.with_startup_timeout(int(READY_S)))
 
 
 class Role(DockerContainer):
