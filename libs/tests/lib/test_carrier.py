@@ -91,6 +91,15 @@ async def test_old_records_are_handed_to_who_carries_them_and_those_of_owners_co
     assert 'boki_carry_states_total{library="toy"} 2.0' in page
 
 
+async def test_old_claims_of_other_fences_are_counted_and_stop_nobody(logs: list[Log], wall: Wall) -> None:
+    log = logs[0]
+    await Fence(log, "queue/own/q/0/g", "a shard", who="b").take(None)
+    await log.append(Contribution(("a",), {}, (Noted("a"),)))
+    wall.ms += CARRY_MS
+    done = await Carrier(log, [Toy(log)], who="a").round()
+    assert (done.read, done.carried, done.left) == (2, 1, {"lib": 1})
+
+
 async def test_nothing_is_carried_under_a_fence_that_is_over(logs: list[Log], wall: Wall) -> None:
     one, other = logs
     await one.append(Contribution(("a",), {}, (Noted("a"),)))
