@@ -78,6 +78,7 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "gateway/boki_gateway/calls/call.py": "gateway/tests/calls/test_book_calls.py",
     "gateway/boki_gateway/testing.py": "gateway/tests",
     "logbook/boki/testing/container_fixtures.py": "itests/containers/test_for_users.py",
+    "libs/bokiqueue/bokiqueue_tools/drawing.py": "libs/tests/queue/test_page.py",
     "libs/bokistore/bokistore_tools/drawing.py": "libs/tests/store/test_page.py",
     "libs/bokiflow/bokiflow/tables/applier.py": "libs/tests/flow/tables/test_tables.py",
     "libs/bokiflow/bokiflow/tables/catalog.py": "libs/tests/flow/tables/test_tables.py",

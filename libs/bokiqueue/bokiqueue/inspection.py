@@ -5,7 +5,7 @@ The streams are folded as an owner folds them, as of one place. Large backlogs t
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import boki
 from boki_common.errors import BokiError
@@ -16,12 +16,28 @@ from bokilib.fence import PICKER as CLAIMS
 from bokilib.log import Log
 from bokiqueue.checkpointing import stream
 from bokiqueue.delivery_rules import Deliveries, Entry
-from bokiqueue.events import PICKER, START, Checkpoint, Config, Popped, Pushed, Source, consumer_id, items_of, shard_id
+from bokiqueue.events import (
+    PICKER,
+    START,
+    Acked,
+    Checkpoint,
+    Config,
+    Dead,
+    Popped,
+    Pushed,
+    Source,
+    consumer_id,
+    items_of,
+    shard_id,
+)
 from bokiqueue.items import json_of
 from bokiqueue.pop_state import PopState
 from bokiqueue.pop_state import decode as pop_decode
 from bokiqueue.settings import no_such_group
 from bokiqueue.shard_state import fold
+
+WINDOW_MS: Final = 60_000
+"""Rates are of so long."""
 
 
 class ShardStats(NamedTuple):
@@ -102,6 +118,18 @@ class Peeked(NamedTuple):
     body: Json
 
 
+class Rates(NamedTuple):
+    """How fast messages come and go, by what the log keeps of the last minute: `span_ms` of it.
+
+    Attributes:
+        pushed_per_s, done_per_s: None where nothing is kept of that minute.
+    """
+
+    pushed_per_s: float | None
+    done_per_s: float | None
+    span_ms: int
+
+
 class _Shard(NamedTuple):
     stats: ShardStats
     entries: list[Peeked]
@@ -121,6 +149,62 @@ async def look(log: Log, config: Config, group: str, most: int = 0) -> tuple[Sta
     peeked = sorted((one for shard in shards for one in shard.entries), key=lambda one: (one.seqnum, one.number))
     stats = Stats(config.queue, group, config.mode, config.paused, [shard.stats for shard in shards], now_ms)
     return stats, peeked[:most]
+
+
+async def rates(log: Log, config: Config, group: str) -> Rates:
+    """How fast a group's messages come and go. Where a shard was trimmed meanwhile, that is a part of the last minute."""
+    snapshot = await log.book.now(consistency="linearizable")
+    newest = await log.book.read_prev(at_most=snapshot)
+    if newest is None:
+        return Rates(None, None, 0)
+    now_ms = newest.time_ms
+    since_ms = now_ms - WINDOW_MS
+    counted: list[tuple[int, int]] = []  # (when, how many) of pushes; of what is done it is negative
+    for shard in range(config.shards):
+        ids = shard_id(config.queue, shard), consumer_id(config.queue, shard, "" if config.mode == "pop" else group)
+        for tag in (tags.queue_messages(config.queue, shard), tags.queue_consumer(*_of(config, shard, group))):
+            found, kept_ms = await _counts(log, tag, ids, since_ms, snapshot)
+            counted += found
+            since_ms = max(since_ms, now_ms if kept_ms is None else kept_ms)
+    span_ms = now_ms - since_ms
+    if span_ms <= 0:
+        return Rates(None, None, 0)
+    pushed = sum(count for at_ms, count in counted if count > 0 and at_ms > since_ms)
+    done = -sum(count for at_ms, count in counted if count < 0 and at_ms > since_ms)
+    return Rates(pushed * 1000 / span_ms, done * 1000 / span_ms, span_ms)
+
+
+def _of(config: Config, shard: int, group: str) -> tuple[str, int, str]:
+    return config.queue, shard, "" if config.mode == "pop" else group
+
+
+async def _counts(
+    log: Log, tag: str, ids: tuple[str, str], since_ms: int, snapshot: int
+) -> tuple[list[tuple[int, int]], int | None]:
+    """(When, how many) of a stream's pushes, and of what is done as negative numbers; and since when it is kept: None, nothing is."""
+    found: list[tuple[int, int]] = []
+    trimmed, kept_ms = False, None
+    async for item in log.book.read(tag, start=1, stop=snapshot + 1):
+        if isinstance(item, boki.Gap):
+            trimmed = True
+            continue
+        kept_ms = item.time_ms if kept_ms is None else kept_ms
+        if item.time_ms <= since_ms:
+            continue
+        try:
+            events = PICKER.of(item.seqnum, await log.open(item))
+        except BokiError as error:
+            if error.retryable:
+                raise
+            continue
+        for event in events:
+            if isinstance(event, Pushed) and event.id == ids[0]:
+                found.append((item.time_ms, len(event.items)))
+            elif isinstance(event, Acked | Dead) and event.id == ids[1]:
+                found.append((item.time_ms, -len(event.ids)))
+            elif isinstance(event, Popped) and event.id == ids[1]:
+                found.append((item.time_ms, -1))
+    return found, kept_ms if trimmed else since_ms
 
 
 async def _look(log: Log, config: Config, group: str, shard: int, snapshot: int, most: int) -> _Shard:

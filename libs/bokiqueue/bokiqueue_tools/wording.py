@@ -38,6 +38,11 @@ def seconds(ms: int) -> str:
     )
 
 
+def per_second(rate: float | None) -> str:
+    """A rate: 0.2/s, 1,200/s; nobody may know."""
+    return "not kept" if rate is None else f"{rate:.1f}/s" if rate < 10 else f"{rate:,.0f}/s"
+
+
 def config_facts(config: Config) -> dict[str, Any]:
     """A queue's settings as JSON has them."""
     return {

@@ -1,0 +1,214 @@
+"""How queues, their shards, messages and dead letters are drawn as elements of a page. Pure.
+
+Whatever has a name or a body here may come from anybody: it is text in an element or in the value of an attribute, never more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+from xml.etree.ElementTree import Element
+
+from boki_gateway.pages.markup import Node, address, make
+from bokiqueue.events import Config
+from bokiqueue.inspection import Peeked, Rates, Stats
+from bokiqueue_tools.wording import per_second, preview, printable, seconds
+
+PATH: Final = "/pages/queue"
+
+
+def intro() -> Element:
+    """What the page is for."""
+    return make(
+        "p",
+        "Queues live in a book. Name the book to see its queues, or a queue to see how much waits, since when and with whom, how fast it "
+        "comes and goes, and what became a dead letter.",
+        class_="intro",
+    )
+
+
+def ask(book: str | None, queue: str | None, group: str | None) -> Element:
+    """The form that asks for a book, a queue and a group."""
+    return make(
+        "form",
+        make("label", "Book", _input("book", book, required=True)),
+        make("label", "Queue", _input("queue", queue, placeholder="any")),
+        make("label", "Group", _input("group", group, placeholder="default")),
+        make("button", "Show", type="submit"),
+        class_="ask panel",
+        method="get",
+        action=PATH,
+        role="search",
+    )
+
+
+def _input(name: str, value: str | None, **more: str | bool) -> Element:
+    extra = {"autocomplete": "off", "spellcheck": "false", "autocapitalize": "off"} | more
+    return make("input", type="text", name=name, id=f"ask-{name}", value=value or "", **extra)
+
+
+def where(book: str) -> Element:
+    """Which book it is of."""
+    return make("p", "A queue of the book ", make("a", printable(book), href=address(PATH, book=book)), class_="intro")
+
+
+def moment(time_ms: int) -> Element:
+    """When something was ordered."""
+    at = datetime.fromtimestamp(time_ms / 1000, UTC)
+    exact = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return make("time", f"{at:%Y-%m-%d} ", make("b", f"{at:%H:%M:%S}"), datetime=exact, title=exact)
+
+
+# -- a book
+
+
+def queues(book: str, found: Sequence[tuple[Config, Stats]], more: int) -> Element:
+    """All queues, one row a group."""
+    rows = [_queue(book, config, stats) for config, stats in found]
+    note = make("p", f"and {more:,} more queues: name one", class_="note") if more > 0 else None
+    names = ("Queue", "Group", "Not done", "In flight", "Oldest", "State")
+    body: Node = _table("queues", names, rows) if rows else make("p", "There is no queue in it.", class_="empty")
+    return _section("queues", "Queues", body, note)
+
+
+def _queue(book: str, config: Config, stats: Stats) -> Element:
+    group = stats.group or None
+    link = make("a", printable(config.queue), href=address(PATH, book=book, queue=config.queue, group=group))
+    return make(
+        "tr",
+        make("th", link, scope="row"),
+        _cell("Group", printable(stats.group) or "popped"),
+        _number("Not done", stats.depth),
+        _number("In flight", stats.in_flight),
+        _cell("Oldest", seconds(stats.age_ms) if stats.depth else "none", "number"),
+        make("td", _state(stats), data_label="State"),
+        data_key=f"{config.queue} {stats.group}",
+    )
+
+
+def _state(stats: Stats) -> Element:
+    if stats.paused:
+        return make("span", "paused", class_="state warn")
+    if stats.unopened:
+        return make("span", f"{stats.unopened} cannot be opened", class_="state warn")
+    if not stats.depth:
+        return make("span", "empty", class_="state idle")
+    owned = all(shard.owner for shard in stats.shards if shard.depth) or stats.mode == "pop"
+    return (
+        make("span", "is consumed", class_="state good")
+        if owned
+        else make("span", "nobody consumes", class_="state warn")
+    )
+
+
+# -- a queue
+
+
+def facts(config: Config, stats: Stats, rates: Rates) -> Element:
+    """What is known of a group now."""
+    rows: list[tuple[str, Node]] = [
+        ("State", _state(stats)),
+        ("Not done", f"{stats.depth:,}"),
+        ("In flight", f"{stats.in_flight:,}"),
+        ("Delayed", f"{stats.delayed:,}"),
+        ("Oldest", seconds(stats.age_ms) if stats.depth else "none"),
+        ("Pushed", per_second(rates.pushed_per_s)),
+        ("Done", per_second(rates.done_per_s)),
+    ]
+    if rates.span_ms:
+        rows.append(("Rates of the last", seconds(rates.span_ms)))
+    if config.dead_letter is not None:
+        rows.append(("Dead letters to", printable(config.dead_letter)))
+    made = [make("div", make("dt", name), make("dd", value)) for name, value in rows]
+    return make("dl", *made, id="facts", class_="facts", data_region=True)
+
+
+def shards(stats: Stats) -> Element:
+    """Who has what."""
+    rows = [
+        make(
+            "tr",
+            make("th", f"shard {one.shard}", scope="row"),
+            _cell("Owner", printable(one.owner) or "nobody"),
+            _number("Not done", one.depth),
+            _number("In flight", one.in_flight),
+            _number("Delayed", one.delayed),
+            data_key=str(one.shard),
+        )
+        for one in stats.shards
+    ]
+    body = _table("queues", ("Shard", "Owner", "Not done", "In flight", "Delayed"), rows)
+    return _section("shards", "Shards", body, None, printable(stats.group) or "popped")
+
+
+def oldest(stats: Stats, found: Sequence[Peeked]) -> Element:
+    """The oldest messages that are not done."""
+    rows = [
+        make(
+            "tr",
+            make("th", make("code", preview(one.body)), scope="row"),
+            _cell("State", one.state),
+            _number("Attempts", one.attempts),
+            make("td", moment(one.pushed_ms), data_label="Pushed (UTC)"),
+            _cell("Key", "" if one.key is None else printable(one.key)),
+            _cell("Id", f"{one.seqnum}-{one.number}", "number"),
+            data_key=f"{one.shard} {one.seqnum} {one.number}",
+        )
+        for one in found
+    ]
+    names = ("Message", "State", "Attempts", "Pushed (UTC)", "Key", "Id")
+    body: Node = _table("letters", names, rows) if rows else make("p", "Nothing waits.", class_="empty")
+    note = (
+        make("p", f"The oldest {len(found):,} of {stats.depth:,}.", class_="note") if len(found) < stats.depth else None
+    )
+    return _section("oldest", "Oldest messages", body, note)
+
+
+def letters(book: str, config: Config, found: Sequence[Peeked], depth: int) -> Element:
+    """What was given up, of this queue and others that share its queue of dead letters."""
+    if config.dead_letter is None:
+        said = "There is no queue of dead letters: what is handed out too often is dropped, with a warning."
+        return _section("letters", "Dead letters", make("p", said, class_="note"), None)
+    rows = [
+        make(
+            "tr",
+            make("th", make("code", preview(one.body)), scope="row"),
+            _cell("Of", "" if one.source is None else printable(one.source.queue)),
+            _cell("Why", "" if one.source is None else printable(one.source.reason)),
+            _number("Attempts", 0 if one.source is None else one.source.attempts),
+            make("td", moment(one.pushed_ms), data_label="Given up (UTC)"),
+            data_key=f"{one.shard} {one.seqnum} {one.number}",
+        )
+        for one in found
+    ]
+    names = ("Message", "Of", "Why", "Attempts", "Given up (UTC)")
+    body: Node = _table("letters", names, rows) if rows else make("p", "There are none.", class_="empty")
+    link = make("a", printable(config.dead_letter), href=address(PATH, book=book, queue=config.dead_letter))
+    note = make("p", f"{depth:,} in ", link, ". They go back by `boki queue redrive`.", class_="note") if rows else None
+    return _section("letters", "Dead letters", body, note)
+
+
+# -- parts
+
+
+def _section(id: str, title: str, body: Node, note: Node, of: str | None = None) -> Element:
+    head = make("h2", title, None if of is None else make("small", of), id=f"{id}-title")
+    return make("section", head, body, note, id=id, class_="panel", data_region=True)
+
+
+def _table(kind: str, names: Sequence[str], rows: Sequence[Element]) -> Element:
+    heads = make("tr", *(make("th", name, scope="col", class_=_numbers(name)) for name in names))
+    return make("div", make("table", make("thead", heads), make("tbody", *rows), class_=kind), class_="scroll")
+
+
+def _numbers(name: str) -> str | None:
+    return "number" if name in ("Not done", "In flight", "Delayed", "Oldest", "Attempts", "Id") else None
+
+
+def _cell(label: str, text: str, class_: str | None = None) -> Element:
+    return make("td", text, data_label=label, class_=class_)
+
+
+def _number(label: str, count: int) -> Element:
+    return _cell(label, f"{count:,}", "number")

@@ -1,0 +1,93 @@
+"""The page of a book's queues, in the gateway: `/pages/queue?book=B&queue=Q&group=G`.
+
+| query | shows |
+|---|---|
+| none | a form |
+| book | the queues of the book: the whole of it is read, for nobody keeps a list of them |
+| book, queue, group | depth, age of the oldest, rates, shards and who has them, the oldest messages, dead letters |
+
+It reads only, and follows the book. `drawing` says how it looks.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from typing import Final
+
+from boki_gateway.calls.names import parse_name
+from boki_gateway.pages.markup import make
+from boki_gateway.pages.pages import Content, Live, Page, Visit
+from bokilib import Log
+from bokiqueue import inspection, settings
+from bokiqueue.errors import NoSuchGroup, NoSuchQueue
+from bokiqueue.events import Config
+from bokiqueue.items import GROUP
+from bokiqueue_tools import drawing
+from bokiqueue_tools.wording import printable
+
+OLDEST: Final = 20
+LETTERS: Final = 20
+QUEUES: Final = 100
+"""More of a book are not looked into."""
+
+
+async def show(visit: Visit) -> Content:
+    """Whatever the query asks."""
+    book, name = visit.text("book"), visit.text("queue")
+    if book is None:
+        return Content("Queues", [drawing.intro(), drawing.ask(None, name, None)])
+    number = parse_name(book, "book")
+    log = Log(visit.client.book(number))
+    live = Live(number, None, await log.book.now())
+    if name is None:
+        return Content(f"Queues of {printable(book)}", [drawing.ask(book, None, None), await _queues(log, book)], live)
+    group = visit.text("group") or GROUP
+    body = [drawing.ask(book, name, group), drawing.where(book)]
+    try:
+        config = (await settings.existing(log, name)).config
+        body += await _queue(log, book, config, group)
+    except (NoSuchQueue, NoSuchGroup) as error:
+        return Content(printable(name), [*body, make("p", printable(str(error)), class_="empty")], status=404)
+    return Content(printable(name), body, live)
+
+
+async def _queues(log: Log, book: str) -> drawing.Element:
+    found = []
+    configs = await inspection.queues(log)
+    for config in configs[:QUEUES]:
+        for group in sorted(config.groups) or [""]:
+            found.append((config, (await inspection.look(log, config, group))[0]))
+    return drawing.queues(book, found, len(configs) - QUEUES)
+
+
+async def _queue(log: Log, book: str, config: Config, group: str) -> list[drawing.Element]:
+    """Of one group. Raises NoSuchGroup."""
+    stats, oldest = await inspection.look(log, config, group, OLDEST)
+    rates = await inspection.rates(log, config, group)
+    letters, more = [], 0
+    if config.dead_letter is not None:
+        dead = await settings.find(log, config.dead_letter)
+        if dead is not None:
+            found, letters = await inspection.look(log, dead.config, GROUP, LETTERS)
+            more = found.depth
+    return [
+        drawing.facts(config, stats, rates),
+        drawing.shards(stats),
+        drawing.oldest(stats, oldest),
+        drawing.letters(book, config, letters, more),
+    ]
+
+
+def _file(name: str) -> bytes:
+    data = pkgutil.get_data("bokiqueue_tools", f"web/{name}")
+    assert data is not None, f"the package has no file web/{name}"
+    return data
+
+
+PAGE: Final = Page(
+    "queue",
+    "Queues",
+    "Queues of a book: what waits, since when, with whom; dead letters.",
+    show,
+    files={"queue.css": _file("queue.css")},
+)

@@ -1,0 +1,114 @@
+"""The page of queues over HTTP, read as a browser without JavaScript would: what is shown, and that names stay text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from html import unescape
+from html.parser import HTMLParser
+
+import pytest
+
+from boki.testing import MemoryCluster
+from boki_gateway.testing import Requester, running_gateway
+from bokiqueue import Queue, inspection
+from bokiqueue_tools.page import PAGE
+from libs.tests.queue.conftest import Another, SetClock, settled
+
+EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;\x1b[31m\u202e"
+
+
+@pytest.fixture
+async def requester(cluster: MemoryCluster) -> AsyncIterator[Requester]:
+    async with running_gateway(cluster, pages=(PAGE,)) as one:
+        yield one
+
+
+class Elements(HTMLParser):
+    """Names of elements, as a parser of HTML sees them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.add(tag)
+
+
+async def look(requester: Requester, status: int = 200, **query: str) -> str:
+    """The text of a page."""
+    reply = await requester.get("/pages/queue", **query)
+    assert reply.status == status, reply.body.decode()
+    html = reply.body.decode()
+    main = html[html.index("<main") : html.index("</main>")]
+    parser = Elements()
+    parser.feed(main)
+    assert not parser.names & {"script", "img"}
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", main)).split())
+
+
+async def test_without_a_book_it_asks_for_one(requester: Requester) -> None:
+    assert "Name the book" in await look(requester)
+
+
+async def test_the_queues_of_a_book(requester: Requester, another: Another) -> None:
+    queue = await another(shards=1, dead_letter="jobs.dead")
+    await queue.push(1)
+    await another("popped", mode="pop")
+    await (await another("still")).pause()
+    said = await look(requester, book="shop")
+    assert "jobs default 1 0 0.0 s nobody consumes" in said
+    assert "jobs.dead default 0 0 none empty" in said
+    assert "popped popped 0 0 none empty" in said and "still default 0 0 none paused" in said
+    assert "There is no queue in it." in await look(requester, book="nothing")
+
+
+async def test_a_queue_with_its_oldest_and_its_dead_letters(
+    requester: Requester, another: Another, clock: SetClock
+) -> None:
+    queue = await another(shards=1, dead_letter="jobs.dead", max_deliveries=1)
+    await queue.push({"n": 1}, key="k")
+    await queue.push("bad")
+    clock.ms += 5_000
+    async with queue.consume(who="host-7") as messages:
+        first, second = [await anext(messages) for _ in range(2)]
+        await second.give_up("no good")
+        await first.ack()
+        await queue.push("late", delay_s=60)
+        await queue.push("now")
+        await anext(messages)
+        await settled(messages)
+        said = await look(requester, book="shop", queue="jobs")
+    assert "Not done 2 In flight 1 Delayed 1" in said
+    assert "shard 0 host-7 2 1 1" in said
+    assert '"late" delayed 0' in said and '"now" in flight 1' in said
+    assert '"bad" jobs no good 1' in said
+    assert "Pushed 0.1/s Done 0.0/s Rates of the last 60.0 s" in said
+    assert "of the book shop" in said
+
+
+async def test_what_is_not_there_is_said(requester: Requester, queue: Queue[object]) -> None:
+    assert "there is no queue 'x'" in await look(requester, 404, book="shop", queue="x")
+    assert "no group 'y'" in await look(requester, 404, book="shop", queue="jobs", group="y")
+
+
+async def test_names_and_bodies_of_others_stay_text(requester: Requester, another: Another) -> None:
+    name = EVIL[:150]
+    queue = await another(name, shards=1)
+    await queue.push(EVIL, key="<b>")
+    assert "alert(1)" in await look(requester, book="shop")
+    assert "<b>" in await look(requester, book="shop", queue=name)
+
+
+async def test_rates_are_of_what_the_log_keeps(another: Another, clock: SetClock) -> None:
+    queue = await another(shards=1)
+    config = queue._found.config
+    assert (await inspection.rates(queue.log, config, "default")).span_ms == 60_000
+    for _ in range(10):
+        clock.ms += 1_000
+        await queue.push(1)
+    found = await inspection.rates(queue.log, config, "default")
+    assert (found.pushed_per_s, found.done_per_s) == (10 / 60, 0)
+    await queue.log.book.trim([("queue/p/jobs/0", await queue.log.book.now())])
+    found = await inspection.rates(queue.log, config, "default")
+    assert found.pushed_per_s is None and found.span_ms == 0
