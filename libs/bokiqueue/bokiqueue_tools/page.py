@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import pkgutil
 from typing import Final
+from xml.etree.ElementTree import Element
 
 from boki_gateway.calls.names import parse_name
 from boki_gateway.pages.markup import make
@@ -21,6 +22,7 @@ from bokilib import Log
 from bokiqueue import inspection, settings
 from bokiqueue.errors import NoSuchGroup, NoSuchQueue
 from bokiqueue.events import Config
+from bokiqueue.inspection import Peeked
 from bokiqueue.items import GROUP
 from bokiqueue_tools import drawing
 from bokiqueue_tools.wording import printable
@@ -51,7 +53,7 @@ async def show(visit: Visit) -> Content:
     return Content(printable(name), body, live)
 
 
-async def _queues(log: Log, book: str) -> drawing.Element:
+async def _queues(log: Log, book: str) -> Element:
     found = []
     configs = await inspection.queues(log)
     for config in configs[:QUEUES]:
@@ -60,11 +62,12 @@ async def _queues(log: Log, book: str) -> drawing.Element:
     return drawing.queues(book, found, len(configs) - QUEUES)
 
 
-async def _queue(log: Log, book: str, config: Config, group: str) -> list[drawing.Element]:
+async def _queue(log: Log, book: str, config: Config, group: str) -> list[Element]:
     """Of one group. Raises NoSuchGroup."""
     stats, oldest = await inspection.look(log, config, group, OLDEST)
     rates = await inspection.rates(log, config, group)
-    letters, more = [], 0
+    letters: list[Peeked] = []
+    more = 0
     if config.dead_letter is not None:
         dead = await settings.find(log, config.dead_letter)
         if dead is not None:
