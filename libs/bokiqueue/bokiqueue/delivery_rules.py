@@ -7,6 +7,7 @@
 - The first `CAREFUL` fresh messages of a new owner are handed out after their DELIVER is in the log, for the owner before may have
   handed them out before his was. Else DELIVER travels while handlers work.
 - What cannot be opened is passed, and kept: the floor stays below it (`shard_state`). Messages behind it, of its keys too, pass it.
+- A key whose rate does not allow another message yet waits, as one that comes later does; messages of other keys pass.
 - A message that was handed out `max_deliveries` times is given up instead of handed out again.
 - A lease runs from when a handler has the message. A message whose decision is being appended (`pinned`) has no lease: it would be handed
   out again, and both decisions would count.
@@ -21,6 +22,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 from bokiqueue.events import Delivered, Id, Item
+from bokiqueue.limit_rules import KeyRate
 from bokiqueue.shard_state import Progress
 
 CAREFUL: Final = 1_024
@@ -76,16 +78,19 @@ class Batch(NamedTuple):
 class Deliveries:
     """See the module. Invariants: of a key at most one message is in flight; nothing is over and in memory."""
 
-    def __init__(self, id: str, progress: Progress, *, max_deliveries: int, careful: bool) -> None:
+    def __init__(
+        self, id: str, progress: Progress, *, max_deliveries: int, careful: bool, keys: KeyRate | None = None
+    ) -> None:
         """
         Args:
-            id: of the consumer's stream. max_deliveries: 0: as often as it takes.
+            id: of the consumer's stream. max_deliveries: 0: as often as it takes. keys: how often each may be handed out.
             careful: whether somebody owned the shard before, and did not give it back.
         """
         self.progress: Final = progress
         self.flights: Final[dict[Id, Flight]] = {}
         self.entries: Final[dict[Id, Entry]] = {}
         self._id = id
+        self._rates = keys if keys is not None else KeyRate(0.0, 0)
         self._max_deliveries = max_deliveries
         self._suspects: set[Id] = set()
         self._suspecting = careful
@@ -161,43 +166,53 @@ class Deliveries:
                 entry.due_ms = 0
                 heappush(self._ready, id)
         if self._suspects:
-            return self._take_suspect(most)
+            return self._take_suspect(most, now_ms)
         hands: list[Hand] = []
         dead: list[Hand] = []
         while self._ready and len(hands) < most:
             id = heappop(self._ready)
             if id not in self.entries or id in self.flights or self.entries[id].due_ms:
                 continue
+            if self._waits_for_its_key(id, now_ms):
+                continue
             hand = self._hand(id)
             (dead if self._too_often(hand) else hands).append(hand)
         return self._batch(hands, dead)
 
-    def _take_suspect(self, most: int) -> Batch:
+    def _waits_for_its_key(self, id: Id, now_ms: int) -> bool:
+        """Whether its key had one too lately; if not, it has this one now."""
+        entry = self.entries[id]
+        entry.due_ms = self._rates.due_ms(entry.item.key, now_ms)
+        if entry.due_ms:
+            self._line_up(entry)
+            return True
+        self._rates.take(entry.item.key, now_ms)
+        return False
+
+    def _take_suspect(self, most: int, now_ms: int) -> Batch:
         """The oldest of those that somebody may have died of, alone."""
         if self.flights or most < 1:
             return Batch([], None, False, [])
         able = [id for id in self._ready if id in self._suspects]
         if not able:  # those that are left wait for their key, whose head is no suspect
-            return self._take_one_before()
-        id = min(able)
+            return self._take_one_before(now_ms)
+        return self._take_alone(min(able), now_ms)
+
+    def _take_alone(self, id: Id, now_ms: int) -> Batch:
         self._ready.remove(id)
         heapify(self._ready)
+        if self._waits_for_its_key(id, now_ms):
+            return Batch([], None, False, [])
         hand = self._hand(id)
-        if self._too_often(hand):
-            return self._batch([], [hand])
-        return self._batch([hand], [])
+        return self._batch([], [hand]) if self._too_often(hand) else self._batch([hand], [])
 
-    def _take_one_before(self) -> Batch:
+    def _take_one_before(self, now_ms: int) -> Batch:
         """Something on which a suspect waits."""
         heads = {self._keys[key][0] for id in self._suspects if (key := self.entries[id].item.key) is not None}
         able = [id for id in self._ready if id in heads]
         if not able:
             return Batch([], None, False, [])
-        id = min(able)
-        self._ready.remove(id)
-        heapify(self._ready)
-        hand = self._hand(id)
-        return self._batch([], [hand]) if self._too_often(hand) else self._batch([hand], [])
+        return self._take_alone(min(able), now_ms)
 
     def _hand(self, id: Id) -> Hand:
         return Hand(self.entries[id], self.progress.attempt(id) + 1)

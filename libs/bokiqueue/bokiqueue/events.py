@@ -75,10 +75,12 @@ class Limits(msgspec.Struct, array_like=True, frozen=True):
 
     Attributes:
         in_flight: messages of a group that are handed out and not decided. per_second: messages handed out.
+        key_per_second: messages of one key handed out; of a key one is in flight anyhow.
     """
 
     in_flight: int = 0
     per_second: float = 0.0
+    key_per_second: float = 0.0
 
 
 class Config(Event, tag="queue.config", frozen=True):

@@ -31,7 +31,7 @@ from bokiqueue import receipts
 from bokiqueue.checkpointing import Checkpointing, stream
 from bokiqueue.delivery_rules import READ_AHEAD, Batch, Deliveries, Hand
 from bokiqueue.events import PICKER, Acked, Id, Item, Source, consumer_id, items_of, shard_id
-from bokiqueue.limit_rules import Rate, share
+from bokiqueue.limit_rules import KeyRate, Rate, share
 from bokiqueue.log_clock import LogClock
 from bokiqueue.outbox import Letter, Outbox
 from bokiqueue.producer import Producer
@@ -105,7 +105,8 @@ class ShardOwner:
         self._clock.observe(time_ms, self._now_s())
         careful = last is not None and last.who != NOBODY
         most = self._around.found.config.max_deliveries
-        self._deliveries = Deliveries(self._id, progress, max_deliveries=most, careful=careful)
+        keys = KeyRate(self._around.found.config.limits.key_per_second, time_ms)
+        self._deliveries = Deliveries(self._id, progress, max_deliveries=most, careful=careful, keys=keys)
         self.claim = claim
         self._follow(max(progress.floor.seqnum, 1))
         self._around.wake()

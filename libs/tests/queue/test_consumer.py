@@ -11,7 +11,7 @@ import pytest
 from boki.testing import MemoryCluster
 from boki_common.errors import InvalidArgument
 from bokilib import Fenced
-from bokiqueue import Consumer, Queue, StaleReceipt
+from bokiqueue import Consumer, Limits, Queue, StaleReceipt
 from libs.tests.queue.conftest import Another, take
 
 LEASE_S = 0.15
@@ -151,3 +151,17 @@ async def test_heartbeats_do_not_disturb_a_cluster_without_messages(cluster: Mem
         for _ in range(100):
             await asyncio.sleep(0)
         assert queue.log.appends - before <= 1
+
+
+async def test_a_key_has_one_message_an_interval_and_others_pass_it(another: Another) -> None:
+    queue = await another(shards=1, limits=Limits(key_per_second=5.0))
+    await queue.push_many(["a1", "a2"], key="a")
+    await queue.push("free")
+    loop = asyncio.get_running_loop()
+    async with queue.consume() as messages:
+        at: dict[object, float] = {}
+        for _ in range(3):
+            async with await anext(messages) as message:
+                at[message.body] = loop.time()
+    assert list(at) == ["free", "a1", "a2"]
+    assert at["a2"] - at["a1"] >= 0.19, "so much passed by the owner's clock, since nobody wrote meanwhile"

@@ -9,6 +9,7 @@ import msgspec
 from bokiqueue.dedup import Window
 from bokiqueue.delivery_rules import Deliveries
 from bokiqueue.events import Id, Item
+from bokiqueue.limit_rules import KeyRate
 from bokiqueue.shard_state import Progress, decode
 
 BODY = msgspec.Raw(msgspec.msgpack.encode(None))
@@ -24,6 +25,17 @@ def shelf(progress: Progress | None = None, *, careful: bool = False, most: int 
 
 def ids(deliveries: Deliveries, most: int = 10, now_ms: int = 0) -> list[int]:
     return [hand.entry.id.seqnum for hand in deliveries.take(most, now_ms).hands]
+
+
+def test_a_key_that_had_one_too_lately_waits_and_others_pass() -> None:
+    deliveries = Deliveries("s", Progress(1, Window(1_000)), max_deliveries=0, careful=False, keys=KeyRate(10.0, 0))
+    for seqnum, key in enumerate(["a", "a", None, "b"], 1):
+        deliveries.offer(seqnum, 0, (item(key),))
+    assert (ids(deliveries, now_ms=50), deliveries.next_due_ms()) == ([3], 101)
+    assert ids(deliveries, now_ms=101) == [1, 4]
+    deliveries.over(Id(1, 0))
+    assert (ids(deliveries, now_ms=150), deliveries.next_due_ms()) == ([], 202)
+    assert ids(deliveries, now_ms=202) == [2]
 
 
 def test_a_key_has_one_message_in_flight_and_passes_none() -> None:

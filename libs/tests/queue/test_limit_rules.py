@@ -6,7 +6,7 @@ import pytest
 
 from boki_common.errors import InvalidArgument
 from bokiqueue.events import Limits
-from bokiqueue.limit_rules import UNLIMITED, Rate, check_limits, share
+from bokiqueue.limit_rules import UNLIMITED, KeyRate, Rate, check_limits, share
 
 
 def test_shares_add_up_to_the_limit_and_each_has_one() -> None:
@@ -35,3 +35,17 @@ def test_the_rate_is_a_bucket_of_a_second_that_begins_empty() -> None:
 def test_wrong_limits_are_refused(limits: Limits) -> None:
     with pytest.raises(InvalidArgument):
         check_limits(limits)
+
+
+def test_a_key_has_one_message_in_each_interval_and_a_new_owner_waits_for_one() -> None:
+    keys = KeyRate(10.0, 1_000)
+    assert (keys.due_ms("a", 1_050), keys.due_ms("a", 1_100), keys.due_ms(None, 1_000)) == (1_101, 0, 0)
+    keys.take("a", 1_100)
+    keys.take(None, 1_100)
+    assert (keys.due_ms("a", 1_199), keys.due_ms("b", 1_199), keys.due_ms("a", 1_200)) == (1_201, 0, 0)
+    keys.take("a", 1_200)
+    keys.take("b", 1_250)
+    assert keys.due_ms("b", 1_300) == 1_351 and len(keys) == 1, "what is over is forgotten"
+    assert KeyRate(0.0, 5).due_ms("a", 0) == 0
+    with pytest.raises(InvalidArgument, match="of a key"):
+        check_limits(Limits(key_per_second=1e-6))
