@@ -29,6 +29,35 @@ NO_CHROMIUM: Final = "needs Chromium and chromedriver on PATH; on Debian: apt-ge
 PHONE: Final = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
 DESK: Final = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
 
+CONTRAST: Final = """(() => {
+  const canvas = Object.assign(document.createElement("canvas"), {width: 1, height: 1}).getContext("2d", {willReadFrequently: true});
+  const over = (colours) => {
+    canvas.clearRect(0, 0, 1, 1);
+    for (const one of colours) { canvas.fillStyle = one; canvas.fillRect(0, 0, 1, 1); }
+    return canvas.getImageData(0, 0, 1, 1).data;
+  };
+  const light = (rgb) => [...rgb].slice(0, 3).map((one) => one / 255)
+    .map((one) => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, one, at) => sum + one * [0.2126, 0.7152, 0.0722][at], 0);
+  const faults = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const said = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    if (!(said || element.matches("input[type=text], select")) || !element.checkVisibility()) continue;
+    if (element.closest(".visually-hidden, .skip")) continue;
+    const grounds = [];
+    for (let one = element; one; one = one.parentElement) grounds.unshift(getComputedStyle(one).backgroundColor);
+    const ground = light(over(grounds)), ink = light(over([...grounds, getComputedStyle(element).color]));
+    const ratio = (Math.max(ground, ink) + 0.05) / (Math.min(ground, ink) + 0.05);
+    if (ratio < 4.5) faults.push(`${element.localName}.${element.className} ${ratio.toFixed(2)} ${element.textContent.slice(0, 30)}`);
+  }
+  return faults;
+})()"""
+"""Texts that stand out too little from what is behind them: WCAG 2.2, 1.4.3."""
+
+UNNAMED: Final = """[...document.querySelectorAll("main input:not([type=hidden]), main button, main a")]
+  .filter((one) => !(one.labels?.length || one.ariaLabel || one.textContent.trim())).map((one) => one.outerHTML)"""
+"""Controls that a screen reader has no name for."""
+
 LIVE: Final = "document.documentElement.dataset.state === 'live'"
 """Holds once a page has drawn what it is about."""
 

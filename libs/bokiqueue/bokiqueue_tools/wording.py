@@ -7,24 +7,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
-
-from bokilib.codec import Json
+from boki_gateway.pages.texts import preview, printable
 from bokiqueue.events import Config
 from bokiqueue.inspection import Peeked, Stats
 
 PREVIEW: Final = 100
-
-
-def printable(text: str) -> str:
-    """A text on one line: what a terminal would obey, and what has no width, as an escape."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
-
-
-def preview(value: Json) -> str:
-    """A JSON value on one line, cut where it becomes long."""
-    text = printable(msgspec.json.encode(value).decode())
-    return text if len(text) <= PREVIEW else text[: PREVIEW - 1] + "…"
 
 
 def seconds(ms: int) -> str:
@@ -109,4 +96,4 @@ def peeked_line(one: Peeked) -> str:
         said.append(f"key {printable(one.key)}")
     if one.source is not None:
         said.append(f"from {printable(one.source.queue)}: {printable(one.source.reason)}")
-    return "  ".join([*said, preview(one.body)])
+    return "  ".join([*said, preview(one.body, PREVIEW)])

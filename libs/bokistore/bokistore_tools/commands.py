@@ -74,10 +74,10 @@ def _register_get(group: CommandGroup) -> None:
 async def _get(
     invocation: Invocation, name: str, path: str, book: str, at: int | None, consistency: ConsistencyName
 ) -> int:
+    from boki_gateway.pages.texts import value_text
     from bokistore import MISSING, NoSuchObject
     from bokistore.dotted_paths import parse
     from bokistore.operations import look
-    from bokistore_tools.wording import value_text
 
     async with _opened(invocation, book, at) as store:
         view = await store.object(name).view(at, consistency)
@@ -134,7 +134,7 @@ async def _ls(
     at: int | None,
     consistency: ConsistencyName,
 ) -> int:
-    from bokistore_tools.wording import printable
+    from boki_gateway.pages.texts import printable
 
     count = 0
     async with _opened(invocation, book, at) as store:
@@ -205,7 +205,8 @@ def _register_history(group: CommandGroup) -> None:
 
 
 def _show_version(invocation: Invocation, version: Version, *, values: bool) -> None:
-    from bokistore_tools.wording import operation_text, value_text
+    from boki_gateway.pages.texts import value_text
+    from bokistore_tools.wording import operation_text
 
     if invocation.json:
         invocation.emit(version._asdict())

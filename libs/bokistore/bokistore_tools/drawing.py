@@ -6,20 +6,20 @@ Whatever has a name or a value here may come from anybody: it is text in an elem
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 
 from boki_gateway.pages.markup import Node, address, make
+from boki_gateway.pages.parts import facts as facts_of
+from boki_gateway.pages.parts import field, json_block, moment
+from boki_gateway.pages.texts import preview, printable
 from bokilib.codec import JsonObject
 from bokistore import Change, Version
 from bokistore.operations import Missing
 from bokistore_tools.listing import Recent, Touched
-from bokistore_tools.wording import WHOLE_OBJECT, operation_text, preview, printable, sign_of, value_text
+from bokistore_tools.wording import WHOLE_OBJECT, operation_text, sign_of
 
 PATH: Final = "/pages/store"
-VALUE_CHARS: Final = 100_000
-"""Of a whole object; what is longer is cut, and says so."""
 CELL_CHARS: Final = 600
 CHANGES: Final = 300
 OPERATIONS: Final = 12
@@ -57,19 +57,14 @@ def ask(book: str | None, name: str | None) -> Element:
     """The form that asks for a book and an object."""
     return make(
         "form",
-        make("label", "Book", _input("book", book, required=True)),
-        make("label", "Object", _input("object", name, placeholder="any")),
+        make("label", "Book", field("book", book, required=True)),
+        make("label", "Object", field("object", name, placeholder="any")),
         make("button", "Show", type="submit"),
         class_="ask panel",
         method="get",
         action=PATH,
         role="search",
     )
-
-
-def _input(name: str, value: str | None, **more: str | bool) -> Element:
-    extra = {"autocomplete": "off", "spellcheck": "false", "autocapitalize": "off"} | more
-    return make("input", type="text", name=name, id=f"ask-{name}", value=value or "", **extra)
 
 
 def where(book: str, what: str, newest: str | None = None) -> Element:
@@ -82,13 +77,6 @@ def where(book: str, what: str, newest: str | None = None) -> Element:
 def place(book: str, name: str, **query: int | None) -> str:
     """The address of an object's page."""
     return address(PATH, book=book, object=name, **query)
-
-
-def moment(time_ms: int) -> Element:
-    """When something was ordered, to the millisecond."""
-    at = datetime.fromtimestamp(time_ms / 1000, UTC)
-    exact = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return make("time", f"{at:%Y-%m-%d} ", make("b", f"{at:%H:%M:%S}"), datetime=exact, title=exact)
 
 
 # -- a book
@@ -106,7 +94,7 @@ def changed_last(book: str, found: Recent) -> Element:
     table: Node = None
     if rows:
         body = make(
-            "table", make("thead", heads), make("tbody", *rows), class_="objects", aria_labelledby="objects-title"
+            "table", make("thead", heads), make("tbody", *rows), class_="listed", aria_labelledby="objects-title"
         )
         table = make("div", body, class_="scroll")
     return make(
@@ -138,7 +126,7 @@ def collections(book: str, names: Sequence[str]) -> Element:
     form = make(
         "form",
         make("input", type="hidden", name="book", value=book),
-        make("label", "Collection", _input("collection", None, required=True)),
+        make("label", "Collection", field("collection", None, required=True)),
         make("button", "List its ids", type="submit"),
         class_="ask",
         method="get",
@@ -177,8 +165,7 @@ def facts(exists: bool, seen: int, expires_ms: int | None, known: Newest) -> Ele
         rows.append(("Last record", str(seen)))
     if expires_ms is not None:
         rows.append(("May be deleted after", moment(expires_ms)))
-    made = [make("div", make("dt", name), make("dd", value)) for name, value in rows]
-    return make("dl", *made, id="facts", class_="facts", data_region=True)
+    return facts_of(rows)
 
 
 def timeline(book: str, name: str, known: Newest, shown: Compared) -> Element:
@@ -287,7 +274,4 @@ def _change(change: Change) -> Element:
 def _value(value: JsonObject | None) -> Element:
     if value is None:
         return make("p", "There is none.", class_="empty")
-    text = "\n".join(map(printable, value_text(value, indent=2).split("\n")))
-    cut = make("p", f"Cut: it has {len(text):,} characters. `boki store get` prints all.", class_="note")
-    block = make("pre", text[:VALUE_CHARS], tabindex=0, role="region", aria_label="The object as JSON")
-    return make("div", block, cut if len(text) > VALUE_CHARS else None)
+    return json_block(value, "The object as JSON", "boki store get")

@@ -24,6 +24,7 @@ from boki_common.errors import Trimmed
 from boki_gateway.calls.names import parse_name
 from boki_gateway.pages.markup import make
 from boki_gateway.pages.pages import Content, Live, Page, Visit
+from boki_gateway.pages.texts import printable
 from bokilib.codec import JsonObject
 from bokilib.tags import store_object
 from bokistore import MISSING, BokiStore, Missing, StoreSettings
@@ -31,7 +32,6 @@ from bokistore.diff import differences
 from bokistore_tools import drawing
 from bokistore_tools.drawing import NOTHING, Compared, Newest
 from bokistore_tools.listing import CHECKPOINT, recent
-from bokistore_tools.wording import printable
 
 RECENT_RECORDS: Final = 100
 VERSIONS: Final = 25

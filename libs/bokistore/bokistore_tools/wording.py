@@ -5,33 +5,14 @@ What others wrote (names, keys, texts) never moves a cursor or ends a line: what
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-
+from boki_gateway.pages.texts import preview, printable
 from bokistore.diff import Change
 from bokistore.operations import AnyOperation, Found, Inc, Merge, Missing, Push, Set
 
-PREVIEW: Final = 120
 WHOLE_OBJECT: Final = "(object)"
 """What the empty path is called."""
-
-
-def printable(text: str) -> str:
-    """A text on one line: what a terminal would obey, and what has no width, as an escape."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
-
-
-def value_text(value: Any, *, indent: int = 0) -> str:
-    """A JSON value; with an indent on lines of its own."""
-    data = msgspec.json.encode(value)
-    return (msgspec.json.format(data, indent=indent) if indent else data).decode()
-
-
-def preview(value: Any, most: int = PREVIEW) -> str:
-    """A JSON value on one line, cut where it becomes long."""
-    text = printable(value_text(value))
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def operation_text(operation: AnyOperation) -> str:

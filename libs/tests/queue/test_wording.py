@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bokiqueue.inspection import Peeked
-from bokiqueue_tools.wording import peeked_line, preview, seconds
+from bokiqueue_tools.wording import peeked_line, seconds
 
 
 def test_what_is_long_is_cut_and_what_moves_a_cursor_is_escaped() -> None:
-    assert len(preview("x" * 500)) == 100
     assert [seconds(ms) for ms in (150, 75_000, 600_000, 12_600_000)] == ["0.1 s", "75.0 s", "10 min", "3.5 h"]
+    long = Peeked(1, 9, 0, 5, "waits", 0, None, None, "x" * 500)
+    assert len(peeked_line(long).split()[-1]) == 100
     one = Peeked(1, 9, 0, 5, "in flight", 2, "k\n", None, [1])
     assert peeked_line(one) == "9-0  shard 1  in flight  attempt 2  key k\\n  [1]"

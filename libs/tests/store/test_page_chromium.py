@@ -14,42 +14,13 @@ from boki_common.cluster_token import parse
 from boki_gateway.testing import Requester, running_gateway
 from bokistore import BokiStore, Inc, Set
 from bokistore_tools.page import PAGE
-from itests.support.chromium import LIVE, NO_CHROMIUM, PHONE, Browser, browsing, chromium
+from itests.support.chromium import CONTRAST, LIVE, NO_CHROMIUM, PHONE, UNNAMED, Browser, browsing, chromium
 
 pytestmark = pytest.mark.chromium
 
 EVIL: Final = "<script>window.evil = 1</script>\"'><img src=x onerror='window.evil = 2'>"
 TOKEN: Final = "0123456789abcdef-of-the-test"
 TAB, ENTER, SPACE = "\ue004", "\ue007", " "
-
-CONTRAST: Final = """(() => {
-  const canvas = Object.assign(document.createElement("canvas"), {width: 1, height: 1}).getContext("2d", {willReadFrequently: true});
-  const over = (colours) => {
-    canvas.clearRect(0, 0, 1, 1);
-    for (const one of colours) { canvas.fillStyle = one; canvas.fillRect(0, 0, 1, 1); }
-    return canvas.getImageData(0, 0, 1, 1).data;
-  };
-  const light = (rgb) => [...rgb].slice(0, 3).map((one) => one / 255)
-    .map((one) => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, one, at) => sum + one * [0.2126, 0.7152, 0.0722][at], 0);
-  const faults = [];
-  for (const element of document.querySelectorAll("body *")) {
-    const said = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
-    if (!(said || element.matches("input[type=text]")) || !element.checkVisibility()) continue;
-    if (element.closest(".visually-hidden, .skip")) continue;
-    const grounds = [];
-    for (let one = element; one; one = one.parentElement) grounds.unshift(getComputedStyle(one).backgroundColor);
-    const ground = light(over(grounds)), ink = light(over([...grounds, getComputedStyle(element).color]));
-    const ratio = (Math.max(ground, ink) + 0.05) / (Math.min(ground, ink) + 0.05);
-    if (ratio < 4.5) faults.push(`${element.localName}.${element.className} ${ratio.toFixed(2)} ${element.textContent.slice(0, 30)}`);
-  }
-  return faults;
-})()"""
-"""Texts that stand out too little from what is behind them: WCAG 2.2, 1.4.3."""
-
-UNNAMED: Final = """[...document.querySelectorAll("main input:not([type=hidden]), main button, main a")]
-  .filter((one) => !(one.labels?.length || one.ariaLabel || one.textContent.trim())).map((one) => one.outerHTML)"""
-"""Controls that a screen reader has no name for."""
 
 
 @pytest.fixture(scope="module")
