@@ -42,6 +42,7 @@ PACKAGES: Final = (
     "boki_spark",
     "boki_spark_tools",
     "bokiflow",
+    "bokiflow_tools",
     "bokilib",
     "bokiqueue",
     "bokiqueue_tools",

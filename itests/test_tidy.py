@@ -49,6 +49,7 @@ MAY_SLEEP: Final = {
     "itests/support/cassandra.py": "polls a foreign process, which tells nobody when it serves",
     "ledger/tests/read/test_tail_schedules.py": "its loop has virtual time: nothing waits",
     "libs/tests/flow/test_hosts.py": "runs in virtual time: nothing waits",
+    "libs/tests/flow/lives.py": "steps that take time: their durations are the subject",
     "libs/tests/flow/shop.py": "a workflow's sleep is a record of the log: its duration is the subject",
     "libs/tests/flow/test_flow_loop.py": "its loop has a time that the test tells: nothing waits",
     "common/tests/metadata/conftest.py": "polls a store for what another session did: stores tell it late, and it is the subject",
@@ -86,6 +87,10 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "libs/bokiflow/bokiflow/tables/memory.py": "libs/tests/flow/tables/test_ports.py",
     "libs/bokiflow/bokiflow/tables/transactions.py": "libs/tests/flow/tables/test_tables.py",
     "libs/bokiflow/bokiflow/tables/upkeep.py": "libs/tests/flow/tables/test_tables.py",
+    "libs/bokiflow/bokiflow_tools/*_command*.py": "libs/tests/flow/test_commands.py",
+    "libs/bokiflow/bokiflow_tools/command_parts.py": "libs/tests/flow/test_commands.py",
+    "libs/bokiflow/bokiflow_tools/drawing.py": "libs/tests/flow/test_page.py",
+    "libs/bokiflow/bokiflow_tools/picture.py": "libs/tests/flow/test_page.py",
     "common/boki_common/records/batch_layout.py": "common/tests/records/test_record_batch.py",
     "common/boki_common/records/tag_names.py": "common/tests/records/test_record_batch.py",
     "common/boki_common/engine/answers.py": "common/tests/engine/test_engine_protocol.py",
@@ -147,6 +152,7 @@ MAY_USE_FILES: Final = {
     "common/boki_common/settings.py": "reads the settings file before the event loop starts",
     "logbook/boki/testing/containers.py": "asks /proc whose containers were left behind; blocks, as all of it",
     "spark/boki_spark/java.py": "writes the script that starts the wheel's Java",
+    "libs/bokiflow/bokiflow_tools/replay_command.py": "a command: files of the user, before and after the event loop",
     "cli/": "the command is the edge: files of the user",
 }
 """Who may open files by themselves; everybody else has the Disk port. Ruff bans the rest of the machine, see pyproject.toml."""

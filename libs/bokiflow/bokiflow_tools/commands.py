@@ -1,0 +1,194 @@
+"""`boki flow …`: workflows of a book, for people and scripts. Here: `ls`, `show`, `steps`.
+
+`boki_cli` finds `register` by the entry point group `boki.commands`. Importing this module imports no library: those that a command
+needs are there once it runs, so that `boki --help` costs what it did.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from boki_cli import exit_codes
+from boki_cli.number_types import Whole
+from boki_cli.options import BOOK, CONSISTENCY, CommandGroup, Invocation, as_moment, command, flush, write_line
+from boki_cli.wording import time_text
+from boki_common.errors import UsageError
+from boki_common.runtime import process
+from bokiflow_tools import changing_commands, replay_command
+from bokiflow_tools.command_parts import ID, opened, show_facts
+
+if TYPE_CHECKING:
+    from bokiflow_tools.life import Life
+    from bokiflow_tools.listing import Listing, Wanted
+    from bokilib.ports import ConsistencyName
+
+_GROUP: Final = click.option("--group", metavar="G", help="Name of the app.  [default: every app of the book]")
+_STATUSES: Final = ("running", "completed", "failed", "cancelled")
+
+
+def register(group: click.Group) -> None:
+    """Adds the commands of this module."""
+    flow = CommandGroup("flow", help="Workflows of a book: which there are, what they did; signals, cancellation.")
+    group.add_command(flow)
+    for add in (_register_ls, _register_show, _register_steps):
+        add(flow)
+    changing_commands.register(flow)
+    replay_command.register(flow)
+
+
+def _register_ls(group: CommandGroup) -> None:
+    @command(group, "ls", writes=False, client=True, short_help="List workflows, the newest first.")
+    @BOOK
+    @_GROUP
+    @click.option("--status", "statuses", multiple=True, type=click.Choice(_STATUSES), help="Only those; repeatable.")
+    @click.option("--name", default="", metavar="F", help="Only calls of this workflow.")
+    @click.option("--attribute", metavar="K=V", help="Only those that were started with it.")
+    @click.option("--since", "since_ms", callback=as_moment, metavar="T", help="Only what was started at T or later.")
+    @click.option("--until", "until_ms", callback=as_moment, metavar="T", help="Only what was started before.")
+    @click.option("--limit", type=Whole(1), default=50, metavar="N", help="At most N of each app.", show_default=True)
+    @click.option(
+        "--before", type=Whole(1, 2**63 - 1), metavar="SEQ", help="Only what was started before it: the next page."
+    )
+    @CONSISTENCY
+    def ls(
+        invocation: Invocation,
+        book: str,
+        group: str | None,
+        statuses: tuple[Any, ...],
+        name: str,
+        attribute: str | None,
+        since_ms: int | None,
+        until_ms: int | None,
+        limit: int,
+        before: int | None,
+        consistency: ConsistencyName,
+    ) -> int:
+        """List workflows, the newest first: status, when it was started, id, function, how long it took or who runs it, attributes.
+
+        Without --group the whole book is read to learn of which apps it has workflows. Where there are more than N the last line says
+        what --before shows them; with --json it is an object with group and before.
+
+        \b
+            boki flow ls --book shop --status running --since 1h
+            boki flow ls --book shop --attribute customer=ann --json
+        """
+        from bokiflow_tools.listing import Wanted
+
+        wanted = Wanted(frozenset(statuses), name, _pair(attribute), since_ms, until_ms)
+        return process.run_command(lambda: _ls(invocation, book, group, wanted, limit, before, consistency))
+
+
+def _pair(attribute: str | None) -> tuple[str, str] | None:
+    if attribute is None:
+        return None
+    name, equals, value = attribute.partition("=")
+    if not name or not equals:
+        raise UsageError(f"--attribute: expected NAME=VALUE, found {attribute!r}")
+    return name, value
+
+
+async def _ls(
+    invocation: Invocation,
+    book: str,
+    group: str | None,
+    wanted: Wanted,
+    limit: int,
+    before: int | None,
+    consistency: ConsistencyName,
+) -> int:
+    from bokiflow_tools.listing import groups, listing
+
+    async with opened(invocation, book) as log:
+        await log.book.now(consistency=consistency)
+        for one in [group] if group is not None else await groups(log):
+            found = await listing(log, one, wanted, before=before, limit=limit)
+            _show_listing(invocation, one, found)
+    flush()
+    return exit_codes.OK
+
+
+def _show_listing(invocation: Invocation, group: str, found: Listing) -> None:
+    from bokiflow_tools.wording import listed_facts, listed_line
+
+    for one in found.rows:
+        if invocation.json:
+            invocation.emit(listed_facts(one.seqnum, one.started, one.held) | {"group": group})
+        else:
+            write_line(listed_line(one.started, one.held, time_text(one.time_ms)).encode())
+    if found.before is not None:
+        if invocation.json:
+            invocation.emit({"group": group, "before": found.before})
+        else:
+            invocation.say(f"There may be more: --group {group} --before {found.before}")
+
+
+def _register_show(group: CommandGroup) -> None:
+    @command(group, "show", writes=False, client=True, short_help="Show how a workflow stands.")
+    @ID
+    @BOOK
+    @CONSISTENCY
+    def show(invocation: Invocation, id: str, book: str, consistency: ConsistencyName) -> int:
+        """Show a workflow: its call, status, who runs it, when it began and ended, and its result or error. Exit code 2: there is none.
+
+        With --json an object with id, name, args, status, group, owner, version, started_ms, ended_ms, attributes, parent, and result
+        or error.
+
+        \b
+            boki flow show order-7 --book shop
+            boki flow show order-7 --book shop --json
+        """
+
+        async def work() -> int:
+            from bokiflow_tools.reading import life_of
+            from bokiflow_tools.wording import life_facts, life_lines
+
+            async with opened(invocation, book) as log:
+                found = await life_of(log, id, consistency=consistency)
+            show_facts(invocation, life_facts(found), *life_lines(found, time_text))
+            return exit_codes.OK
+
+        return process.run_command(work)
+
+
+def _register_steps(group: CommandGroup) -> None:
+    @command(group, "steps", writes=False, client=True, short_help="Show what a workflow did, and when.")
+    @ID
+    @BOOK
+    @CONSISTENCY
+    def steps(invocation: Invocation, id: str, book: str, consistency: ConsistencyName) -> int:
+        """Show what a workflow did and was told: steps, transactions, timers, children, signals, who took it over, its end.
+
+        Each line: how long after its beginning, what, for how long, what came of it. With --json each is an object with kind, name,
+        key, begin_ms, end_ms, and what else there is of it. Exit code 4: its history is not kept any more.
+
+        \b
+            boki flow steps order-7 --book shop
+            boki flow steps order-7 --book shop --json
+        """
+
+        async def work() -> int:
+            from bokiflow_tools.reading import life_of
+
+            async with opened(invocation, book) as log:
+                found = await life_of(log, id, consistency=consistency)
+            _show_steps(invocation, found)
+            flush()
+            return exit_codes.OK
+
+        return process.run_command(work)
+
+
+def _show_steps(invocation: Invocation, found: Life) -> None:
+    from bokiflow import ResultExpired
+    from bokiflow_tools.wording import span_facts, span_line
+
+    line = found.timeline
+    if line is None:
+        raise ResultExpired(f"workflow {found.id!r} is over, and its history is not kept any more", id=found.id)
+    for span in line.spans:
+        if invocation.json:
+            invocation.emit(span_facts(span))
+        else:
+            write_line(span_line(span, line.begin_ms).encode())

@@ -1,0 +1,180 @@
+"""How workflows are drawn as elements of a page. Pure.
+
+Whatever has a name or a value here may come from anybody: it is text in an element or in the value of an attribute, never more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+from xml.etree.ElementTree import Element
+
+from boki_gateway.pages.markup import Node, address, make
+from boki_gateway.pages.parts import choice, facts, field, json_block, moment
+from boki_gateway.pages.texts import preview, printable, span_text
+from bokiflow.flow_events import Ended, Started
+from bokiflow.instance_state import Status
+from bokiflow_tools.life import Life
+from bokiflow_tools.listing import Listed, Listing
+from bokiflow_tools.wording import call_text, outcome_text, worker_text
+
+PATH: Final = "/pages/flow"
+STATUSES: Final = (
+    ("", "any"),
+    ("running", "running"),
+    ("completed", "completed"),
+    ("failed", "failed"),
+    ("cancelled", "cancelled"),
+)
+_STATES: Final[dict[str, str]] = {"running": "runs", "completed": "good", "failed": "bad", "cancelled": "idle"}
+
+
+def ask(book: str | None, query: dict[str, str | None]) -> Element:
+    """The form that asks for a book, an app, and which of its workflows."""
+    return make(
+        "form",
+        make("label", "Book", field("book", book, required=True)),
+        make("label", "App", field("group", query.get("group"), placeholder="any")),
+        make("label", "Status", choice("status", query.get("status"), STATUSES)),
+        make("label", "Function", field("name", query.get("name"), placeholder="any")),
+        make("label", "Workflow", field("id", query.get("id"), placeholder="any")),
+        make("button", "Show", type="submit"),
+        class_="ask panel",
+        method="get",
+        action=PATH,
+        role="search",
+    )
+
+
+def place(book: str, id: str) -> str:
+    """The address of a workflow's page."""
+    return address(PATH, book=book, id=id)
+
+
+def where(book: str, newest: str | None = None) -> Element:
+    """Which book a workflow is of; and where all of its timeline is shown, if a part is."""
+    link = make("a", printable(book), href=address(PATH, book=book))
+    now = make("a", "Show what it does now", href=newest) if newest else None
+    return make("p", "A workflow of the book ", link, ". " if newest else None, now, class_="intro")
+
+
+def state(status: Status) -> Element:
+    """How a workflow stands."""
+    return make("span", status, class_=f"state {_STATES[status]}")
+
+
+def worker(name: str) -> Element:
+    """Who runs something: a worker's name, and the beginning of its incarnation's."""
+    return make("span", printable(worker_text(name)), title=printable(name))
+
+
+# -- a book
+
+
+def apps(book: str, groups: Sequence[str]) -> Element | None:
+    """Links to the apps of a book, where there are several."""
+    if len(groups) < 2:
+        return None
+    chips = [make("li", make("a", printable(name), href=address(PATH, book=book, group=name))) for name in groups]
+    title = make("h2", "Apps", id="apps-title")
+    return make("section", title, make("ul", *chips, class_="chips", aria_labelledby="apps-title"), class_="panel")
+
+
+def workflows(book: str, group: str, found: Listing, query: dict[str, str | None]) -> Element:
+    """A page of workflows, the newest first."""
+    rows = [_row(book, one) for one in found.rows]
+    heads = [("Workflow", None), ("Call", None), ("Status", None), ("Started (UTC)", None), ("Took", "number")]
+    head = make("tr", *(make("th", name, scope="col", class_=kind) for name, kind in heads))
+    table: Node = make("p", "There is none.", class_="empty")
+    if rows:
+        body = make("table", make("thead", head), make("tbody", *rows), class_="listed", aria_labelledby="flows-title")
+        table = make("div", body, class_="scroll")
+    older: Node = None
+    if found.before is not None:
+        link = address(PATH, **{"book": book, "group": group, **query, "before": str(found.before)})
+        older = make("p", make("a", "Older workflows", href=link), class_="note")
+    title = make("h2", "Workflows", make("small", f"of {printable(group)}, newest first"), id="flows-title")
+    return make("section", title, table, older, id="flows", class_="panel", data_region=True)
+
+
+def _row(book: str, one: Listed) -> Element:
+    started, ended = one.started, one.held.ended
+    link = make("a", printable(started.id), href=place(book, started.id))
+    chips = [
+        make("span", f"{printable(k)}={printable(v)}", class_="kind") for k, v in sorted(started.attributes.items())
+    ]
+    said: Node = None
+    if ended is not None:
+        error = ended.outcome.error is not None
+        said = make("span", outcome_text(ended.outcome), class_="sub wrong" if error else "sub")
+    elif one.held.owner:
+        said = make("span", "by ", worker(one.held.owner), class_="sub")
+    took = None if ended is None else span_text(max(0, ended.at_ms - started.at_ms))
+    return make(
+        "tr",
+        make("th", link, make("div", *chips) if chips else None, scope="row"),
+        make("td", make("code", call_text(started.name, started.args)[:200]), class_="call"),
+        make("td", state(one.status), " ", said, class_="stands"),
+        make("td", moment(started.at_ms)),
+        make("td", took, class_="number"),
+        data_key=started.id,
+    )
+
+
+# -- a workflow
+
+
+def known(book: str, life: Life) -> Element:
+    """What is known of a workflow."""
+    rows: list[tuple[str, Node]] = [("Status", state(life.status))]
+    started, ended = life.started, life.ended
+    if started is not None:
+        rows += _began(book, started)
+    if life.owner:
+        rows.append(("Runs at", worker(life.owner)))
+    if ended is not None:
+        rows.append(("Ended", moment(ended.at_ms)))
+        if started is not None:
+            rows.append(("Took", make("b", span_text(max(0, ended.at_ms - started.at_ms)))))
+    return facts(rows)
+
+
+def _began(book: str, started: Started) -> list[tuple[str, Node]]:
+    app = make("a", printable(started.group), href=address(PATH, book=book, group=started.group))
+    rows: list[tuple[str, Node]] = [("App", app), ("Function", make("code", printable(started.name)))]
+    if started.version:
+        rows.append(("Version", printable(started.version)))
+    if started.parent:
+        rows.append(("Child of", make("a", printable(started.parent), href=place(book, started.parent))))
+    rows += [
+        (printable(name), make("span", printable(value), class_="kind")) for name, value in started.attributes.items()
+    ]
+    return [*rows, ("Started", moment(started.at_ms))]
+
+
+def ending(id: str, ended: Ended | None) -> Element:
+    """Its result, or its error; nothing yet while it runs."""
+    return make("div", None if ended is None else _ending(id, ended), id="ending", data_region=True)
+
+
+def _ending(id: str, ended: Ended) -> Element:
+    error = ended.outcome.error
+    if error is None:
+        said = json_block(ended.outcome.value, "The result as JSON", f"boki flow show {printable(id)} --json")
+        return make("section", make("h2", "Result"), said, class_="panel")
+    kind = make("strong", printable(error.type.rpartition(":")[2]), title=printable(error.type))
+    said = make("p", kind, f": {printable(error.message)}", class_="problem")
+    return make("section", make("h2", "Error"), said, class_="panel")
+
+
+def call(id: str, started: Started) -> Element:
+    """With which arguments it was started."""
+    summary = make(
+        "summary", make("h2", "Arguments"), " ", make("code", preview(started.args[0] if started.args else [], 60))
+    )
+    block = json_block(
+        {"positional": started.args[0], "by name": started.args[1]},
+        "The arguments as JSON",
+        f"boki flow show {id} --json",
+    )
+    return make("details", summary, block, id="call", class_="panel")

@@ -1,0 +1,53 @@
+"""All that the log keeps of one workflow: its start, who ran it, its history, its end. Pure; `reading` reads it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from bokiflow.flow_events import Claimed, Ended, Started
+from bokiflow.history import Recorded
+from bokiflow.instance_state import Status, status_of
+from bokiflow_tools.timeline import Timeline, timeline
+
+
+class Life(NamedTuple):
+    """See the module.
+
+    Attributes:
+        started: how it began; None: that is not kept any more.
+        claims: who took it over, and when the log had that. records: its history; None: that is not kept any more.
+        position: as of when.
+    """
+
+    id: str
+    started: Started | None
+    claims: list[tuple[int, Claimed]]
+    ended: Ended | None
+    records: list[Recorded] | None
+    position: int
+
+    @property
+    def status(self) -> Status:
+        """How it stands."""
+        return status_of(self.ended)
+
+    @property
+    def name(self) -> str:
+        """Of its function."""
+        return self.started.name if self.started is not None else self.ended.name if self.ended is not None else ""
+
+    @property
+    def owner(self) -> str:
+        """Who runs it; "": nobody."""
+        if self.ended is not None:
+            return ""
+        if self.claims:
+            return self.claims[-1][1].owner
+        return self.started.owner if self.started is not None else ""
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """What it did; None: its history is not kept any more."""
+        if self.started is None or self.records is None:
+            return None
+        return timeline(self.started, self.records, self.claims, self.ended)

@@ -1,0 +1,111 @@
+"""The page of workflows, in the gateway: `/pages/flow?book=B&id=W`.
+
+| query | shows |
+|---|---|
+| none | a form |
+| book | the newest workflows, of all apps that the newest records tell of |
+| and group, status, name, before | some of one app's; what was started before a place |
+| book, id | a workflow: how it stands, its result, its timeline; all follow the log |
+| and part | a part of a long timeline |
+
+It reads only. `drawing` and `picture` say how it looks.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from dataclasses import replace
+from typing import Final, cast
+
+import boki
+from boki_common.errors import InvalidArgument
+from boki_gateway.calls.names import parse_name
+from boki_gateway.pages.markup import make
+from boki_gateway.pages.pages import Content, Live, Page, Visit
+from boki_gateway.pages.texts import printable
+from bokiflow.instance_state import Status
+from bokiflow_tools import drawing
+from bokiflow_tools.listing import Wanted, groups, listing
+from bokiflow_tools.picture import picture
+from bokiflow_tools.reading import life_of
+from bokilib import tags
+from bokilib.log import Log
+
+RECENT_RECORDS: Final = 100
+"""That are looked at for names of apps."""
+APPS: Final = 5
+"""Of which workflows are shown on one page."""
+LIMIT: Final = 50
+
+
+async def show(visit: Visit) -> Content:
+    """Whatever the query asks."""
+    book, id = visit.text("book"), visit.text("id")
+    if book is None:
+        return _welcome(visit)
+    number = parse_name(book, "book")
+    log = Log(visit.client.book(number))
+    if id is not None:
+        return await _workflow(log, book, id, visit)
+    content, position = await _book(log, book, visit)
+    return content if visit.text("before") else replace(content, live=Live(number, None, position))
+
+
+def _query(visit: Visit) -> dict[str, str | None]:
+    return {name: visit.text(name) for name in ("group", "status", "name", "id")}
+
+
+def _welcome(visit: Visit) -> Content:
+    intro = make(
+        "p",
+        "Workflows are durable functions on a book. Name the book to see which there are, or a workflow to see what it did, what it "
+        "waits for, and each step as it comes.",
+        class_="intro",
+    )
+    return Content("Workflows", [intro, drawing.ask(None, _query(visit))])
+
+
+async def _book(log: Log, book: str, visit: Visit) -> tuple[Content, int]:
+    """And the position that it was looked at."""
+    query = _query(visit)
+    status = query["status"]
+    if status is not None and status not in dict(drawing.STATUSES):
+        raise InvalidArgument(f"status: expected running, completed, failed or cancelled, found {status!r:.80}")
+    wanted = Wanted(frozenset([cast(Status, status)] if status else []), query["name"] or "")
+    position = await log.book.now()
+    found = [query["group"]] if query["group"] else await groups(log, RECENT_RECORDS)
+    body = [drawing.ask(book, query)]
+    chips = drawing.apps(book, found)
+    if chips is not None:
+        body.append(chips)
+    for name in found[:APPS]:
+        rows = await listing(log, name, wanted, before=visit.whole("before"), limit=LIMIT)
+        body.append(drawing.workflows(book, name, rows, {key: query[key] for key in ("status", "name")}))
+    if not found:
+        body.append(make("p", "No workflow was met in the newest records: name the app.", class_="empty"))
+    return Content(f"Book {printable(book)}", body), position
+
+
+async def _workflow(log: Log, book: str, id: str, visit: Visit) -> Content:
+    found = await life_of(log, id)
+    part = visit.whole("part")
+    line = found.timeline
+    now_ms = boki.SystemClock().now_ms()
+    known = [drawing.where(book, drawing.place(book, id) if part else None), drawing.known(book, found)]
+    if line is None:
+        body = [make("p", "It is over, and its history is not kept any more.", class_="note")]
+    else:
+        body = [picture(book, id, line, now_ms, part)]
+    call = [drawing.call(id, found.started)] if found.started is not None else []
+    more = [*known, drawing.ending(id, found.ended), *body, *call]
+    live = Live(parse_name(book, "book"), tags.flow_history(id), found.position)
+    return Content(printable(id), more, live=None if found.ended is not None else live)
+
+
+def _file(name: str) -> bytes:
+    data = pkgutil.get_data("bokiflow_tools", f"web/{name}")
+    assert data is not None, f"the package has no file web/{name}"
+    return data
+
+
+PAGE: Final = Page("flow", "Workflows", "Workflows, and what they did.", show, files={"flow.css": _file("flow.css")})

@@ -1,0 +1,127 @@
+"""`boki flow replay`: whether the code as it is goes on with a workflow, before it is deployed.
+
+Importing this module imports no library (see `commands`); the command imports the user's program.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from boki_cli import exit_codes
+from boki_cli.exit_codes import CheckFailed
+from boki_cli.options import CommandGroup, Invocation, command
+from boki_common.errors import UsageError
+from boki_common.runtime import process
+from bokiflow_tools.command_parts import opened, show_facts
+
+if TYPE_CHECKING:
+    from bokiflow import App
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+def register(group: CommandGroup) -> None:
+    """Adds the command."""
+
+    @command(group, "replay", writes=False, client=True, short_help="Replay a history against the code as it is.")
+    @click.argument("id", metavar="[WORKFLOW]", required=False)
+    @click.option("--book", metavar="B", help="Name of the book that the workflow is in.")
+    @click.option(
+        "--app", "program", metavar="MODULE:NAME", help="The App, as Python finds it from here: shop.flows:app."
+    )
+    @click.option("--history", type=_FILE, metavar="FILE", help="A history that was saved, instead of a workflow's.")
+    @click.option("--save", type=_FILE, metavar="FILE", help="Keep the workflow's history there, for a test.")
+    def replay(
+        invocation: Invocation,
+        id: str | None,
+        book: str | None,
+        program: str | None,
+        history: Path | None,
+        save: Path | None,
+    ) -> int:
+        """Replay what a workflow did against the code as it is here, and say what the code waits for then. Nothing runs.
+
+        Exit code 1: the code does something else than its history says, which is shown beside what was expected.
+
+        \b
+            boki flow replay order-7 --book shop --app shop.flows:app
+            boki flow replay order-7 --book shop --save golden/order.json
+            boki flow replay --history golden/order.json --app shop.flows:app --json
+        """
+        if (history is None) == (id is None) or (id is not None and book is None):
+            raise click.UsageError("expected a workflow and --book, or --history FILE")
+        if program is None and save is None:
+            raise click.UsageError("expected --app MODULE:NAME, or --save FILE")
+        app = None if program is None else find_app(program)
+        kept = _exported(invocation, book or "", id or "") if history is None else _read(history)
+        if save is not None:
+            _write(save, kept)
+        if app is None:
+            show_facts(invocation, {"saved": str(save)}, f"saved to {save}")
+            return exit_codes.OK
+        return process.run_command(lambda: _replay(invocation, app, kept))
+
+
+def _exported(invocation: Invocation, book: str, id: str) -> bytes:
+    found: list[bytes] = []
+
+    async def work() -> int:
+        from bokiflow import replayer
+
+        async with opened(invocation, book) as log:
+            found.append(await replayer.export(log, id))
+        return exit_codes.OK
+
+    process.run_command(work)
+    return found[0]
+
+
+async def _replay(invocation: Invocation, app: App, kept: bytes) -> int:
+    from bokiflow import NonDeterminism, replayer
+
+    try:
+        waits = await replayer.replay(app, kept)
+    except NonDeterminism as error:
+        raise CheckFailed(f"the code does something else: {error}", **error.facts) from error
+    said = f"it fits, and waits for: {', '.join(waits)}" if waits else "it fits, and waits for nothing"
+    show_facts(invocation, {"fits": True, "waits": waits}, said)
+    return exit_codes.OK
+
+
+def find_app(program: str) -> App:
+    """The App that `module:name` is. Raises UsageError; what the module raises."""
+    from bokiflow import App
+
+    module, _, name = program.partition(":")
+    if not module or not name:
+        raise UsageError(f"--app: expected MODULE:NAME, such as shop.flows:app, found {program!r}")
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # as `python -m` has it: modules of the folder that one is in
+    try:
+        found: object = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as fault:
+        raise UsageError(f"--app: {program!r} cannot be found from here: {fault}") from fault
+    if not isinstance(found, App):
+        raise UsageError(f"--app: expected a bokiflow.App, found {type(found).__name__}")
+    return found
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as fault:
+        raise UsageError(f"--history: {path} cannot be read: {fault.strerror}") from fault
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as fault:
+        raise UsageError(f"--save: {path} cannot be written: {fault.strerror}") from fault

@@ -1,0 +1,170 @@
+"""Workflows in the words that people read on a terminal, and as JSON has them. Pure.
+
+What others wrote (ids, names, values) never moves a cursor or ends a line: what cannot be printed is shown as an escape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from boki_gateway.pages.texts import preview, printable, span_text
+from bokiflow.flow_events import Started
+from bokiflow.instance_state import Held, status_of
+from bokiflow.outcomes import Outcome
+from bokiflow_tools.life import Life
+from bokiflow_tools.timeline import MARKS, Span
+
+INCARNATION: Final = 8
+"""Characters that tell two incarnations of a worker apart, for people."""
+
+
+def outcome_facts(outcome: Outcome | None) -> dict[str, Any]:
+    """How something ended, as JSON has it: `result` or `error`; nothing for what is not over."""
+    if outcome is None:
+        return {}
+    if outcome.error is not None:
+        return {"error": {"type": outcome.error.type, "message": outcome.error.message}}
+    return {"result": outcome.value}
+
+
+def outcome_text(outcome: Outcome | None) -> str:
+    """The same on one line; "" for what is not over."""
+    if outcome is None:
+        return ""
+    if outcome.error is not None:
+        return f"{printable(outcome.error.type.rpartition(':')[2])}: {printable(outcome.error.message)[:200]}"
+    return preview(outcome.value)
+
+
+def worker_text(name: str) -> str:
+    """A worker's name with the beginning of its incarnation: host-7.4de45f74."""
+    stem, dot, incarnation = name.rpartition(".")
+    return f"{stem}{dot}{incarnation[:INCARNATION]}"
+
+
+def call_text(name: str, args: Any) -> str:
+    """A call as one would write it: checkout("7", cents=500)."""
+    positional, by_name = args if isinstance(args, list | tuple) and len(args) == 2 else ([args], {})
+    said = [preview(one) for one in positional] + [f"{printable(key)}={preview(one)}" for key, one in by_name.items()]
+    return f"{printable(name)}({', '.join(said)})"
+
+
+def listed_facts(seqnum: int, started: Started, held: Held) -> dict[str, Any]:
+    """A workflow of a list, as JSON has it."""
+    ended = held.ended
+    return {
+        "id": started.id,
+        "name": started.name,
+        "status": status_of(ended),
+        "owner": held.owner,
+        "started_ms": started.at_ms,
+        "ended_ms": None if ended is None else ended.at_ms,
+        "attributes": dict(started.attributes),
+        "parent": started.parent,
+        "seqnum": seqnum,
+        **outcome_facts(None if ended is None else ended.outcome),
+    }
+
+
+def listed_line(started: Started, held: Held, when: str) -> str:
+    """A workflow of a list, on one line. `when`: it was started."""
+    ended = held.ended
+    said = [status_of(ended).ljust(9), when, printable(started.id), printable(started.name)]
+    if ended is not None:
+        said.append(span_text(max(0, ended.at_ms - started.at_ms)))
+    elif held.owner:
+        said.append(f"by {printable(held.owner)}")
+    said += [f"{printable(key)}={printable(value)}" for key, value in sorted(started.attributes.items())]
+    return "  ".join(said)
+
+
+def life_facts(life: Life) -> dict[str, Any]:
+    """All about a workflow but what it did, as JSON has it."""
+    started, ended = life.started, life.ended
+    return {
+        "id": life.id,
+        "name": life.name,
+        "args": None if started is None else started.args,
+        "status": life.status,
+        "group": None if started is None else started.group,
+        "owner": life.owner,
+        "version": None if started is None else started.version,
+        "started_ms": None if started is None else started.at_ms,
+        "ended_ms": None if ended is None else ended.at_ms,
+        "attributes": {} if started is None else dict(started.attributes),
+        "parent": "" if started is None else started.parent,
+        **outcome_facts(None if ended is None else ended.outcome),
+    }
+
+
+def life_lines(life: Life, time_text: Callable[[int], str]) -> list[str]:
+    """The same for people: a name and a value a line."""
+    started, ended = life.started, life.ended
+    rows: list[tuple[str, str]] = [("status", life.status)]
+    if started is not None:
+        rows += [("call", call_text(started.name, started.args)), ("app", printable(started.group))]
+        rows += [("version", printable(started.version))] if started.version else []
+        rows += [("parent", printable(started.parent))] if started.parent else []
+        rows += [("attribute", f"{printable(one)}={printable(value)}") for one, value in started.attributes.items()]
+        rows += [("started", time_text(started.at_ms))]
+    if life.owner:
+        rows.append(("runs at", printable(life.owner)))
+    if ended is not None:
+        took = "" if started is None else f", after {span_text(max(0, ended.at_ms - started.at_ms))}"
+        rows.append(("ended", f"{time_text(ended.at_ms)}{took}"))
+        rows.append(("error" if ended.outcome.error is not None else "result", outcome_text(ended.outcome)))
+    return [f"{name.ljust(10)}{value}" for name, value in rows]
+
+
+def span_facts(span: Span) -> dict[str, Any]:
+    """One thing of a timeline, as JSON has it."""
+    made: dict[str, Any] = {"kind": span.kind, "name": span.name, "key": span.key}
+    made |= {"begin_ms": span.begin_ms, "end_ms": span.end_ms}
+    if span.kind == "step":
+        made["attempts"] = span.attempts
+    if span.child:
+        made["workflow"] = span.child
+    if span.due_ms:
+        made["due_ms"] = span.due_ms
+    if span.kind in ("signal", "emit"):
+        made["value"] = span.value
+    return made | outcome_facts(span.outcome)
+
+
+def span_name(span: Span) -> str:
+    """What it is, without its kind."""
+    if span.kind == "timer":
+        return f"timer of {span_text(max(0, span.due_ms - span.begin_ms))}" if span.due_ms else "timer"
+    if span.kind in ("cancel", "end"):
+        return {"cancel": "asked to end", "end": "ended"}[span.kind]
+    return printable(worker_text(span.name) if span.kind == "takeover" else span.name)
+
+
+def span_detail(span: Span) -> str:
+    """What came of it, or came with it."""
+    if span.outcome is not None:
+        return outcome_text(span.outcome)
+    if span.kind in ("signal", "emit"):
+        return preview(span.value)
+    if span.kind == "takeover":
+        return f"from {printable(worker_text(str(span.value)))}" if span.value else ""
+    return printable(span.name) if span.kind == "cancel" else ""
+
+
+def span_took(span: Span) -> str:
+    """How long it took; "" for what takes no time."""
+    if span.kind in MARKS or span.kind == "transaction":
+        return ""
+    return "open" if span.end_ms is None else span_text(max(0, span.end_ms - span.begin_ms))
+
+
+def span_line(span: Span, begin_ms: int) -> str:
+    """One thing of a timeline, on one line: since when, what, how long, what came of it."""
+    said = [f"+{span_text(max(0, span.begin_ms - begin_ms))}".rjust(9), span.kind.ljust(11), span_name(span)]
+    if span.child:
+        said.append(printable(span.child))
+    if span.attempts > 1:
+        said.append(f"{span.attempts} attempts")
+    detail = span_detail(span)
+    return "  ".join([*said, *([took] if (took := span_took(span)) else []), *([f"→ {detail}"] if detail else [])])

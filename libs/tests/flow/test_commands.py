@@ -1,0 +1,174 @@
+"""`boki flow …` against a cluster in memory: what it prints for people and for programs, and with which exit codes it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import boki
+from boki_cli import main
+from boki_cli.options import CommandGroup
+from boki_cli.testing.commands import Outcome, memory_cluster, run_command_line
+from bokiflow import Worker
+from bokiflow_tools import commands
+from libs.tests.flow.conftest import Inline
+from libs.tests.flow.shop import Shop
+
+Run = Callable[..., Outcome]
+SHOP = Shop()
+APP = SHOP.app
+"""As `--app` finds it."""
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A book with a workflow that ended, one that failed, one that waits, and a hostile one."""
+    with memory_cluster() as one:
+        asyncio.run(fill(one))
+        yield one
+
+
+async def fill(url: str) -> None:
+    async with boki.connect(url) as client, Worker(APP, client.book("shop"), name="w", bodies=Inline()) as worker:
+        assert await (await worker.start(SHOP.steps.call(2), id="good", attributes={"who": "ann"})).result() == 1
+        failing = await worker.start(SHOP.fail.call("no"), id="bad")
+        with pytest.raises(ValueError, match="no"):
+            await failing.result()
+        assert await (await worker.start(SHOP.parent.call(1), id="a\x1b[31m\nb")).result() == 0
+        waits = await worker.start(SHOP.wait.call(2), id="waits")
+        await waits.signal("go", 1)
+        assert await anext(waits.events("got")) == 1
+        await worker.drain()
+
+
+@pytest.fixture
+def run(url: str) -> Run:
+    return lambda *arguments: run_command_line("flow", *arguments, "--url", url)
+
+
+def lines(outcome: Outcome) -> list[dict[str, object]]:
+    assert outcome.code == 0, outcome.err
+    return [json.loads(line) for line in outcome.out.splitlines()]
+
+
+def test_ls_shows_the_newest_first_and_only_what_is_asked_for(run: Run) -> None:
+    shown = run("ls", "--book", "shop").out.splitlines()
+    assert [line.split()[0] for line in shown[:2]] == ["running", "completed"]
+    assert "a\\x1b[31m\\nb" in "".join(shown), "what others wrote moves no cursor"
+    assert "who=ann" in shown[-1] and shown[-1].split()[0] == "completed"
+    found = lines(run("ls", "--book", "shop", "--status", "running", "--status", "failed", "--json"))
+    assert [(one["id"], one["status"]) for one in found] == [("waits", "running"), ("bad", "failed")]
+    assert [one["id"] for one in lines(run("ls", "--book", "shop", "--attribute", "who=ann", "--json"))] == ["good"]
+    assert [one["id"] for one in lines(run("ls", "--book", "shop", "--name", "fail", "--json"))] == ["bad"]
+    assert run("ls", "--book", "shop", "--until", "1h").out == ""
+    assert run("ls", "--book", "shop", "--attribute", "who").code == 2
+
+
+def test_ls_goes_page_by_page(run: Run) -> None:
+    first = lines(run("ls", "--book", "shop", "--limit", "1", "--json"))
+    assert first[0]["id"] == "waits" and set(first[1]) == {"group", "before"}
+    behind = lines(run("ls", "--book", "shop", "--limit", "50", "--before", str(first[1]["before"]), "--json"))
+    assert behind[-1]["id"] == "good" and "waits" not in [one.get("id") for one in behind]
+    assert "--before" in run("ls", "--book", "shop", "--limit", "1").err
+
+
+def test_show(run: Run) -> None:
+    shown = run("show", "good", "--book", "shop").out
+    assert "status    completed" in shown and "call      steps(2)" in shown and "result    1" in shown
+    assert "ValueError: no" in run("show", "bad", "--book", "shop").out
+    (found,) = lines(run("show", "waits", "--book", "shop", "--json"))
+    assert (found["status"], found["args"], found["group"]) == ("running", [[2], {}], "shop")
+    assert (run("show", "nobody", "--book", "shop").code, run("show", "nobody", "--book", "other").code) == (2, 2)
+
+
+def test_steps(run: Run) -> None:
+    shown = run("steps", "waits", "--book", "shop").out.splitlines()
+    assert [line.split()[3 if line.split()[1] == "ms" else 1] for line in shown]
+    found = lines(run("steps", "waits", "--book", "shop", "--json"))
+    assert [one["kind"] for one in found][:3] == ["signal", "emit", "step"]
+    child = lines(run("steps", "a\x1b[31m\nb", "--book", "shop", "--json"))[0]
+    assert child["kind"] == "child" and str(child["workflow"]).startswith("a\x1b[31m\nb/")
+
+
+def test_signal_and_cancel(url: str, run: Run) -> None:
+    async def start() -> None:
+        async with boki.connect(url) as client, Worker(APP, client.book("more"), name="w", bodies=Inline()) as worker:
+            await worker.start(SHOP.wait.call(1), id="x")
+            await worker.start(SHOP.wait.call(1), id="y")
+            await worker.drain()
+
+    async def finish() -> object:
+        async with boki.connect(url) as client, Worker(APP, client.book("more"), name="w", bodies=Inline()) as worker:
+            return await worker.handle("x").result()
+
+    asyncio.run(start())
+    assert run("signal", "x", "go", '{"a": 1}', "--book", "more") == (0, "sent\n", "")
+    assert run("signal", "x", "go", "no json", "--book", "more").code == 2
+    (cancelled,) = lines(run("cancel", "y", "--book", "more", "--reason", "late", "--json"))
+    assert cancelled == {"id": "y", "status": "running", "done": "asked to end"}
+    assert asyncio.run(finish()) == [{"a": 1}]
+    assert run("cancel", "x", "--book", "more").out == "nothing to do: it is completed\n"
+    assert run("cancel", "nobody", "--book", "more").code == 2
+
+
+def test_replay(run: Run, tmp_path: Path) -> None:
+    program = "libs.tests.flow.test_commands:APP"
+    assert run("replay", "good", "--book", "shop", "--app", program).out == "it fits, and waits for nothing\n"
+    (found,) = lines(run("replay", "waits", "--book", "shop", "--app", program, "--json"))
+    assert found == {"fits": True, "waits": ["signal 'go'"]}
+    kept = tmp_path / "good.json"
+    assert run("replay", "good", "--book", "shop", "--save", str(kept)).code == 0
+    assert run("replay", "--history", str(kept), "--app", program).code == 0
+    kept.write_text(kept.read_text().replace('"add"', '"subtract"'))
+    other = run("replay", "--history", str(kept), "--app", program)
+    assert other.code == 1 and "add" in other.err and "subtract" in other.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("good", "--book", "shop"),
+        ("good", "--app", "libs.tests.flow.test_commands:APP"),
+        ("--app", "libs.tests.flow.test_commands:APP"),
+        ("good", "--book", "shop", "--app", "libs.tests.flow.test_commands"),
+        ("good", "--book", "shop", "--app", "libs.tests.flow.nowhere:APP"),
+        ("good", "--book", "shop", "--app", "libs.tests.flow.test_commands:nobody"),
+        ("good", "--book", "shop", "--app", "libs.tests.flow.test_commands:SHOP"),
+        ("--history", "/nowhere/x.json", "--app", "libs.tests.flow.test_commands:APP"),
+        ("good", "--book", "shop", "--save", "/nowhere/x.json"),
+    ],
+)
+def test_replays_that_are_asked_for_wrongly_say_what_was_expected(run: Run, arguments: tuple[str, ...]) -> None:
+    outcome = run("replay", *arguments)
+    assert outcome.code == 2 and outcome.err
+
+
+def test_every_command_has_help_with_an_example() -> None:
+    group = CommandGroup()
+    commands.register(group)
+    flow = group.commands["flow"]
+    assert isinstance(flow, CommandGroup)
+    assert sorted(flow.commands) == ["cancel", "ls", "replay", "show", "signal", "steps"]
+    for name in flow.commands:
+        shown = run_command_line("flow", name, "--help").out
+        assert f"boki flow {name} " in shown.partition("\n\n")[2], name
+
+
+@pytest.mark.processes
+def test_help_imports_no_library() -> None:
+    program = (
+        "import sys; from boki_cli import main; from boki_cli.options import run; run(main.boki, ['flow', '--help'])"
+    )
+    told = "print([name for name in ('bokiflow', 'bokilib', 'boki') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", f"{program}; {told}"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_command_is_an_entry_point() -> None:
+    assert main.of_libraries()["flow"].value == "bokiflow_tools.commands:register"

@@ -1,0 +1,104 @@
+"""Lists of workflows: newest first, page by page, some of them, of several apps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import boki
+from boki.testing import MemoryCluster
+from bokiflow import App, Flow
+from bokiflow_tools.listing import Listing, Wanted, groups, listing, newest
+from bokilib import tags
+from bokilib.log import Log
+from libs.tests.flow.conftest import SetClock, working
+from libs.tests.flow.shop import Shop
+
+
+def ids(found: Listing) -> list[str]:
+    return [one.started.id for one in found.rows]
+
+
+async def started(book: boki.Book, app: App, call: Any, names: list[str], **more: Any) -> None:
+    async with Flow(app, book) as flow:
+        for name in names:
+            await flow.start(call, id=name, **more)
+
+
+async def test_page_by_page_each_workflow_is_listed_once_newest_first(book: boki.Book) -> None:
+    shop = Shop()
+    names = [f"x{number}" for number in range(23)]
+    await started(book, shop.app, shop.steps.call(1), names)
+    log, seen, before = Log(book), list[str](), None
+    for _ in range(3):
+        page = await listing(log, "shop", Wanted(), before=before, limit=10)
+        seen += ids(page)
+        before = page.before
+    assert seen == names[::-1] and before is None
+    assert ids(await listing(log, "other", Wanted())) == []
+
+
+async def test_only_what_is_asked_for(cluster: MemoryCluster, book: boki.Book) -> None:
+    shop = Shop()
+    async with working(cluster, shop.app) as worker:
+        for name, call in (("good", shop.steps.call(1)), ("bad", shop.fail.call("no")), ("waits", shop.wait.call(1))):
+            handle: Any = await worker.start(call, id=name, attributes={"who": "ann" if name == "bad" else "bob"})
+            if name == "good":
+                await handle.result()
+            elif name == "bad":
+                assert await handle.status() in ("running", "failed")
+                try:
+                    await handle.result()
+                except ValueError:
+                    pass
+        log = Log(book)
+        await book.now(consistency="linearizable")
+
+        async def some(**wanted: Any) -> list[str]:
+            return ids(await listing(log, "shop", Wanted(**wanted)))
+
+        assert await some() == ["waits", "bad", "good"]
+        assert await some(statuses=frozenset(["running"])) == ["waits"]
+        assert await some(statuses=frozenset(["failed", "completed"])) == ["bad", "good"]
+        assert await some(name="steps") == ["good"]
+        assert await some(attribute=("who", "ann")) == ["bad"]
+        assert await some(attribute=("who", "ann"), statuses=frozenset(["running"])) == []
+
+
+async def test_by_the_time_of_the_log() -> None:
+    clock, shop = SetClock(), Shop()
+    async with MemoryCluster(clock=clock) as cluster:
+        book = (await cluster.connect()).book("shop")
+        for hour in range(3):
+            clock.ms = 10**12 + hour * 3_600_000
+            await started(book, shop.app, shop.steps.call(1), [f"x{hour}"])
+        log, second = Log(book), 10**12 + 3_600_000
+        assert ids(await listing(log, "shop", Wanted(since_ms=second))) == ["x2", "x1"]
+        assert ids(await listing(log, "shop", Wanted(until_ms=second))) == ["x0"]
+
+
+async def test_apps_are_found_in_the_records(book: boki.Book) -> None:
+    shop, other = Shop(), App("other")
+
+    @other.workflow
+    async def nothing() -> None:
+        pass
+
+    await started(book, shop.app, shop.steps.call(1), ["a"])
+    await started(book, other, nothing.call(), ["b"])
+    await book.append(b"of somebody else")
+    log = Log(book)
+    assert await groups(log) == ["other", "shop"]
+    assert await groups(log, 2) == ["other"], "of the newest records only"
+    assert await groups(log, 100) == ["other", "shop"]
+
+
+async def test_streams_that_were_trimmed_end_where_they_were(book: boki.Book) -> None:
+    shop = Shop()
+    await started(book, shop.app, shop.steps.call(1), [f"x{number}" for number in range(8)])
+    position = await book.now()
+    streams = [tags.flow_part("shop", one) for one in range(tags.PARTITIONS)]
+    assert len(await newest(book, streams, position + 1, 100)) == 8
+    cut = (await newest(book, streams, position + 1, 4))[-1].seqnum
+    await book.trim(before=cut)
+    await book.now(consistency="linearizable")
+    assert len(await newest(book, streams, position + 1, 100)) == 4

@@ -1,0 +1,172 @@
+"""The page of workflows over HTTP, read as a browser without JavaScript would: what is shown, and that names stay text."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from html import unescape
+from html.parser import HTMLParser
+
+import pytest
+
+from boki.testing import MemoryCluster
+from boki_gateway.testing import Requester, running_gateway
+from bokiflow import App, Worker
+from bokiflow_tools import picture
+from bokiflow_tools.page import PAGE
+from libs.tests.flow import lives
+from libs.tests.flow.conftest import Inline
+
+EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;\x1b[31m\u202e"
+
+
+@pytest.fixture
+async def requester(cluster: MemoryCluster) -> AsyncIterator[Requester]:
+    async with running_gateway(cluster, pages=(PAGE,)) as one:
+        yield one
+
+
+class Elements(HTMLParser):
+    """Names of elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.add(tag)
+
+
+class Shown:
+    """A page: its HTML, and its text without markup."""
+
+    def __init__(self, html: str) -> None:
+        self.main = html[html.index("<main") : html.index("</main>")]
+        self.text = " ".join(unescape(re.sub(r"<[^>]*>", " ", self.main)).split())
+        self.links = [unescape(link) for link in re.findall(r'href="(/pages/flow\?[^"]*)"', self.main)]
+
+
+async def look(requester: Requester, answer: int = 200, /, **query: str) -> Shown:
+    reply = await requester.get("/pages/flow", **query)
+    assert reply.status == answer, reply.body.decode()
+    return Shown(reply.body.decode())
+
+
+async def test_without_a_book_it_asks_for_one(requester: Requester) -> None:
+    shown = await look(requester)
+    assert "Workflows are durable functions on a book" in shown.text
+    assert "name the app" in (await look(requester, book="nothing")).text
+
+
+async def test_a_book_lists_its_workflows_newest_first(
+    requester: Requester, cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await lives.fill(cluster)
+    shown = await look(requester, book="shop")
+    assert shown.text.index("order-7 checkout") < shown.text.index("order-5") < shown.text.index("order-6 ")
+    assert "failed ValueError: no such address" in shown.text and "customer=ann" in shown.text
+    assert "/pages/flow?book=shop&id=order-7" in shown.links
+    assert 'data-events="/v1/books/shop/events' in shown.main
+    failed = await look(requester, book="shop", group="shop", status="failed")
+    assert "order-5" in failed.text and "order-6" not in failed.text and 'selected=""' in failed.main
+    assert "There is none." in (await look(requester, book="shop", group="shop", name="nothing")).text
+    await look(requester, 400, book="shop", status="well")
+    monkeypatch.setattr("bokiflow_tools.page.LIMIT", 2)
+    (older,) = [link for link in (await look(requester, book="shop")).links if "before" in link]
+    behind = Shown((await requester.get(older)).body.decode())
+    assert "order-7 checkout" in behind.text and "data-events" not in behind.main
+
+
+async def test_a_book_of_several_apps_shows_each(requester: Requester, cluster: MemoryCluster) -> None:
+    await lives.fill(cluster)
+    other = App("other")
+
+    @other.workflow
+    async def nothing() -> None:
+        pass
+
+    client = await cluster.connect()
+    async with Worker(other, client.book("shop"), name="o", bodies=Inline()) as worker:
+        await (await worker.start(nothing.call(), id="n")).result()
+    shown = await look(requester, book="shop")
+    assert "Apps other shop" in shown.text and "/pages/flow?book=shop&group=other" in shown.links
+    only = await look(requester, book="shop", group="other")
+    assert "nothing()" in only.text and "order-7" not in only.text
+
+
+async def test_a_workflow_that_ended(requester: Requester, cluster: MemoryCluster) -> None:
+    await lives.fill(cluster)
+    shown = await look(requester, book="shop", id="order-6")
+    assert "Status completed" in shown.text and "customer ann" in shown.text and '"by": "bob"' in shown.text
+    assert 'Arguments ["visa",["apple","pear"]]' in shown.text
+    rows = re.findall(r'<span class="kind of-([a-z]*)">', shown.main)
+    assert rows.count("step") == 4 and rows.count("child") == 2 and rows.count("emit") == 2
+    assert {"signal", "timer", "end"} <= set(rows) and rows[-1] == "end"
+    assert "2 attempts" in shown.text or "receipt 900 of visa" in shown.text
+    assert "/pages/flow?book=shop&id=order-6%2F0%2F3%3A1" in shown.links, "children are links"
+    assert "steps" in shown.text and "timers" in shown.text and "data-events" not in shown.main
+    child = await look(requester, book="shop", id="order-6/0/3:1")
+    assert "Child of order-6" in child.text
+    failed = await look(requester, book="shop", id="order-5")
+    assert "ValueError : no such address" in failed.text.replace("ValueError:", "ValueError :")
+
+
+async def test_a_workflow_that_runs_at_its_second_worker(requester: Requester, cluster: MemoryCluster) -> None:
+    await lives.fill(cluster)
+    stay = asyncio.Event()
+    worker = asyncio.create_task(lives.take_over(cluster, stay))
+    try:
+        while True:
+            shown = await look(requester, book="shop", id="order-7")
+            if "takeover" in shown.text:
+                break
+        assert "Status running" in shown.text and "Runs at host-7." in shown.text and "waits" in shown.text
+        assert 'data-events="/v1/books/shop/events?tag=flow%2Fwf%2Forder-7' in shown.main
+    finally:
+        stay.set()
+        await worker
+
+
+async def test_a_long_history_comes_in_parts(
+    requester: Requester, cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(picture, "ROWS", 4)
+    async with lives.working(cluster) as worker:
+        await (await worker.start(lives.many.call(9), id="x")).result()
+    last = await look(requester, book="shop", id="x")
+    assert "Part 3 of 3." in last.text and last.main.count('class="kind of-') == 2
+    first = await look(requester, book="shop", id="x", part="1")
+    assert "Part 1 of 3." in first.text and first.main.count('class="kind of-') == 4
+    assert "Show what it does now" in first.text
+    await look(requester, 400, book="shop", id="x", part="-1")
+
+
+async def test_what_is_not_there_is_said(requester: Requester) -> None:
+    assert "there is no workflow 'nobody'" in (await look(requester, 400, book="shop", id="nobody")).text
+
+
+async def test_names_and_values_are_text_and_never_markup(requester: Requester, cluster: MemoryCluster) -> None:
+    app = App(EVIL.replace("/", ""))
+
+    @app.step(name=EVIL)
+    async def step(value: str) -> str:
+        return value
+
+    @app.workflow(name=EVIL, version=EVIL)
+    async def evil(value: str) -> str:
+        await step(value)
+        raise ValueError(value)
+
+    client = await cluster.connect()
+    async with Worker(app, client.book("shop"), name=EVIL, bodies=Inline()) as worker:
+        handle = await worker.start(evil.call(EVIL), id=EVIL, attributes={EVIL: EVIL})
+        await handle.signal(EVIL, EVIL)
+        await asyncio.gather(handle.result(), return_exceptions=True)
+    queries: list[dict[str, str]] = [{}, {"id": EVIL}, {"group": EVIL, "name": EVIL}]
+    for query in queries:
+        shown = await look(requester, 200, book="shop", **query)
+        parser = Elements()
+        parser.feed(shown.main)
+        assert not {"script", "img"} & parser.names, query
+        assert "\x1b" not in shown.text and "\u202e" not in shown.text

@@ -1,0 +1,54 @@
+"""All that the log keeps of one workflow."""
+
+from __future__ import annotations
+
+import pytest
+
+import boki
+from boki.testing import MemoryCluster
+from bokiflow import NoSuchWorkflow, Worker
+from bokiflow_tools.reading import life_of
+from bokilib import tags
+from bokilib.log import Log
+from libs.tests.flow.conftest import Inline, working
+from libs.tests.flow.shop import Shop
+
+
+async def test_a_workflow_from_its_start_to_its_end(cluster: MemoryCluster, book: boki.Book) -> None:
+    shop = Shop()
+    async with working(cluster, shop.app) as worker:
+        handle = await worker.start(shop.parent.call(2), id="x", attributes={"who": "ann"})
+        running = await life_of(worker.log, "x")
+        assert (running.status, running.ended, running.owner) == ("running", None, worker.name)
+        await handle.result()
+    found = await life_of(Log(book), "x", consistency="linearizable")
+    assert (found.status, found.name, found.owner) == ("completed", "parent", "")
+    line = found.timeline
+    assert line is not None
+    assert [span.kind for span in line.spans].count("child") == 3 and line.spans[-1].kind == "end"
+    with pytest.raises(NoSuchWorkflow):
+        await life_of(Log(book), "nobody")
+
+
+async def test_who_took_it_over_is_told(cluster: MemoryCluster, book: boki.Book) -> None:
+    shop = Shop()
+    async with working(cluster, shop.app, name="a") as worker:
+        handle = await worker.start(shop.wait.call(1), id="x")
+        await worker.drain()
+    async with Worker(shop.app, book, name="b", bodies=Inline()) as other:
+        await other.handle("x").signal("go", 1)
+        assert await other.handle("x", shop.wait).result() == [1]
+        found = await life_of(other.log, handle.id)
+    assert found.timeline is not None
+    kinds = [span.kind for span in found.timeline.spans]
+    assert kinds.count("takeover") == 1 and "signal" in kinds and "step" in kinds
+
+
+async def test_a_history_that_is_not_kept_any_more_is_no_picture(cluster: MemoryCluster, book: boki.Book) -> None:
+    shop = Shop()
+    async with working(cluster, shop.app) as worker:
+        await (await worker.start(shop.steps.call(2), id="x")).result()
+    position = await book.now(consistency="linearizable")
+    await book.trim(before=position + 1, tag=tags.flow_history("x"))
+    found = await life_of(Log(book), "x", consistency="linearizable")
+    assert found.records is None and found.timeline is None and found.status == "completed"

@@ -1,0 +1,71 @@
+"""Workflows in words: on one line, whatever is in them."""
+
+from __future__ import annotations
+
+from bokiflow import flow_events as events
+from bokiflow.flow_events import Ended, Started
+from bokiflow.history import recorded
+from bokiflow.instance_state import Held
+from bokiflow.outcomes import Outcome, failed
+from bokiflow_tools.life import Life
+from bokiflow_tools.timeline import Span
+from bokiflow_tools.wording import (
+    call_text,
+    life_facts,
+    life_lines,
+    listed_facts,
+    listed_line,
+    outcome_text,
+    span_facts,
+    span_line,
+)
+
+EVIL = "a\x1b[31m\nb"
+SHOWN = "a\\x1b[31m\\nb"
+STARTED = Started(EVIL, EVIL, "", [[EVIL], {EVIL: 1}], 1_000, EVIL, EVIL, "w", EVIL, "", {EVIL: EVIL})
+ENDED = Ended(EVIL, 1, EVIL, "", failed(ValueError(EVIL)), 3_500)
+
+
+def test_what_others_wrote_never_moves_a_cursor() -> None:
+    spans = [
+        Span("signal", EVIL, "", 5, 5, value=EVIL),
+        Span("step", EVIL, "0:1", 5, 9, failed(ValueError(EVIL))),
+        Span("child", EVIL, "0:1", 5, None, child=EVIL),
+        Span("cancel", EVIL, "", 5, 5),
+        Span("takeover", EVIL, "", 5, 5, value=EVIL),
+    ]
+    lines = [span_line(span, 0) for span in spans]
+    lines += life_lines(Life(EVIL, STARTED, [], ENDED, [], 1), str)
+    lines += life_lines(Life(EVIL, STARTED, [], None, [], 1), str)
+    lines += [listed_line(STARTED, Held(1, "w"), "now"), listed_line(STARTED, Held(1, "", ENDED), "now")]
+    assert all(line.isprintable() for line in lines)
+    assert any(SHOWN in line for line in lines)
+
+
+def test_a_call_as_one_would_write_it() -> None:
+    assert call_text("pay", [["7", 2], {"why": None}]) == 'pay("7", 2, why=null)'
+
+
+def test_ends_in_words() -> None:
+    assert outcome_text(Outcome([1])) == "[1]"
+    assert outcome_text(failed(ValueError("no"))) == "ValueError: no"
+    assert outcome_text(None) == ""
+
+
+def test_rows_of_a_timeline() -> None:
+    assert span_line(Span("step", "pay", "0:1", 1_010, 1_030, Outcome(7), attempts=2), 1_000) == (
+        "   +10 ms  step         pay  2 attempts  20 ms  → 7"
+    )
+    assert span_line(Span("timer", "", "0:2", 2_000, None, due_ms=62_000), 1_000).endswith("timer of 60.0 s  open")
+    assert span_facts(Span("child", "f", "0:1", 1, 2, Outcome(1), child="x/0:1")) == {
+        "kind": "child", "name": "f", "key": "0:1", "begin_ms": 1, "end_ms": 2, "workflow": "x/0:1", "result": 1,
+    }  # fmt: skip
+
+
+def test_lists_for_programs_are_exact() -> None:
+    facts = listed_facts(9, STARTED, Held(1, "", ENDED))
+    assert facts["id"] == EVIL and facts["status"] == "failed" and facts["error"]["message"] == EVIL
+    record = recorded(1, 1, 0, [events.Signalled("x", "go", 1)])
+    whole = life_facts(Life(EVIL, STARTED, [], None, [record], 1))
+    assert whole["args"] == [[EVIL], {EVIL: 1}] and whole["attributes"] == {EVIL: EVIL} and "result" not in whole
+    assert life_facts(Life("x", None, [], ENDED, None, 1))["started_ms"] is None
