@@ -50,9 +50,7 @@ UPDATE objects SET value = jsonb_set(value, '{posts}', CASE WHEN jsonb_array_len
 
 
 def installed() -> Path | None:
-    """Where the server's programs are; None where there are none, or no client."""
-    if importlib.util.find_spec("asyncpg") is None:
-        return None
+    """Where the server's programs are; None where there are none."""
     known = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
     found = shutil.which("postgres")
     for folder in [*reversed(known), *([Path(found).resolve().parent] if found else [])]:
@@ -64,6 +62,22 @@ def installed() -> Path | None:
 @asynccontextmanager
 async def postgres(directory: Path) -> AsyncIterator[Any]:
     """A pool of connections to a new server with the table `objects`; None where there is no PostgreSQL."""
+    if importlib.util.find_spec("asyncpg") is None:
+        yield None
+        return
+    async with server_alone(directory) as server:
+        if server is None:
+            yield None
+            return
+        pool = await _pool(directory, server)
+        await pool.execute("CREATE TABLE objects (name text PRIMARY KEY, value jsonb NOT NULL)")
+        yield pool
+        await pool.close()
+
+
+@asynccontextmanager
+async def server_alone(directory: Path) -> AsyncIterator[subprocess.Popen[Any] | None]:
+    """A new server, whose socket is in the directory; None where there is no PostgreSQL. It may not answer yet."""
     programs = installed()
     if programs is None:
         yield None
@@ -78,10 +92,7 @@ async def postgres(directory: Path) -> AsyncIterator[Any]:
     with (directory / "log").open("wb") as log:
         server = subprocess.Popen(command, stdout=log, stderr=log, **who)
     try:
-        pool = await _pool(directory, server)
-        await pool.execute("CREATE TABLE objects (name text PRIMARY KEY, value jsonb NOT NULL)")
-        yield pool
-        await pool.close()
+        yield server
     finally:
         server.send_signal(signal.SIGINT)  # a fast end
         server.wait()
