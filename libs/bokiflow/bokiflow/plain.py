@@ -6,18 +6,18 @@ from typing import Any
 
 import msgspec
 
-from bokilib.codec import Json, to_json
+from bokilib.codec import Json, check_json, to_json
 
 
 def as_json(value: object) -> Json:
     """A value of a user's type as JSON. Raises NotEncodable."""
     if type(value) in (str, int, bool, type(None)):
-        return to_json(value)
+        return check_json(value)
     try:
         plain = msgspec.to_builtins(value, str_keys=True)
     except (TypeError, ValueError, RecursionError):
         return to_json(value)  # a model of pydantic; or it says what is wrong
-    return to_json(_lists(plain))
+    return check_json(_lists(plain))
 
 
 def _lists(value: Any) -> Any:

@@ -24,6 +24,7 @@ INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
 
 T = TypeVar("T")
+_JSON_TYPES: Final = frozenset({dict, list, str, int, float, bool, type(None)})
 
 
 @runtime_checkable
@@ -77,9 +78,10 @@ def check_json(value: object, depth: int = DEPTH) -> Json:
 def to_json(value: object) -> Json:
     """A value of a user's type as JSON. Raises NotEncodable."""
     try:
-        plain = (
-            value.model_dump(mode="json") if isinstance(value, _Model) else msgspec.to_builtins(value, str_keys=True)
-        )
+        if type(value) not in _JSON_TYPES and isinstance(value, _Model):  # which takes long to find out
+            plain = value.model_dump(mode="json")
+        else:
+            plain = msgspec.to_builtins(value, str_keys=True)
     except (TypeError, ValueError, RecursionError) as fault:
         raise NotEncodable(f"cannot be stored as JSON: {fault}") from fault
     return check_json(plain)

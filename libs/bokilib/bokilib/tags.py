@@ -35,7 +35,9 @@ _MARK: Final = "~"
 
 def tag_of(*parts: str | int) -> str:
     """A tag of its parts; of a long one the beginning, "~" and a hash of all."""
-    whole = "/".join(str(part) for part in parts)
+    whole = "/".join(map(str, parts))
+    if len(whole) <= TAG_NAME_BYTES and whole.isascii():
+        return whole
     encoded = whole.encode()
     if len(encoded) <= TAG_NAME_BYTES:
         return whole
