@@ -5,7 +5,6 @@ Importing this module imports no library (see `commands`); the command imports t
 
 from __future__ import annotations
 
-import importlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,7 +56,7 @@ def register(group: CommandGroup) -> None:
             raise click.UsageError("expected a workflow and --book, or --history FILE")
         if program is None and save is None:
             raise click.UsageError("expected --app MODULE:NAME, or --save FILE")
-        app = None if program is None else find_app(program)
+        app = None if program is None else _app(program)
         kept = _exported(invocation, book or "", id or "") if history is None else _read(history)
         if save is not None:
             _write(save, kept)
@@ -65,6 +64,14 @@ def register(group: CommandGroup) -> None:
             show_facts(invocation, {"saved": str(save)}, f"saved to {save}")
             return exit_codes.OK
         return process.run_command(lambda: _replay(invocation, app, kept))
+
+
+def _app(program: str) -> App:
+    from bokiflow.named_app import named_app
+
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # as `python -m` has it: modules of the folder that one is in
+    return named_app(program)
 
 
 def _exported(invocation: Invocation, book: str, id: str) -> bytes:
@@ -91,26 +98,6 @@ async def _replay(invocation: Invocation, app: App, kept: bytes) -> int:
     said = f"it fits, and waits for: {', '.join(waits)}" if waits else "it fits, and waits for nothing"
     show_facts(invocation, {"fits": True, "waits": waits}, said)
     return exit_codes.OK
-
-
-def find_app(program: str) -> App:
-    """The App that `module:name` is. Raises UsageError; what the module raises."""
-    from bokiflow import App
-
-    module, _, name = program.partition(":")
-    if not module or not name:
-        raise UsageError(f"--app: expected MODULE:NAME, such as shop.flows:app, found {program!r}")
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # as `python -m` has it: modules of the folder that one is in
-    try:
-        found: object = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as fault:
-        raise UsageError(f"--app: {program!r} cannot be found from here: {fault}") from fault
-    if not isinstance(found, App):
-        raise UsageError(f"--app: expected a bokiflow.App, found {type(found).__name__}")
-    return found
 
 
 def _read(path: Path) -> bytes:

@@ -9,7 +9,7 @@ await crash_everywhere(program, recover, check, kinds=UNKNOWNS)
 await start_anywhere(program, recover, check)
 """
 
-from bokilib.testing._explore import CRASHES, UNKNOWNS, Explored, crash_everywhere, start_anywhere
+from bokilib.testing._explore import CRASHES, UNKNOWNS, Explored, crash_everywhere, start_anywhere, while_alive
 from bokilib.testing._faults import Died, Fault, FaultKind, FaultyBook
 
 __all__ = [
@@ -22,4 +22,5 @@ __all__ = [
     "UNKNOWNS",
     "crash_everywhere",
     "start_anywhere",
+    "while_alive",
 ]

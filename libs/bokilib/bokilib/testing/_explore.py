@@ -13,8 +13,8 @@ A run that fails says which faults led to it, and what had been done up to then.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import boki
 from boki_common.runtime.ports import Clock
@@ -43,6 +43,24 @@ class Explored(NamedTuple):
 
 async def _nothing(_: object) -> None:
     """A recovery, or a check, of which there is none."""
+
+
+async def while_alive(book: BookPort, work: Coroutine[Any, Any, object]) -> None:
+    """Works, unless the process dies in one of its other tasks: for programs that have some. Raises Died; what the work raises."""
+    if not isinstance(book, FaultyBook):
+        await work
+        return
+    tasks = [asyncio.ensure_future(one) for one in (work, book.death())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        (worked, _) = await asyncio.gather(*tasks, return_exceptions=True)
+    if book.dead:
+        raise Died
+    if isinstance(worked, BaseException):
+        raise worked
 
 
 class _World:

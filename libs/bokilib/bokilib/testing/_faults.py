@@ -12,6 +12,7 @@ A process that died does nothing any more: each later operation raises `Died`, w
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, overload
 
@@ -38,7 +39,6 @@ class FaultyBook:
 
     Attributes:
         operations: what was done so far, for people.
-        dead: whether the process died.
     """
 
     def __init__(
@@ -59,11 +59,24 @@ class FaultyBook:
         self.operations: Final[list[str]] = []
         self.appends: Final[list[int]] = []
         """Numbers of the operations that are appends: only they can be lost."""
-        self.dead = False
+        self._death: Final = asyncio.Event()
         self._book = book
         self._fault = fault
         self._pause = pause
         self._tickets: list[TicketPort] = []
+
+    @property
+    def dead(self) -> bool:
+        """Whether the process died."""
+        return self._death.is_set()
+
+    def die(self) -> None:
+        """The process is killed now."""
+        self._death.set()
+
+    async def death(self) -> None:
+        """Waits for it."""
+        await self._death.wait()
 
     @property
     def position(self) -> int | None:
@@ -77,7 +90,7 @@ class FaultyBook:
         self.operations.append(what)
         kind = self._fault.kind if self._fault is not None and self._fault.at == number else None
         if kind == "before":
-            self.dead = True
+            self.die()
             raise Died
         return kind
 
@@ -93,7 +106,7 @@ class FaultyBook:
             raise
         result = await operation
         if kind == "after":
-            self.dead = True
+            self.die()
         if self.dead:
             raise Died
         return result
@@ -251,7 +264,7 @@ class _FaultyTicket:
             raise OutcomeUnknown("the test lost the record")
         if self._kind == "after":
             await self._ticket.outcome()
-            book.dead = True
+            book.die()
         if book.dead:
             raise Died
         if self._kind == "lost":
