@@ -19,7 +19,19 @@ from bokiflow.history import Own, Recorded, in_order
 from bokiflow.outcomes import Outcome
 
 Kind: TypeAlias = Literal[
-    "step", "transaction", "timer", "child", "signal", "cancel", "send", "emit", "patch", "takeover", "end"
+    "step",
+    "transaction",
+    "timer",
+    "child",
+    "queued",
+    "lock",
+    "signal",
+    "cancel",
+    "send",
+    "emit",
+    "patch",
+    "takeover",
+    "end",
 ]
 MARKS: Final = frozenset({"signal", "cancel", "send", "emit", "patch", "takeover", "end"})
 """Kinds of what takes no time."""
@@ -29,7 +41,7 @@ class Span(NamedTuple):
     """One thing, from when to when.
 
     Attributes:
-        name: of a step, a child's function, a topic, who took over. key: of the call. child: id of a workflow that it is about.
+        name: of a step, a child's function, a lock, a topic, who took over. key: of the call. child: id of a workflow that it is about.
         begin_ms, end_ms: milliseconds since 1970 UTC; without an end it is under way, or nobody waits for it any more.
         due_ms: of a timer. value: of a signal, or of what was emitted. attempts: of a step.
     """
@@ -72,6 +84,8 @@ def timeline(
     reader = _Reader(started.at_ms)
     for told in in_order(records):
         reader.read(told.event, told.time_ms)
+    if ended is not None:
+        reader.give_back(ended.at_ms)
     spans = [*reader.spans, *reader.open.values(), *_takeovers(started.owner, claims)]
     spans.sort(key=lambda span: span.begin_ms)
     if ended is not None:
@@ -107,10 +121,22 @@ class _Reader:
         else:
             self._did(event)
 
+    def give_back(self, ended_ms: int) -> None:
+        """It ended: its locks, and its places in their queues, are nobody's."""
+        for key, span in list(self.open.items()):
+            if span.kind in ("lock", "queued"):
+                self.spans.append(self.open.pop(key)._replace(end_ms=max(self.now_ms, ended_ms)))
+
     def _delivered(self, event: events.Delivered) -> None:
         begun = self.open.pop(event.key, None)
         now_ms = self.now_ms
-        if isinstance(event, events.Fired):
+        if isinstance(event, events.Queued):
+            self.open[event.key] = Span("queued", event.name, event.key, now_ms, None)
+        elif isinstance(event, events.Locked):
+            if begun is not None:
+                self.spans.append(begun._replace(end_ms=now_ms))
+            self.open[event.key] = Span("lock", event.name, event.key, now_ms, None)
+        elif isinstance(event, events.Fired):
             timer = begun or Span("timer", "", event.key, now_ms, None)
             self.spans.append(timer._replace(end_ms=now_ms))
         elif isinstance(event, events.Stepped):
@@ -137,6 +163,10 @@ class _Reader:
             self.open[event.key] = Span("timer", "", event.key, now_ms, None, due_ms=event.due_ms)
         elif isinstance(event, events.Begun):
             self.open[event.key] = Span("step", event.name, event.key, now_ms, None)
+        elif isinstance(event, events.Unlocked):
+            held = self.open.pop(event.key, None)
+            if held is not None:
+                self.spans.append(held._replace(end_ms=now_ms))
         elif isinstance(event, events.Invoked):
             self.open[event.key] = Span("child", event.name, event.key, now_ms, None, child=event.child)
         elif isinstance(event, events.Sent):
@@ -224,7 +254,7 @@ def stretches(line: Timeline, last_ms: int) -> list[Stretch]:
     """
     changes: list[tuple[int, int, int]] = []
     for span in line.spans:
-        if span.kind in MARKS or (span.end_ms is None and line.end_ms is not None):
+        if span.kind not in USES or (span.end_ms is None and line.end_ms is not None):
             continue
         rank = USES.index(span.kind)
         end_ms = last_ms if span.end_ms is None else span.end_ms

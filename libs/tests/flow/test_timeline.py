@@ -65,6 +65,24 @@ def test_what_came_from_others_has_the_time_of_its_record() -> None:
     ]
 
 
+def test_a_lock_is_held_until_it_is_given_back_or_the_workflow_ends() -> None:
+    locked = [events.Locked("x", key, f"l{key}", "", 1_500, 9) for key in ("0:1", "0:2")]
+    back = events.Unlocked("x", "0:1", "l0:1")
+    found = timeline(STARTED, [record(1, *locked), record(2, events.Fired("x", "0:3", 1_700), back)], [], None).spans
+    assert [(span.name, span.begin_ms, span.end_ms) for span in found if span.kind == "lock"] == [
+        ("l0:1", 1_500, 1_700), ("l0:2", 1_500, None),
+    ]  # fmt: skip
+    asked = events.Queued("x", "0:1", "l", 1_200, 8)
+    waited = timeline(STARTED, [record(1, asked), record(2, locked[0])], [], None).spans
+    assert [(span.kind, span.begin_ms, span.end_ms) for span in waited] == [
+        ("queued", 1_200, 1_500),
+        ("lock", 1_500, None),
+    ]
+    ended = Ended("x", 1, "f", "", OK, 2_000)
+    over = timeline(STARTED, [record(1, *locked)], [], ended).spans
+    assert [span.end_ms for span in over if span.kind == "lock"] == [2_000, 2_000]
+
+
 def test_times_never_fall_whatever_clocks_say() -> None:
     late = events.Signalled("x", "go", 7)
     early = events.Stepped("x", "0:1", "add", "", 900, OK, 5)
