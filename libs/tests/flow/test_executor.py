@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from bokilib import tags
 from bokilib.contribution import Contribution
 from bokilib.log import Log
 from bokilib.ports import BookPort
-from bokilib.testing import UNKNOWNS, Died, FaultyBook, crash_everywhere, start_anywhere
+from bokilib.testing import UNKNOWNS, crash_everywhere, start_anywhere, while_alive
 from libs.tests.flow.conftest import Inline
 from libs.tests.flow.shop import Shop
 
@@ -30,18 +30,6 @@ FEATURES: dict[str, tuple[Callable[[Shop], Call[Any]], Any]] = {
     "restart": (lambda shop: shop.again.call(2, 0), 3),
     "at most once": (lambda shop: shop.careful.call(3), None),
 }
-
-
-async def while_alive(book: BookPort, work: Awaitable[None]) -> None:
-    """Works, unless the process dies in one of its other tasks."""
-    task = asyncio.ensure_future(work)
-    while not task.done():
-        if isinstance(book, FaultyBook) and book.dead:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            raise Died
-        await asyncio.sleep(0)
-    await task
 
 
 class Feature:

@@ -16,9 +16,8 @@ from bokiflow.flow_events import Locked, Stepped, Unlocked
 from bokiflow.replayer import export, replay
 from bokilib.log import Log
 from bokilib.ports import BookPort
-from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere
+from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
 from libs.tests.flow.conftest import Inline, SetClock, until, working
-from libs.tests.flow.test_executor import while_alive
 
 
 class Seats:

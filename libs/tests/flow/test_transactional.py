@@ -12,10 +12,9 @@ from boki.testing import MemoryCluster
 from bokiflow import App, Worker
 from bokilib.log import Log
 from bokilib.ports import BookPort
-from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere
+from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
 from bokistore import BokiStore, StoreSettings, Transaction
 from libs.tests.flow.conftest import Inline
-from libs.tests.flow.test_executor import while_alive
 
 
 class Bank:
