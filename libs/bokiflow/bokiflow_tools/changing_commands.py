@@ -1,4 +1,4 @@
-"""`boki flow signal | cancel`: what is done to a workflow.
+"""`boki flow signal | cancel | resume | fork`: what is done to a workflow.
 
 Importing this module imports no library (see `commands`).
 """
@@ -8,14 +8,16 @@ from __future__ import annotations
 import click
 import msgspec
 
+from boki_cli import exit_codes
 from boki_cli.options import BOOK, CommandGroup, Invocation, command
 from boki_common.errors import UsageError
-from bokiflow_tools.command_parts import ID, change
+from boki_common.runtime import process
+from bokiflow_tools.command_parts import ID, change, flow_of, opened, show_facts
 
 
 def register(group: CommandGroup) -> None:
     """Adds the commands of this module."""
-    for add in (_register_signal, _register_cancel):
+    for add in (_register_signal, _register_cancel, _register_resume, _register_fork):
         add(group)
 
 
@@ -50,3 +52,45 @@ def _register_cancel(group: CommandGroup) -> None:
             boki flow cancel order-7 --book shop --reason "wrong address"
         """
         return change(invocation, book, id, lambda handle: handle.cancel(reason), "asked to end")
+
+
+def _register_resume(group: CommandGroup) -> None:
+    @command(group, "resume", writes=True, client=True, short_help="Have a blocked workflow tried again.")
+    @ID
+    @BOOK
+    def resume(invocation: Invocation, id: str, book: str) -> int:
+        """Have a workflow tried again that is blocked, by whoever owns it, with the code that he has. `show` says why it is blocked.
+
+        \b
+            boki flow resume order-7 --book shop
+        """
+        return change(invocation, book, id, lambda handle: handle.resume(), "asked to try again")
+
+
+def _register_fork(group: CommandGroup) -> None:
+    @command(group, "fork", writes=True, client=True, short_help="Begin a new workflow from the middle of another.")
+    @ID
+    @BOOK
+    @click.option("--id", "new", metavar="NEW", help="Of the new workflow.  [default: a random one]")
+    @click.option(
+        "--before",
+        metavar="KEY",
+        help="First step that is done anew, by its key, as `steps --json` has it.  [default: the first that failed]",
+    )
+    def fork(invocation: Invocation, id: str, book: str, new: str | None, before: str | None) -> int:
+        """Begin a new workflow with the same call, and with what another did before a step: that is not done again.
+
+        Prints the id of the new one.
+
+        \b
+            boki flow fork order-7 --book shop --id order-7-again
+            boki flow fork order-7 --book shop --before 0:4
+        """
+
+        async def work() -> int:
+            async with opened(invocation, book) as log, flow_of(log, id) as flow:
+                made = await flow.handle(id).fork(id=new, before=before)
+            show_facts(invocation, {"id": made.id, "origin": id}, made.id)
+            return exit_codes.OK
+
+        return process.run_command(work)

@@ -37,11 +37,11 @@ async def flow_of(log: Log, id: str) -> AsyncIterator[Flow]:
     """The workflows of the app that a workflow is of. Raises NoSuchWorkflow."""
     from bokiflow import App, Flow, NoSuchWorkflow, inspection
 
-    await log.book.now(consistency="linearizable")
-    began = await inspection.first(log, id)
-    if began is None:
+    held = await inspection.newest(log, id, consistency="linearizable")
+    found = None if held is None else await inspection.call_of(log, id, held)
+    if found is None:
         raise NoSuchWorkflow(f"there is no workflow {id!r}: was it started in this book, and is it kept still?", id=id)
-    async with Flow(App(began[1].group), log) as flow:
+    async with Flow(App(found.group), log) as flow:
         yield flow
 
 
@@ -54,10 +54,11 @@ def change(
         async with opened(invocation, book) as log, flow_of(log, id) as flow:
             handle = flow.handle(id)
             status = await handle.status()
-            if status == "running":
+            lives = status in ("running", "blocked")
+            if lives:
                 await change(handle)
-        facts = {"id": id, "status": status, "done": done if status == "running" else ""}
-        show_facts(invocation, facts, done if status == "running" else f"nothing to do: it is {status}")
+        facts = {"id": id, "status": status, "done": done if lives else ""}
+        show_facts(invocation, facts, done if lives else f"nothing to do: it is {status}")
         return exit_codes.OK
 
     return process.run_command(work)

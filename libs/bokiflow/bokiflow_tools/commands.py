@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bokilib.ports import ConsistencyName
 
 _GROUP: Final = click.option("--group", metavar="G", help="Name of the app.  [default: every app of the book]")
-_STATUSES: Final = ("running", "completed", "failed", "cancelled")
+_STATUSES: Final = ("running", "blocked", "completed", "failed", "cancelled")
 
 
 def register(group: click.Group) -> None:

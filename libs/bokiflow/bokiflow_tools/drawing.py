@@ -22,11 +22,18 @@ PATH: Final = "/pages/flow"
 STATUSES: Final = (
     ("", "any"),
     ("running", "running"),
+    ("blocked", "blocked"),
     ("completed", "completed"),
     ("failed", "failed"),
     ("cancelled", "cancelled"),
 )
-_STATES: Final[dict[str, str]] = {"running": "runs", "completed": "good", "failed": "bad", "cancelled": "idle"}
+_STATES: Final[dict[str, str]] = {
+    "running": "runs",
+    "blocked": "bad",
+    "completed": "good",
+    "failed": "bad",
+    "cancelled": "idle",
+}
 
 
 def ask(book: str | None, query: dict[str, str | None]) -> Element:
@@ -107,6 +114,8 @@ def _row(book: str, one: Listed) -> Element:
     if ended is not None:
         error = ended.outcome.error is not None
         said = make("span", outcome_text(ended.outcome), class_="sub wrong" if error else "sub")
+    elif one.held.blocked:
+        said = make("span", printable(one.held.blocked)[:200], class_="sub wrong")
     elif one.held.owner:
         said = make("span", "by ", worker(one.held.owner), class_="sub")
     took = None if ended is None else span_text(max(0, ended.at_ms - started.at_ms))
@@ -130,7 +139,9 @@ def known(book: str, life: Life) -> Element:
     started, ended = life.started, life.ended
     if started is not None:
         rows += _began(book, started)
-    if life.owner:
+    if life.blocked:
+        rows.append(("Because", make("span", printable(life.blocked), class_="wrong")))
+    elif life.owner:
         rows.append(("Runs at", worker(life.owner)))
     if ended is not None:
         rows.append(("Ended", moment(ended.at_ms)))
@@ -169,12 +180,8 @@ def _ending(id: str, ended: Ended) -> Element:
 
 def call(id: str, started: Started) -> Element:
     """With which arguments it was started."""
-    summary = make(
-        "summary", make("h2", "Arguments"), " ", make("code", preview(started.args[0] if started.args else [], 60))
-    )
-    block = json_block(
-        {"positional": started.args[0], "by name": started.args[1]},
-        "The arguments as JSON",
-        f"boki flow show {id} --json",
-    )
+    positional, by_name = started.args
+    summary = make("summary", make("h2", "Arguments"), " ", make("code", preview(positional or by_name, 60)))
+    whole = f"boki flow show {printable(id)} --json"
+    block = json_block({"positional": positional, "by name": by_name}, "The arguments as JSON", whole)
     return make("details", summary, block, id="call", class_="panel")

@@ -14,9 +14,9 @@ class Life(NamedTuple):
     """See the module.
 
     Attributes:
-        started: how it began; None: that is not kept any more.
-        claims: who took it over, and when the log had that. records: its history; None: that is not kept any more.
-        position: as of when.
+        started: how it began, or began again the last time; None: that is not kept any more.
+        claims: who took it over, and when the log had that. records: its history since then; None: that is not kept any more.
+        blocked: why it cannot go on; "" if it can. position: as of when.
     """
 
     id: str
@@ -25,11 +25,12 @@ class Life(NamedTuple):
     ended: Ended | None
     records: list[Recorded] | None
     position: int
+    blocked: str = ""
 
     @property
     def status(self) -> Status:
         """How it stands."""
-        return status_of(self.ended)
+        return status_of(self.ended, self.blocked)
 
     @property
     def name(self) -> str:

@@ -1,7 +1,10 @@
 """Workflows of a group as people look for them: newest first, page by page, some of them.
 
-A group's streams of starts are read backwards, all partitions together, so a page costs a few round trips however many there are. What
-is looked at for one page is bounded; where it ends is said, and the next page begins there.
+A group's streams are read backwards, all partitions together, so a page costs a few round trips however many there are. What is looked at
+for one page is bounded; where it ends is said, and the next page begins there.
+
+A workflow is listed at the place of its start. Of an old one that is trimmed: then it is at the newest record that tells of it, its end or
+its partition's checkpoint.
 """
 
 from __future__ import annotations
@@ -13,7 +16,16 @@ from typing import Final, NamedTuple
 import boki
 from boki_common.errors import Trimmed
 from bokiflow import inspection
-from bokiflow.flow_events import PICKER, PartitionClaimed, Started
+from bokiflow.flow_events import (
+    PICKER,
+    AnyFlowEvent,
+    Claimed,
+    Ended,
+    PartitionCheckpoint,
+    PartitionClaimed,
+    Started,
+    Tombed,
+)
 from bokiflow.instance_state import Held, Status, status_of
 from bokilib import tags
 from bokilib.errors import ForeignRecord, UnknownEvent
@@ -21,7 +33,7 @@ from bokilib.log import Log
 from bokilib.ports import BookPort
 
 MOST: Final = 100_000
-"""Starts that are looked at for one page."""
+"""Records that are looked at for one page."""
 CHUNK: Final = 256
 
 
@@ -51,7 +63,7 @@ class Wanted(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """One workflow: the record of its start, and where it stands."""
+    """One workflow: the record by which it is listed, how it began, and where it stands. `started` has no `args` if they are not kept."""
 
     seqnum: int
     time_ms: int
@@ -61,7 +73,7 @@ class Listed(NamedTuple):
     @property
     def status(self) -> Status:
         """How it stands."""
-        return status_of(self.held.ended)
+        return status_of(self.held.ended, self.held.blocked)
 
 
 class Listing(NamedTuple):
@@ -74,7 +86,7 @@ class Listing(NamedTuple):
 async def listing(log: Log, group: str, wanted: Wanted, *, before: int | None = None, limit: int = 50) -> Listing:
     """The newest workflows of a group that are asked for, of those that began before a place."""
     below = before if before is not None else await log.book.now() + 1
-    streams = [_stream(group, wanted, partition) for partition in range(tags.PARTITIONS)]
+    streams = [one for partition in range(tags.PARTITIONS) for one in _streams(group, wanted, partition)]
     found: list[Listed] = []
     looked = 0
     while looked < MOST:
@@ -83,7 +95,7 @@ async def listing(log: Log, group: str, wanted: Wanted, *, before: int | None = 
         if not records:
             return Listing(found, None)
         below, looked = records[-1].seqnum, looked + len(records)
-        for one in await _opened(log, group, records):
+        for one in await _opened(log, group, wanted, records):
             if wanted.since_ms is not None and one.time_ms < wanted.since_ms:
                 return Listing(found, None)  # time in the log does not run backwards
             if not wanted.fits(one):
@@ -94,20 +106,88 @@ async def listing(log: Log, group: str, wanted: Wanted, *, before: int | None = 
     return Listing(found, below)
 
 
-def _stream(group: str, wanted: Wanted, partition: int) -> str:
-    if wanted.attribute is None:
-        return tags.flow_part(group, partition)
-    return tags.flow_attribute(partition, *wanted.attribute)
+def _streams(group: str, wanted: Wanted, partition: int) -> list[str]:
+    """The first of them has the starts."""
+    if wanted.attribute is not None:
+        return [tags.flow_attribute(partition, *wanted.attribute)]
+    return [tags.flow_part(group, partition), tags.flow_done(group, partition)]
 
 
-async def _opened(log: Log, group: str, records: Sequence[boki.Record]) -> list[Listed]:
-    starts: list[tuple[boki.Record, Started]] = []
+class _Mention(NamedTuple):
+    """A record tells of a workflow. `start`: where it began."""
+
+    record: boki.Record
+    id: str
+    start: int
+    event: Started | Claimed | Ended | PartitionCheckpoint
+
+
+async def _opened(log: Log, group: str, wanted: Wanted, records: Sequence[boki.Record]) -> list[Listed]:
+    mentions: list[_Mention] = []
     for record in records:
-        events = PICKER.of(record.seqnum, await log.open(record))
-        starts += [(record, event) for event in events if isinstance(event, Started) and event.group == group]
-    states = await inspection.newest_of(log, [started.id for _, started in starts])
-    pairs = zip(starts, states, strict=True)
-    return [Listed(record.seqnum, record.time_ms, one, state) for (record, one), state in pairs if state is not None]
+        for event in PICKER.of(record.seqnum, await log.open(record)):
+            mentions += _mentions(record, event, group)
+    states = await inspection.newest_of(log, [one.id for one in mentions])
+    told = [(one, held) for one, held in zip(mentions, states, strict=True) if held is not None]
+    of_old = [one for one, _ in told if not isinstance(one.event, Started)]
+    kept = await _with_starts(log, group, wanted, of_old)
+    found = []
+    for one, held in told:
+        started = one.event if isinstance(one.event, Started) else None
+        if started is None and (one.id, one.start) not in kept:
+            started = await _began(log, one, held)
+        if started is not None:
+            found.append(Listed(one.record.seqnum, one.record.time_ms, started, held))
+    return found
+
+
+def _mentions(record: boki.Record, event: AnyFlowEvent, group: str) -> list[_Mention]:
+    if isinstance(event, Tombed):
+        event = event.ended
+    if not isinstance(event, Started | Claimed | Ended | PartitionCheckpoint) or event.group != group:
+        return []
+    if isinstance(event, PartitionCheckpoint):
+        return [_Mention(record, id, start, event) for id, start in zip(event.ids, event.starts, strict=False)]
+    return [_Mention(record, event.id, record.seqnum if isinstance(event, Started) else event.start, event)]
+
+
+async def _with_starts(log: Log, group: str, wanted: Wanted, mentions: Sequence[_Mention]) -> set[tuple[str, int]]:
+    """Ids and starts of those whose starts are there still: they are listed by these."""
+    asked = [(_streams(group, wanted, tags.partition_of(one.id))[0], one) for one in mentions if one.start]
+    while asked:
+        try:
+            records = await log.book.read_prev_many([(stream, one.start) for stream, one in asked])
+        except Trimmed as trimmed:
+            del asked[trimmed.facts["index"]]
+            continue
+        pairs = zip(asked, records, strict=True)
+        return {(one.id, one.start) for (_, one), found in pairs if found is not None and found.seqnum == one.start}
+    return set()
+
+
+async def _began(log: Log, one: _Mention, held: Held) -> Started | None:
+    """How a workflow began whose start is not there; None: a newer record tells of it."""
+    ended = held.ended
+    if ended is not None:
+        if held.claim != one.record.seqnum:
+            return None
+        return Started(
+            *(one.id, ended.name, ended.digest, None, ended.began_ms),
+            group=ended.group,
+            parent=ended.parent,
+            attributes=ended.attributes,
+        )
+    if isinstance(one.event, PartitionCheckpoint):
+        stream = tags.flow_part(one.event.group, one.event.partition)
+        async for item in log.book.read(stream, start=one.record.seqnum + 1):
+            if isinstance(item, boki.Record):
+                events = PICKER.of(item.seqnum, await log.open(item))
+                if any(isinstance(event, PartitionCheckpoint) for event in events):
+                    return None
+    elif held.claim != one.record.seqnum:
+        return None
+    began = await inspection.first(log, one.id)
+    return None if began is None else began[1]
 
 
 async def newest(book: BookPort, streams: Iterable[str], below: int, count: int) -> list[boki.Record]:

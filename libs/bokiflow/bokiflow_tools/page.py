@@ -70,7 +70,9 @@ async def _book(log: Log, book: str, visit: Visit) -> tuple[Content, int]:
     query = _query(visit)
     status = query["status"]
     if status is not None and status not in dict(drawing.STATUSES):
-        raise InvalidArgument(f"status: expected running, completed, failed or cancelled, found {status!r:.80}")
+        raise InvalidArgument(
+            f"status: expected running, blocked, completed, failed or cancelled, found {status!r:.80}"
+        )
     wanted = Wanted(frozenset([cast(Status, status)] if status else []), query["name"] or "")
     position = await log.book.now()
     found = [query["group"]] if query["group"] else await groups(log, RECENT_RECORDS)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import boki
 from boki_common.errors import Trimmed
 from bokiflow import inspection
-from bokiflow.errors import NoSuchWorkflow
-from bokiflow.flow_events import PICKER, Claimed, Ended, Started
-from bokiflow.history import Recorded
+from bokiflow.errors import NoSuchWorkflow, ResultExpired
+from bokiflow.flow_events import PICKER, Claimed, Ended
+from bokiflow.histories import History
+from bokiflow.instance_state import Held
 from bokiflow_tools.life import Life
 from bokilib import tags
 from bokilib.log import Log
@@ -17,25 +18,32 @@ from bokilib.ports import ConsistencyName
 async def life_of(log: Log, id: str, *, consistency: ConsistencyName = "session") -> Life:
     """Reads it. Raises NoSuchWorkflow."""
     position = await log.book.now(consistency=consistency)
-    started: Started | None = None
-    ended: Ended | None = None
-    claims: list[tuple[int, Claimed]] = []
-    async for item in log.book.read(tags.flow_own(id), stop=position + 1):
-        if isinstance(item, boki.Gap):
-            continue
-        for event in PICKER.of(item.seqnum, await log.open(item), about=id):
-            if isinstance(event, Started):
-                started = event
-            elif isinstance(event, Claimed):
-                claims.append((item.time_ms, event))
-            elif isinstance(event, Ended):
-                ended = event
-    if started is None and ended is None and not claims:
+    held = await inspection.newest(log, id)
+    if held is None:
         raise NoSuchWorkflow(f"there is no workflow {id!r}: was it started in this book, and is it kept still?", id=id)
-    records: list[Recorded] | None = None
+    history: History | None = None
     try:
-        records = await inspection.history(log, id, position)
+        history = await inspection.whole_history(log, id)
     except Trimmed:
-        if ended is None:
+        if held.ended is None:
             raise
-    return Life(id, started, claims, ended, records, position)
+    started = None if history is None else history.begins
+    records = None if history is None else list(history.records)
+    ended = await _ended(log, id, held)
+    return Life(id, started, await _claims(log, id, position), ended, records, position, held.blocked)
+
+
+async def _claims(log: Log, id: str, last: int) -> list[tuple[int, Claimed]]:
+    found: list[tuple[int, Claimed]] = []
+    async for item in log.book.read(tags.flow_own(id), stop=last + 1):
+        if not isinstance(item, boki.Gap):
+            events = PICKER.of(item.seqnum, await log.open(item), about=id)
+            found += [(item.time_ms, event) for event in events if isinstance(event, Claimed)]
+    return found
+
+
+async def _ended(log: Log, id: str, held: Held) -> Ended | None:
+    try:
+        return await inspection.outcome_of(log, id, held)
+    except ResultExpired:  # that it ended is known still
+        return held.ended

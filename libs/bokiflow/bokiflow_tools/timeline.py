@@ -31,9 +31,10 @@ Kind: TypeAlias = Literal[
     "emit",
     "patch",
     "takeover",
+    "blocked",
     "end",
 ]
-MARKS: Final = frozenset({"signal", "cancel", "send", "emit", "patch", "takeover", "end"})
+MARKS: Final = frozenset({"signal", "cancel", "send", "emit", "patch", "takeover", "blocked", "end"})
 """Kinds of what takes no time."""
 
 
@@ -96,7 +97,9 @@ def timeline(
 def _takeovers(owner: str, claims: Iterable[tuple[int, Claimed]]) -> list[Span]:
     found: list[Span] = []
     for time_ms, claim in claims:
-        if owner or found:  # the first claim of what nobody had is no change of hands
+        if claim.blocked:
+            found.append(Span("blocked", claim.blocked, "", time_ms, time_ms))
+        elif owner or found:  # the first claim of what nobody had is no change of hands
             found.append(Span("takeover", claim.owner, "", time_ms, time_ms, value=owner))
         owner = claim.owner
     return found

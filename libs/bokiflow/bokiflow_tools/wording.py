@@ -44,7 +44,9 @@ def worker_text(name: str) -> str:
 
 
 def call_text(name: str, args: Any) -> str:
-    """A call as one would write it: checkout("7", cents=500)."""
+    """A call as one would write it: checkout("7", cents=500). `args`: None if they are not kept any more."""
+    if args is None:
+        return f"{printable(name)}(…)"
     positional, by_name = args if isinstance(args, list | tuple) and len(args) == 2 else ([args], {})
     said = [preview(one) for one in positional] + [f"{printable(key)}={preview(one)}" for key, one in by_name.items()]
     return f"{printable(name)}({', '.join(said)})"
@@ -56,7 +58,8 @@ def listed_facts(seqnum: int, started: Started, held: Held) -> dict[str, Any]:
     return {
         "id": started.id,
         "name": started.name,
-        "status": status_of(ended),
+        "status": status_of(ended, held.blocked),
+        "blocked": held.blocked,
         "owner": held.owner,
         "started_ms": started.at_ms,
         "ended_ms": None if ended is None else ended.at_ms,
@@ -70,9 +73,11 @@ def listed_facts(seqnum: int, started: Started, held: Held) -> dict[str, Any]:
 def listed_line(started: Started, held: Held, when: str) -> str:
     """A workflow of a list, on one line. `when`: it was started."""
     ended = held.ended
-    said = [status_of(ended).ljust(9), when, printable(started.id), printable(started.name)]
+    said = [status_of(ended, held.blocked).ljust(9), when, printable(started.id), printable(started.name)]
     if ended is not None:
         said.append(span_text(max(0, ended.at_ms - started.at_ms)))
+    elif held.blocked:
+        said.append(printable(held.blocked)[:200])
     elif held.owner:
         said.append(f"by {printable(held.owner)}")
     said += [f"{printable(key)}={printable(value)}" for key, value in sorted(started.attributes.items())]
@@ -89,6 +94,7 @@ def life_facts(life: Life) -> dict[str, Any]:
         "status": life.status,
         "group": None if started is None else started.group,
         "owner": life.owner,
+        "blocked": life.blocked,
         "version": None if started is None else started.version,
         "started_ms": None if started is None else started.at_ms,
         "ended_ms": None if ended is None else ended.at_ms,
@@ -108,7 +114,9 @@ def life_lines(life: Life, time_text: Callable[[int], str]) -> list[str]:
         rows += [("parent", printable(started.parent))] if started.parent else []
         rows += [("attribute", f"{printable(one)}={printable(value)}") for one, value in started.attributes.items()]
         rows += [("started", time_text(started.at_ms))]
-    if life.owner:
+    if life.blocked:
+        rows.append(("blocked", printable(life.blocked)))
+    elif life.owner:
         rows.append(("runs at", printable(life.owner)))
     if ended is not None:
         took = "" if started is None else f", after {span_text(max(0, ended.at_ms - started.at_ms))}"
@@ -136,8 +144,8 @@ def span_name(span: Span) -> str:
     """What it is, without its kind."""
     if span.kind == "timer":
         return f"timer of {span_text(max(0, span.due_ms - span.begin_ms))}" if span.due_ms else "timer"
-    if span.kind in ("cancel", "end"):
-        return {"cancel": "asked to end", "end": "ended"}[span.kind]
+    if span.kind in ("cancel", "end", "blocked"):
+        return {"cancel": "asked to end", "end": "ended", "blocked": "cannot go on"}[span.kind]
     return printable(worker_text(span.name) if span.kind == "takeover" else span.name)
 
 
@@ -149,7 +157,7 @@ def span_detail(span: Span) -> str:
         return preview(span.value)
     if span.kind == "takeover":
         return f"from {printable(worker_text(str(span.value)))}" if span.value else ""
-    return printable(span.name) if span.kind == "cancel" else ""
+    return printable(span.name) if span.kind in ("cancel", "blocked") else ""
 
 
 def span_took(span: Span) -> str:

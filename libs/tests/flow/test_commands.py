@@ -117,6 +117,25 @@ def test_signal_and_cancel(url: str, run: Run) -> None:
     assert run("cancel", "nobody", "--book", "more").code == 2
 
 
+def test_fork_and_resume(url: str, run: Run) -> None:
+    async def finish() -> object:
+        async with boki.connect(url) as client, Worker(APP, client.book("forks"), name="w", bodies=Inline()) as worker:
+            if await worker.flow.known("first") is None:
+                return await (await worker.start(SHOP.steps.call(3), id="first")).result()
+            return await worker.handle("again").result()
+
+    assert asyncio.run(finish()) == 3
+    keys = [one["key"] for one in lines(run("steps", "first", "--book", "forks", "--json")) if one["kind"] == "step"]
+    assert run("fork", "first", "--book", "forks", "--id", "again", "--before", str(keys[1])) == (0, "again\n", "")
+    assert run("resume", "again", "--book", "forks").out == "asked to try again\n"
+    assert asyncio.run(finish()) == 3
+    assert run("resume", "again", "--book", "forks").out == "nothing to do: it is completed\n"
+    (made,) = lines(run("fork", "first", "--book", "forks", "--json"))
+    assert made["origin"] == "first" and made["id"]
+    assert run("fork", "first", "--book", "forks", "--before", "9:9").code == 2
+    assert run("fork", "nobody", "--book", "forks").code == 2
+
+
 def test_replay(run: Run, tmp_path: Path) -> None:
     program = "libs.tests.flow.test_commands:APP"
     assert run("replay", "good", "--book", "shop", "--app", program).out == "it fits, and waits for nothing\n"
@@ -154,7 +173,7 @@ def test_every_command_has_help_with_an_example() -> None:
     commands.register(group)
     flow = group.commands["flow"]
     assert isinstance(flow, CommandGroup)
-    assert sorted(flow.commands) == ["cancel", "ls", "replay", "show", "signal", "steps"]
+    assert sorted(flow.commands) == ["cancel", "fork", "ls", "replay", "resume", "show", "signal", "steps"]
     for name in flow.commands:
         shown = run_command_line("flow", name, "--help").out
         assert f"boki flow {name} " in shown.partition("\n\n")[2], name

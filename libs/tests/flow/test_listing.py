@@ -6,9 +6,11 @@ from typing import Any
 
 import boki
 from boki.testing import MemoryCluster
-from bokiflow import App, Flow
+from bokiflow import App, Flow, inspection
+from bokiflow.flow_events import PartitionCheckpoint
 from bokiflow_tools.listing import Listing, Wanted, groups, listing, newest
 from bokilib import tags
+from bokilib.contribution import Contribution
 from bokilib.log import Log
 from libs.tests.flow.conftest import SetClock, working
 from libs.tests.flow.shop import Shop
@@ -102,3 +104,23 @@ async def test_streams_that_were_trimmed_end_where_they_were(book: boki.Book) ->
     await book.trim(before=cut)
     await book.now(consistency="linearizable")
     assert len(await newest(book, streams, position + 1, 100)) == 4
+
+
+async def test_what_began_long_ago_is_listed_by_what_tells_of_it(cluster: MemoryCluster, book: boki.Book) -> None:
+    shop = Shop()
+    async with working(cluster, shop.app) as worker:
+        for name in ("a", "b"):
+            await (await worker.start(shop.steps.call(1), id=name, attributes={"who": name})).result()
+        await worker.start(shop.wait.call(1), id="waits")
+    log, streams = Log(book), [tags.flow_part("shop", one) for one in range(tags.PARTITIONS)]
+    position = await book.now(consistency="linearizable")
+    assert ids(await listing(log, "shop", Wanted())) == ["waits", "b", "a"]
+    ((waits, _),) = [await inspection.first(log, "waits") or (0, None)]
+    checkpoint = PartitionCheckpoint("shop", tags.partition_of("waits"), ("waits",), position, (waits,))
+    await log.append(Contribution((tags.flow_part("shop", checkpoint.partition),), {}, (checkpoint,)))
+    await book.trim([(stream, position + 1) for stream in streams])
+    found = await listing(log, "shop", Wanted())
+    assert ids(found) == ["waits", "b", "a"], "by the checkpoint, and by their ends"
+    assert found.rows[1].started.args is None and found.rows[1].started.attributes == {"who": "b"}
+    await log.append(Contribution((tags.flow_part("shop", checkpoint.partition),), {}, (checkpoint,)))
+    assert ids(await listing(log, "shop", Wanted())) == ["waits", "b", "a"], "each once"
