@@ -292,11 +292,12 @@ class Resumed(Event, tag="flow.resume", frozen=True):
 
 
 class PartitionClaimed(Event, tag="flow.partition", frozen=True):
-    """A worker owns a partition from here on; `worker` "": nobody does, and whoever did runs nothing of it any more."""
+    """A worker owns a partition from here on; `worker` "": nobody does, and whoever did (`left`) runs nothing of it any more."""
 
     group: str
     partition: int
     worker: str
+    left: str = ""
 
 
 class PartitionCheckpoint(Event, tag="flow.pckpt", frozen=True):

@@ -63,7 +63,8 @@ class PartitionOwner:
             if event.worker:
                 self.holders[event.partition] = event.worker
             else:
-                self._left(self.holders.pop(event.partition, ""))
+                known = self.holders.pop(event.partition, "")
+                self._left(event.left or known)
             lost = event.worker != self.worker and self.mine.pop(event.partition, None) is not None
             if lost or not event.worker:
                 self._changed()
@@ -79,7 +80,8 @@ class PartitionOwner:
         expect: dict[str, int | None] = {
             name: self._newest.get(one, self._looked) for one, name in zip(partitions, names, strict=True)
         }
-        claims = tuple(PartitionClaimed(self._group, one, who) for one in partitions)
+        left = "" if who else self.worker
+        claims = tuple(PartitionClaimed(self._group, one, who, left) for one in partitions)
         try:
             seqnum = await self._log.append(Contribution(tuple(names), expect, claims), settle=True)
         except Conflict:

@@ -32,6 +32,9 @@ async def test_the_first_of_two_claims_wins_and_the_other_sees_it(cluster: Memor
     assert not b.mine
     await a.look()
     assert told[1:] == ["b left", "changed"] and 2 not in a.holders
+    late: list[str] = []
+    await owner_of(cluster, "c", late)
+    assert "b left" in late, "who comes when it is over hears who left, too: he need not wait for a lease"
 
 
 async def test_what_is_unfinished_is_what_was_started_and_what_a_checkpoint_keeps(cluster: MemoryCluster) -> None:
