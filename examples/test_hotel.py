@@ -17,7 +17,7 @@ from bokiflow import Handle, Worker
 from bokilib.codec import Json, JsonObject
 from bokilib.log import Log
 from bokilib.ports import BookPort
-from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere
+from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
 from bokistore import BokiStore, StoreSettings
 from examples.apps.application import Answer, Request, operation_of
 from examples.apps.data import StoreData
@@ -29,7 +29,6 @@ from examples.hotel.checks import check
 from examples.hotel.mix import MIX, request
 from examples.hotel.rules import distance_km, nearest, rate_of, recommended
 from libs.tests.flow.conftest import Inline
-from libs.tests.flow.test_executor import while_alive
 
 SETTINGS = StoreSettings(checkpoints=False)
 FEW: dict[str, JsonObject] = {

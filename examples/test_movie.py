@@ -16,7 +16,7 @@ from boki.testing import MemoryCluster
 from bokiflow import Worker
 from bokilib.codec import JsonObject
 from bokilib.ports import BookPort
-from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere
+from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
 from examples.apps.application import Answer, Request
 from examples.apps.trial import trial
 from examples.movie import data_set
@@ -26,7 +26,6 @@ from examples.movie.checks import check
 from examples.movie.mix import request
 from examples.test_hotel import data_of
 from libs.tests.flow.conftest import Inline
-from libs.tests.flow.test_executor import while_alive
 
 SEVEN: dict[str, JsonObject] = {
     name: row for name, row in data_set.rows().items() if name.split(":")[1] in ("username_7", "u7", "Movie 7", "m7")

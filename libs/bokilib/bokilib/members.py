@@ -63,7 +63,8 @@ class Members:
     async def __aenter__(self) -> Members:
         start = await self._log.book.now()
         self._observer = lease_rules.Observer(self._lease_s, self._now())
-        self._tasks = [asyncio.create_task(self._follow(start + 1)), asyncio.create_task(self._beat_on())]
+        works = (self._follow(start + 1), self._beat_on())
+        self._tasks = [asyncio.create_task(work, name="bokilib members") for work in works]
         return self
 
     async def __aexit__(

@@ -15,10 +15,10 @@ from bokiflow.flow_events import PICKER, Checkpointed, Restarted
 from bokilib import tags
 from bokilib.log import Log
 from bokilib.ports import BookPort
-from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere
+from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
 from libs.tests.flow.conftest import Inline, until, working
 from libs.tests.flow.shop import Shop
-from libs.tests.flow.test_executor import FEATURES, Feature, while_alive
+from libs.tests.flow.test_executor import FEATURES, Feature
 
 
 async def rows(log: Log, tag: str) -> list[int]:

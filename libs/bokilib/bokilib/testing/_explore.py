@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import boki
+from boki_common.errors import ClosedError
 from boki_common.runtime.ports import Clock
 from bokilib.ports import BookPort
 from bokilib.testing._faults import Died, Fault, FaultKind, FaultyBook
@@ -63,6 +64,12 @@ async def while_alive(book: BookPort, work: Coroutine[Any, Any, object]) -> None
         raise worked
 
 
+def _unheard(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Tasks of a process that was killed end with nobody to hear of it: that is no fault."""
+    if not isinstance(context.get("exception"), Died | ClosedError):
+        loop.default_exception_handler(context)
+
+
 class _World:
     """One run."""
 
@@ -72,11 +79,15 @@ class _World:
         self._cluster = boki.testing.MemoryCluster(clock=clock)
 
     async def __aenter__(self) -> _World:
+        loop = asyncio.get_running_loop()
+        self._handler = loop.get_exception_handler()
+        loop.set_exception_handler(_unheard)
         await self._cluster.__aenter__()
         return self
 
     async def __aexit__(self, *error: object) -> None:
         await self._cluster.__aexit__(None, None, None)
+        asyncio.get_running_loop().set_exception_handler(self._handler)
 
     async def book(self) -> boki.Book:
         """The book in a session of its own."""

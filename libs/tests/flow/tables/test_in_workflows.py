@@ -14,10 +14,9 @@ from bokiflow.tables import MemoryTables, TablePort, Tables, Transaction, WriteU
 from bokiflow.tables.rows import RowKey
 from bokilib.log import Log
 from bokilib.ports import BookPort
-from bokilib.testing import UNKNOWNS, Died, FaultKind, FaultyBook, crash_everywhere, start_anywhere
+from bokilib.testing import UNKNOWNS, Died, FaultKind, FaultyBook, crash_everywhere, start_anywhere, while_alive
 from libs.tests.flow.conftest import Inline
 from libs.tests.flow.tables.conftest import HOTEL, tables_of
-from libs.tests.flow.test_executor import while_alive
 
 
 async def move(tx: Transaction, a: str, b: str) -> int:
@@ -116,7 +115,7 @@ class DatabaseFault:
         self.met = True
         if not self._dies:
             raise WriteUnknown(f"for once, {what}")
-        self._book.dead = True
+        self._book.die()
         raise Died
 
 
