@@ -37,6 +37,8 @@ FINISHED: Final = 1_000_000
 OUTSTANDING: Final = 64
 DATA: Final = bytes(1024)
 READY_S: Final = 60.0
+SETTLE_S: Final = 1.0
+"""Until those that wait have read what was there before."""
 
 
 @asynccontextmanager
@@ -98,6 +100,7 @@ async def part_waiting(bench: Bench, _: float) -> None:
             for flow in flows:
                 for _again in range(3):  # an answer shows that the engine has what was asked before
                     await flow.log.book.now()
+            await asyncio.sleep(SETTLE_S)
             found["beside"].append(await closed_loop(beside, client, cluster.pids, bench.seconds))
             for one in waiting:
                 one.cancel()

@@ -6,14 +6,15 @@ Whatever has a name or a body here may come from anybody: it is text in an eleme
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Final
 from xml.etree.ElementTree import Element
 
 from boki_gateway.pages.markup import Node, address, make
+from boki_gateway.pages.parts import field, moment
+from boki_gateway.pages.texts import preview, printable
 from bokiqueue.events import Config
 from bokiqueue.inspection import Peeked, Rates, Stats
-from bokiqueue_tools.wording import per_second, preview, printable, seconds
+from bokiqueue_tools.wording import PREVIEW, per_second, seconds
 
 PATH: Final = "/pages/queue"
 
@@ -32,9 +33,9 @@ def ask(book: str | None, queue: str | None, group: str | None) -> Element:
     """The form that asks for a book, a queue and a group."""
     return make(
         "form",
-        make("label", "Book", _input("book", book, required=True)),
-        make("label", "Queue", _input("queue", queue, placeholder="any")),
-        make("label", "Group", _input("group", group, placeholder="default")),
+        make("label", "Book", field("book", book, required=True)),
+        make("label", "Queue", field("queue", queue, placeholder="any")),
+        make("label", "Group", field("group", group, placeholder="default")),
         make("button", "Show", type="submit"),
         class_="ask panel",
         method="get",
@@ -43,21 +44,9 @@ def ask(book: str | None, queue: str | None, group: str | None) -> Element:
     )
 
 
-def _input(name: str, value: str | None, **more: str | bool) -> Element:
-    extra = {"autocomplete": "off", "spellcheck": "false", "autocapitalize": "off"} | more
-    return make("input", type="text", name=name, id=f"ask-{name}", value=value or "", **extra)
-
-
 def where(book: str) -> Element:
     """Which book it is of."""
     return make("p", "A queue of the book ", make("a", printable(book), href=address(PATH, book=book)), class_="intro")
-
-
-def moment(time_ms: int) -> Element:
-    """When something was ordered."""
-    at = datetime.fromtimestamp(time_ms / 1000, UTC)
-    exact = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return make("time", f"{at:%Y-%m-%d} ", make("b", f"{at:%H:%M:%S}"), datetime=exact, title=exact)
 
 
 # -- a book
@@ -147,7 +136,7 @@ def oldest(stats: Stats, found: Sequence[Peeked]) -> Element:
     rows = [
         make(
             "tr",
-            make("th", make("code", preview(one.body)), scope="row"),
+            make("th", make("code", preview(one.body, PREVIEW)), scope="row"),
             _cell("State", one.state),
             _number("Attempts", one.attempts),
             make("td", moment(one.pushed_ms), data_label="Pushed (UTC)"),
@@ -173,7 +162,7 @@ def letters(book: str, config: Config, found: Sequence[Peeked], depth: int) -> E
     rows = [
         make(
             "tr",
-            make("th", make("code", preview(one.body)), scope="row"),
+            make("th", make("code", preview(one.body, PREVIEW)), scope="row"),
             _cell("Of", "" if one.source is None else printable(one.source.queue)),
             _cell("Why", "" if one.source is None else printable(one.source.reason)),
             _number("Attempts", 0 if one.source is None else one.source.attempts),

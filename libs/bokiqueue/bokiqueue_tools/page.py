@@ -18,6 +18,7 @@ from xml.etree.ElementTree import Element
 from boki_gateway.calls.names import parse_name
 from boki_gateway.pages.markup import make
 from boki_gateway.pages.pages import Content, Live, Page, Visit
+from boki_gateway.pages.texts import printable
 from bokilib import Log
 from bokiqueue import inspection, settings
 from bokiqueue.errors import NoSuchGroup, NoSuchQueue
@@ -25,7 +26,6 @@ from bokiqueue.events import Config
 from bokiqueue.inspection import Peeked
 from bokiqueue.items import GROUP
 from bokiqueue_tools import drawing
-from bokiqueue_tools.wording import printable
 
 OLDEST: Final = 20
 LETTERS: Final = 20
