@@ -133,7 +133,7 @@ class Parts(NamedTuple):
     """Asked of those who connect, and shown to others."""
 
 
-class Shown(Protocol):
+class PageParts(Protocol):
     """What a page shows, and to whom."""
 
     @property
@@ -212,7 +212,7 @@ async def open_parts(settings: ProcessSettings) -> AsyncIterator[Parts]:
 
 @asynccontextmanager
 async def metrics_page(
-    parts: Shown,
+    parts: PageParts,
     settings: ProcessSettings,
     *,
     faults: Callable[[], Sequence[str]],

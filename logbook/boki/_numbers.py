@@ -371,7 +371,7 @@ class Numbers:
             return False
         self.special.resume()
         if self.oldest is None:
-            self._rest()
+            self._forget_special()
         return self.queued is not None
 
     def _send_again(self) -> None:
@@ -485,9 +485,9 @@ class Numbers:
         if item is None:
             self.newest = None
             if special is not NOTHING:
-                self._rest()
+                self._forget_special()
 
-    def _rest(self) -> None:
+    def _forget_special(self) -> None:
         """Nothing is undecided. What is special of a session writer is forgotten, unless it waits after a gap."""
         special = self.special
         if special.view is None and not special.stalled and not special.filled_from:

@@ -26,8 +26,8 @@ from boki_logbook.append.appender import Appender
 from boki_logbook.append.router import AppendRouter
 from boki_logbook.apply.engine_log import EngineLog
 from boki_logbook.apply.engine_parts import EngineParts, KnownTerms
-from boki_logbook.apply.given_up import GivenUp
 from boki_logbook.apply.indexer import Indexer
+from boki_logbook.apply.lost_entries import LostEntries
 from boki_logbook.apply.sealer import Sealer
 from boki_logbook.metric_definitions import EngineMetrics
 from boki_logbook.peers.header_publisher import HeaderPublisher
@@ -81,7 +81,7 @@ class EngineCore:
         incarnation: str,
         settings: EngineSettings,
         metrics: Metrics,
-        given_up: GivenUp | None = None,
+        given_up: LostEntries | None = None,
         clock: MachineClock | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
@@ -97,7 +97,7 @@ class EngineCore:
             state=DecisionState(slots=self.slots),
             frontier=Frontier(),
             cache=BatchCache(settings.cache_bytes),
-            given_up=GivenUp() if given_up is None else given_up,
+            given_up=LostEntries() if given_up is None else given_up,
             source=EntrySource(ledgers, fetched=self.counters.fetched),
             pushed=PushedHeaders(taken=self.counters.pushed),
         )

@@ -34,7 +34,7 @@ from boki_common.runtime.ports import MachineClock, Random
 from boki_ledger.client import LedgerClient
 from boki_logbook.append.admission_watch import AdmissionWatch
 from boki_logbook.apply.engine_parts import KnownTerms
-from boki_logbook.apply.given_up import GivenUp
+from boki_logbook.apply.lost_entries import LostEntries
 from boki_logbook.connection_ports import EngineState
 from boki_logbook.core import EngineCore
 from boki_logbook.engine_status import faults_of, status_of
@@ -123,7 +123,7 @@ class Engine:
         """
         known = Metrics() if metrics is None else metrics
 
-        given_up = GivenUp()
+        given_up = LostEntries()
 
         def make_core() -> EngineCore:
             incarnation = rng.token(16).hex()

@@ -59,7 +59,7 @@ class Life:
             registered under this id. MetadataError, DiskFull, DiskFailed.
         """
         await _until_unregistered(metadata, identity, timeout_s)
-        current = await _settled(metadata, identity)
+        current = await _confirmed_cookie(metadata, identity)
         known = decode_cookie(current.value).life
         held = [await read_life(disk, identity.raw) for disk in disks]
         if not identity.is_older_copy:
@@ -131,7 +131,7 @@ async def _until_unregistered(metadata: MetadataStore, identity: Identity, timeo
             watch.close()
 
 
-async def _settled(metadata: MetadataStore, identity: Identity) -> Versioned:
+async def _confirmed_cookie(metadata: MetadataStore, identity: Identity) -> Versioned:
     """The cookie, after which no write of an earlier life can land. Raises MetadataError."""
     path = cookie_path(identity.bookie_id)
     loop = asyncio.get_running_loop()

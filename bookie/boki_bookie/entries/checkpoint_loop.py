@@ -61,7 +61,7 @@ class CheckpointLoop:
         """Lets a checkpoint begin soon."""
         self._wanted.set()
 
-    def hold(self, done: Done, freed_at: int) -> None:
+    def when_freed(self, done: Done, freed_at: int) -> None:
         """Calls back when more than so many bytes have left memory (`LedgerIndex.freed_bytes`); a checkpoint is asked for."""
         self._waiters.append((freed_at, done))
         self._wanted.set()

@@ -52,7 +52,7 @@ class Ledger:
     """One ledger on this bookie. `fenced` never goes back to False; `last_entry` and `lac` never fall."""
 
     __slots__ = (
-        "dirty",
+        "changed",
         "explicit_lac",
         "fenced",
         "flushing",
@@ -71,7 +71,7 @@ class Ledger:
         self.master_key = master_key
         self.fenced = False
         self.validated = False
-        self.dirty = False
+        self.changed = False
         self.last_entry = NO_ENTRY
         self.fresh: dict[int, memoryview] = {}
         self.flushing: dict[int, memoryview] = {}
@@ -168,7 +168,7 @@ class Ledger:
         assert self.sums.keys() <= self.fresh.keys() | self.flushing.keys()
         held = [*self.fresh, *self.flushing, self.places.last]
         assert self.last_entry == max(held)
-        assert self.dirty or not self.fresh
+        assert self.changed or not self.fresh
 
 
 def _fitting(sizes: Sequence[int], room: int, overhead: int) -> int:
@@ -198,7 +198,7 @@ class LedgerIndex:
         """Of entries that have left memory since the start."""
         self.stored_entries = 0
         self.tombstones = Tombstones()
-        self._dirty: list[Ledger] = []
+        self._changed: list[Ledger] = []
         self._removals: list[Run | Ledger] = []
         self._moved: dict[Ledger, list[Columns]] = {}
 
@@ -213,7 +213,7 @@ class LedgerIndex:
         return LEDGER_ENCODED_BYTES * (len(self.ledgers) + runs) + PLACE_ENCODED_BYTES * self.stored_entries
 
     def restore(self, ledger_id: int, master_key: bytes) -> Ledger:
-        """A ledger that a checkpoint knew: not dirty."""
+        """A ledger that a checkpoint knew: not changed since."""
         ledger = self.ledgers[ledger_id] = Ledger(ledger_id, master_key)
         return ledger
 
@@ -250,9 +250,9 @@ class LedgerIndex:
 
     def touch(self, ledger: Ledger) -> None:
         """Something of the ledger changed: the next checkpoint takes it."""
-        if not ledger.dirty:
-            ledger.dirty = True
-            self._dirty.append(ledger)
+        if not ledger.changed:
+            ledger.changed = True
+            self._changed.append(ledger)
 
     def put(self, ledger: Ledger, entry_id: int, body: memoryview) -> None:
         """Caches an entry that is not held yet."""
@@ -273,7 +273,7 @@ class LedgerIndex:
     def put_run(self, ledger: Ledger, entry_ids: Sequence[int], bodies: Sequence[memoryview], size: int) -> None:
         """`put` for ascending entries above all that are held; `size` counts each one's `CACHED_OVERHEAD_BYTES`."""
         assert entry_ids[0] > ledger.last_entry
-        if not ledger.dirty:
+        if not ledger.changed:
             self.touch(ledger)
         first, last = entry_ids[0], entry_ids[-1]
         if first == last:
@@ -285,17 +285,17 @@ class LedgerIndex:
         self.cached_bytes += size
 
     def cut(self) -> list[Ledger]:
-        """All that is dirty, sorted by ledger: their fresh entries are flushing from now on."""
+        """All that changed since the last checkpoint, sorted by ledger: their fresh entries are flushing from now on."""
         assert not self.flushing_bytes, "one checkpoint at a time"
-        dirty = [ledger for ledger in self._dirty if self.ledgers.get(ledger.ledger_id) is ledger]
-        dirty.sort(key=lambda ledger: ledger.ledger_id)
-        self._dirty = []
-        for ledger in dirty:
+        changed = [ledger for ledger in self._changed if self.ledgers.get(ledger.ledger_id) is ledger]
+        changed.sort(key=lambda ledger: ledger.ledger_id)
+        self._changed = []
+        for ledger in changed:
             assert not ledger.flushing
-            ledger.dirty = False
+            ledger.changed = False
             ledger.flushing, ledger.fresh = ledger.fresh, {}
         self.fresh_bytes = 0
-        return dirty
+        return changed
 
     def store(self, ledger: Ledger, entry_ids: Sequence[int], locations: Sequence[int]) -> Arrays:
         """These flushing entries of a ledger, ascending, are at these locations; returns the new columns."""

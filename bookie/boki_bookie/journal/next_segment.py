@@ -72,14 +72,14 @@ class NextSegment:
         while True:
             self._recycled.clear()
             try:
-                return await self._files.prepare(generation, rest=self._rest)
+                return await self._files.prepare(generation, rest=self._pause_between_writes)
             except DiskFull as error:
                 if self._closing:
                     raise
                 _log.warning("no space for the next journal segment", generation=generation, error=error)
             await event_or_timeout(self._recycled, FULL_DISK_RETRY_S)
 
-    async def _rest(self, write_s: float, filled: float) -> None:
+    async def _pause_between_writes(self, write_s: float, filled: float) -> None:
         """Leaves the disk to groups and checkpoints for a while, if the segment will be there in time."""
         seconds = rest_s(write_s)
         if seconds and filled > AHEAD * self._used() and not self._wanted.is_set():

@@ -148,7 +148,7 @@ class LedgerCollection:
     def _empty(self, ledger_id: int) -> None:
         """Twice proven to be closed and to belong to other bookies. Raises as `_delete` does."""
         ledger = self._index.ledgers[ledger_id]
-        if ledger.dirty or ledger.fresh or ledger.flushing:
+        if ledger.changed or ledger.fresh or ledger.flushing:
             return
         self._journal.append(RecordKind.EMPTIED, encode_emptied(ledger_id))
         self._index.empty(ledger)

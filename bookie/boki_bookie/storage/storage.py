@@ -333,12 +333,12 @@ class Storage(StorageReads):
             self.journal.when_durable(done)
             return False
         freed_at = index.freed_bytes + index.cached_bytes - self._hold_above
-        self.journal.when_durable(partial(self._hold, done, freed_at))
+        self.journal.when_durable(partial(self._when_freed, done, freed_at))
         return True
 
-    def _hold(self, done: Done, freed_at: int, error: BokiError | None) -> None:
+    def _when_freed(self, done: Done, freed_at: int, error: BokiError | None) -> None:
         if error is None and self._index.freed_bytes <= freed_at and not self.read_only:
-            self._checkpoints.hold(done, freed_at)
+            self._checkpoints.when_freed(done, freed_at)
         else:
             done(error)
 

@@ -94,7 +94,7 @@ def register(group: CommandGroup) -> None:
         async def run(client: LedgerClient, store: MetadataStore) -> None:
             with _watcher(invocation) as watcher:
                 done = await repair_bookie(client, store, BookieId(bookie), recover_open=recover_open, watcher=watcher)
-            _tell(invocation, done)
+            _report(invocation, done)
 
         return run_with_ledgers(invocation, metadata, run)
 
@@ -205,7 +205,7 @@ def ranges_text(entries: Sequence[int]) -> str:
 # -- what a person, or a program, sees
 
 
-def _tell(invocation: Invocation, done: Repair) -> None:
+def _report(invocation: Invocation, done: Repair) -> None:
     """The result. Raises CheckFailed when the bookie is not whole."""
     if invocation.json:
         invocation.emit(

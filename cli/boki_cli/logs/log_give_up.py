@@ -72,7 +72,7 @@ def register(group: CommandGroup) -> None:
                     await _check_nobody_has(parts.metadata, ledgers, parts.token, log, (term, entry), gone=gone)
                     changes = LogChanges(parts.metadata, ledgers, parts.rng, token=parts.token)
                     await changes.give_up(log, term, Decision(entry, reason, process.SystemClock().now_ms(), later))
-                await _tell(invocation, parts.metadata, log, term)
+                await _report(invocation, parts.metadata, log, term)
             return exit_codes.OK
 
         return process.run_command(main)
@@ -139,7 +139,7 @@ def why_not(engines: Iterable[Part], log: int, at: tuple[int, int], *, gone: boo
     return None
 
 
-async def _tell(invocation: Invocation, store: MetadataStore, log: int, term: int) -> None:
+async def _report(invocation: Invocation, store: MetadataStore, log: int, term: int) -> None:
     from boki_metalog.terms.metadata_tree import read_record, read_view
 
     next_term = (await read_view(store)).view.term_of(log)

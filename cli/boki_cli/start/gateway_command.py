@@ -107,7 +107,7 @@ async def _run(
     token = await token_of(settings.token_file)
     bare = split_options(invocation.url).engines
     url = with_token_file(bare, settings.token_file) if settings.token_file else invocation.url
-    shown = _Shown(Metrics(), token)
+    shown = _PageParts(Metrics(), token)
     waits = ["no engine answered yet"]
     async with (
         kept_current(settings.token_file, token),
@@ -126,7 +126,7 @@ async def _run(
     return exit_codes.OK
 
 
-class _Shown(NamedTuple):
+class _PageParts(NamedTuple):
     """What the page of metrics shows."""
 
     metrics: Metrics

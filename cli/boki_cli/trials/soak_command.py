@@ -60,7 +60,7 @@ async def _soak(invocation: Invocation, seconds: float, clients: int, seed: int,
         done = await soak.round(book, min(ROUND_S, end - seconds_now()))
         calls += len(done.operations)
         bad += failed(done)
-        _tell(invocation, book, done)
+        _report(invocation, book, done)
         if failed(done):
             _keep(keep, number, done)
     if bad:
@@ -69,7 +69,7 @@ async def _soak(invocation: Invocation, seconds: float, clients: int, seed: int,
     return exit_codes.OK
 
 
-def _tell(invocation: Invocation, book: str, done: Round) -> None:
+def _report(invocation: Invocation, book: str, done: Round) -> None:
     facts: dict[str, Any] = {
         "book": book,
         "calls": len(done.operations),

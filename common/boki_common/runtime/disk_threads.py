@@ -52,7 +52,7 @@ class Executor:
             except BaseException as fault:  # noqa: BLE001 - whoever awaits the future gets it
                 error = fault
             try:
-                loop.call_soon_threadsafe(_settle, future, finished, result, error)
+                loop.call_soon_threadsafe(_resolve, future, finished, result, error)
             except RuntimeError:
                 if not loop.is_closed():
                     raise  # a closed loop has nobody left to hear it
@@ -87,7 +87,7 @@ class OwnExecutors:
             self._spare.pop().stop()
 
 
-def _settle(
+def _resolve(
     future: asyncio.Future[Any], finished: Callable[[], None], result: Any, error: BaseException | None
 ) -> None:
     finished()

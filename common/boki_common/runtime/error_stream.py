@@ -101,7 +101,7 @@ class ErrorStream(io.TextIOBase):
             if not self._held:
                 data = self._written(data)
             if data:
-                self._hold(data)
+                self._keep(data)
 
     def flush(self) -> None:
         """Nothing is kept back that could be written."""
@@ -127,7 +127,7 @@ class ErrorStream(io.TextIOBase):
 
     # -- inside, under the lock
 
-    def _hold(self, data: bytes) -> None:
+    def _keep(self, data: bytes) -> None:
         if self._held_bytes + len(data) > self._held_bytes_limit:
             self._lose(data)
             return

@@ -138,7 +138,7 @@ class BookieLink:
         self._loop = asyncio.get_running_loop()
         self._channels: dict[int, Channel] = {}
         self._leftover: dict[int, int] = {}
-        self._alone: dict[tuple[int, int], asyncio.Future[ReadAnswer]] = {}
+        self._single_reads: dict[tuple[int, int], asyncio.Future[ReadAnswer]] = {}
         """Plain reads that were sent and have their entry for themselves; none of it is in `_reads`."""
         self._reads: dict[tuple[int, int], deque[_Read]] = {}
         self._unsent_reads: list[bytes] = []
@@ -195,11 +195,11 @@ class BookieLink:
             return future
         key = (ledger_id, entry_id)
         self._read_count += 1
-        earlier = self._alone.pop(key, None)
+        earlier = self._single_reads.pop(key, None)
         if earlier is not None:
             self._reads[key] = deque((_Read(earlier, None, sent=True),))
         elif up and fence_key is None and key not in self._reads:
-            self._alone[key] = future
+            self._single_reads[key] = future
             self._send_read(v2.encode_read(ledger_id, entry_id))
             return future
         self._reads.setdefault(key, deque()).append(_Read(future, fence_key))
@@ -275,10 +275,10 @@ class BookieLink:
     @property
     def idle(self) -> bool:
         """Nobody wants anything of the link."""
-        return not (self._channels or self._leftover or self._alone or self._reads or self._batches)
+        return not (self._channels or self._leftover or self._single_reads or self._reads or self._batches)
 
     def outstanding(self) -> bool:
-        return bool(self._alone or self._reads or self._batches or self._leftover) or any(
+        return bool(self._single_reads or self._reads or self._batches or self._leftover) or any(
             channel.unanswered for channel in self._channels.values()
         )
 
@@ -304,7 +304,7 @@ class BookieLink:
         runs: dict[int, list[tuple[int, int]]] = {}
         refused: dict[int, list[tuple[int, V2Status]]] = {}
         run_ledger, run_first, run_next = -1, 0, 0
-        alone, reads = self._alone, 0
+        alone, reads = self._single_reads, 0
         columns = v2.answer_columns(frames)
         for at, (version, opcode, _, code, ledger_id, entry_id) in enumerate(columns):
             if opcode != v2.OP_ADD or version != v2.VERSION:
@@ -359,7 +359,7 @@ class BookieLink:
         if not isinstance(response, v2.ReadResponse):
             raise ProtocolError(f"bookie {self.bookie} answered what nobody asked: {type(response).__name__}")
         key = (response.ledger_id, response.entry_id)
-        if (future := self._alone.pop(key, None)) is not None:
+        if (future := self._single_reads.pop(key, None)) is not None:
             self._reads[key] = deque((_Read(future, None, sent=True),))
         reads = self._reads.get(key)
         if not reads or not reads[0].sent:
@@ -453,7 +453,7 @@ class BookieLink:
             channel.listener.channel_down(error)
 
     def _fail_reads(self, error: BokiError) -> None:
-        alone, self._alone = self._alone, {}
+        alone, self._single_reads = self._single_reads, {}
         for future in alone.values():
             if not future.done():
                 future.set_result(ReadAnswer(None, error=error))

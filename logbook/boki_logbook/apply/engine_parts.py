@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from boki_logbook.apply.given_up import GivenUp
+from boki_logbook.apply.lost_entries import LostEntries
 from boki_logbook.peers.pushed_headers import PushedHeaders
 from boki_logbook.read.cache import BatchCache
 from boki_logbook.read.entry_source import EntrySource
@@ -46,7 +46,7 @@ class EngineParts:
     state: DecisionState
     frontier: Frontier
     cache: BatchCache
-    given_up: GivenUp
+    given_up: LostEntries
     source: EntrySource
     pushed: PushedHeaders
     terms: KnownTerms = NO_TERMS

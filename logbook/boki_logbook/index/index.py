@@ -382,7 +382,7 @@ class Index:
 
     def _streams_of_tail(self) -> IndexTail:
         """The tail, for looking; to be asked before the runs, for it may become one of them."""
-        if self._tail.wide_rows > SPREAD_ROWS:
+        if self._tail.bulk_rows > SPREAD_ROWS:
             self.freeze()
         return self._tail
 

@@ -1,11 +1,11 @@
 """The live tail of the index: the newest rows of all streams, cheap to append to, until they become a sorted run. Pure.
 
     books    book → tag → array of u64, and per record how many tags hold it
-    lone     book → (seqnum, its tags …), of a book that has one record here
-    wide     columns of books and tags, of batches of many books; newer than all others
+    single   book → (seqnum, its tags …), of a book that has one record here
+    bulk     columns of books and tags, of batches of many books; newer than all others
 
 The only work per record is appending to arrays. A stream of arrays costs some 200 bytes and two microseconds to make; where
-books are many, most have no second record before the tail is frozen. So a book begins as a *lone* one, which costs a tuple,
+books are many, most have no second record before the tail is frozen. So a book begins as a *single* one, which costs a tuple,
 and is spread into streams when another record of it comes, or when it is trimmed. A batch of many books is not even that: its
 columns wait until they are frozen, all together, or until somebody looks (`spread`). Readers cannot tell the difference.
 
@@ -33,7 +33,7 @@ from boki_logbook.index.sorted_run import LIVE, NO_ROWS, U8, U64, SortedRun
 from boki_logbook.index.trim_marks import TrimMarks
 
 TAIL_STREAM_BYTES: Final = 200
-"""What a stream of the tail costs besides its rows, roughly: array, dict item, key. A lone book costs as much."""
+"""What a stream of the tail costs besides its rows, roughly: array, dict item, key. A single book costs as much."""
 
 _NO_COUNTS: Final[U8] = np.empty(0, np.uint8)
 _NO_ROW: Final = (0,)
@@ -69,7 +69,7 @@ class _TailBook(NamedTuple):
     held: bytearray
 
 
-class _WideRows(NamedTuple):
+class _BulkRows(NamedTuple):
     """Records of many books, one after another, each with at most one tag."""
 
     books: U64
@@ -81,31 +81,31 @@ class _WideRows(NamedTuple):
 class IndexTail:
     """See the module.
 
-    Invariant: a book is in `_books` or in `_lone` or in neither; `rows` counts all rows, `holes` the dead ones of tag 0,
-    `wide_rows` those of `_wide`.
+    Invariant: a book is in `_books` or in `_single` or in neither; `rows` counts all rows, `holes` the dead ones of tag 0,
+    `bulk_rows` those of `_bulk`.
     """
 
     def __init__(self) -> None:
         self.rows = 0
         self.holes = 0
-        self.wide_rows = 0
-        self._wide: list[_WideRows] = []
+        self.bulk_rows = 0
+        self._bulk: list[_BulkRows] = []
         self._books: dict[int, _TailBook] = {}
-        self._lone: dict[int, tuple[int, ...]] = {}
+        self._single: dict[int, tuple[int, ...]] = {}
 
     @property
     def bytes(self) -> int:
         """Memory, roughly."""
         streams = sum(len(one.streams) for one in self._books.values())
-        return 9 * self.rows + 8 * self.wide_rows + TAIL_STREAM_BYTES * (streams + len(self._lone))
+        return 9 * self.rows + 8 * self.bulk_rows + TAIL_STREAM_BYTES * (streams + len(self._single))
 
     # -- adding
 
     def add(self, batch: RecordBatch, first: int, stop: int, first_seqnum: int, begin: RunStart) -> RunStart:
         """Records [first, stop) of a batch join their streams; see `Index.add`."""
-        if stop - first == batch.record_count and batch.run_count > FEW_RUNS and self._add_wide(batch, first_seqnum):
+        if stop - first == batch.record_count and batch.run_count > FEW_RUNS and self._add_bulk(batch, first_seqnum):
             return _make_start((batch.run_count, stop, batch.tag_count))
-        if self._wide:
+        if self._bulk:
             self.spread()
         at, start, tag_start = begin
         whole = batch.tag_values(0, batch.tag_count) if stop - first == batch.record_count else None
@@ -137,16 +137,16 @@ class IndexTail:
     def _add_one(self, book: int, tags: Sequence[int], seqnum: int) -> None:
         """A record joins alone."""
         here = self._books.get(book)
-        if here is None and book not in self._lone:
-            self._lone[book] = alone = (seqnum, *dict.fromkeys(tags))
-            self.rows += len(alone)
+        if here is None and book not in self._single:
+            self._single[book] = single = (seqnum, *dict.fromkeys(tags))
+            self.rows += len(single)
         else:
             streams, held = here or self._spread(book)
             streams[ALL_RECORDS].append(seqnum)
             held.append(self._join_tags(streams, tags, seqnum) if tags else 1)
             self.rows += 1
 
-    def _add_wide(self, batch: RecordBatch, first_seqnum: int) -> bool:
+    def _add_bulk(self, batch: RecordBatch, first_seqnum: int) -> bool:
         """A whole batch of many books joins as it is; False: a record may name a tag twice."""
         tag_counts, tags = _NO_COUNTS, NO_ROWS
         if batch.tag_count:
@@ -155,18 +155,18 @@ class IndexTail:
                 return False
         runs = batch.run_columns
         books = np.repeat(runs["book"], runs["count"])
-        self._wide.append(_WideRows(books, tag_counts, tags, first_seqnum))
+        self._bulk.append(_BulkRows(books, tag_counts, tags, first_seqnum))
         rows = len(books) + len(tags)
         self.rows += rows
-        self.wide_rows += rows
+        self.bulk_rows += rows
         return True
 
     def spread(self) -> None:
         """What came as columns gets streams, as if it had come one by one."""
-        wide, self._wide = self._wide, []
-        self.rows -= self.wide_rows
-        self.wide_rows = 0
-        for books, tag_counts, tags, seqnum in wide:
+        bulk, self._bulk = self._bulk, []
+        self.rows -= self.bulk_rows
+        self.bulk_rows = 0
+        for books, tag_counts, tags, seqnum in bulk:
             values, at = tags.tolist(), 0
             counts = tag_counts.tolist() if values else bytes(len(books))
             for book, count in zip(books.tolist(), counts, strict=True):
@@ -181,7 +181,7 @@ class IndexTail:
             return
         here = self._books.get(book)
         if here is None:
-            if book in self._lone:
+            if book in self._single:
                 here = self._spread(book)
             else:
                 here = self._books[book] = _TailBook({ALL_RECORDS: array("Q")}, bytearray())
@@ -193,8 +193,8 @@ class IndexTail:
             here.held.extend(b"\1" * count)
 
     def _spread(self, book: int) -> _TailBook:
-        """A lone book gets streams."""
-        seqnum, *tags = self._lone.pop(book)
+        """A single book gets streams."""
+        seqnum, *tags = self._single.pop(book)
         streams = {tag: array("Q", (seqnum,)) for tag in (ALL_RECORDS, *tags)}
         here = self._books[book] = _TailBook(streams, bytearray((len(tags) or 1,)))
         return here
@@ -257,15 +257,15 @@ class IndexTail:
         parts = self.segments()
         run = SortedRun.from_segments(*(parts[0] if len(parts) == 1 else _together(parts)))
         run.dead = self.holes
-        self.rows = self.holes = self.wide_rows = 0
-        self._books, self._lone, self._wide = {}, {}, []
+        self.rows = self.holes = self.bulk_rows = 0
+        self._books, self._single, self._bulk = {}, {}, []
         return run
 
     def segments(self) -> list[_Segments]:
         """All rows, copied; of one stream, those of a later part have the higher seqnums."""
-        parts = [_segments_of_wide(one) for one in self._wide]
-        if self._lone:
-            parts.insert(0, _segments_of_lone(self._lone))
+        parts = [_segments_of_bulk(one) for one in self._bulk]
+        if self._single:
+            parts.insert(0, _segments_of_single(self._single))
         if self._books:
             parts.insert(0, _segments_of_books(self._books))
         return parts
@@ -350,26 +350,26 @@ class IndexTail:
 
     def _of(self, book: int) -> _TailBook | None:
         """The streams of a book, for changing them."""
-        if self._wide:
+        if self._bulk:
             self.spread()
-        return self._spread(book) if book in self._lone else self._books.get(book)
+        return self._spread(book) if book in self._single else self._books.get(book)
 
     # -- looking
 
     def newest(self, book: int, tag: int) -> int:
         """Seqnum of the newest row of a stream, dead or alive; 0 if it has none."""
-        if self._wide:
+        if self._bulk:
             self.spread()
         here = self._books.get(book)
         if here is not None:
             row = here.streams.get(tag)
             return 0 if row is None else row[-1]
-        alone = self._lone.get(book)
-        return alone[0] if alone is not None and (not tag or tag in alone[1:]) else 0
+        single = self._single.get(book)
+        return single[0] if single is not None and (not tag or tag in single[1:]) else 0
 
     def newest_of(self, book: int, tags: Sequence[int]) -> list[int]:
         """`newest` of some streams of a book."""
-        if self._wide:
+        if self._bulk:
             self.spread()
         here = self._books.get(book)
         if here is None:
@@ -378,32 +378,32 @@ class IndexTail:
 
     def rows_of(self, book: int, tag: int) -> TailRows | None:
         """The rows of a stream, ascending; None if it has none."""
-        if self._wide:
+        if self._bulk:
             self.spread()
         here = self._books.get(book)
         if here is not None:
             row = here.streams.get(tag)
             return None if row is None else (row, here.held)
-        alone = self._lone.get(book)
-        if alone is None or (tag and tag not in alone[1:]):
+        single = self._single.get(book)
+        if single is None or (tag and tag not in single[1:]):
             return None
-        return array("Q", alone[:1]), bytes((len(alone) - 1 or 1,))
+        return array("Q", single[:1]), bytes((len(single) - 1 or 1,))
 
     def books(self) -> U64:
         """Those that have rows, some of them several times."""
-        named = np.fromiter((*self._books, *self._lone), np.uint64, len(self._books) + len(self._lone))
-        return np.concatenate([named, *(wide.books for wide in self._wide)])
+        named = np.fromiter((*self._books, *self._single), np.uint64, len(self._books) + len(self._single))
+        return np.concatenate([named, *(bulk.books for bulk in self._bulk)])
 
     def streams(self) -> Iterator[tuple[int, int]]:
         """Book and tag of each stream."""
-        if self._wide:
+        if self._bulk:
             self.spread()
         for book, here in self._books.items():
             for tag in here.streams:
                 yield book, tag
-        for book, alone in self._lone.items():
+        for book, single in self._single.items():
             yield book, ALL_RECORDS
-            for tag in alone[1:]:
+            for tag in single[1:]:
                 yield book, tag
 
 
@@ -432,22 +432,22 @@ def _segments_of_books(tail: dict[int, _TailBook]) -> _Segments:
     return books, tags, lengths, seqnums, held
 
 
-def _segments_of_lone(lone: dict[int, tuple[int, ...]]) -> _Segments:
+def _segments_of_single(single: dict[int, tuple[int, ...]]) -> _Segments:
     """Each item is as many segments of one row as it has members: the first stands for tag 0."""
-    widths = np.fromiter(map(len, lone.values()), np.int64, len(lone))
-    tags = np.fromiter(chain.from_iterable(lone.values()), np.uint64, int(widths.sum()))
+    widths = np.fromiter(map(len, single.values()), np.int64, len(single))
+    tags = np.fromiter(chain.from_iterable(single.values()), np.uint64, int(widths.sum()))
     begins = np.cumsum(widths) - widths
     seqnums = np.repeat(tags[begins], widths)
     tags[begins] = ALL_RECORDS
     held = np.full(len(tags), LIVE, np.uint8)
     held[begins] = np.maximum(widths - 1, 1)
-    books = np.repeat(np.fromiter(lone.keys(), np.uint64, len(lone)), widths)
+    books = np.repeat(np.fromiter(single.keys(), np.uint64, len(single)), widths)
     return books, tags, np.ones(len(tags), np.int64), seqnums, held
 
 
-def _segments_of_wide(wide: _WideRows) -> _Segments:
+def _segments_of_bulk(bulk: _BulkRows) -> _Segments:
     """Each row is a segment: those of tag 0, then those of tags."""
-    books, tag_counts, tags, first_seqnum = wide
+    books, tag_counts, tags, first_seqnum = bulk
     seqnums = np.arange(first_seqnum, first_seqnum + len(books), dtype=np.uint64)
     zeros = np.zeros(len(books), np.uint64)
     if len(tags):

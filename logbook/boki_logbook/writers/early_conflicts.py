@@ -42,7 +42,7 @@ class Conditions(Protocol):
         """What a record with these (tag, seqnum) expectations will certainly hear; None if the log has to decide."""
 
 
-class Shown(Protocol):
+class Positions(Protocol):
     """What replies about a book show: part of `serving.Serving`."""
 
     def reached(self, token: Token, book: int | None = None) -> bool: ...
@@ -60,7 +60,7 @@ class EarlyConflicts(NamedTuple):
     batch: RecordBatch
 
 
-def early_conflicts(batch: RecordBatch, token: Token, state: Conditions, shown: Shown) -> EarlyConflicts | None:
+def early_conflicts(batch: RecordBatch, token: Token, state: Conditions, shown: Positions) -> EarlyConflicts | None:
     """The certain losers of an uncompressed batch; None when it has none, which is nearly always."""
     expectations = batch.expectations
     rows: list[AnswerRow] = []
@@ -85,7 +85,7 @@ def early_conflicts(batch: RecordBatch, token: Token, state: Conditions, shown: 
     return EarlyConflicts(seen, rows, _without_payload(batch, losers)) if rows else None
 
 
-def _is_shown(actual: Actual, token: Token, book: int, shown: Shown) -> bool:
+def _is_shown(actual: Actual, token: Token, book: int, shown: Positions) -> bool:
     """Whether a reply about the book shows what the session has seen, and what the record lost against."""
     if not shown.reached(token, book):
         return False

@@ -398,7 +398,7 @@ class Cluster:
 
     def look(self, moved: Iterable[SimProcess] | None = None) -> None:
         """Holds those that `moved` since the last look, or all, against the invariants."""
-        self.trace.settle()
+        self.trace.digest_pending()
         running = self._running
         nodes = [*running.values()] if moved is None else [running[process] for process in moved if process in running]
         if nodes:

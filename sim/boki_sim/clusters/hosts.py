@@ -223,11 +223,11 @@ class Host:
 
     # -- for faults
 
-    def hold(self) -> None:
-        """It is not started again until as many `let_go`."""
+    def keep_down(self) -> None:
+        """It is not started again until as many `release`."""
         self.held += 1
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """A fault that kept it down is over."""
         self.held = max(0, self.held - 1)
         self.start()

@@ -139,8 +139,8 @@ class Nemesis:
         """A host of a user ends, and stays down for so long."""
         if not host.running or host.process.doomed >= 0:
             return False
-        host.hold()
-        self._later(fault.seconds, host.let_go)
+        host.keep_down()
+        self._later(fault.seconds, host.release)
         if fault.kind == "stop":
             return host.ask_to_end()
         return host.kill(callbacks=int(fault.amount), power=fault.kind == "power")
@@ -278,11 +278,11 @@ class Nemesis:
         race = find_race(self._cluster, path, host)
         if race is None:
             return False
-        running = run_race(self._cluster, race, self._numbers, self._hold)
+        running = run_race(self._cluster, race, self._numbers, self._block)
         self._tasks.append(asyncio.ensure_future(running))
         return True
 
-    def _hold(self, links: Links) -> Callable[[], None]:
+    def _block(self, links: Links) -> Callable[[], None]:
         """Blocks links until what it returns is called, or everything is healed."""
         network = self._cluster.network
         network.block(links)

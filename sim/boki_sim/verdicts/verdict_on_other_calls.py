@@ -35,7 +35,7 @@ def judge_other_calls(
         floor_of: up to where a read had to know the log.
     """
     yield from _times(operations, times)
-    shown = _Shown(times, live)
+    shown = _ShownRecords(times, live)
     left: dict[int, list[Operation]] = defaultdict(list)
     for one in operations:
         if one.kind == AUX:
@@ -67,7 +67,7 @@ def _times(operations: Sequence[Operation], times: Times) -> Iterator[str]:
             )
 
 
-class _Shown:
+class _ShownRecords:
     """The times of a book, with what tells quickly that a seek is right, as nearly all are.
 
     Attributes:
@@ -84,7 +84,7 @@ class _Shown:
         self.lowest = list(accumulate(known, min))[::-1]
 
 
-def _seek(one: Operation, shown: _Shown, floor: int) -> Iterator[str]:
+def _seek(one: Operation, shown: _ShownRecords, floor: int) -> Iterator[str]:
     place = one.bound or 0
     at = bisect_left(shown.places, place)
     passes_by = at > 0 and shown.highest[at - 1] >= one.time_ms

@@ -180,7 +180,7 @@ class Network:
         listener = self._listeners.get((host, port))
         if listener is None:
             refusal = ConnectionRefusedError(errno.ECONNREFUSED, f"Connect call failed ({host!r}, {port})")
-            self._pass(back, client.process, lambda: _settle(answered, refusal))
+            self._pass(back, client.process, lambda: _resolve(answered, refusal))
             return
         path = port if isinstance(port, str) else ""
         local = (host, 0 if path else int(port))
@@ -196,7 +196,7 @@ class Network:
             self.steps.met("connects", listener.process, client.process)
         self._trace.add(client.process.name, "connects", f"{listener.process.name} {port}")
         listener.process.call_soon(lambda: server.begin(listener.factory()))
-        self._pass(back, client.process, lambda: _settle(answered, None))
+        self._pass(back, client.process, lambda: _resolve(answered, None))
         if self._numbers.random() < self.weather.duplicate_connect_chance:
             self._ghost(listener, host)
 
@@ -332,7 +332,7 @@ def _steps_of(role: str, answers: bool, client: SimProcess) -> Callable[[bytes],
     return lambda head: of_sequencer(head, answers)
 
 
-def _settle(future: asyncio.Future[None], error: Exception | None) -> None:
+def _resolve(future: asyncio.Future[None], error: Exception | None) -> None:
     if not future.done():
         if error is None:
             future.set_result(None)

@@ -44,14 +44,14 @@ class Trace:
         """One thing that happened now."""
         self.note((self._loop.now, process, kind, *what))
 
-    def settle(self) -> None:
+    def digest_pending(self) -> None:
         """Takes in what was noted, `FLUSH_LINES` at a time."""
         while len(self._pending) >= FLUSH_LINES:
             self._take(FLUSH_LINES)
 
     def digest(self) -> str:
         """Of all lines so far."""
-        self._settle_all()
+        self._digest_all()
         return self._digest.hexdigest()
 
     def keep_all(self) -> None:
@@ -60,16 +60,16 @@ class Trace:
 
     def newest(self, count: int = NEWEST_LINES) -> list[str]:
         """As text."""
-        self._settle_all()
+        self._digest_all()
         return _as_text(list(self._lines)[-count:])
 
     def lines(self) -> list[str]:
         """All that are kept, as text."""
-        self._settle_all()
+        self._digest_all()
         return _as_text(self._lines)
 
-    def _settle_all(self) -> None:
-        self.settle()
+    def _digest_all(self) -> None:
+        self.digest_pending()
         if self._pending:
             self._take(len(self._pending))
 

@@ -13,7 +13,7 @@ from boki_common.errors import NoSequencer, TermEndedMeanwhile, TermOver
 from boki_common.ids import slot_of
 from boki_common.metrics import Metrics
 from boki_logbook import sequencer_calls
-from boki_logbook.apply.given_up import GivenUp
+from boki_logbook.apply.lost_entries import LostEntries
 from boki_logbook.core import EngineCore
 from boki_logbook.engine_status import status_of
 from boki_logbook.settings import EngineSettings
@@ -51,7 +51,7 @@ class World:
         self.cores: list[EngineCore] = []
         self.numbers: dict[int, int] = {}
 
-    async def engine(self, given_up: GivenUp | None = None) -> EngineCore:
+    async def engine(self, given_up: LostEntries | None = None) -> EngineCore:
         incarnation = f"{len(self.cores) + 1:032x}"
         core = EngineCore(
             ledgers=self.ledgers, incarnation=incarnation, settings=QUICK, metrics=Metrics(), given_up=given_up
@@ -371,7 +371,7 @@ async def test_a_loss_is_known_for_shards_that_are_heard_of_later(world: World) 
     """The command may be in another log, which is ahead; and an engine that begins anew knows of it beforehand."""
     writer = await world.engine()
     shard, _ = await write_with_lost_entries(world, writer)
-    given_up = GivenUp()
+    given_up = LostEntries()
     given_up.add(Lost(1, shard, 1, 3, b"{}"))
     late = await world.engine(given_up=given_up)
     await world.until(lambda: not late.pending)

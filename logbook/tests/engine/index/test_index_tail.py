@@ -55,27 +55,27 @@ def test_batches_of_many_books_look_as_others_and_freeze_to_the_same_run(
         assert (some.rows, set(some.books().tolist())) == (plain.rows, set(plain.books().tolist()))
     if look:
         assert rows(some) == rows(plain)
-        assert some.wide_rows == 0
+        assert some.bulk_rows == 0
     one, other = some.freeze(), plain.freeze()
     assert one is not None and other is not None
     for column in ("books", "tags", "offsets", "seqnums", "held"):
         assert getattr(one, column).tolist() == getattr(other, column).tolist(), column
-    assert (some.rows, some.wide_rows, rows(some), some.freeze()) == (0, 0, {}, None)
+    assert (some.rows, some.bulk_rows, rows(some), some.freeze()) == (0, 0, {}, None)
 
 
 def test_a_batch_of_many_books_is_columns_until_somebody_looks() -> None:
     tail = IndexTail()
     runs = [RunSpec(book, WRITER, 1, (RecordSpec(tags=(5,) * (book % 2)),)) for book in range(2_000)]
     add(tail, 1, *runs)
-    assert (tail.rows, tail.wide_rows, len(tail._lone), len(tail.books())) == (3_000, 3_000, 0, 2_000)
+    assert (tail.rows, tail.bulk_rows, len(tail._lone), len(tail.books())) == (3_000, 3_000, 0, 2_000)
     assert (tail.newest(1_001, 5), tail.newest(1_000, 5), tail.newest(7, 0)) == (1_002, 0, 8)
-    assert (tail.rows, tail.wide_rows, len(tail._lone)) == (3_000, 0, 2_000)
+    assert (tail.rows, tail.bulk_rows, len(tail._lone)) == (3_000, 0, 2_000)
 
 
 def test_a_batch_with_several_tags_a_record_is_looked_at_at_once() -> None:
     tail = IndexTail()
     add(tail, 1, *(RunSpec(book, WRITER, 1, (RecordSpec(tags=(5, 5)),)) for book in range(200)))
-    assert (tail.rows, tail.wide_rows) == (400, 0)
+    assert (tail.rows, tail.bulk_rows) == (400, 0)
 
 
 @given(st.lists(st.lists(RUNS, min_size=1, max_size=3), min_size=1, max_size=4))

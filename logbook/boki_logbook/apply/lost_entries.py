@@ -16,7 +16,7 @@ from __future__ import annotations
 from boki_metalog.entries.metalog_entry import Lost
 
 
-class GivenUp:
+class LostEntries:
     """See the module. One item per command: administrators give them."""
 
     def __init__(self) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from boki_logbook.apply.given_up import GivenUp
+from boki_logbook.apply.lost_entries import LostEntries
 from boki_metalog.entries.metalog_entry import Lost
 
 
 def test_each_entry_by_what_its_commands_say() -> None:
-    known = GivenUp()
+    known = LostEntries()
     assert not known.joins_nothing(1, 0, 5)
     for command in (Lost(1, 0, 4, 8, b"{}", True), Lost(1, 0, 6, 10, b"{}"), Lost(1, 0, 6, 10, b"{}")):
         known.add(command)
