@@ -23,9 +23,7 @@ from boki_common.errors import InvalidArgument, InvalidTag
 Seqnum = NewType("Seqnum", int)
 BookId = NewType("BookId", int)
 TagId = NewType("TagId", int)
-LogId = NewType("LogId", int)
 Term = NewType("Term", int)
-ShardId = NewType("ShardId", int)
 LedgerId = NewType("LedgerId", int)
 EntryId = NewType("EntryId", int)
 Incarnation = NewType("Incarnation", str)
@@ -35,8 +33,6 @@ BookieId = NewType("BookieId", str)
 U64_MAX: Final = 2**64 - 1
 ALL_RECORDS: Final = TagId(0)
 INVALID_TAG: Final = U64_MAX
-NO_SEQNUM: Final = Seqnum(0)
-FIRST_TERM: Final = Term(1)
 NO_ENTRY: Final = EntryId(-1)
 SEQNUM_MAX: Final = Seqnum(2**63 - 1)
 

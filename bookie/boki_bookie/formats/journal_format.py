@@ -70,7 +70,6 @@ REMEDY: Final = (
 """What a person does about a damaged directory: the end of messages."""
 PAGE_BYTES: Final = 4_096
 FORMAT_VERSION: Final = 1
-BOOKIE_ID_BYTES: Final = 16
 
 _SEGMENT_MAGIC: Final = int.from_bytes(b"BKJ1", "little")
 _GROUP_MAGIC: Final = int.from_bytes(b"BKG1", "little")
