@@ -67,9 +67,9 @@ def test_a_batch_of_many_books_is_columns_until_somebody_looks() -> None:
     tail = IndexTail()
     runs = [RunSpec(book, WRITER, 1, (RecordSpec(tags=(5,) * (book % 2)),)) for book in range(2_000)]
     add(tail, 1, *runs)
-    assert (tail.rows, tail.bulk_rows, len(tail._lone), len(tail.books())) == (3_000, 3_000, 0, 2_000)
+    assert (tail.rows, tail.bulk_rows, len(tail._single), len(tail.books())) == (3_000, 3_000, 0, 2_000)
     assert (tail.newest(1_001, 5), tail.newest(1_000, 5), tail.newest(7, 0)) == (1_002, 0, 8)
-    assert (tail.rows, tail.bulk_rows, len(tail._lone)) == (3_000, 0, 2_000)
+    assert (tail.rows, tail.bulk_rows, len(tail._single)) == (3_000, 0, 2_000)
 
 
 def test_a_batch_with_several_tags_a_record_is_looked_at_at_once() -> None:
@@ -86,7 +86,7 @@ def test_lone_books_look_as_spread_ones_and_freeze_to_the_same_run(batches: list
         seqnum, after = add(some, seqnum, *runs), add(spread, after, *runs)
         for book in BOOKS:
             spread._of(book)
-        assert not spread._lone
+        assert not spread._single
         assert rows(some) == rows(spread)
         assert some.rows == spread.rows == sum(len(found) for found, _ in rows(some).values())
     one, other = some.freeze(), spread.freeze()
@@ -101,7 +101,7 @@ def test_a_book_with_one_record_has_no_streams_until_it_has_two() -> None:
     add(tail, 10, RunSpec(1, WRITER, 1, (RecordSpec(),)), RunSpec(2, WRITER, 1, (RecordSpec(tags=(5, 5, 6)),)))
     assert (list(tail._books), tail.rows, tail.books().tolist()) == ([], 4, [1, 2])
     add(tail, 20, RunSpec(1, WRITER, 2, (RecordSpec(),)))
-    assert (list(tail._books), list(tail._lone), tail.rows) == ([1], [2], 5)
+    assert (list(tail._books), list(tail._single), tail.rows) == ([1], [2], 5)
     assert rows(tail)[1, 0] == ([10, 20], [1, 1])
 
 
