@@ -173,17 +173,17 @@ class Consumer(Generic[T]):
         while True:
             self._wake.clear()
             now_s = asyncio.get_running_loop().time()
-            message = self._next()
+            message = self._next(now_s)
             if message is not None:
                 return message
             await self._wait(now_s)
 
-    def _next(self) -> Message[T] | None:
+    def _next(self, now_s: float | None = None) -> Message[T] | None:
         """A message that may be handled now."""
         if not self._members.may_act():
             return None
         for owner in self._owners.values():
-            owner.expire()
+            owner.expire(now_s)
         if not self._ready:
             self._fill()
         while self._ready:

@@ -99,6 +99,7 @@ class Deliveries:
         self._ready: list[Id] = []
         self._later: list[tuple[int, Id]] = []
         self._keys: dict[str, deque[Id]] = {}
+        self._deadlines: list[tuple[float, Id]] = []
         self._unopened: dict[int, None] = {}
 
     def __len__(self) -> int:
@@ -251,6 +252,7 @@ class Deliveries:
     def begin(self, id: Id, deadline_s: float) -> None:
         """A handler has it now."""
         self.flights[id].deadline_s = deadline_s
+        heappush(self._deadlines, (deadline_s, id))
 
     def attempt(self, id: Id) -> int | None:
         """At which attempt a message is handed out and undecided; None: it is not."""
@@ -263,7 +265,10 @@ class Deliveries:
 
     def unpin(self, id: Id) -> None:
         """Its decision certainly did not happen: the handler has it still."""
-        self.flights[id].pinned = False
+        flight = self.flights[id]
+        flight.pinned = False
+        if flight.deadline_s is not None:
+            heappush(self._deadlines, (flight.deadline_s, id))
 
     def over(self, id: Id) -> None:
         """It was acked, or given up."""
@@ -304,7 +309,10 @@ class Deliveries:
         return sorted(id for id, flight in self.flights.items() if flight.deadline_s is None and not flight.pinned)
 
     def expired(self, now_s: float) -> list[Id]:
-        """Messages whose lease ran out."""
+        """Messages whose lease ran out. It is asked for each message: only where one is due, all are looked at."""
+        first_s = self.next_deadline_s()
+        if first_s is None or first_s > now_s:
+            return []
         return sorted(
             id
             for id, flight in self.flights.items()
@@ -312,11 +320,14 @@ class Deliveries:
         )
 
     def next_deadline_s(self) -> float | None:
-        """When the first lease runs out."""
-        return min(
-            (one.deadline_s for one in self.flights.values() if one.deadline_s is not None and not one.pinned),
-            default=None,
-        )
+        """When the first lease runs out. What is over, pinned, or was given more time is dropped when it comes to the front."""
+        while self._deadlines:
+            deadline_s, id = self._deadlines[0]
+            flight = self.flights.get(id)
+            if flight is not None and flight.deadline_s == deadline_s and not flight.pinned:
+                return deadline_s
+            heappop(self._deadlines)
+        return None
 
     def purge(self, seqnum: int) -> None:
         """Messages from below are over, but for those that are handed out."""

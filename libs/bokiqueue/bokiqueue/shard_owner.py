@@ -301,10 +301,10 @@ class ShardOwner:
             self._owned().purge(seqnum)
             self._read_on()
 
-    def expire(self) -> None:
-        """Messages whose lease ran out come again."""
+    def expire(self, now_s: float | None = None) -> None:
+        """Messages whose lease ran out come again. `now_s`: of who has just looked."""
         if self.claim:
-            for id in self._owned().expired(self._now_s()):
+            for id in self._owned().expired(self._now_s() if now_s is None else now_s):
                 self._owned().expires(id)
 
     # -- what handlers decide

@@ -15,8 +15,11 @@ GOOD = """
 from dataclasses import dataclass
 
 import boki
+import bokiflow
 import bokiqueue.sync
-from bokiqueue import Limits, Message, Peeked, Queue, Stats
+from bokiflow import App, Flow, Worker
+from bokiflow.in_atomic import signalling, starting
+from bokiqueue import Limits, Message, Peeked, Queue, Received, Receiving, Stats
 from bokistore import BokiStore, Transaction
 
 
@@ -51,6 +54,41 @@ async def program(client: boki.Client) -> None:
     numbers = await Queue.open(client.book("b"), "numbers", int, mode="pop")
     number: int = await numbers.pop(timeout=1)
     print(peeked, moved + number)
+
+
+app = App("shop")
+
+
+@app.workflow
+async def ship(to: str) -> int:
+    return len(to)
+
+
+async def with_workflows(client: boki.Client) -> None:
+    store = BokiStore(client.book("shop"))
+    emails = await Queue.open(store.log, "emails", Email, limits=Limits(key_per_second=1.5))
+    flow = Flow(app, store.log)
+
+    @emails.handler(store)
+    async def begin(message: Message[Email], tx: Transaction) -> None:
+        tx.add(await starting(flow, ship.call(message.body.to), id=message.body.to))
+        tx.add(signalling(flow, "count", "email", message.body.size))
+
+    async def take(tx: Received[Email, Transaction]) -> int:
+        tx.store["sent"].inc(tx.body.to)
+        return tx.body.size
+
+    async with emails.consume() as messages, begin:
+        received = Receiving(messages, store)
+
+        @app.workflow
+        async def consume() -> int:
+            size: int = await bokiflow.transact(received, take)
+            return size
+
+        async with Worker(app, store.log) as worker:
+            size: int = await (await worker.start(consume.call(), id="x")).result()
+            print(size)
 
 
 def blocking(client: boki.sync.Client) -> str:
@@ -98,7 +136,10 @@ def test_pyright_in_its_strict_mode(tmp_path: Path) -> None:
     (tmp_path / "good.py").write_text(GOOD)
     for number, line in enumerate(WRONG.values()):
         (tmp_path / f"wrong{number:02}.py").write_text(f"{FRAME}    {line}\n")
-    paths = [str(ROOT / folder) for folder in ("libs/bokiqueue", "libs/bokistore", "libs/bokilib", "logbook", "common")]
+    paths = [
+        str(ROOT / folder)
+        for folder in ("libs/bokiqueue", "libs/bokiflow", "libs/bokistore", "libs/bokilib", "logbook", "common")
+    ]
     settings = {
         "typeCheckingMode": "strict",
         "pythonVersion": "3.11",
