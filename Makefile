@@ -153,6 +153,10 @@ bench-beside: setup ## Measures appends beside those of another commit, in turn:
 bench-ledger: setup java ## Measures ledgers beside Apache BookKeeper (needs Maven and a JDK); BENCH="--quick" passes options.
 	@$(bin)/python -m benchmarks.ledger $(BENCH)
 
+.PHONY: bench-apps
+bench-apps: setup java ## Measures the applications beside Beldi's logging on Cassandra and no logging (needs Maven); BENCH="--quick" passes options.
+	@$(bin)/python -m benchmarks.apps --plots build/plots $(BENCH)
+
 .PHONY: bench-logbook
 bench-logbook: setup ## Measures LogBooks beside ledgers, Redis and themselves; writes plots to build/plots; BENCH="--only terms" passes options.
 	@$(bin)/python -c 'import redis' 2>/dev/null || $(bin)/python -m pip install --quiet --disable-pip-version-check 'redis>=6,<9' || true

@@ -28,6 +28,7 @@ from examples.hotel.application import HOTEL
 from examples.hotel.checks import check
 from examples.hotel.mix import MIX, request
 from examples.hotel.rules import distance_km, nearest, rate_of, recommended
+from itests.support.cassandra import CassandraServer
 from libs.tests.flow.conftest import Inline
 
 SETTINGS = StoreSettings(checkpoints=False)
@@ -136,8 +137,8 @@ async def test_records_by_operation() -> None:
                 await ask(worker, hotel, id, operation, *args)
                 return data.log.appends - before
 
-            assert await appends("s", "search", 37.786, -122.405, "2015-04-10", "2015-04-12") == 4, "start, three steps"
-            assert await appends("r", "recommend", "price", 37.8, -122.4) == 3
+            assert await appends("s", "search", 37.786, -122.405, "2015-04-10", "2015-04-12") == 2, "start, step"
+            assert await appends("r", "recommend", "price", 37.8, -122.4) == 2
             assert await appends("l", "login", "Cornell_3", "3333333333") == 2
             assert await appends("t", "reserve", "Cornell_1", 1, 1) == 6, (
                 "start, trip, order begins, order, order ends, end"
@@ -240,6 +241,31 @@ def test_what_is_wrong_is_found(change: Callable[[Any, Any], object], said: str)
     change(answers, rows)
     found = check(answers, rows)
     assert any(said in fault for fault in found), found
+
+
+@pytest.mark.processes
+@pytest.mark.nightly
+@pytest.mark.alone
+@pytest.mark.timeout(1_200)
+async def test_ten_minutes_of_kills(tmp_path: Path) -> None:
+    found = await trial(HOTEL, tmp_path, seconds=600, seed=11)
+    assert found.faults == []
+    assert found.killed.total() > 100
+
+
+@pytest.mark.processes
+@pytest.mark.cassandra
+@pytest.mark.nightly
+@pytest.mark.alone
+@pytest.mark.timeout(600)
+async def test_a_trial_with_the_rows_in_cassandra_which_is_killed_as_well(tmp_path: Path) -> None:
+    server = CassandraServer.start(tmp_path / "cassandra")
+    try:
+        found = await trial(HOTEL, tmp_path, seconds=60, seed=5, tables=server)
+    finally:
+        server.kill()
+    assert found.faults == []
+    assert found.killed["cassandra"] >= 1
 
 
 @pytest.mark.processes

@@ -84,7 +84,6 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "libs/bokistore/bokistore_tools/drawing.py": "libs/tests/store/test_page.py",
     "libs/bokiflow/bokiflow/tables/applier.py": "libs/tests/flow/tables/test_tables.py",
     "libs/bokiflow/bokiflow/tables/catalog.py": "libs/tests/flow/tables/test_tables.py",
-    "libs/bokiflow/bokiflow/tables/cassandra_port.py": "libs/tests/flow/tables/test_ports.py",
     "libs/bokiflow/bokiflow/tables/memory.py": "libs/tests/flow/tables/test_ports.py",
     "libs/bokiflow/bokiflow/tables/transactions.py": "libs/tests/flow/tables/test_tables.py",
     "libs/bokiflow/bokiflow/tables/upkeep.py": "libs/tests/flow/tables/test_tables.py",

@@ -42,7 +42,15 @@ V = TypeVar("V")
 
 ENVIRONMENT_PREFIX: Final = "BOKI_"
 NOT_SETTINGS: Final = frozenset(
-    {"BOKI_BOOKKEEPER_JARS", "BOKI_LOOP", "BOKI_MAVEN_REPOSITORY", "BOKI_REQUIRE", "BOKI_URL", "BOKI_ZOOKEEPER_JARS"}
+    {
+        "BOKI_BOOKKEEPER_JARS",
+        "BOKI_CASSANDRA_JARS",
+        "BOKI_LOOP",
+        "BOKI_MAVEN_REPOSITORY",
+        "BOKI_REQUIRE",
+        "BOKI_URL",
+        "BOKI_ZOOKEEPER_JARS",
+    }
 )
 """Names that share the prefix: the kind of event loop, where an SDK finds its engines, what tests need and must not skip."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +16,7 @@ from rich.table import Table
 from boki_common.runtime.process import loop_factory
 from examples.apps.application import Application
 from examples.apps.trial import CLIENTS, Found, operation_rows, trial
+from itests.support.cassandra import CassandraMissing, CassandraServer
 
 SHOWN_FAULTS: Final = 20
 
@@ -52,23 +55,40 @@ def main(application: Application) -> int:
     parser.add_argument("--seed", type=int, default=1, help="of requests, and of who is killed")
     parser.add_argument("--services", type=int, default=2)
     parser.add_argument("--clients", type=int, default=CLIENTS)
+    parser.add_argument(
+        "--tables", action="store_true", help="rows in Apache Cassandra, which is started, and killed as well"
+    )
     parser.add_argument("--directory", type=Path, help="for data, logs and the page; kept")
     arguments = parser.parse_args()
     console = Console(highlight=False, soft_wrap=True)
-    with (
-        tempfile.TemporaryDirectory(prefix=f"boki-{application.name}-") as made,
-        asyncio.Runner(loop_factory=loop_factory()) as runner,
-    ):
+    with tempfile.TemporaryDirectory(prefix=f"boki-{application.name}-") as made, ExitStack() as stack:
+        directory = arguments.directory or Path(made)
+        try:
+            tables = stack.enter_context(_cassandra(directory)) if arguments.tables else None
+        except CassandraMissing as missing:
+            console.print(f"--tables: {missing}", style="bold red", markup=False)
+            return 2
+        runner = stack.enter_context(asyncio.Runner(loop_factory=loop_factory()))
         found = runner.run(
             trial(
                 application,
-                arguments.directory or Path(made),
+                directory,
                 seconds=arguments.seconds,
                 seed=arguments.seed,
                 services=arguments.services,
                 clients=arguments.clients,
+                tables=tables,
                 say=lambda text: console.print(text, style="dim", markup=False),
             )
         )
     report(console, application, found)
     return 1 if found.faults else 0
+
+
+@contextmanager
+def _cassandra(directory: Path) -> Iterator[CassandraServer]:
+    server = CassandraServer.start(directory / "cassandra")
+    try:
+        yield server
+    finally:
+        server.kill()

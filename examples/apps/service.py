@@ -25,10 +25,12 @@ import boki
 import bokiflow
 from boki_common.errors import BokiError, UsageError
 from boki_common.runtime.process import loop_factory
+from bokiflow.tables import Tables
 from bokilib.log import Log
 from bokistore import BokiStore, StoreSettings
 from examples.apps.application import Application
 from examples.apps.data import Data, StoreData
+from examples.apps.table_data import TableData, patiently
 from examples.hotel.application import HOTEL
 from examples.movie.application import MOVIE
 
@@ -89,12 +91,29 @@ def _answer(value: Any, refused: str) -> web.Response:
 
 
 @asynccontextmanager
-async def open_data(url: str, application: Application) -> AsyncIterator[Data]:
-    """The rows of an application."""
+async def open_data(url: str, application: Application, tables: int = 0) -> AsyncIterator[Data]:
+    """The rows of an application: objects of a store, or (`tables`: its port) rows of a Cassandra on this machine."""
     async with boki.connect(url, timeout=TIMEOUT_S) as client:
-        data = StoreData(BokiStore(Log(client.book(application.name)), settings=SETTINGS))
-        yield data
-        await data.close()
+        log = Log(client.book(f"{application.name}-tables" if tables else application.name))
+        if tables:
+            async with in_tables(log, application, tables) as data:
+                yield data
+            return
+        store = StoreData(BokiStore(log, settings=SETTINGS))
+        yield store
+        await store.close()
+
+
+@asynccontextmanager
+async def in_tables(log: Log, application: Application, port: int) -> AsyncIterator[Data]:
+    """The rows of an application in tables."""
+    from bokiflow.tables.cassandra_port import CassandraTables  # the extra `cassandra` need not be there
+
+    async def connect() -> CassandraTables:
+        return await CassandraTables.connect([HOST], port=port, keyspace=application.name)
+
+    async with await patiently(connect) as cassandra, Tables(log, cassandra) as tables:
+        yield await TableData.opened(tables, application.tables)
 
 
 @asynccontextmanager
@@ -119,7 +138,7 @@ async def run(arguments: argparse.Namespace) -> None:
         sys.stdin.fileno(), stop.set
     )  # nobody writes to it: it can be read once closed
     application = APPLICATIONS[arguments.application]
-    async with open_data(arguments.url, application) as data:
+    async with open_data(arguments.url, application, arguments.tables) as data:
         service = Service(application, data)
         async with service.worker, serving(service, arguments.port):
             await stop.wait()
@@ -131,6 +150,7 @@ def main() -> None:
     parser.add_argument("url")
     parser.add_argument("--application", choices=sorted(APPLICATIONS), required=True)
     parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--tables", type=int, default=0, metavar="PORT", help="of a Cassandra that has the rows")
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(run(parser.parse_args()))
 

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import aiohttp
 
@@ -40,6 +40,7 @@ END_S: Final = 60.0
 PAGE_S: Final = 1.0
 LOOK_S: Final = 6.0
 READY_AGAIN_S: Final = 0.05
+CASSANDRA: Final = "cassandra-1"
 
 
 class Found(NamedTuple):
@@ -56,9 +57,9 @@ class Found(NamedTuple):
 class Services:
     """Processes of an application; each keeps its port when it begins again."""
 
-    def __init__(self, url: str, application: str, directory: Path, count: int) -> None:
+    def __init__(self, url: str, application: str, directory: Path, count: int, tables: int = 0) -> None:
         self._url = url
-        self._application = application
+        self._options = ("--application", application, "--tables", str(tables))
         self._log = directory / "services.log"
         self._ports = {f"service-{number}": _free_port() for number in range(1, count + 1)}
         self._running: dict[str, asyncio.subprocess.Process] = {}
@@ -75,7 +76,7 @@ class Services:
 
     async def start(self, name: str) -> None:
         """Begins one; it serves a little later."""
-        options = ("--application", self._application, "--port", str(self._ports[name]))
+        options = (*self._options, "--port", str(self._ports[name]))
         with self._log.open("ab") as log:
             self._running[name] = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -204,14 +205,20 @@ async def trial(
     seed: int = 1,
     services: int = 2,
     clients: int = CLIENTS,
+    tables: Database | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Found:
-    """Runs one; see the module."""
+    """Runs one; see the module.
+
+    Args:
+        tables: has the rows, and is killed as well; by default a store has them.
+    """
     directory.mkdir(parents=True, exist_ok=True)
+    port = tables.port if tables is not None else 0
     async with LocalCluster(directory, bookies=3, engines=2, sequencers=2, unix_sockets=True) as cluster:
-        async with open_data(cluster.url, application) as data:
+        async with open_data(cluster.url, application, port) as data:
             await data.fill(application.rows())
-        crew = Services(cluster.url, application.name, directory, services)
+        crew = Services(cluster.url, application.name, directory, services, port)
         try:
             for name in crew.names:
                 await crew.start(name)
@@ -220,16 +227,18 @@ async def trial(
                 load = Load(application, calls, application.trial_mix, name="trial", seed=seed)
                 watch = Watch(application, load, calls, directory / "page.html")
                 say(f"how it stands: {directory / 'page.html'}")
-                looking = asyncio.create_task(_look(cluster.url, application, watch))
+                looking = asyncio.create_task(_look(cluster.url, application, watch) if tables is None else _nothing())
                 try:
-                    await _under_load(cluster, crew, load, watch, clients, seconds, random.Random(seed), say)
+                    await _under_load(
+                        Victims(cluster, crew, tables), load, watch, clients, seconds, random.Random(seed), say
+                    )
                 finally:
                     looking.cancel()
                     await asyncio.gather(looking, return_exceptions=True)
                 faults = [*load.faults, *await crew.end()]
         finally:
             await crew.clear()
-        rows = await _rows(cluster.url, application)
+        rows = await _rows(cluster.url, application, port)
     faults += [fault for check in watch.checks for fault in check.faults]
     faults += application.check(load.answers, rows)
     watch.checks.append(Check(watch.seconds, len(rows), faults))
@@ -237,9 +246,39 @@ async def trial(
     return Found(load.answers, calls.failed, watch.killed, rows, faults, watch.seconds)
 
 
+class Database(Protocol):
+    """A Cassandra that is killed."""
+
+    port: int
+
+    def kill(self) -> None: ...
+
+    def restart(self) -> None: ...
+
+
+class Victims:
+    """Who may be killed."""
+
+    def __init__(self, cluster: LocalCluster, crew: Services, tables: Database | None) -> None:
+        self.names: Final = [*crew.names, *cluster.roles, *([CASSANDRA] if tables is not None else [])]
+        self._cluster: Final = cluster
+        self._crew: Final = crew
+        self._tables: Final = tables
+
+    async def kill_for_a_while(self, name: str) -> None:
+        """Kills one with SIGKILL, and begins it again."""
+        if name == CASSANDRA and self._tables is not None:
+            await asyncio.to_thread(self._tables.kill)
+            await asyncio.to_thread(self._tables.restart)
+            return
+        where = self._crew if name in self._crew.names else self._cluster
+        await where.kill(name)
+        await asyncio.sleep(DOWN_S)
+        await where.start(name)
+
+
 async def _under_load(
-    cluster: LocalCluster,
-    crew: Services,
+    victims: Victims,
     load: Load,
     watch: Watch,
     clients: int,
@@ -254,13 +293,10 @@ async def _under_load(
         end = perf_counter() + seconds
         while perf_counter() + EVERY_S < end:
             await asyncio.sleep(EVERY_S)
-            victim = chance.choice([*crew.names, *cluster.roles])
+            victim = chance.choice(victims.names)
             say(f"kill -9 {victim}")
             watch.killed[victim.rpartition("-")[0]] += 1
-            where = crew if victim in crew.names else cluster
-            await where.kill(victim)
-            await asyncio.sleep(DOWN_S)
-            await where.start(victim)
+            await victims.kill_for_a_while(victim)
         await asyncio.sleep(max(0.0, end - perf_counter()))
         stop.set()
         await asking
@@ -284,8 +320,12 @@ async def _look(url: str, application: Application, watch: Watch) -> None:
             watch.checks.append(Check(watch.seconds, len(rows), application.always(rows)))
 
 
-async def _rows(url: str, application: Application) -> dict[str, JsonObject]:
-    async with open_data(url, application) as data:
+async def _nothing() -> None:
+    """Tables have no snapshot of all rows: they are looked at in the end."""
+
+
+async def _rows(url: str, application: Application, tables: int) -> dict[str, JsonObject]:
+    async with open_data(url, application, tables) as data:
         while True:
             try:
                 return await data.all()

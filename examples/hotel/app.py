@@ -1,7 +1,7 @@
-"""The workflows of the travel reservation. What only reads is a step; a trip is one record of the log, with the step that books it.
+"""The workflows of the travel reservation. What only reads is one step; a trip is one record of the log, with the step that books it.
 
-search      step: hotels near a place · step: their rates · step: their profiles
-recommend   step: the best · step: their profiles
+search      step: hotels near a place, their rates, their profiles
+recommend   step: the best, their profiles
 login       step
 reserve     transaction: a room, a seat and the trip, or nothing · child: the order
 """
@@ -47,22 +47,18 @@ class Hotel:
         app = bokiflow.App("hotel")
         self.app: Final = app
 
-        @app.step
         async def near(latitude: float, longitude: float) -> list[str]:
             (geo,) = await data.read(["geo:points"])
             return nearest(cast("list[Json]", (geo or {}).get("points", [])), (latitude, longitude))
 
-        @app.step
         async def rates(hotels: list[str], first: str, last: str) -> list[str]:
             plans = await data.read([f"rate:{hotel}" for hotel in hotels])
             priced = [(rate_of(one, first, last), hotel) for hotel, one in zip(hotels, plans, strict=True)]
             return [hotel for rate, hotel in sorted((rate, hotel) for rate, hotel in priced if rate is not None)]
 
-        @app.step
         async def profiles(hotels: list[str]) -> list[JsonObject | None]:
             return await data.read([f"profile:{hotel}" for hotel in hotels])
 
-        @app.step
         async def best(by: str, latitude: float, longitude: float) -> list[str]:
             (known,) = await data.read(["recommendation:all"])
             return recommended(cast("list[Json]", (known or {}).get("hotels", [])), by, (latitude, longitude))
@@ -72,15 +68,23 @@ class Hotel:
             (known,) = await data.read([f"user:{user}"])
             return known is not None and known["password"] == password
 
-        @app.workflow
-        async def search(latitude: float, longitude: float, first: str, last: str) -> Json:
+        @app.step
+        async def look_around(latitude: float, longitude: float, first: str, last: str) -> list[JsonObject | None]:
             hotels = await near(latitude, longitude)
             priced = await rates(hotels, first, last) if hotels else []
-            return cast(Json, await profiles(priced)) if priced else []
+            return await profiles(priced) if priced else []
+
+        @app.step
+        async def pick(by: str, latitude: float, longitude: float) -> list[JsonObject | None]:
+            return await profiles(await best(by, latitude, longitude))
+
+        @app.workflow
+        async def search(latitude: float, longitude: float, first: str, last: str) -> Json:
+            return cast(Json, await look_around(latitude, longitude, first, last))
 
         @app.workflow
         async def recommend(by: str, latitude: float, longitude: float) -> Json:
-            return cast(Json, await profiles(await best(by, latitude, longitude)))
+            return cast(Json, await pick(by, latitude, longitude))
 
         @app.workflow
         async def login(user: str, password: str) -> Json:

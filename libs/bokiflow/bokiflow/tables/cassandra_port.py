@@ -36,7 +36,7 @@ try:
     from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
     from cassandra.connection import ConnectionException
     from cassandra.policies import DCAwareRoundRobinPolicy, FallthroughRetryPolicy, RoundRobinPolicy, TokenAwarePolicy
-    from cassandra.protocol import ErrorMessage, SyntaxException
+    from cassandra.protocol import ConfigurationException, ErrorMessage, SyntaxException
 except ImportError as missing:
     raise ImportError("tables of Cassandra need its driver: pip install 'boki[cassandra]'") from missing
 
@@ -53,7 +53,13 @@ PAGE_ROWS: Final = 1_000
 PROTOCOL: Final = 4
 """Which all Cassandras since 2.2 speak."""
 
-_REFUSED: Final = (InvalidRequest, SyntaxException, cassandra.AlreadyExists, cassandra.Unauthorized)
+_REFUSED: Final = (
+    InvalidRequest,
+    ConfigurationException,
+    SyntaxException,
+    cassandra.AlreadyExists,
+    cassandra.Unauthorized,
+)
 _UNAVAILABLE: Final = (
     RequestExecutionException,
     OperationTimedOut,
