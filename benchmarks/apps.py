@@ -7,7 +7,8 @@ Parts:
     primitives  read, write, conditional write, invoke, one after the other, beside the same through Beldi's logging
     movie       reviews: p50 at half of what Beldi's logging can do at most, data in a store, and in Cassandra; beside no logging
     hotel       the same of the travel reservation
-    curve       both, p50 and p99 over the rate (only if asked for)
+
+With `--plots` also p50 and p99 over the rate.
 
 A cluster of processes (three bookies, one sequencer, one engine) and one node of Cassandra (commit log `batch`), each write flushed on all
 sides; one service process of each kind answers over the same HTTP. Rounds are interleaved. The exit code is 0 whatever falls short.
@@ -58,6 +59,8 @@ OPERATIONS: Final = 10
 """Of one kind in a workflow, whose time is divided by it."""
 GOALS: Final = {"movie": (4.7, 3.0), "hotel": (4.3, 1.8)}
 CURVE: Final = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+"""Of what Beldi's logging can do at most."""
+QUICK_CURVE: Final = (0.5, 1.0)
 READY_S: Final = 60.0
 KINDS: Final = {
     "boki": "workflows, data in a store",
@@ -123,6 +126,7 @@ class Loads:
     def __init__(self, application: Application, sites: Sites) -> None:
         self._application: Final = application
         self._sites: Final = sites
+        self._run: Final = f"{application.name}-{os.getpid()}"
         self._number = 0
 
     async def closed(self, kind: str, clients: int, seconds: float) -> float:
@@ -153,14 +157,16 @@ class Loads:
 
     def _load(self, kind: str, calls: Calls) -> Load:
         self._number += 1
-        return Load(self._application, calls, self._application.mix, name=f"{kind}{self._number}", seed=self._number)
+        return Load(
+            self._application, calls, self._application.mix, name=f"{self._run}-{kind}{self._number}", seed=self._number
+        )
 
 
-async def part_application(application: Application, bench: Bench, wanted: Wanted, *, curve: bool = False) -> None:
+async def part_application(application: Application, bench: Bench, wanted: Wanted) -> None:
     """One application on all sides."""
     name = application.name
     async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(bench.cluster(f"{name}{'-curve' if curve else ''}"))
+        cluster = await stack.enter_async_context(bench.cluster(name))
         rows = application.rows()
         for port in (0, wanted.cassandra.port):
             async with open_data(cluster.url, application, port) as data:
@@ -178,10 +184,9 @@ async def part_application(application: Application, bench: Bench, wanted: Wante
             await loads.closed(kind, CLIENTS, wanted.warm_s)
         most = await loads.closed("beldi", CLIENTS, bench.seconds)
         bench.facts[f"{name}: Beldi at most"] = f"{most:.0f}/s"
-        if curve:
+        await _at_half(name, bench, loads, most / 2)
+        if bench.plots:
             await _curve(name, bench, loads, most)
-        else:
-            await _at_half(name, bench, loads, most / 2)
 
 
 async def _at_half(name: str, bench: Bench, loads: Loads, rate: float) -> None:
@@ -198,7 +203,7 @@ async def _at_half(name: str, bench: Bench, loads: Loads, rate: float) -> None:
 
 async def _curve(name: str, bench: Bench, loads: Loads, most: float) -> None:
     points: dict[str, list[tuple[float, float, float]]] = {kind: [] for kind in KINDS}
-    for share in CURVE:
+    for share in QUICK_CURVE if bench.quick else CURVE:
         for kind, some in points.items():
             if kind == "beldi" and share > 1:
                 continue
@@ -348,13 +353,7 @@ async def part_hotel(bench: Bench, wanted: Wanted) -> None:
     await part_application(HOTEL, bench, wanted)
 
 
-async def part_curve(bench: Bench, wanted: Wanted) -> None:
-    for application in (MOVIE, HOTEL):
-        await part_application(application, bench, wanted, curve=True)
-
-
-PARTS: Final = {"primitives": part_primitives, "movie": part_movie, "hotel": part_hotel, "curve": part_curve}
-USUAL: Final = ("primitives", "movie", "hotel")
+PARTS: Final = {"primitives": part_primitives, "movie": part_movie, "hotel": part_hotel}
 
 
 def parsed() -> argparse.Namespace:
@@ -368,7 +367,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=15.0, help="of each kind in each round")
     parser.add_argument("--warm", type=float, default=15.0, help="seconds of requests before, of each kind")
     parser.add_argument("--json", type=Path, metavar="FILE", help="the whole run, for comparing")
-    parser.add_argument("--plots", type=Path, metavar="DIRECTORY", help="a PNG of the curve")
+    parser.add_argument("--plots", type=Path, metavar="DIRECTORY", help="a PNG of latency over the rate")
     parser.add_argument("--directory", type=Path, help="where data goes: its disk is what is measured")
     arguments = parser.parse_args()
     if arguments.quick:
@@ -395,7 +394,7 @@ def main() -> int:
             return 0
         stack.callback(cassandra.kill)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(run(bench, Wanted(cassandra, arguments.warm), arguments.only or USUAL))
+            runner.run(run(bench, Wanted(cassandra, arguments.warm), arguments.only or tuple(PARTS)))
     shown = {"machine": f"{facts['processor']}, {facts['cores']} cores, {facts['system']}, {facts['file_system']}"}
     shown["software"] = f"Python {facts['python']}, uvloop {facts['uvloop']}, load before {facts['load_before']}"
     title = f"Boki: applications, medians of {arguments.rounds} rounds"
