@@ -18,19 +18,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Concatenate, Final, NamedTuple, ParamSpec, Self, TypeVar
+from typing import Concatenate, Final, ParamSpec, Self, TypeVar
 
 from boki_common.errors import Conflict, InvalidArgument
 from bokiflow.tables import catalog, upkeep
 from bokiflow.tables.applier import Applier
-from bokiflow.tables.errors import TableRefused
+from bokiflow.tables.errors import TableRefused, TableUnavailable
 from bokiflow.tables.ports import TablePort
 from bokiflow.tables.rows import Row, RowKey, stored_row
 from bokiflow.tables.schema import Schema, check_key, check_schema
 from bokiflow.tables.table_events import Made, Written
-from bokiflow.tables.transactions import Transaction
+from bokiflow.tables.transactions import Opened, Transaction
 from bokilib.codec import JsonObject
 from bokilib.contribution import joined
 from bokilib.log import Log
@@ -40,13 +40,6 @@ R = TypeVar("R")
 
 CACHED_ROWS: Final = 10_000
 RETRIES: Final = 32
-
-
-class _Opened(NamedTuple):
-    """A table that is open: what it is, and where the log says so."""
-
-    schema: Schema
-    seqnum: int
 
 
 class Tables:
@@ -61,8 +54,9 @@ class Tables:
         self.log: Final = log
         self.port: Final = port
         self.applier: Final = Applier(port, self.schema, self._forget)
-        self._opened: dict[str, _Opened] = {}
-        self._known: OrderedDict[RowKey, Row] = OrderedDict()
+        self._opened: dict[str, Opened] = {}
+        self._known: OrderedDict[RowKey, tuple[Row, int]] = OrderedDict()
+        """Rows, and which record said what their table is when they were read."""
         self._cached_rows: Final = cached_rows
 
     async def __aenter__(self) -> Self:
@@ -98,19 +92,18 @@ class Tables:
             )
         there = self._opened.get(made.id)
         if there is None or there.seqnum < seqnum:
-            self._opened[made.id] = _Opened(schema, seqnum)
+            self._opened[made.id] = Opened(schema, seqnum)
 
     def schema(self, table: str) -> Schema:
         """What a table is. Raises InvalidArgument: it is not open."""
+        return self.opened(table).schema
+
+    def opened(self, table: str) -> Opened:
+        """See `transactions.Database`."""
         found = self._opened.get(table)
         if found is None:
             raise InvalidArgument(f"table {table!r} is not open: await tables.open(Schema({table!r}, …))", found=table)
-        return found.schema
-
-    def catalog(self, table: str) -> int:
-        """See `transactions.Database`."""
-        self.schema(table)
-        return self._opened[table].seqnum
+        return found
 
     async def made(self, event: Made, seqnum: int) -> None:
         """See `transactions.Database`."""
@@ -172,27 +165,26 @@ class Tables:
 
     # -- rows
 
-    async def stored(self, keys: Sequence[RowKey], *, anew: bool = False) -> list[Row]:
+    async def stored(self, keys: Sequence[RowKey], opened: Mapping[str, Opened], *, anew: bool = False) -> list[Row]:
         """See `transactions.Database`."""
-        found = {key: self._known[key] for key in keys if not anew and key in self._known}
+        found: dict[RowKey, Row] = {}
+        for key in () if anew else keys:
+            row, seqnum = self._known.get(key, (None, 0))
+            if row is not None and seqnum == opened[key.table].seqnum:
+                self._known.move_to_end(key)
+                found[key] = row
         missing = [key for key in keys if key not in found]
-        for key, stored in zip(
-            missing,
-            await asyncio.gather(*(self.port.read(self.schema(key.table), key.key) for key in missing)),
-            strict=True,
-        ):
-            found[key] = stored_row(key, stored)
-        for key in found.keys() & self._known.keys():
-            self._known.move_to_end(key)
+        read = await asyncio.gather(*(self.port.read(opened[key.table].schema, key.key) for key in missing))
+        found |= {key: stored_row(key, stored) for key, stored in zip(missing, read, strict=True)}
         return [found[key] for key in keys]
 
-    def saw(self, row: Row, records: Sequence[tuple[int, Written]]) -> None:
+    def saw(self, row: Row, records: Sequence[tuple[int, Written]], opened: Opened) -> None:
         """See `transactions.Database`."""
         if records:
             self.applier.add(row.key, records)
-        known = self._known.get(row.key)
-        if self._cached_rows and (known is None or known.version <= row.version):
-            self._known[row.key] = row
+        known, seqnum = self._known.get(row.key, (None, 0))
+        if self._cached_rows and (known is None or (seqnum, known.version) <= (opened.seqnum, row.version)):
+            self._known[row.key] = (row, opened.seqnum)
             self._known.move_to_end(row.key)
             while len(self._known) > self._cached_rows:
                 self._known.popitem(last=False)
@@ -206,18 +198,25 @@ class Tables:
         """Brings a table up to date with the log, and trims what the log need not keep of it any more.
 
         Once in a while, and after a crash if somebody reads the database directly. Any process may do it, two at once are safe.
+
+        Raises:
+            TableUnavailable: the database lacks something still; nothing was trimmed.
         """
-        schema = self.schema(table)
-        tag, rows = await upkeep.changed(self.log, table)
-        fresh = list(rows)
+        opened = {table: self.opened(table)}
+        stream, rows = await upkeep.changed(self.log, table)
+        keys = list(rows)
         behind = 0
-        for start in range(0, len(fresh), upkeep.ROWS_AT_ONCE):
-            some = fresh[start : start + upkeep.ROWS_AT_ONCE]
+        for start in range(0, len(keys), upkeep.ROWS_AT_ONCE):
+            some = keys[start : start + upkeep.ROWS_AT_ONCE]
             for key in some:
                 self._forget(key)
-            stored = await self.stored(some, anew=True)
-            behind += sum(row.version < rows[row.key] for row in stored)
-            await Transaction(self).get_many(schema.name, [key.key for key in some])
+            behind += upkeep.behind(await self.stored(some, opened, anew=True), rows)
+            await Transaction(self).get_many(table, [key.key for key in some])
             await self.applier.applied(some)
-        await upkeep.trim(self.log.book, tag, rows)
-        return upkeep.Settled(len(fresh), behind)
+            left = upkeep.behind(await self.stored(some, opened, anew=True), rows)
+            if left:  # the log alone has it
+                raise TableUnavailable(
+                    f"table {table!r} does not take {left} rows: nothing of it is trimmed", table=table
+                )
+        await upkeep.trim(self.log.book, stream, rows)
+        return upkeep.Settled(len(keys), behind)

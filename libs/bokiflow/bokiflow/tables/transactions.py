@@ -11,7 +11,7 @@ with the record's seqnum as time stamp (`applier`)."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import boki
 from boki_common.errors import InvalidArgument, Trimmed
@@ -29,21 +29,26 @@ ROWS: Final = 120
 """Of one transaction: a record takes 255 streams and 256 expectations."""
 
 
+class Opened(NamedTuple):
+    """A table that is open: what it is, and where the log says so."""
+
+    schema: Schema
+    seqnum: int
+
+
 class Database(Protocol):
     """What transactions need of `Tables`."""
 
     @property
     def log(self) -> Log: ...
 
-    def schema(self, table: str) -> Schema: ...
+    def opened(self, table: str) -> Opened:
+        """What a table is, as far as this process knows. Raises InvalidArgument: it is not open."""
 
-    def catalog(self, table: str) -> int:
-        """Seqnum of the record that says what a table is."""
+    async def stored(self, keys: Sequence[RowKey], opened: Mapping[str, Opened], *, anew: bool = False) -> list[Row]:
+        """Rows as they are stored, or as they were read before, with all columns of what their tables are."""
 
-    async def stored(self, keys: Sequence[RowKey], *, anew: bool = False) -> list[Row]:
-        """Rows as they are stored, or as they were read before."""
-
-    def saw(self, row: Row, records: Sequence[tuple[int, Written]]) -> None:
+    def saw(self, row: Row, records: Sequence[tuple[int, Written]], opened: Opened) -> None:
         """A row as of a place, and what of it the database may lack."""
 
     async def made(self, event: Made, seqnum: int) -> None:
@@ -55,7 +60,11 @@ class TransactionOver(InvalidArgument):
 
 
 class Transaction:
-    """See the module. `seqnum`: where it is in the log, 0 before."""
+    """See the module. `seqnum`: where it is in the log, 0 before.
+
+    What its tables are is what they were when it first touched them, which its record expects: of a column that it does not know it
+    could not say whether there is something in it.
+    """
 
     def __init__(self, database: Database) -> None:
         self.seqnum = 0
@@ -63,6 +72,7 @@ class Transaction:
         self._database: Final = database
         self._reading: Final = Reading()
         self._changes: Final[dict[RowKey, Change]] = {}
+        self._opened: Final[dict[str, Opened]] = {}
         self._ended = False
 
     # -- reading
@@ -75,9 +85,14 @@ class Transaction:
     async def get_many(self, table: str, keys: Sequence[str]) -> list[JsonObject | None]:
         """Rows of one table, in one round trip to the log."""
         self._check_open()
-        wanted = [RowKey(self._database.schema(table).name, check_key(key)) for key in keys]
+        wanted = [RowKey(self._schema(table).name, check_key(key)) for key in keys]
         await self._read(wanted)
         return [changed(self._reading.rows[key], self._changes.get(key)).value() for key in wanted]
+
+    def _schema(self, table: str) -> Schema:
+        if table not in self._opened:
+            self._opened[table] = self._database.opened(table)
+        return self._opened[table].schema
 
     async def _read(self, wanted: Sequence[RowKey]) -> None:
         missing = [key for key in dict.fromkeys(wanted) if key not in self._reading.rows]
@@ -88,14 +103,14 @@ class Transaction:
                 found=len(self._reading.rows) + len(missing),
             )
         if missing:
-            stored = await self._database.stored(missing)
+            stored = await self._database.stored(missing, self._opened)
             try:
                 await self._as_of_place(stored)
             except Trimmed:  # what is known here of a row is older than what the log has kept of it
-                await self._as_of_place(await self._database.stored(missing, anew=True), again=True)
+                await self._as_of_place(await self._database.stored(missing, self._opened, anew=True), again=True)
 
     async def _as_of_place(self, stored: Sequence[Row], *, again: bool = False) -> None:
-        catalogs = {tags.table_catalog(row.key.table): self._database.catalog(row.key.table) for row in stored}
+        catalogs = {tags.table_catalog(table): opened.seqnum for table, opened in self._opened.items()}
         ask = self._reading.ask(stored, catalogs)
         try:
             since = await self._database.log.book.read_since(ask.seen, at_most=ask.at_most)
@@ -113,7 +128,7 @@ class Transaction:
             ) from error
         news = await self._news(ask, since.records)
         for key, row in self._reading.answered(ask, since.position, news).items():
-            self._database.saw(row, news.get(key, ()))
+            self._database.saw(row, news.get(key, ()), self._opened[key.table])
 
     async def _news(self, ask: Ask, records: Sequence[boki.Record]) -> dict[RowKey, list[tuple[int, Written]]]:
         asked = {row.key for row in ask.rows}
@@ -122,7 +137,8 @@ class Transaction:
             for event in PICKER.of(record.seqnum, await self._database.log.open(record)):
                 if isinstance(event, Made):
                     await self._database.made(event, record.seqnum)
-                elif (key := RowKey(event.id, event.key)) in asked:
+                    raise RowsMoved(f"table {event.id!r} has other columns now")
+                if (key := RowKey(event.id, event.key)) in asked:
                     news.setdefault(key, []).append((record.seqnum, event))
         return news
 
@@ -131,13 +147,13 @@ class Transaction:
     def put(self, table: str, key: str, cells: Mapping[str, Json]) -> None:
         """Writes cells of a row, which need not be there; None: nothing is in it any more. Raises InvalidArgument, NotEncodable."""
         self._check_open()
-        check_cells(self._database.schema(table), cells)
+        check_cells(self._schema(table), cells)
         self._change(RowKey(table, check_key(key)), cells)
 
     def delete(self, table: str, key: str) -> None:
         """Ends a row, if there is one."""
         self._check_open()
-        self._changes[RowKey(self._database.schema(table).name, check_key(key))] = Change(True, None)
+        self._changes[RowKey(self._schema(table).name, check_key(key))] = Change(True, None)
 
     def _change(self, key: RowKey, cells: Mapping[str, Json]) -> None:
         self._changes[key] = put(self._changes.get(key), cells)
@@ -166,13 +182,13 @@ class Transaction:
             row = rows[key]
             if change.cells is None and row.cells is None:
                 continue
-            events.append(written(row, change, self._database.schema(key.table)))
+            events.append(written(row, change, self._schema(key.table)))
             streams += [tags.table_row(*key), tags.table_rows(key.table)]
         if not events:
             return Contribution()
         expect: dict[str, int | None] = {tags.table_row(*key): self._reading.place for key in rows}
         for event in events:
-            expect[tags.table_catalog(event.id)] = self._database.catalog(event.id)
+            expect[tags.table_catalog(event.id)] = self._opened[event.id].seqnum
         return Contribution(tuple(dict.fromkeys(streams)), expect, tuple(events))
 
     def committed(self, seqnum: int, part: Contribution) -> None:
@@ -182,4 +198,4 @@ class Transaction:
             assert isinstance(event, Written), "a transaction writes rows"
             key = RowKey(event.id, event.key)
             row = changed(self._reading.rows[key], self._changes[key])._replace(version=seqnum)
-            self._database.saw(row, [(seqnum, event)])
+            self._database.saw(row, [(seqnum, event)], self._opened[key.table])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 import boki
-from bokiflow.tables.rows import RowKey
+from bokiflow.tables.rows import Row, RowKey
 from bokiflow.tables.table_events import PICKER, Written
 from bokilib import tags
 from bokilib.log import Log
@@ -34,6 +35,11 @@ async def changed(log: Log, table: str) -> tuple[tuple[str, int], dict[RowKey, i
             if isinstance(event, Written):
                 found[RowKey(table, event.key)] = item.seqnum
     return (tag, position), found
+
+
+def behind(stored: Iterable[Row], newest: Mapping[RowKey, int]) -> int:
+    """Of how many rows something is not stored."""
+    return sum(row.version < newest[row.key] for row in stored)
 
 
 async def trim(book: BookPort, stream: tuple[str, int], rows: dict[RowKey, int]) -> None:

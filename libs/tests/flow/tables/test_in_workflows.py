@@ -124,7 +124,6 @@ async def test_a_death_or_no_answer_around_every_operation_of_the_database(
     dies: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bokiflow.tables.applier.FIRST_DELAY_S", 0)
-    monkeypatch.setattr("bokiflow.transactional.AGAIN_S", 0)
     at = -1
     for at in itertools.count():
         async with MemoryCluster() as cluster:

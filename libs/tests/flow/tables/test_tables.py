@@ -23,6 +23,7 @@ from bokiflow.tables import (
 )
 from bokiflow.tables.rows import ABSENT, RowKey
 from bokilib.codec import Json
+from bokilib.log import Log
 from libs.tests.flow.tables.conftest import HOTEL, tables_of
 
 SEVEN = RowKey("hotel", "seven")
@@ -30,7 +31,7 @@ SEVEN = RowKey("hotel", "seven")
 
 async def take(tx: Transaction, key: str, least: int = 0) -> int:
     row = await tx.get("hotel", key) or {"left_over": 10}
-    left = row["left_over"]
+    left = row.get("left_over", 10)
     assert isinstance(left, int)
     if left <= least:
         raise ValueError(f"only {left}")
@@ -168,6 +169,45 @@ async def test_a_column_that_is_added_while_another_commits_is_a_conflict(cluste
     await Tables(one.log, port).open(Schema("hotel", {"stars": "int"}))
     with pytest.raises(boki.Conflict):
         await one.commit(tx)
+
+
+async def test_a_column_that_a_process_did_not_know_is_not_lost(cluster: MemoryCluster, port: TablePort) -> None:
+    one = await tables_of(cluster, port)
+    other = Tables(Log((await cluster.connect()).book("shop")), port)
+    await other.open(Schema("hotel", {"stars": "int"}))
+
+    async def rate(tx: Transaction) -> None:
+        tx.put("hotel", "seven", {"stars": 4})
+
+    await other.transact(rate)
+    await other.settle("hotel")  # the log has nothing of it any more
+    assert await one.transact(take, "seven") == 9
+    tx = await one.begin()
+    await tx.get("hotel", "seven")
+    await other.open(Schema("hotel", {"view": "text"}))
+    assert await one.transact(take, "seven") == 8, "another transaction of the process learns of the column first"
+    tx.put("hotel", "seven", {"left_over": 0})
+    with pytest.raises(boki.Conflict):
+        await one.commit(tx)
+    for tables in (one, other):
+        assert await tables.get("hotel", "seven") == {"stars": 4, "left_over": 8}
+
+
+async def test_what_the_database_refuses_the_log_keeps(cluster: MemoryCluster) -> None:
+    def fault(what: str) -> None:
+        if what == "write" and refusing:
+            raise TableRefused("no", table="hotel")
+
+    refusing = True
+    port = MemoryTables(fault)
+    tables = await tables_of(cluster, port)
+    await tables.transact(take, "seven")
+    with pytest.raises(TableUnavailable, match="nothing of it is trimmed"):
+        await tables.settle("hotel")
+    assert await (await tables_of(cluster, port)).get("hotel", "seven") == {"left_over": 9}
+    refusing = False
+    assert (await tables.settle("hotel")).rows == 1
+    assert await stored(port) == {"left_over": 9}
 
 
 async def test_what_is_no_table_row_or_column_is_refused(cluster: MemoryCluster) -> None:
