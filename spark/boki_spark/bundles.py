@@ -33,8 +33,8 @@ class Piece(Protocol):
 P = TypeVar("P", bound=Piece)
 
 
-def bundled(partitions: Sequence[P]) -> list[tuple[P, ...]]:
-    """What each task reads."""
+def bundled(partitions: Sequence[P], *, least: int = 1) -> list[tuple[P, ...]]:
+    """What each task reads. `least`: tasks that are asked for; if there would be fewer, each partition goes by itself."""
     if len(partitions) <= UNBUNDLED:
         return [(one,) for one in partitions]
     found: list[list[P]] = []
@@ -46,4 +46,4 @@ def bundled(partitions: Sequence[P]) -> list[tuple[P, ...]]:
             positions = 0
         found[-1].append(one)
         positions += own
-    return [tuple(bundle) for bundle in found]
+    return [tuple(bundle) for bundle in found] if len(found) >= least else [(one,) for one in partitions]

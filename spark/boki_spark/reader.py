@@ -80,7 +80,8 @@ class RecordsReader(_Records, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         with Planning(options) as planning:
-            return [RecordPartition(one) for one in bundled(planning.run(batch_partitions(planning.cluster, options)))]
+            partitions = planning.run(batch_partitions(planning.cluster, options))
+            return [RecordPartition(one) for one in bundled(partitions, least=options.partitions)]
 
 
 async def batch_partitions(cluster: Cluster, options: ReadOptions) -> list[Partition | ColdPartition]:

@@ -37,6 +37,7 @@ def test_each_partition_is_in_one_bundle_in_order_and_none_is_large(sizes: list[
     )
     if len(sizes) <= UNBUNDLED:
         assert len(bundles) == len(sizes)
+    assert len(bundled(partitions, least=len(sizes))) == len(sizes)
 
 
 @pytest.fixture(scope="module")

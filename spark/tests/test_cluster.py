@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed: make spark", exc_type=ImportError)
 
 from boki_common.errors import InvalidArgument
+from boki_common.metadata.store import MetadataStore, Versioned
 from boki_common.net.connection import Address
 from boki_logbook.scan.facts import COMMITTED, LIVE, ScanRange
+from boki_logbook.state.snapshot_rules import SNAPSHOT_PATH
 from boki_logbook.testing.plans import seqnums_of
 from boki_spark.cluster import SNAPSHOT, Cluster, ClusterOptions, engine_addresses
 from boki_spark.faults import Behind, ClusterAway
@@ -104,3 +108,41 @@ async def test_options_that_name_no_cluster_are_refused() -> None:
 async def test_nobody_at_the_url_is_told_in_time() -> None:
     with pytest.raises(ClusterAway, match=r"^\[BOKI_UNREACHABLE\]"):
         await Cluster.open(ClusterOptions(url="boki://127.0.0.1:1", timeout_s=0.2))
+
+
+class OlderNode:
+    """A metadata store whose first answer about the index snapshot is an older one."""
+
+    def __init__(self, store: MetadataStore, older: Versioned) -> None:
+        self._store = store
+        self._older: Versioned | None = older
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def get(self, path: str) -> Versioned:
+        older = self._older
+        if path == SNAPSHOT_PATH and older is not None:
+            self._older = None
+            return older
+        return await self._store.get(path)
+
+
+async def test_a_snapshot_that_is_replaced_while_a_plan_is_made_of_it_is_read_anew(cluster: SmallCluster) -> None:
+    await cluster.append(("orders", b"1", []))
+    await cluster.roll()
+    first = await cluster.snapshot_covers(1)
+    older = await cluster.ledgers.store.get(SNAPSHOT_PATH)
+    await cluster.append(("orders", b"2", []))
+    await cluster.roll()
+    await cluster.snapshot_covers(2)
+    known = await cluster.ledgers.client.list()
+    async with asyncio.timeout(20):
+        while set(first.ledgers) & set(known):
+            await asyncio.sleep(0)
+            known = await cluster.ledgers.client.list()
+    made = cluster.pipeline(SNAPSHOT)
+    store: Any = OlderNode(made.store, older)
+    pipeline = Cluster(store, made.ledgers, None, SNAPSHOT)
+    node, state, _ = await pipeline.snapshot_state()
+    assert node.covers(2, 0) and state.places.terms[2].counts.records == 1

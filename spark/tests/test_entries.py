@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncIterator
 
@@ -21,7 +22,7 @@ from boki_logbook.testing.plans import everything, plan_of
 from boki_metalog.entries.metalog_entry import Lost
 from boki_metalog.terms.metadata_tree import ensure_view
 from boki_spark.cluster import AUTO, Cluster
-from boki_spark.entries import ReadCounts
+from boki_spark.entries import PartitionReader, ReadCounts
 from boki_spark.faults import ClusterAway, DataLoss, PlanStale
 from boki_spark.testing.small_cluster import SmallCluster, read_rows, whole_plan
 
@@ -154,3 +155,38 @@ async def test_bookies_that_stay_away_are_named(cluster: SmallCluster) -> None:
         cluster.ledgers.bookies.crash(bookie)
     with pytest.raises(ClusterAway, match=r"^\[BOKI_UNREACHABLE\].*could not be read"):
         await read_rows(pipeline, plan)
+
+
+async def test_bookies_that_are_away_for_a_moment_during_a_scan_are_waited_for(cluster: SmallCluster) -> None:
+    rows = await filled(cluster)
+    pipeline = cluster.pipeline()
+    plan = await whole_plan(pipeline)
+    bookies = ("b1", "b2", "b3")
+    for bookie in bookies:
+        cluster.ledgers.bookies.crash(bookie)
+
+    async def read() -> list[int]:
+        found: list[int] = []
+        for partition in cut(plan):
+            async for some in PartitionReader(pipeline.ledgers, partition, told=ReadCounts(), patience_s=60.0).read():
+                found += some.seqnums.tolist()
+        return found
+
+    reading = asyncio.ensure_future(read())
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not reading.done()
+    for bookie in bookies:
+        cluster.ledgers.bookies.restart(bookie)
+    assert await reading == [row[0] for row in rows]
+
+
+async def test_a_ledger_that_was_closed_short_of_what_the_metalog_carries_is_no_fault() -> None:
+    """As tools close it that know nothing of logs: what the metalog carries is read from there."""
+    ledgers, pipeline, state, metalog = await carried(True)
+    reader = await ledgers.client.open(state.places.terms[1].shards[0].ledger_id, recover=True)
+    assert reader.closed and reader.last_entry < 2
+    await reader.close()
+    plan = plan_of(state, everything(state), metalog=lambda _: metalog)
+    assert [row[2] for row in await read_rows(pipeline, plan)] == [b"record 0", b"record 1", b"record 2"]
+    await ledgers.close()

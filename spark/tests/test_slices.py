@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+import struct
 from typing import Any
 
 import pytest
 
 pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed: make spark", exc_type=ImportError)
+
+from xxhash import xxh3_128_intdigest  # noqa: E402
 
 from boki_spark.arrow import ARROW_SCHEMA  # noqa: E402
 from boki_spark.faults import ColdDamaged  # noqa: E402
@@ -63,6 +66,25 @@ def test_the_sum_is_of_rows_and_not_of_their_order() -> None:
     assert total == row_sum(pa.Table.from_batches(batches(shuffled)))
     parts = [row_sum(pa.Table.from_batches(batches(part))) for part in (those[:70], those[70:])]
     assert added(*parts) == total
+
+
+def plain_sum(those: list[dict[str, Any]]) -> int:
+    """What the format says, row by row."""
+    total = 0
+    for row in those:
+        names = b"".join(b"\0" if name is None else b"\1%d:" % len(name) + name.encode() for name in row["tag_names"])
+        head = struct.pack("<QQqII", row["seqnum"], row["book"] % 2**64, row["time"], len(row["tags"]), len(names))
+        tags = b"".join(struct.pack("<q", tag) for tag in row["tags"])
+        total += xxh3_128_intdigest(head + tags + names + row["data"])
+    return total % 2**128
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_the_sum_is_that_of_the_format_in_parts_of_tables_too(named: bool) -> None:
+    those = [row if named else {**row, "tag_names": [None] * len(row["tags"])} for row in rows(3)]
+    table = pa.Table.from_batches(batches(those)).combine_chunks()
+    assert row_sum(table) == plain_sum(those) and row_sum(table.slice(50, 60)) == plain_sum(those[50:110])
+    assert row_sum(table.slice(0, 0)) == 0
 
 
 @pytest.mark.parametrize(
