@@ -1,20 +1,27 @@
 """Books read by Spark beside Spark's own Parquet scan of the same rows, in one run and one session.
 
-    python -m benchmarks.spark [--quick] [--records N] [--bytes B …] [--rounds R]           (`make bench-spark`)
+    python -m benchmarks.spark [--quick] [--records N] [--bytes B …] [--rounds R] [--json FILE]        (`make bench-spark`)
 
 `boki dev` with one bookie, local[2], everything into Spark's `noop` sink. Rounds of what is compared are interleaved; figures are medians.
 
-    records B     all records of a book, B bytes each, out of its ledgers
-    tag           one tag out of 1,000 beside a scan of all
+    ledgers B     all records of a book, B bytes each, out of its ledgers, beside Spark's Parquet
+    offload B     the term offloaded, beside a bare client that reads the same rows, writes them with pyarrow and reads them back
+    cold B        the same records out of the files: by `format("boki")`, and natively by `boki_spark.cold`
+    tag B         one tag out of 1,000, out of the files, beside all of them: bytes and time
+    memory        of a process that reads one large term, as a Python worker of Spark does: from ledgers, from files
     stream        from the return of an append to the foreachBatch that has it, the stream being idle
+    appends       the median append of a client, alone and while scans go on
 
-What has no goal's yardstick here (files of offloaded terms) is left out. The exit code is 0 whatever falls short.
+The exit code is 0 whatever falls short.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
+import json
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -23,30 +30,54 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from rich.console import Console
 
 import boki
+import boki_spark
 from benchmarks.report import Ratio
+from boki_common.ids import term_of
+from boki_spark.arrow import ARROW_SCHEMA
+from boki_spark.cluster import ClusterOptions
+from boki_spark.offload_job import offload_term, offloadable
+from boki_spark.read_options import batch_options
+from boki_spark.reader import Planning, batch_partitions, cluster_options
 from boki_spark.session import local_session
-from examples.pipeline import cluster
+from boki_spark.worker import ReadCounts, end_clients, read_partition
+from examples.pipeline import BOKI, cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TAGS: Final = 1_000
 CHUNK_BYTES: Final = 4 << 20
+NOISE_BYTES: Final = 16 << 20
+"""Repeats further apart than compression looks."""
+WAIT_S: Final = 120.0
 LEDGER_GOAL: Final = {1_000: 0.35}
+COLD_GOAL: Final = {1_000: 0.6, 100: 0.4}
+NATIVE_GOAL: Final = 0.9
+OFFLOAD_GOAL: Final = 0.8
 STREAM_GOAL_S: Final = 0.5
 TAG_GOAL: Final = 4.0
+TAG_BYTES_GOAL: Final = 20.0
+MEMORY_GOAL_MB: Final = 300.0
+APPEND_GOAL: Final = 1.5
 
 
-def fill(client: boki.sync.Client, name: str, records: int, size: int) -> None:
-    """Records that do not compress, each with one of `TAGS` tags."""
-    noise = boki.SystemRandom().token(size + records)
+def fill(client: boki.sync.Client, name: str, records: int, size: int) -> int:
+    """Records that do not compress, each with one of `TAGS` tags; returns the term of the first one."""
+    noise = boki.SystemRandom().token(NOISE_BYTES)
     chunk = max(CHUNK_BYTES // size, 1)
     book = client.book(name)
+    first = 0
     for at in range(0, records, chunk):
-        book.append_many([(noise[one : one + size], [1 + one % TAGS]) for one in range(at, min(at + chunk, records))])
+        begins = ((one, one * size % (NOISE_BYTES - size)) for one in range(at, min(at + chunk, records)))
+        rows = [(noise[begin : begin + size], [1 + one % TAGS]) for one, begin in begins]
+        seqnums = book.append_many(rows)
+        first = first or seqnums[0]
+    return term_of(first)
 
 
 def scan(frame: DataFrame) -> float:
@@ -60,6 +91,30 @@ def medians(rounds: int, *runs: Callable[[], float]) -> list[float]:
     """Of each run, in interleaved rounds; the first round warms up."""
     found = [[run() for run in runs] for _ in range(rounds + 1)][1:]
     return [statistics.median(column) for column in zip(*found, strict=True)]
+
+
+def read_here(url: str, name: str, told: ReadCounts, **options: str) -> list[pa.RecordBatch]:
+    """The rows of a book, read in this process as a worker of Spark reads them."""
+    chosen = batch_options({"url": url, "book": name, **options})
+    with Planning(chosen) as planning:
+        partitions = planning.run(batch_partitions(planning.cluster, chosen))
+    return [batch for one in partitions for batch in read_partition(one, cluster_options(chosen), told=told)]
+
+
+def bare(url: str, name: str) -> float:
+    """Seconds of a client that reads a book from ledgers, writes it as Parquet slices, and reads these back."""
+    began = time.perf_counter()
+    chosen = batch_options({"url": url, "book": name})
+    with Planning(chosen) as planning:
+        partitions = planning.run(batch_partitions(planning.cluster, chosen))
+    rows = 0
+    for one in partitions:
+        batches = list(read_partition(one, cluster_options(chosen)))
+        out = io.BytesIO()
+        pq.write_table(pa.Table.from_batches(batches, schema=ARROW_SCHEMA), out, compression="zstd")
+        rows += pq.read_table(pa.BufferReader(out.getvalue())).num_rows
+    assert rows
+    return time.perf_counter() - began
 
 
 class Bench:
@@ -78,27 +133,77 @@ class Bench:
         found: DataFrame = reader.load()
         return found
 
+    def roll(self) -> None:
+        """Ends the term."""
+        subprocess.run([*BOKI, "log", "roll", "0", "--url", self.url], check=True, stdout=subprocess.DEVNULL)
+
+    def offload(self, term: int) -> float:
+        """Seconds to offload a term, once an index snapshot has it."""
+        where = ClusterOptions(url=self.url)
+        until = time.monotonic() + WAIT_S
+        while term not in offloadable(where):
+            assert time.monotonic() < until, "engines write an index snapshot when a term ends"
+        began = time.perf_counter()
+        made = offload_term(where, f"file://{self.folder}/cold", term)
+        assert made.manifest, made.why
+        return time.perf_counter() - began
+
     def records(self, size: int, records: int) -> list[Ratio]:
-        """Ledgers beside Parquet, and one tag beside all."""
+        """Ledgers, offloading and files beside Parquet, and one tag beside all."""
         name = f"of-{size}"
         with boki.sync.connect(self.url) as client:
-            fill(client, name, records, size)
+            term = fill(client, name, records, size)
         path = str(self.folder / f"{name}.parquet")
         self.frame(name).write.parquet(path)
-        assert self.spark.read.parquet(path).count() == records
-        ledgers, parquet, tag = medians(
+        parquet_frame = self.spark.read.parquet(path)
+        assert parquet_frame.count() == records
+        ledgers, parquet = medians(self.rounds, lambda: scan(self.frame(name)), lambda: scan(parquet_frame))
+        self.roll()
+        bare_s = bare(self.url, name)
+        offload_s = self.offload(term)
+        assert boki_spark.cold(self.spark, url=self.url, book=name, whole=True).count() == records
+        cold, native, again, tag = medians(
             self.rounds,
             lambda: scan(self.frame(name)),
-            lambda: scan(self.spark.read.parquet(path)),
+            lambda: scan(boki_spark.cold(self.spark, url=self.url, book=name)),
+            lambda: scan(parquet_frame),
             lambda: scan(self.frame(name, tags="[7]")),
         )
+        told, all_told = ReadCounts(), ReadCounts()
+        assert sum(one.num_rows for one in read_here(self.url, name, told, tags="[7]")) == -(-(records - 6) // TAGS)
+        read_here(self.url, name, all_told)
         Console().print(
-            f"{size} B: ledgers {records / ledgers:,.0f}/s, Parquet {records / parquet:,.0f}/s, one tag {tag:.3f} s"
+            f"{size} B: ledgers {records / ledgers:,.0f}/s, files {records / cold:,.0f}/s, natively {records / native:,.0f}/s, Parquet "
+            f"{records / parquet:,.0f}/s; offload {records / offload_s:,.0f}/s, bare {records / bare_s:,.0f}/s; one tag {tag:.3f} s, "
+            f"{told.bytes:,} of {all_told.bytes:,} B"
         )
         return [
             Ratio(f"spark_ledgers_of_parquet_{size}", parquet / ledgers, ">=", LEDGER_GOAL.get(size, 0.0)),
-            Ratio(f"spark_tag_times_scan_{size}", ledgers / tag, ">=", TAG_GOAL),
+            Ratio(f"spark_cold_of_parquet_{size}", again / cold, ">=", COLD_GOAL.get(size, 0.0)),
+            Ratio(f"spark_native_of_parquet_{size}", again / native, ">=", NATIVE_GOAL),
+            Ratio(f"spark_offload_of_bare_{size}", bare_s / offload_s, ">=", OFFLOAD_GOAL),
+            Ratio(f"spark_tag_times_scan_{size}", cold / tag, ">=", TAG_GOAL),
+            Ratio(f"spark_tag_fewer_bytes_{size}", all_told.bytes / told.bytes, ">=", TAG_BYTES_GOAL),
         ]
+
+    def memory(self, size: int, megabytes: int) -> list[Ratio]:
+        """The largest size of a process that reads one term, whatever it has."""
+        name = "large"
+        with boki.sync.connect(self.url) as client:
+            term = fill(client, name, megabytes * 1_000_000 // size, size)
+        self.roll()
+        ledgers = self._worker(name)
+        self.offload(term)
+        files = self._worker(name)
+        Console().print(f"a worker that reads {megabytes} MB: {ledgers:.0f} MB from ledgers, {files:.0f} MB from files")
+        return [
+            Ratio("spark_worker_ledgers_mb", ledgers, "<=", MEMORY_GOAL_MB),
+            Ratio("spark_worker_files_mb", files, "<=", MEMORY_GOAL_MB),
+        ]
+
+    def _worker(self, name: str) -> float:
+        command = [sys.executable, "-m", "benchmarks.spark", "--worker", self.url, name]
+        return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
 
     def stream(self) -> list[Ratio]:
         """From an append to the foreachBatch that has it."""
@@ -111,8 +216,10 @@ class Bench:
         with boki.sync.connect(self.url) as client:
             book = client.book("stream")
             reader = self.spark.readStream.format("boki").option("url", self.url).option("book", "stream")
-            writer = reader.option("startingOffsets", "earliest").load().writeStream.foreachBatch(each)
+            writer = reader.option("startingOffsets", "latest").load().writeStream.foreachBatch(each)
             query = writer.option("checkpointLocation", str(self.folder / "checkpoint")).start()
+            while not query.lastProgress:
+                query.processAllAvailable()
             waits = []
             for _ in range(self.rounds + 3):
                 book.append(b"x")
@@ -122,6 +229,53 @@ class Bench:
             query.stop()
         return [Ratio("spark_stream_s", statistics.median(waits[3:]), "<=", STREAM_GOAL_S)]
 
+    def appends(self, name: str, count: int) -> list[Ratio]:
+        """The median append, alone and beside scans of a book's ledgers."""
+        over = threading.Event()
+
+        def scans() -> None:
+            while not over.is_set():
+                scan(self.frame(name))
+
+        with boki.sync.connect(self.url) as client:
+            book = client.book("beside")
+            alone = _median_append(book, count)
+            thread = threading.Thread(target=scans)
+            thread.start()
+            try:
+                beside = _median_append(book, count)
+            finally:
+                over.set()
+                thread.join()
+        Console().print(f"appends: {1000 * alone:.2f} ms alone, {1000 * beside:.2f} ms beside scans")
+        return [Ratio("spark_appends_beside_scan", beside / alone, "<=", APPEND_GOAL)]
+
+
+def _median_append(book: boki.sync.Book, count: int) -> float:
+    waits = []
+    for _ in range(count):
+        began = time.perf_counter()
+        book.append(b"x" * 1_000)
+        waits.append(time.perf_counter() - began)
+    return statistics.median(waits)
+
+
+def worker(url: str, name: str) -> int:
+    """Reads a book as a worker of Spark does, and prints the largest size that this process had, in MB."""
+    import resource
+
+    import pyspark.sql.datasource  # noqa: F401 - a worker has it, too
+
+    chosen = batch_options({"url": url, "book": name})
+    with Planning(chosen) as planning:
+        partitions = planning.run(batch_partitions(planning.cluster, chosen))
+    for one in partitions:
+        for _ in read_partition(one, cluster_options(chosen)):
+            pass
+    end_clients()
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_000)
+    return 0
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs it. Returns the exit code."""
@@ -130,19 +284,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--bytes", type=int, nargs="+", default=[1_000, 100])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--large", type=int, default=256, help="megabytes of the large term")
+    parser.add_argument("--json", type=Path, help="a file for the ratios")
+    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    if options.worker:
+        return worker(*options.worker)
     if options.quick:
-        options.records, options.rounds = 20_000, 1
+        options.records, options.rounds = 60_000, 1
     ratios: list[Ratio] = []
     with tempfile.TemporaryDirectory(prefix="boki-spark-") as name, cluster(Path(name)) as url:
         spark = local_session(Path(name) / "spark", short=False)
         bench = Bench(spark, url, Path(name), options.rounds)
         for size in options.bytes:
             ratios += bench.records(size, options.records)
+        ratios += bench.memory(1_000, options.large)
         ratios += bench.stream()
+        with boki.sync.connect(url) as client:
+            fill(client, "scanned", options.records // 10, 1_000)
+        ratios += bench.appends("scanned", 200)
         spark.stop()
+    end_clients()
     for ratio in ratios:
         print(ratio.line())
+    if options.json:
+        options.json.write_text(json.dumps([one._asdict() for one in ratios], indent=2))
     return 0
 
 
