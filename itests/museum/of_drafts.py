@@ -267,12 +267,16 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
             "logbook",
             (
                 (
-                    "            stop = min(query.stop, covered + 1)\n            if rows",
-                    "            stop = query.stop\n            if rows",
+                    "            stop = min(query.stop, covered + 1)\n            found, more",
+                    "            stop = query.stop\n            found, more",
+                ),
+                (
+                    "                stop = min(query.stop, covered + 1)\n                found",
+                    "                stop = query.stop\n                found",
                 ),
                 ("stop if stop <= covered else covered + 1)\n", "stop)\n"),
                 ("start if start <= covered else covered, stop)\n", "start, stop)\n"),
-                ("            start = min(query.start, covered)\n", "            start = query.start\n"),
+                ("min(query.start, covered), query.stop, most)\n", "query.start, query.stop, most)\n"),
             ),
             "logbook/tests/engine/read/test_reader.py::test_a_cut_is_shown_whole_or_not_at_all",
         ),

@@ -18,8 +18,8 @@ USERS_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "cli",
         (
             (
-                "    missing = [one for one in expected if ",
-                "    missing = [one for one in expected if not one.place and ",
+                "one for one in expected if ",
+                "one for one in expected if not one.place and ",
             ),
         ),
         f"{_STATUS}::test_what_is_expected_and_not_listed_is_down_and_says_how_to_forget_it",
