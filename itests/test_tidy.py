@@ -68,6 +68,7 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "bookie/boki_bookie/journal/next_segment.py": "bookie/tests/journal/test_journal.py",
     "ledger/boki_ledger/write/ack_waiters.py": "ledger/tests/write/test_writer.py",
     "libs/bokiflow/bokiflow/composing.py": "libs/tests/flow/test_executor.py",
+    "libs/bokiflow/bokiflow/open_telemetry.py": "libs/tests/flow/test_traces.py",
     "ledger/boki_ledger/recover/end_search.py": "ledger/tests/recover/test_recovery.py",
     "ledger/boki_ledger/write/ensemble_changes.py": "ledger/tests/write/test_writer.py",
     "ledger/boki_ledger/recover/fencing_reads.py": "ledger/tests/recover/test_recovery.py",

@@ -23,6 +23,7 @@
 from bokiflow.app import App
 from bokiflow.calls import Call, Step, SyncStep, Workflow
 from bokiflow.cancellation import WorkflowCancelled
+from bokiflow.cron import Missed, Timing
 from bokiflow.errors import (
     IdExpired,
     IdReused,
@@ -55,6 +56,8 @@ from bokiflow.inspection import Done, Known
 from bokiflow.instance_state import Status
 from bokiflow.locks import Lock, LockMode, lock
 from bokiflow.retry_rules import Retry
+from bokiflow.schedules import Schedule, Schedules
+from bokiflow.traces import Tracing
 from bokiflow.worker import Worker
 from bokilib.codec import Json
 
@@ -71,17 +74,22 @@ __all__ = [
     "Lock",
     "LockMode",
     "LockRefused",
+    "Missed",
     "NoSuchWorkflow",
     "NonDeterminism",
     "NotInWorkflow",
     "NotRegistered",
     "ResultExpired",
     "Retry",
+    "Schedule",
+    "Schedules",
     "Status",
     "Step",
     "StepFailed",
     "StepInterrupted",
     "SyncStep",
+    "Timing",
+    "Tracing",
     "Worker",
     "Workflow",
     "WorkflowBlocked",

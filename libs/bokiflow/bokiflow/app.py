@@ -18,26 +18,33 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, ParamSpec, TypeVar, cast, overload
 
 from boki_common.errors import InvalidArgument
-from bokiflow.calls import Step, StepOptions, SyncStep, Workflow
+from bokiflow import debounce, schedules
+from bokiflow.calls import Call, Step, StepOptions, SyncStep, Workflow
+from bokiflow.cron import Missed, Timing
 from bokiflow.errors import NotRegistered
 from bokiflow.retry_rules import ONCE, Retry
+from bokiflow.schedules import Plan
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+RESERVED: Final = "boki."
 
 
 class App:
     """See the module. Workers of one name share its workflows.
 
     Attributes:
-        group: the name.
+        group: the name. plans: schedules, by their names.
     """
 
     def __init__(self, group: str) -> None:
         if not group or "/" in group:
             raise InvalidArgument(f"expected a name without '/', found {group!r}", found=group)
         self.group: Final = group
-        self._workflows: dict[str, Workflow[..., Any]] = {}
+        own = (schedules.workflow(self), debounce.workflow(self))
+        self._workflows: dict[str, Workflow[..., Any]] = {one.name: one for one in own}
+        self.plans: Final[dict[str, Plan]] = {}
         self._steps: dict[str, None] = {}
 
     # -- steps
@@ -112,6 +119,10 @@ class App:
 
         def make(function: Callable[..., Coroutine[Any, Any, Any]]) -> Workflow[..., Any]:
             chosen = name or function.__name__
+            if chosen.startswith(RESERVED):
+                raise InvalidArgument(
+                    f"names that begin with {RESERVED!r} are Boki's own, found {chosen!r}", found=chosen
+                )
             if chosen in self._workflows:
                 raise InvalidArgument(f"there is a workflow {chosen!r} already: give one of them a name=", found=chosen)
             made = self._workflows[chosen] = Workflow(function, chosen, version)
@@ -119,11 +130,35 @@ class App:
 
         return make if function is None else make(function)
 
+    def schedule(
+        self,
+        name: str,
+        call: Call[Any],
+        *,
+        cron: str = "",
+        every_s: float = 0.0,
+        timezone: str = "UTC",
+        missed: Missed = "last",
+        late_s: float = 60.0,
+    ) -> None:
+        """Starts a workflow again and again: workers keep the schedule, once for all of them, from their beginning on.
+
+        Args:
+            cron: five fields; or `every_s`, counted from 1970 UTC. timezone: of IANA, for `cron`.
+            missed: of what is more than `late_s` late, since no worker was there: "skip" all, do the "last" one, or "all".
+
+        Raises:
+            InvalidArgument: also if there is one of this name.
+        """
+        if name in self.plans:
+            raise InvalidArgument(f"there is a schedule {name!r} already", found=name)
+        self.plans[name] = schedules.planned(name, call, Timing(cron, every_s, timezone, missed, late_s))
+
     def find(self, name: str) -> Workflow[..., Any]:
         """A workflow of this program. Raises NotRegistered."""
         found = self._workflows.get(name)
         if found is None:
-            known = sorted(self._workflows)
+            known = sorted(name for name in self._workflows if not name.startswith(RESERVED))
             raise NotRegistered(
                 f"this program has no workflow {name!r}, it has {known}: import the module that defines it",
                 found=name,

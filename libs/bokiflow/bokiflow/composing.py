@@ -18,6 +18,7 @@ from bokiflow.flow_events import Restarted, Started
 from bokiflow.flush import Batch, Entry, size_of
 from bokiflow.instance import Instance, Spawn
 from bokiflow.outcomes import Outcome
+from bokiflow.traces import Spans
 from bokilib.contribution import Contribution, joined
 from bokilib.log import Log
 
@@ -27,6 +28,9 @@ class Owners(Protocol):
 
     @property
     def log(self) -> Log: ...
+
+    @property
+    def spans(self) -> Spans: ...
 
     def owner_of(self, id: str) -> tuple[str, int]:
         """Who runs a workflow that is started now, and its claim of the partition; ("", 0): whoever will."""
@@ -75,9 +79,8 @@ class Composer:
         for entry in batch.entries:
             spawn = self._spawns.get(id(entry.event))
             if spawn is not None and spawn.workflow is not None and isinstance(entry.event, events.Invoked):
-                self._children[id(entry.event)] = _Child(
-                    _child(instance, entry.event, spawn, self._start_of_parent), entry.event.key
-                )
+                started = _child(instance, entry.event, spawn, self._start_of_parent, self._host.spans)
+                self._children[id(entry.event)] = _Child(started, entry.event.key)
 
     def record(self, batch: Batch[Any]) -> Contribution:
         """All of a batch."""
@@ -174,7 +177,7 @@ def restarted(instance: Instance, start: int, topics: Iterable[str], carried_ms:
     )
 
 
-def _child(instance: Instance, event: events.Invoked, spawn: Spawn, start: int) -> Started:
+def _child(instance: Instance, event: events.Invoked, spawn: Spawn, start: int, spans: Spans) -> Started:
     parent = instance.started
     assert spawn.workflow is not None
     return Started(
@@ -186,9 +189,9 @@ def _child(instance: Instance, event: events.Invoked, spawn: Spawn, start: int) 
         spawn.workflow.version,
         parent.group,
         "",
-        instance.id,
-        event.key,
+        "" if spawn.alone else instance.id,
+        "" if spawn.alone else event.key,
         {},
-        parent.traceparent,
-        parent.age or start,
+        spans.child(instance.id, event.name, event.child, parent.traceparent, alone=spawn.alone),
+        0 if spawn.alone else parent.age or start,
     )

@@ -33,6 +33,7 @@ from bokiflow.instance import Instance, RunBody, SetTimer, StopBody, UnsetTimer
 from bokiflow.lock_room import LockRoom, Ready
 from bokiflow.lock_seats import TakeLock
 from bokiflow.outcomes import Outcome, failed
+from bokiflow.traces import note
 from bokiflow.transactional import Ran, RunTransaction
 from bokilib.trimmer import Trimmer
 
@@ -553,7 +554,9 @@ class Executor:
     async def _run_body(self, ask: _Body) -> _Result | Ran | Ready:
         began_s, attempts = self._outer.time(), 1
         if isinstance(ask, RunBody):
-            outcome, attempts = await run_body(ask.step, ask.args, ask.options, self._host.bodies)
+            with self._host.spans.body(self.id, "step", ask.step.name, ask.key) as span:
+                outcome, attempts = await run_body(ask.step, ask.args, ask.options, self._host.bodies)
+                note(span, outcome)
         else:
             found = await self._prepare(ask)
             if not isinstance(found, Outcome):
@@ -563,7 +566,10 @@ class Executor:
 
     async def _prepare(self, ask: RunTransaction | TakeLock) -> Ran | Ready | Outcome:
         if isinstance(ask, RunTransaction):
-            return await transactional.run(ask, self._host.log)
+            with self._host.spans.body(self.id, "transact", ask.name, ask.key) as span:
+                ran = await transactional.run(ask, self._host.log)
+                note(span, ran.outcome if isinstance(ran, Ran) else ran)
+                return ran
         return await self._host.locks.look(ask, self.id, self.instance.started.age or self._start)
 
     # -- the end of it here

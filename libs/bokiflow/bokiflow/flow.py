@@ -18,7 +18,7 @@ import msgspec
 import boki
 from boki_common.errors import Conflict, InvalidArgument
 from boki_common.runtime.ports import Clock
-from bokiflow import inspection, records, shortening
+from bokiflow import debounce, inspection, records, shortening
 from bokiflow.app import App
 from bokiflow.calls import Call, Workflow
 from bokiflow.digests import digest
@@ -28,6 +28,8 @@ from bokiflow.fork_rules import forked
 from bokiflow.handles import Handle
 from bokiflow.inspection import CallOf, Known
 from bokiflow.results import Results
+from bokiflow.schedules import Schedules
+from bokiflow.traces import Spans, Tracing
 from bokilib import tags
 from bokilib.codec import Json
 from bokilib.contribution import joined
@@ -82,7 +84,7 @@ class Flow:
     """See the module.
 
     Attributes:
-        app: workflows of this program. log: of the book. results: who waits here.
+        app: workflows of this program. log: of the book. results: who waits here. schedules: of the group. spans: of this process.
     """
 
     def __init__(
@@ -94,18 +96,22 @@ class Flow:
         hosting: Hosting | None = None,
         clock: Clock | None = None,
         random: Tokens | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         """
         Args:
             book: a `boki.Book`, or the `bokilib.Log` of one.
             hook: may compress, encrypt or store elsewhere what is appended. Not beside a `Log`, which has its own.
             hosting: who runs workflows in this process.
+            tracing: who makes spans; by default OpenTelemetry, if it is installed.
         """
         self.app: Final = app
         self.log: Final = book if isinstance(book, Log) else Log(book, hook=hook, random=random)
         self.results: Final = Results(self.log)
+        self.spans: Final = Spans(tracing)
         self._hosting: Final = hosting or Nobody()
-        self._clock: Final = clock or boki.SystemClock()
+        self._clock: Final[Clock] = clock or boki.SystemClock()
+        self.schedules: Final = Schedules(self, self._clock)
         self._random: Final = random or boki.SystemRandom()
 
     @property
@@ -138,12 +144,14 @@ class Flow:
         Args:
             id: at most 512 characters; by default a random one.
             attributes: up to 8, by which it can be found.
+            traceparent: of W3C; by default a span's of this start, if spans are made.
 
         Raises:
             IdReused: the id is another call's. IdExpired: it was, so long ago that its result is not kept.
             AppendUnknown: perhaps it was started; start it again with the same id.
         """
         chosen = check_id(id) if id is not None else self._random.token(ID_BYTES).hex()
+        traceparent = traceparent or self.spans.start(call.workflow.name, chosen)
         started = self.started(call, chosen, dict(attributes or {}), traceparent)
         place = records.Place(chosen, self.group)
         while True:
@@ -236,6 +244,18 @@ class Flow:
                     f"the id {chosen!r} is another's, or was used before: take another one", id=chosen
                 ) from conflict
             return chosen, began[0]
+
+    async def debounce(self, call: Call[R], *, id: str, quiet_s: float, at_most_s: float | None = None) -> Handle[R]:
+        """Starts a workflow once for many calls, when none came for a while; the newest arguments win.
+
+        Args:
+            id: of what is debounced. quiet_s: without calls. at_most_s: after the first of them; by default ten times `quiet_s`.
+
+        Raises:
+            AppendUnknown: perhaps it was called; call again.
+        """
+        made = debounce.checked(call, quiet_s, at_most_s)
+        return Handle(self, await debounce.debounced(self, id, made), call.workflow, start=0, ended=None)
 
     @overload
     def handle(self, id: str) -> Handle[Json]: ...

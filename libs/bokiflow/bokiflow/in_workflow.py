@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from functools import partial
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar, cast
 
-from bokiflow.calls import context
+from bokiflow.calls import Call, context
 from bokiflow.errors import NotInWorkflow
 from bokiflow.instance import Instance
 from bokiflow.transactional import TX, TransactionalStore
@@ -46,6 +46,11 @@ async def transact(
 def send(id: str, topic: str, value: object) -> None:
     """Sends a value to another workflow; once, whatever happens. Raises NotEncodable."""
     _instance().send(id, topic, value)
+
+
+def launch(call: Call[Any], id: str) -> None:
+    """Starts a workflow that is nobody's child, unless one of this id was started before."""
+    _instance().launch(call.workflow, call.args, id)
 
 
 def emit(topic: str, value: object) -> None:

@@ -70,11 +70,12 @@ Ask: TypeAlias = RunBody | RunTransaction | TakeLock | StopBody | SetTimer | Uns
 
 
 class Spawn(NamedTuple):
-    """What goes with an effect: a child to start, or somebody to tell."""
+    """What goes with an effect: a workflow to start (`alone`: it is nobody's child), or somebody to tell."""
 
     workflow: Workflow[..., Any] | None = None
     args: Json = None
     told: Incoming | None = None
+    alone: bool = False
 
     def tags(self, event: Effect) -> int:
         """Streams that it joins beside those of the workflow."""
@@ -364,6 +365,11 @@ class Instance:
                 self.effects.append((events.Sent(self.id, f"{key}!", child, ""), Spawn(told=told)))
             raise
         return workflow.signature.result(outcome.value)
+
+    def launch(self, workflow: Workflow[..., Any], args: Json, id: str) -> None:
+        """See `in_workflow.launch`."""
+        made = events.Invoked(self.id, self._loop.next_key(), id, workflow.name, digest(args))
+        self.effects.append((made, Spawn(workflow, _small(args), alone=True)))
 
     async def _wait(self, key: str, wait: _Wait, function: Callable[..., Any]) -> Outcome:
         self.pending[key] = wait

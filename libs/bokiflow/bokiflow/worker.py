@@ -34,6 +34,7 @@ from bokiflow.lock_room import LockRoom
 from bokiflow.partition_owner import PartitionOwner
 from bokiflow.partition_rules import assigned, to_claim
 from bokiflow.peers import Peers
+from bokiflow.traces import Spans, Tracing
 from bokilib import lease_rules, tags
 from bokilib.codec import Json
 from bokilib.errors import AppendUnknown
@@ -73,18 +74,20 @@ class Worker:
         clock: Clock | None = None,
         random: Tokens | None = None,
         bodies: Bodies | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         """
         Args:
             name: of this worker, which no other has at the same time; by default a random one.
             lease_s: who is silent for so long is taken for dead. All workers of a group should have the same.
             bodies: where steps run that block; by default threads.
+            tracing: who makes spans; by default OpenTelemetry, if it is installed.
         """
         self.log: Final = book if isinstance(book, Log) else Log(book, hook=hook, random=random)
         self.clock: Final[Clock] = clock or boki.SystemClock()
         self.bodies: Final[Bodies] = bodies or ThreadBodies()
         self.locks: Final = LockRoom(self.log, self.clock)
-        self.flow: Final = Flow(app, self.log, hosting=self, clock=clock, random=random)
+        self.flow: Final = Flow(app, self.log, hosting=self, clock=clock, random=random, tracing=tracing)
         self._peers: Final = Peers(self.log, app.group, name or self.log.by[:NAME_CHARS], lease_s)
         self.name: Final = self._peers.name
         self._partitions: Final = PartitionOwner(self.log, app.group, self.name, self._changed, self._peers.left)
@@ -123,6 +126,8 @@ class Worker:
             self._follower.add(tags.flow_partition_owner(self.flow.group, one), position + 1, self._partitions.saw)
         await self._round()
         self._spawn(self._rounds)
+        if self.flow.app.plans:
+            self._spawn(lambda: self.flow.schedules.keep(self.flow.app.plans.values()))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -132,8 +137,7 @@ class Worker:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(executor.close() for executor in self._executors.values()))
-        self._executors.clear()
+        await self._close_all()
         await self.locks.__aexit__(kind, error, trace)
         await self._follower.__aexit__(kind, error, trace)
         await self._peers.__aexit__(kind, error, trace)
@@ -145,10 +149,15 @@ class Worker:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(executor.close() for executor in self._executors.values()))
-        self._executors.clear()
+        await self._close_all()
         if self._partitions.mine:
             await self._partitions.claim(sorted(self._partitions.mine), "")
+
+    async def _close_all(self) -> None:
+        await asyncio.gather(*(executor.close() for executor in self._executors.values()))
+        for id in self._executors:
+            self.spans.end(id)
+        self._executors.clear()
 
     def _spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async def run() -> None:
@@ -355,12 +364,18 @@ class Worker:
             self._loading.pop(id, None)
             self.blocked(id, error, claim)
             return
+        self.spans.begin(history.started, takeover=claim != history.start)
         executor = self._executors[id] = Executor(self, history, workflow, claim, claim)
         executor.begin(history.records)
         for seqnum, time_ms, told in self._loading.pop(id, []):
             executor.came(seqnum, time_ms, told)
 
     # -- Hosting, Host
+
+    @property
+    def spans(self) -> Spans:
+        """See `executor.Host`."""
+        return self.flow.spans
 
     def owner_of(self, id: str) -> tuple[str, int]:
         """See `executor.Host`."""
@@ -409,11 +424,13 @@ class Worker:
         """See `executor.Host`."""
         self._executors.pop(id, None)
         self._others.pop(id, None)
+        self.spans.end(id, ended)
         self.flow.results.ended(id, ended)
 
     def parked(self, id: str) -> None:
         """See `executor.Host`."""
         self._executors.pop(id, None)
+        self.spans.end(id)
         if self._open:
             self._others[id] = ""
             self.flow.results.follow(id, 1)
@@ -421,6 +438,7 @@ class Worker:
     def blocked(self, id: str, error: BaseException, claim: int) -> None:
         """See `executor.Host`."""
         self._executors.pop(id, None)
+        self.spans.end(id)
         log.warning("a workflow is blocked", id=id, error=str(error))
         if not isinstance(error, Exception):
             self.flow.results.failed_all(error)

@@ -75,8 +75,6 @@ class Views:
         self._followed: FollowedViews | None = None
         self.cache: Final = ViewCache(0 if log.always_replay else cached)
         self._news = News(log.book)
-        self._making: dict[str, asyncio.Future[None]] = {}
-        """Objects that are had anew now."""
         self.folded = 0
         """Records that were folded so far."""
         self._aux = aux and not log.always_replay
@@ -165,9 +163,6 @@ class Views:
         self, names: Sequence[str], at: int | None, consistency: ConsistencyName, *, placed: bool
     ) -> tuple[int, list[View]]:
         """As `_many`, from the log."""
-        made = {self._making[name]: None for name in names if name in self._making}
-        if made:
-            await asyncio.wait(made)  # who comes while it is had anew has it brought up to date, which is less
         found: dict[str, View] = {}
         kept: list[View] = []
         new: list[str] = []
@@ -257,18 +252,6 @@ class Views:
 
     async def _anew(self, names: Sequence[str], at: int | None, consistency: ConsistencyName) -> list[View]:
         """Views of which nothing is kept that is old enough."""
-        done = asyncio.get_running_loop().create_future()
-        making = dict.fromkeys(names if self.cache.keeps else (), done)
-        self._making |= making
-        try:
-            return await self._made(names, at, consistency)
-        finally:
-            done.set_result(None)
-            for name in making:
-                if self._making.get(name) is done:
-                    del self._making[name]
-
-    async def _made(self, names: Sequence[str], at: int | None, consistency: ConsistencyName) -> list[View]:
         seen = at or (0 if consistency == "any" else self.log.book.position or 0)
         newest = await self._newest([Subject(name) for name in names], at, consistency)
         views: list[View | None] = []

@@ -61,7 +61,12 @@ async def checkout(order: Order, note: str = "") -> tuple[str, int]:
         box += one[0]
     if bokiflow.patched("new"):
         bokiflow.send(bokiflow.workflow_id(), "again", bokiflow.unique())
+    async with bokiflow.lock("seat 7", mode="shared", timeout_s=5) as fence:
+        box += fence
     return receipt + other.id, box
+
+
+app.schedule("nightly", checkout.call(Order("7")), cron="30 2 * * *", timezone="Europe/Berlin", missed="all")
 
 
 async def move(tx: Transaction, cents: int) -> bool:
@@ -86,6 +91,8 @@ async def program(client: boki.Client) -> None:
         await worker.drain()
     async with Flow(app, client.book("shop")) as flow:
         anything: Json = await flow.handle("8").result()
+        later: Handle[tuple[str, int]] = await flow.debounce(checkout.call(Order("9")), id="o", quiet_s=1, at_most_s=5)
+        print(later.id, [(one.name, one.next_ms) for one in await flow.schedules.list()])
         async for said in flow.handle("8").events("progress", follow=False):
             print(said, anything, [done.kind async for done in handle.steps()], await flow.find(customer="ann"))
 """
@@ -102,6 +109,8 @@ WRONG = {
     "aio of the wrong type": "await pack.aio(7)",
     "retries that are no rules": "app.step(retry=3)",
     "an attribute that is no text": 'await flow.start(checkout.call(Order("7")), attributes={"a": 1})',
+    "a lock of a mode that is none": 'bokiflow.lock("seat", mode="read")',
+    "a schedule of a coroutine": 'app.schedule("nightly", checkout(Order("7")), cron="30 2 * * *")',
     "a transaction of the wrong type": 'await bokiflow.transact(store, move, "10")',
 }
 

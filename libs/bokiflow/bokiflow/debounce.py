@@ -1,0 +1,156 @@
+"""Debounced starts: many calls, one workflow, some time after the last of them. `flow.debounce(call, id=…, quiet_s=…, at_most_s=…)`.
+
+A round of calls is a workflow, `debounce/<id>/<n>`, which is sent each call, waits until they are over, and starts the newest one
+under its own id and "/run"; n is where the round before began, so all who find that one over begin the same next one.
+
+- A round closes by sending itself a signal: what was sent before it takes part, for signals are received in the order of the log.
+- Whether a call came before that, its sender reads in the log after it was sent. If not, it belongs to the next round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final, Protocol, cast
+
+import msgspec
+
+from boki_common.errors import InvalidArgument
+from bokiflow import in_workflow, inspection, records
+from bokiflow.calls import Call, Workflow
+from bokiflow.errors import IdReused
+from bokiflow.flow_events import PICKER, Signalled, Started
+from bokiflow.plain import as_json
+from bokilib import tags
+from bokilib.log import Log
+
+NAME: Final = "boki.debounce"
+ATTRIBUTE: Final = "boki.debounce"
+_CALLS: Final = "call"
+_CLOSED: Final = "closed"
+
+
+class Debounced(msgspec.Struct, frozen=True):
+    """One call, as a round is sent it. None as `workflow`: the round closes."""
+
+    workflow: str | None = None
+    args: Any = None
+    quiet_s: float = 0
+    at_most_s: float = 0
+
+
+class Finds(Protocol):
+    """Workflows of a program, by name."""
+
+    def find(self, name: str) -> Workflow[..., Any]: ...
+
+
+def checked(call: Call[Any], quiet_s: float, at_most_s: float | None) -> Debounced:
+    """Raises InvalidArgument."""
+    most_s = 10 * quiet_s if at_most_s is None else at_most_s
+    if not 0 < quiet_s <= most_s:
+        raise InvalidArgument(f"expected 0 < quiet_s ≤ at_most_s, found quiet_s={quiet_s} and at_most_s={most_s}")
+    return Debounced(call.workflow.name, call.args, quiet_s, most_s)
+
+
+def workflow(app: Finds) -> Workflow[..., None]:
+    """The workflow that each round is."""
+
+    async def debounce() -> None:
+        newest = await _received()
+        last_ms = begun_ms = in_workflow.now_ms()
+        while True:
+            until_ms = min(last_ms + newest.quiet_s * 1_000, begun_ms + newest.at_most_s * 1_000)
+            try:
+                async with asyncio.timeout(max(0.0, until_ms - in_workflow.now_ms()) / 1_000):
+                    newest = await _received()
+            except TimeoutError:
+                break
+            last_ms = in_workflow.now_ms()
+        in_workflow.emit(_CLOSED, None)
+        in_workflow.send(in_workflow.workflow_id(), _CALLS, Debounced())
+        while (one := await _received()).workflow is not None:
+            newest = one
+        assert newest.workflow is not None
+        in_workflow.launch(Call(app.find(newest.workflow), newest.args), id_of_run(in_workflow.workflow_id()))
+
+    return Workflow(debounce, NAME, "")
+
+
+async def _received() -> Debounced:
+    return msgspec.convert(await in_workflow.recv(_CALLS), Debounced)
+
+
+def id_of_run(round_id: str) -> str:
+    """Of what a round starts."""
+    return f"{round_id}/run"
+
+
+async def newest_round(log: Log, group: str, id: str) -> tuple[int, str] | None:
+    """The newest round that is known: where it began, and its id."""
+    position = await log.book.now(consistency="linearizable")
+    wanted = [tags.flow_attribute(partition, ATTRIBUTE, id) for partition in range(tags.PARTITIONS)]
+    found: tuple[int, str] | None = None
+    for record in await log.book.read_prev_many([(tag, position) for tag in wanted]):
+        if record is None or (found is not None and record.seqnum < found[0]):
+            continue
+        for event in PICKER.of(record.seqnum, await log.open(record)):
+            if isinstance(event, Started) and event.group == group and event.attributes.get(ATTRIBUTE) == id:
+                found = record.seqnum, event.id
+    return found
+
+
+class Starts(Protocol):
+    """Workflows of a book, from outside."""
+
+    @property
+    def app(self) -> Finds: ...
+
+    @property
+    def log(self) -> Log: ...
+
+    @property
+    def group(self) -> str: ...
+
+    def token(self) -> str: ...
+
+    async def start(self, call: Call[None], *, id: str, attributes: Mapping[str, str]) -> object: ...
+
+
+async def debounced(flow: Starts, id: str, call: Debounced) -> str:
+    """Sends a call to the round that takes it; returns the id of what that will start. Raises AppendUnknown: perhaps it was sent."""
+    made = cast(Workflow[..., None], flow.app.find(NAME)).call()
+    found = await newest_round(flow.log, flow.group, id)
+    tried = 0
+    while True:
+        if found is not None and await _takes(flow, found[1], call):
+            return id_of_run(found[1])
+        before = f"{found[0]}" if found is not None else f"0.{tried}" if tried else "0"
+        following = f"debounce/{id}/{before}"
+        try:
+            await flow.start(made, id=following, attributes={ATTRIBUTE: id})
+        except IdReused:  # of long ago; all who find none begin with the same one
+            if found is not None:
+                raise
+            tried += 1
+            continue
+        began = await inspection.first(flow.log, following)
+        found = (0 if began is None else began[0], following)
+
+
+async def _takes(flow: Starts, round_id: str, call: Debounced) -> bool:
+    """Sends a call to a round, unless it is over; whether it takes part in it."""
+    if await _is_over(flow.log, round_id, None):
+        return False
+    told = Signalled(round_id, _CALLS, as_json(call), flow.token())
+    seqnum = await flow.log.append(records.tell(records.Place(round_id, flow.group), told))
+    return not await _is_over(flow.log, round_id, seqnum)
+
+
+async def _is_over(log: Log, round_id: str, at: int | None) -> bool:
+    """Whether a round closed before a place of the log; None: at all. Where that is not known any more, it did."""
+    closed = tags.flow_output(round_id, _CLOSED)
+    if await log.book.read_prev(closed, at_most=at) is not None:
+        return True
+    state = await inspection.newest(log, round_id)
+    return (state is None or state.ended is not None) and await log.book.read_prev(closed) is None

@@ -1,0 +1,189 @@
+"""Schedules: what is due is started once, whoever dies; paused, resumed, changed, removed, listed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+import boki
+from boki.testing import MemoryCluster
+from bokiflow import App, Timing, Worker, schedules
+from bokiflow.flow_events import PICKER, Ended, Started
+from bokiflow.schedules import Command, Planned, State
+from bokilib.log import Log
+from bokilib.ports import BookPort
+from bokilib.testing import UNKNOWNS, crash_everywhere, while_alive
+from libs.tests.flow.conftest import Inline, working
+
+EVERY_S = 0.1
+
+
+def office(ran: list[str], every_s: float = EVERY_S) -> App:
+    """An app with one schedule, which makes up for all it missed."""
+    app = App("office")
+
+    @app.workflow
+    async def report(what: str) -> str:
+        ran.append(what)
+        return what
+
+    app.schedule("often", report.call("r"), every_s=every_s, missed="all")
+    return app
+
+
+async def fired(book: BookPort, every_ms: int = 100) -> list[int]:
+    """Times at which a schedule started something, in the order of the log: none twice, none left out; each ended at most once."""
+    log = Log(book)
+    found: list[int] = []
+    ended: list[str] = []
+    async for item in book.read():
+        if isinstance(item, boki.Gap):
+            continue
+        for event in PICKER.of(item.seqnum, await log.open(item)):
+            if isinstance(event, Started) and event.name == "report":
+                at = datetime.fromisoformat(event.id.removeprefix("schedule/often/"))
+                found.append(round(at.timestamp() * 1_000))
+            elif isinstance(event, Ended):
+                ended.append(event.id)
+    assert len(set(ended)) == len(ended)
+    assert found == [found[0] + every_ms * number for number in range(len(found))]
+    return found
+
+
+async def comes_to(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Lets others run, and timers fire, until something holds."""
+    async with asyncio.timeout(60):
+        while not await condition():
+            await asyncio.sleep(0)
+
+
+async def ran_to(ran: list[str], count: int) -> None:
+    async def so() -> bool:
+        return len(ran) >= count
+
+    await comes_to(so)
+
+
+async def test_what_is_due_is_started_once_under_the_name_of_its_time(cluster: MemoryCluster) -> None:
+    ran: list[str] = []
+    async with working(cluster, office(ran)) as worker:
+        await ran_to(ran, 3)
+        (one,) = await worker.flow.schedules.list()
+        assert (one.name, one.workflow, one.args, one.paused) == ("often", "report", [["r"], {}], False)
+        times = await fired(worker.log.book)
+        id = schedules.id_of_firing("schedule/often", times[1])
+        assert await worker.handle(id).result() == "r"
+
+
+async def test_another_worker_goes_on_without_doubling_or_leaving_out(cluster: MemoryCluster) -> None:
+    ran: list[str] = []
+    for count in (3, 8):
+        async with working(cluster, office(ran)) as worker:
+            await ran_to(ran, count)
+    assert len(await fired(worker.log.book)) >= 8
+
+
+async def test_two_workers_keep_one_schedule(cluster: MemoryCluster) -> None:
+    ran: list[str] = []
+    async with working(cluster, office(ran), "one") as first, working(cluster, office(ran), "two"):
+        await ran_to(ran, 5)
+        assert len(await fired(first.log.book)) >= 5
+
+
+async def test_it_is_paused_resumed_changed_and_removed(cluster: MemoryCluster) -> None:
+    ran: list[str] = []
+    app = office(ran)
+    async with working(cluster, app) as worker:
+        own = worker.flow.schedules
+
+        async def listed(**facts: Any) -> None:
+            async def so() -> bool:
+                found = await own.list()
+                return bool(found) and all(getattr(found[0], name) == value for name, value in facts.items())
+
+            await comes_to(so)
+
+        await ran_to(ran, 1)
+        await own.pause("often")
+        await listed(paused=True, next_ms=None)
+        await own.resume("often")
+        await listed(paused=False)
+        await ran_to(ran, len(ran) + 1)
+        await own.set(schedules.planned("often", app.find("report").call("other"), Timing(every_s=3_600)))
+        await listed(args=[["other"], {}], timing=Timing(every_s=3_600))
+        await own.remove("often")
+
+        async def gone() -> bool:
+            return await own.list() == []
+
+        await comes_to(gone)
+        count = len(ran)
+        await own.set(app.plans["often"])
+        await ran_to(ran, count + 1)
+        with pytest.raises(boki.InvalidArgument, match="there is no schedule 'daily', there are"):
+            await own.pause("daily")
+
+
+async def test_its_history_begins_anew_after_some_rounds(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedules, "ROUNDS", 3)
+    ran: list[str] = []
+    async with working(cluster, office(ran)) as worker:
+        await ran_to(ran, 10)
+        await fired(worker.log.book)
+        assert len([done async for done in worker.handle("schedule/often").steps()]) < 10
+
+
+def test_commands_change_a_schedule_and_make_nothing_up() -> None:
+    plan = Planned("report", [[], {}], Timing(every_s=60))
+    other = Planned("report", [[], {}], Timing(every_s=90))
+    state = schedules.after(State(), Command("set", plan), 5)
+    assert state == State(plan, False, 5)
+    assert schedules.after(state, Command("set", plan), 9) == state, "set twice, nothing due between is lost"
+    paused = schedules.after(state, Command("pause"), 9)
+    assert schedules.after(paused, Command("set", other), 11) == State(other, True, 11), "a pause stays"
+    assert schedules.after(paused, Command("resume"), 12) == State(plan, False, 12)
+    assert schedules.after(state, Command("resume"), 12) == state
+    assert schedules.after(paused, Command("remove"), 13) == State()
+    for kind in ("pause", "resume"):
+        assert schedules.after(State(), Command(kind), 14) == State()
+
+
+def test_names_are_taken_once_and_without_a_stroke() -> None:
+    app = office([])
+    call = app.find("report").call("r")
+    for name in ("often", "", "a/b"):
+        with pytest.raises(boki.InvalidArgument):
+            app.schedule(name, call, every_s=60)
+    with pytest.raises(boki.InvalidArgument, match="Boki's own"):
+
+        @app.workflow(name="boki.mine")
+        async def mine() -> None: ...
+
+
+async def work(book: BookPort) -> None:
+    ran: list[str] = []
+    async with Worker(office(ran), book, name="w", bodies=Inline()):
+        await ran_to(ran, 2)
+
+
+async def program(book: BookPort) -> None:
+    await while_alive(book, work(book))
+
+
+async def check(book: boki.Book) -> None:
+    assert len(await fired(book)) >= 2
+
+
+async def test_a_crash_anywhere_starts_each_time_once() -> None:
+    assert (await crash_everywhere(program, program, check)).runs > 10
+
+
+@pytest.mark.nightly
+async def test_a_lost_answer_anywhere_starts_each_time_once() -> None:
+    assert (await crash_everywhere(program, program, check, kinds=UNKNOWNS)).runs > 3
