@@ -92,7 +92,7 @@ def _register_stats(group: CommandGroup) -> None:
     def stats(invocation: Invocation, name: str, book: str, consumers: str) -> int:
         """Show how much waits for a group, how much is in flight, how old the oldest is, and who has which shard. It appends nothing.
 
-        With --json an object with depth, in_flight, delayed, age_ms, paused and shards.
+        With --json an object with depth, in_flight, delayed, unopened, age_ms, paused and shards.
 
         \b
             boki queue stats emails --book shop
