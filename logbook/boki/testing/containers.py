@@ -209,6 +209,20 @@ class BokiCluster:
         """Of all roles, bookies first."""
         return list(self._names)
 
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Of all that run, by name: in the cluster's own network, which only this machine reaches, and only on Linux."""
+        network = self._docker_network().name
+        started: dict[str, DockerContainer] = dict(self._roles)
+        if self._zookeeper is not None:
+            started["zookeeper"] = self._zookeeper
+        found = {}
+        for name, container in started.items():
+            wrapped: Any = container.get_wrapped_container()
+            wrapped.reload()
+            found[name] = str(wrapped.attrs["NetworkSettings"]["Networks"][network]["IPAddress"])
+        return found
+
     def start(self) -> None:
         """Starts everything, and waits until it is ready. Raises ClusterNotReady."""
         sweep(docker.from_env())
