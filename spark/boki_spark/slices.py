@@ -26,6 +26,8 @@ from boki_spark.faults import ColdDamaged
 GROUP_BYTES: Final = limits.MIB
 """Of data in a row group, roughly: what a reader of one tag reads at least."""
 GROUP_ROWS: Final = 64 * 1024
+COMPARED: Final = ["seqnum", "term", "pos", "log", "book", "time"]
+"""Columns of which the footer says the least and the greatest. Of data these would be most of the footer, and nobody asks for them."""
 _MODULUS: Final = 2**128
 _ROW: Final = np.dtype([("seqnum", "<u8"), ("book", "<u8"), ("time", "<i8"), ("tags", "<u4"), ("names", "<u4")])
 
@@ -48,7 +50,9 @@ def parquet_of(table: pa.Table) -> bytes:
     out = io.BytesIO()
     rows = max(table.num_rows, 1)
     group = max(min(GROUP_ROWS, int(rows * GROUP_BYTES / max(table.nbytes, 1))), 1)
-    parquet.write_table(table, out, row_group_size=group, compression="zstd", write_page_checksum=True)
+    parquet.write_table(
+        table, out, row_group_size=group, compression="zstd", write_page_checksum=True, write_statistics=COMPARED
+    )
     return out.getvalue()
 
 
