@@ -41,6 +41,8 @@ from boki_spark.slices import table_of
 
 FOLDER = "memory://cold"
 WORK_S = 8.0
+MACHINES = 8
+"""Of offloaders."""
 LIFE_S = 3.0
 """An offloader ends by itself after so long."""
 
@@ -56,6 +58,7 @@ class OffloadRun(_Run):
         super().__init__(seed, shape, NO_PLAN, sorted(faults, key=lambda fault: fault.at), WORK_S, False)
         self.files = MemoryFiles()
         self.numbers = stream(seed, "offloaders")
+        self.machines: list[str] = []
         self.started = self.offloaded = self.planned = 0
         self.working_offloaders: list[asyncio.Task[None]] = []
 
@@ -69,11 +72,17 @@ class OffloadRun(_Run):
     async def _offloaders(self) -> None:
         while True:
             await self.loop.settled_after(self.loop.outside, self.numbers.choice((0.3, 0.7, 1.5)))
-            process = self.loop.process(f"offloader-{self.started}", self.cluster.machine())
+            process = self.loop.process(f"offloader-{self.started}", self.machine())
             self.started += 1
             self.working_offloaders.append(process.start(self._offload(process)))
             if self.numbers.random() < 0.6:
                 process.kill_after(self.numbers.choice((50, 300, 1_000, 3_000)))
+
+    def machine(self) -> str:
+        """One of a few machines, in turn: a cluster has no more than there are addresses, and a run may have hundreds of offloaders."""
+        if len(self.machines) < MACHINES:
+            self.machines.append(self.cluster.machine())
+        return self.machines[self.started % len(self.machines)]
 
     def _store(self, process: SimProcess) -> SimStore:
         cluster = self.cluster
@@ -165,7 +174,7 @@ def run(seed: int) -> tuple[Outcome, OffloadRun, int]:
 
         def compare_and_end() -> None:
             nonlocal copied
-            process = made.loop.process("who compares", made.cluster.machine())
+            process = made.loop.process("who compares", made.machine())
             task = process.start(made.compare_files(made._store(process)))
             copied = made.loop.run_until_complete(task)
             made._report(outcome)
