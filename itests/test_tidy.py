@@ -50,6 +50,7 @@ MAY_SLEEP: Final = {
     "itests/support/cassandra.py": "polls a foreign process, which tells nobody when it serves",
     "ledger/tests/read/test_tail_schedules.py": "its loop has virtual time: nothing waits",
     "libs/tests/flow/test_hosts.py": "runs in virtual time: nothing waits",
+    "libs/tests/flow/test_lock_hosts.py": "runs in virtual time: nothing waits",
     "libs/tests/flow/testing/test_virtual.py": "in virtual time, which is the subject",
     "libs/tests/flow/lives.py": "steps that take time: their durations are the subject",
     "libs/tests/flow/shop.py": "a workflow's sleep is a record of the log: its duration is the subject",

@@ -19,6 +19,11 @@ from typing import Any, Final, Protocol
 from bokiflow.flow_events import Ended, Started
 from bokiflow.outcomes import Outcome
 
+try:  # here, and not when it is needed: while it is imported it asks the machine for randomness, which a simulator refuses
+    from bokiflow import open_telemetry
+except ImportError:
+    open_telemetry = None  # type: ignore[assignment]  # a module that is not there
+
 
 class Span(Protocol):
     """Something that takes time."""
@@ -78,11 +83,7 @@ class NoTracing:
 
 def installed() -> Tracing:
     """OpenTelemetry, if it is installed: which spans it records, and where, the program has set up."""
-    try:
-        from bokiflow.open_telemetry import OpenTelemetry
-    except ImportError:
-        return NoTracing()
-    return OpenTelemetry()
+    return NoTracing() if open_telemetry is None else open_telemetry.OpenTelemetry()
 
 
 class Spans:
