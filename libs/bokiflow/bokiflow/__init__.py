@@ -23,6 +23,7 @@
 from bokiflow.app import App
 from bokiflow.calls import Call, Step, SyncStep, Workflow
 from bokiflow.cancellation import WorkflowCancelled
+from bokiflow.collector import Collected, collect
 from bokiflow.cron import Missed, Timing
 from bokiflow.errors import (
     IdExpired,
@@ -64,6 +65,7 @@ from bokilib.codec import Json
 __all__ = [
     "App",
     "Call",
+    "Collected",
     "Done",
     "Flow",
     "Handle",
@@ -95,6 +97,7 @@ __all__ = [
     "WorkflowBlocked",
     "WorkflowCancelled",
     "as_completed",
+    "collect",
     "emit",
     "lock",
     "now_ms",

@@ -35,7 +35,6 @@ from bokiflow.lock_seats import TakeLock
 from bokiflow.outcomes import Outcome, failed
 from bokiflow.traces import note
 from bokiflow.transactional import Ran, RunTransaction
-from bokilib.trimmer import Trimmer
 
 T = TypeVar("T")
 
@@ -63,8 +62,8 @@ class Host(Owners, Protocol):
     def parked(self, id: str) -> None:
         """Somebody else runs it now."""
 
-    def blocked(self, id: str, error: BaseException, claim: int) -> None:
-        """It cannot go on here; it was held by that claim."""
+    def blocked(self, id: str, error: BaseException, claim: int, carried_ms: int) -> None:
+        """It cannot go on here; it was held by that claim. `carried_ms`: when its oldest record was written."""
 
 
 class _Result(NamedTuple):
@@ -162,13 +161,14 @@ class Executor:
 
     def carry(self) -> asyncio.Future[bool]:
         """Makes a checkpoint of its history, so that older records may go; whether it did, later: not if it is over before."""
-        if self._carrying is None:
-            self._carrying = self._outer.create_future()
+        carrying = self._carrying
+        if carrying is None:
+            carrying = self._carrying = self._outer.create_future()
             if self._over:
-                self._carried(done=False)
+                self._not_carried()
             else:
                 self._schedule()
-        return self._carrying
+        return carrying
 
     @property
     def idle(self) -> bool:
@@ -192,7 +192,8 @@ class Executor:
         if self._over:
             return
         self._stop()
-        self._host.blocked(self.id, error, self._composer.held[self._composer.place.own] or 0)
+        claim = self._composer.held[self._composer.place.own] or 0
+        self._host.blocked(self.id, error, claim, self.carried_ms)
 
     def _begin(self, records: Sequence[Recorded]) -> None:
         self.instance.replay(in_order(records), self._start)
@@ -490,25 +491,26 @@ class Executor:
             self._outer.call_soon(self._guarded, lambda: self._after_carry(claim, history))
 
     def _after_carry(self, claim: int, history: History) -> None:
-        self._appending = None
-        composer = self._composer
-        composer.held[composer.place.own] = claim
+        self._appending, place = None, self._composer.place
+        self._composer.held[place.own] = claim
         self.carried_ms = self._host.clock.now_ms()
-        trimmer = Trimmer(self._host.log.book)
-        shortening.let_go(trimmer, composer.place, history, claim)
+        carrying, self._carrying = self._carrying, None
 
-        async def flush() -> None:
-            await trimmer.flush()
+        async def let_go() -> None:
+            try:
+                await shortening.let_go_now(self._host.log, place, history, claim)
+            finally:
+                if carrying is not None and not carrying.done():
+                    carrying.set_result(True)
 
-        self._later(flush())
-        self._carried(done=True)
+        self._later(let_go())
         self._schedule()
         self._send()
 
-    def _carried(self, *, done: bool) -> None:
+    def _not_carried(self) -> None:
         carrying, self._carrying = self._carrying, None
         if carrying is not None and not carrying.done():
-            carrying.set_result(done)
+            carrying.set_result(False)
 
     def _acked(self, batch: Batch[_After], seqnum: int) -> None:
         self._appending = None
@@ -584,7 +586,7 @@ class Executor:
         self._unset_all()
         self._inbox.clear()
         self.instance.drop()
-        self._carried(done=False)
+        self._not_carried()
 
     def _unset_all(self) -> None:
         """What the code wanted to happen shall not."""

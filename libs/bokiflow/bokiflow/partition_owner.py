@@ -12,6 +12,7 @@ from typing import Final
 import boki
 from boki_common.errors import BokiError, Conflict
 from bokiflow.flow_events import PICKER, PartitionCheckpoint, PartitionClaimed, Started
+from bokiflow.partition_fold import PartitionFold
 from bokilib import tags
 from bokilib.contribution import Contribution
 from bokilib.log import Log, Read
@@ -22,6 +23,7 @@ class PartitionOwner:
 
     Attributes:
         worker: this one's name. holders: of partitions that were claimed. mine: seqnums of its claims.
+        claimed_ms: when the newest claims were made that were read, by the clock of the log.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class PartitionOwner:
         self.mine: Final[dict[int, int]] = {}
         self._log: Final = log
         self._group: Final = group
+        self.claimed_ms: Final[dict[int, int]] = {}
         self._newest: Final[dict[int, int]] = {}
         self._looked = 0
         self._changed: Final = changed
@@ -57,6 +60,8 @@ class PartitionOwner:
         for event in PICKER.of(seqnum, item.envelope):
             if not isinstance(event, PartitionClaimed) or event.group != self._group:
                 continue
+            if seqnum >= self._newest.get(event.partition, 0):
+                self.claimed_ms[event.partition] = item.record.time_ms
             if seqnum <= self._newest.get(event.partition, 0):
                 continue
             self._newest[event.partition] = seqnum
@@ -97,19 +102,18 @@ class PartitionOwner:
 
     async def unfinished(self, partitions: Sequence[int], last: int) -> list[str]:
         """Ids of what was started in partitions up to a place and may not be over, in the order of their beginnings."""
-        names = {tags.flow_part(self._group, one): one for one in partitions}
-        found: dict[str, int] = {}
-        async for item in self._log.book.read(tags=list(names), start=1, stop=last + 1):
+        folds = {one: PartitionFold() for one in partitions}
+        wanted = [tags.flow_part(self._group, one) for one in partitions]
+        async for item in self._log.book.read(tags=wanted, start=1, stop=last + 1):
             if isinstance(item, boki.Gap):
                 continue  # what was trimmed is in a checkpoint, or over
-            for event in PICKER.of(item.seqnum, await self._log.open(item)):
+            envelope = await self._log.open(item)
+            for event in PICKER.of(item.seqnum, envelope):
                 if isinstance(event, Started) and event.group == self._group:
-                    found[event.id] = item.seqnum
-                elif isinstance(event, PartitionCheckpoint) and event.partition in names.values():
-                    kept = set(event.ids)
-                    for id, seqnum in list(found.items()):
-                        if tags.partition_of(id) == event.partition and seqnum <= event.covers and id not in kept:
-                            del found[id]
-                    for id in event.ids:
-                        found.setdefault(id, item.seqnum)
-        return [id for id in found if tags.partition_of(id) in set(partitions)]
+                    fold = folds.get(tags.partition_of(event.id))
+                    if fold is not None:
+                        fold.started(item.seqnum, item.time_ms, event.id)
+                elif isinstance(event, PartitionCheckpoint) and event.group == self._group and event.partition in folds:
+                    folds[event.partition].checkpointed(item.time_ms, envelope.by, event)
+        found = sorted((start, id) for fold in folds.values() for id, start in fold.ids.items())
+        return [id for _, id in found]

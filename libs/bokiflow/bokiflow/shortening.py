@@ -29,8 +29,13 @@ def parts_of(place: records.Place, history: History, covers: int) -> list[Contri
     return found
 
 
-async def checkpoint(log: Log, place: records.Place, held: Mapping[str, int | None], owner: str) -> tuple[int, History]:
+async def checkpoint(
+    log: Log, place: records.Place, held: Mapping[str, int | None], owner: str, blocked: str = ""
+) -> tuple[int, History]:
     """Makes a checkpoint of a workflow that is held, nothing of which is under way; returns the claim that holds it now.
+
+    Args:
+        owner: who runs it; "" if nobody can, because it is `blocked`.
 
     Raises:
         Conflict: somebody else runs it. Trimmed: the same.
@@ -47,6 +52,7 @@ async def checkpoint(log: Log, place: records.Place, held: Mapping[str, int | No
         started.digest,
         started.group,
         started.attributes,
+        blocked,
     )
     *others, last = parts_of(place, history, covers)
     for part in others:
@@ -62,6 +68,13 @@ def let_go(trimmer: Trimmer, place: records.Place, history: History, claim: int)
     trimmer.add(place.history, history.covers + 1)
     for topic in history.topics:
         trimmer.add(tags.flow_output(place.id, topic), history.covers + 1)
+
+
+async def let_go_now(log: Log, place: records.Place, history: History, claim: int) -> None:
+    """The same, at once."""
+    trimmer = Trimmer(log.book)
+    let_go(trimmer, place, history, claim)
+    await trimmer.flush()
 
 
 async def let_go_before(log: Log, place: records.Place, restart: int, seen: int) -> None:

@@ -16,13 +16,15 @@ from types import TracebackType
 from typing import Any, Final, TypeVar, overload
 
 import boki
-from boki_common.errors import BokiError, Conflict
+from boki_common.errors import BokiError, Conflict, Trimmed
 from boki_common.logs import get_logger
 from boki_common.runtime.bodies import ThreadBodies
 from boki_common.runtime.ports import Bodies, Clock
-from bokiflow import inspection, records
+from bokiflow import inspection, records, shortening
 from bokiflow.app import App
 from bokiflow.calls import Call, Workflow
+from bokiflow.collect_rules import AGES
+from bokiflow.collector import Collected, Collector
 from bokiflow.errors import NotRegistered
 from bokiflow.executor import Executor
 from bokiflow.flow import Flow
@@ -36,6 +38,7 @@ from bokiflow.partition_rules import assigned, to_claim
 from bokiflow.peers import Peers
 from bokiflow.traces import Spans, Tracing
 from bokilib import lease_rules, tags
+from bokilib.checkpoint_rules import RETENTION_MS, Ages
 from bokilib.codec import Json
 from bokilib.errors import AppendUnknown
 from bokilib.follower import Follower
@@ -50,6 +53,7 @@ CLAIM_ATTEMPTS: Final = 4
 CLAIMS: Final = 64
 """Workflows that are taken over at the same time."""
 
+COLLECT_EVERY_S: Final = 60.0
 REASON_CHARS: Final = 2_048
 """Of why a workflow is blocked."""
 
@@ -70,6 +74,9 @@ class Worker:
         *,
         name: str | None = None,
         lease_s: float = lease_rules.LEASE_S,
+        retention_s: float = RETENTION_MS / 1_000,
+        collect_every_s: float = COLLECT_EVERY_S,
+        ages: Ages = AGES,
         hook: PayloadHook | None = None,
         clock: Clock | None = None,
         random: Tokens | None = None,
@@ -80,6 +87,8 @@ class Worker:
         Args:
             name: of this worker, which no other has at the same time; by default a random one.
             lease_s: who is silent for so long is taken for dead. All workers of a group should have the same.
+            retention_s: for so long results of what ended are kept, and ids remembered. collect_every_s: what nobody needs any more goes
+                so often. ages: the grace after which a history goes, and what is as old as a term.
             bodies: where steps run that block; by default threads.
             tracing: who makes spans; by default OpenTelemetry, if it is installed.
         """
@@ -90,6 +99,8 @@ class Worker:
         self.flow: Final = Flow(app, self.log, hosting=self, clock=clock, random=random, tracing=tracing)
         self._peers: Final = Peers(self.log, app.group, name or self.log.by[:NAME_CHARS], lease_s)
         self.name: Final = self._peers.name
+        kept = ages._replace(retention_ms=round(retention_s * 1_000))
+        self._collector: Final = Collector(self.log, app.group, kept, collect_every_s)
         self._partitions: Final = PartitionOwner(self.log, app.group, self.name, self._changed, self._peers.left)
         self._follower: Final = Follower(self.log)
         self._executors: Final[dict[str, Executor]] = {}
@@ -102,8 +113,9 @@ class Worker:
         self._rounding: Final = asyncio.Lock()
         self._unread: Final[dict[int, int]] = {}
         """Partitions that were claimed, and where, of which is not known yet what is there."""
-        self._blocked: Final[dict[str, BaseException]] = {}
-        """Workflows that could not go on here: they are tried again when somebody asks, or when another worker takes them over."""
+        self._blocked: Final[dict[str, int]] = {}
+        """Workflows that could not go on here, and when their oldest record was written: they are tried again when somebody asks, or when
+        another worker takes them over."""
         self._open = False
 
     # -- life
@@ -126,6 +138,7 @@ class Worker:
             self._follower.add(tags.flow_partition_owner(self.flow.group, one), position + 1, self._partitions.saw)
         await self._round()
         self._spawn(self._rounds)
+        self._spawn(self._collect_on)
         if self.flow.app.plans:
             self._spawn(lambda: self.flow.schedules.keep(self.flow.app.plans.values()))
 
@@ -362,13 +375,81 @@ class Worker:
             workflow = self.flow.app.find(history.started.name)
         except NotRegistered as error:
             self._loading.pop(id, None)
-            self.blocked(id, error, claim)
+            self.blocked(id, error, claim, history.carried_ms)
             return
         self.spans.begin(history.started, takeover=claim != history.start)
         executor = self._executors[id] = Executor(self, history, workflow, claim, claim)
         executor.begin(history.records)
         for seqnum, time_ms, told in self._loading.pop(id, []):
             executor.came(seqnum, time_ms, told)
+
+    # -- what goes
+
+    async def _collect_on(self) -> None:
+        while True:
+            await asyncio.sleep(self._collector.every_s)
+            try:
+                await self.collect()
+            except BokiError as error:
+                log.warning("a worker collects later", worker=self.name, error=repr(error))
+
+    async def collect(self) -> Collected:
+        """Lets go what nobody needs any more of the partitions that this worker owns, and of what it runs; one round.
+
+        Raises:
+            Errors of reads and appends: the next round goes on.
+        """
+        async with self._collector.at_once:
+            done = await self._collector.over(sorted(self._partitions.mine))
+            async with self._rounding:
+                claims = {one: at for one, at in self._partitions.mine.items() if one not in self._unread}
+                try:
+                    checkpoints = await self._collector.checkpoint(claims)
+                except Conflict:
+                    await self._partitions.look()
+                    checkpoints = 0
+                await self._claim_anew(await self._collector.now_ms())
+            carried = await self._carry(await self._collector.now_ms())
+            return done.plus(Collected(checkpoints=checkpoints, carried=carried))
+
+    async def _claim_anew(self, now_ms: int) -> None:
+        """Claims of partitions that are as old as a term; what was claimed before is trimmed."""
+        times = self._partitions.claimed_ms
+        old_ms = now_ms - self._collector.ages.carry_ms
+        old = [
+            one for one in sorted(self._partitions.mine) if one not in self._unread and times.get(one, now_ms) <= old_ms
+        ]
+        if old:
+            await self._partitions.claim(old)
+        await self._collector.let_go_claims(self._partitions.mine)
+
+    async def _carry(self, now_ms: int) -> int:
+        """Histories that are as old as a term, of what lives: written anew."""
+        old_ms = now_ms - self._collector.ages.carry_ms
+        old = [executor for executor in self._executors.values() if executor.carried_ms <= old_ms]
+        carried = [id for id, at_ms in self._blocked.items() if at_ms <= old_ms and self._is_mine(id)]
+        blocked = [id for id in carried if await self._carry_blocked(id, now_ms)]
+        count = len(blocked)
+        for at in range(0, len(old), CLAIMS):
+            some = old[at : at + CLAIMS]
+            count += sum(await asyncio.gather(*(executor.carry() for executor in some)))
+            await self._collector.tidy_all(executor.instance.started for executor in some)
+        return count
+
+    async def _carry_blocked(self, id: str, now_ms: int) -> bool:
+        """The same of what nobody can run: its history needs no code."""
+        state = await inspection.newest(self.log, id)
+        if state is None or state.ended is not None or not state.blocked:
+            self._blocked.pop(id, None)
+            return False
+        place = records.Place(id, self.flow.group)
+        try:
+            claim, history = await shortening.checkpoint(self.log, place, {place.own: state.claim}, "", state.blocked)
+        except (Conflict, Trimmed):
+            return False
+        await self._collector.let_go(place, history, claim)
+        self._blocked[id] = now_ms
+        return True
 
     # -- Hosting, Host
 
@@ -435,7 +516,7 @@ class Worker:
             self._others[id] = ""
             self.flow.results.follow(id, 1)
 
-    def blocked(self, id: str, error: BaseException, claim: int) -> None:
+    def blocked(self, id: str, error: BaseException, claim: int, carried_ms: int) -> None:
         """See `executor.Host`."""
         self._executors.pop(id, None)
         self.spans.end(id)
@@ -443,7 +524,7 @@ class Worker:
         if not isinstance(error, Exception):
             self.flow.results.failed_all(error)
             return
-        self._blocked[id] = error
+        self._blocked[id] = carried_ms
         self.flow.results.failed(id, error)
         if self._open:
             self._spawn(partial(self._give_up, id, error, claim))

@@ -1,0 +1,181 @@
+"""What of workflows that ended may go, and when; when a partition is checkpointed. Pure. All times are of the log's clock.
+
+- A grace after the end its history goes, and what it said.
+- Its end stays for as long as its result is kept (`retention`). Storage goes by whole terms, so before a term is a day old the end is
+  said again, many to a record (`Tombed`), and what was said before is trimmed. A tomb names when the workflow ended, else retention
+  would begin anew with each; once retention is over there are no more.
+- Then all of the id is forgotten, together, when the newest of it is so old that the log can forget it. Till that is *seen*, what says in
+  the partition's stream that it ended stays: whoever comes next finds it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from boki_common.limits import RECORD_EXPECTATIONS, RECORD_TAGS
+from bokiflow.flow_events import AnyFlowEvent, Ended, Tombed
+from bokiflow.flush import RECORD_BYTES, size_of
+from bokiflow.outcomes import Outcome
+from bokilib.checkpoint_rules import Ages
+
+AGES: Final = Ages()
+STARTS_BETWEEN: Final = 1_000
+"""Of a partition, at least, from one checkpoint to the next."""
+LARGE_BYTES: Final = 4_096
+"""A result that is larger is not in the tomb, but apart."""
+
+
+class Over(NamedTuple):
+    """What a partition's stream says of a workflow that ended.
+
+    Attributes:
+        seqnum, time_ms: of the record. done_ms: when it ended. large: where its outcome is, if that is not here.
+    """
+
+    id: str
+    partition: int
+    seqnum: int
+    time_ms: int
+    done_ms: int
+    ended: Ended
+    large: int = 0
+
+
+class Own(NamedTuple):
+    """What is in a workflow's fence.
+
+    Attributes:
+        newest: seqnum of the newest record, 0 for none. emptied: there was one, and the log knows it. start: of what ended, if it did.
+        oldest: seqnum of the oldest record that is there.
+    """
+
+    newest: int = 0
+    emptied: bool = False
+    start: int = 0
+    oldest: int = 0
+
+    @property
+    def gone(self) -> bool:
+        """Whether it is as if there had never been anything."""
+        return not self.newest and not self.emptied
+
+
+Fate: TypeAlias = Literal["drop", "trim", "tomb", "forget", "keep"]
+
+
+def over(seqnum: int, time_ms: int, partition: int, event: AnyFlowEvent) -> Over | None:
+    """What an event of a partition's stream says."""
+    if isinstance(event, Ended):
+        return Over(event.id, partition, seqnum, time_ms, time_ms, event)
+    if isinstance(event, Tombed):
+        return Over(event.id, partition, seqnum, time_ms, event.done_ms, event.ended, event.large)
+    return None
+
+
+def fate(one: Over, own: Own, now_ms: int, ages: Ages, *, pressing: bool) -> Fate:
+    """What is to be done about a workflow that ended.
+
+    Args:
+        pressing: something of the partitions is as old as a term: what will be so soon goes with it.
+
+    Returns:
+        drop: nothing, and its place in the partition's stream is not needed. trim: it was said again since. tomb: say it again. forget: all
+        of it. keep: nothing yet.
+    """
+    age_ms = now_ms - one.time_ms
+    if own.gone:
+        return "drop"
+    if own.emptied:
+        return "forget" if age_ms > ages.forget_ms else "keep"
+    if own.newest > one.seqnum:
+        return "trim" if own.start == one.ended.start else "drop"
+    if now_ms - one.done_ms >= ages.retention_ms:
+        return "forget" if age_ms > ages.forget_ms else "keep"
+    return "tomb" if age_ms >= carried_at(ages, pressing=pressing) else "keep"
+
+
+def carried_at(ages: Ages, *, pressing: bool) -> int:
+    """At which age an end is said again."""
+    return ages.carry_ms // 2 if pressing else ages.carry_ms
+
+
+def looked_at(ages: Ages, *, pressing: bool) -> int:
+    """From which age on anything may be due."""
+    return min(carried_at(ages, pressing=pressing), max(ages.retention_ms, ages.forget_ms + 1))
+
+
+def told(own: Own, age_ms: int, ages: Ages) -> Literal["pass", "trim", "forget", "hold"]:
+    """What becomes of something that was sent to a workflow that is not alive; see `Fate`.
+
+    Returns:
+        hold: it is looked at again later, so the partition's stream stays.
+    """
+    if own.newest and not own.start:
+        return "pass"
+    if own.newest:
+        return "trim" if age_ms >= ages.grace_ms else "hold"
+    return "forget" if age_ms > ages.forget_ms else "hold"
+
+
+def is_due(starts: int, unfinished: int, oldest_ms: int, now_ms: int, carry_ms: int) -> bool:
+    """Whether a partition is to be checkpointed: so many began since, or its oldest record is as old as a term."""
+    return starts >= max(STARTS_BETWEEN, unfinished) or bool(oldest_ms and now_ms - oldest_ms >= carry_ms)
+
+
+def tomb(one: Over, large: int) -> Tombed:
+    """The end, said again. `large`: where its outcome is, 0: here."""
+    ended = one.ended if not large else _without_outcome(one.ended)
+    return Tombed(one.id, ended, one.done_ms, large)
+
+
+def is_large(one: Over) -> bool:
+    """Whether its outcome does not go into a tomb."""
+    return bool(one.large) or size_of(one.ended.outcome) > LARGE_BYTES
+
+
+def _without_outcome(ended: Ended) -> Ended:
+    return msgspec.structs.replace(ended, outcome=Outcome())
+
+
+def batches(several: Iterable[tuple[Over, Tombed]]) -> Iterator[list[tuple[Over, Tombed]]]:
+    """As few records as take all tombs, in order: up to 254 of one partition."""
+    batch: list[tuple[Over, Tombed]] = []
+    size = tags = 0
+    partitions: set[int] = set()
+    for one, event in several:
+        more_tags = 1 + len(one.ended.attributes) + (one.partition not in partitions)
+        more = size_of(event)
+        full = tags + more_tags > RECORD_TAGS or len(batch) + 1 > RECORD_EXPECTATIONS or size + more > RECORD_BYTES
+        if batch and full:
+            yield batch
+            batch, size, tags, partitions = [], 0, 0, set()
+            more_tags = 2 + len(one.ended.attributes)
+        batch.append((one, event))
+        size, tags = size + more, tags + more_tags
+        partitions.add(one.partition)
+    if batch:
+        yield batch
+
+
+class Marks:
+    """Below what partitions' streams of ends may be trimmed, while they are read in order."""
+
+    def __init__(self) -> None:
+        self._marks: dict[int, int] = {}
+        self._kept: dict[int, int] = {}
+
+    def dropped(self, partition: int, seqnum: int) -> None:
+        """It is not needed."""
+        self._marks[partition] = max(self._marks.get(partition, 0), seqnum + 1)
+
+    def kept(self, partition: int, seqnum: int) -> None:
+        """It is."""
+        self._kept[partition] = min(self._kept.get(partition, seqnum), seqnum)
+
+    def all(self) -> list[tuple[int, int]]:
+        """(partition, first seqnum to keep)."""
+        found = {one: min(mark, self._kept.get(one, mark)) for one, mark in self._marks.items()}
+        return sorted(found.items())

@@ -1,0 +1,116 @@
+"""What may go of what ended, and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from bokiflow import collect_rules as rules
+from bokiflow.collect_rules import Marks, Over, Own
+from bokiflow.flow_events import Ended, Started, Tombed
+from bokiflow.outcomes import Outcome
+from bokilib.checkpoint_rules import Ages
+
+AGES = Ages(grace_ms=10, retention_ms=1_000, forget_ms=50, carry_ms=200)
+ENDED = Ended("x", 5, "n", "d", Outcome(1), 0)
+
+
+def over(time_ms: int = 0, done_ms: int = 0, seqnum: int = 9) -> Over:
+    return Over("x", 3, seqnum, time_ms, done_ms, ENDED)
+
+
+@pytest.mark.parametrize(
+    ("one", "own", "now_ms", "pressing", "expected"),
+    [
+        (over(), Own(), 0, False, "drop"),
+        (over(), Own(emptied=True), 50, False, "keep"),
+        (over(), Own(emptied=True), 51, False, "forget"),
+        (over(), Own(12, start=5), 0, False, "trim"),
+        (over(), Own(12, start=11), 0, False, "drop"),
+        (over(), Own(12), 0, False, "drop"),
+        (over(), Own(9, start=5), 199, False, "keep"),
+        (over(), Own(9, start=5), 200, False, "tomb"),
+        (over(), Own(9, start=5), 100, True, "tomb"),
+        (over(), Own(9, start=5), 99, True, "keep"),
+        (over(900, 0), Own(9, start=5), 1_000, False, "forget"),
+        (over(960, 0), Own(9, start=5), 1_000, False, "keep"),
+        (over(700, 1), Own(9, start=5), 1_000, False, "tomb"),
+    ],
+)
+def test_what_is_done_about_an_end(one: Over, own: Own, now_ms: int, pressing: bool, expected: str) -> None:
+    assert rules.fate(one, own, now_ms, AGES, pressing=pressing) == expected
+
+
+def test_retention_does_not_begin_anew_with_a_tomb() -> None:
+    """Whatever is said again when: it is forgotten soon after retention is over."""
+    time_ms = 0
+    for now_ms in range(0, 3_000, 10):
+        fate = rules.fate(over(time_ms), Own(9, start=5), now_ms, AGES, pressing=False)
+        if fate == "tomb":
+            time_ms = now_ms
+        if fate == "forget":
+            assert AGES.retention_ms <= now_ms <= AGES.retention_ms + AGES.forget_ms + 10
+            return
+    raise AssertionError("it is kept for ever")
+
+
+def test_nothing_is_due_before_it_is_looked_at() -> None:
+    for ages in (AGES, AGES._replace(retention_ms=60), AGES._replace(retention_ms=10)):
+        for pressing in (False, True):
+            for age_ms in range(rules.looked_at(ages, pressing=pressing)):
+                assert rules.fate(over(), Own(9, start=5), age_ms, ages, pressing=pressing) == "keep"
+
+
+@pytest.mark.parametrize(
+    ("own", "age_ms", "expected"),
+    [
+        (Own(9), 10_000, "pass"),
+        (Own(9, start=5), 9, "hold"),
+        (Own(9, start=5), 10, "trim"),
+        (Own(), 50, "hold"),
+        (Own(), 51, "forget"),
+        (Own(emptied=True), 51, "forget"),
+    ],
+)
+def test_what_becomes_of_what_was_sent_to_nobody(own: Own, age_ms: int, expected: str) -> None:
+    assert rules.told(own, age_ms, AGES) == expected
+
+
+def test_a_partition_is_checkpointed_after_so_many_starts_or_when_it_is_old() -> None:
+    assert rules.is_due(1_000, 10, 0, 0, 200) and not rules.is_due(999, 10, 0, 0, 200)
+    assert rules.is_due(5_000, 5_000, 0, 0, 200) and not rules.is_due(4_999, 5_000, 0, 0, 200)
+    assert rules.is_due(0, 1, 100, 300, 200) and not rules.is_due(0, 1, 101, 300, 200)
+    assert not rules.is_due(0, 0, 0, 10_000, 200)
+
+
+def test_records_take_254_tombs_of_a_partition_and_no_more_streams_than_fit() -> None:
+    plain = [(over(seqnum=number), Tombed("x", ENDED, 0)) for number in range(600)]
+    assert [len(batch) for batch in rules.batches(plain)] == [254, 254, 92]
+    many = [(one._replace(partition=number % 64), event) for number, (one, event) in enumerate(plain)]
+    for batch in rules.batches(many):
+        assert len(batch) + len({one.partition for one, _ in batch}) <= 255
+    assert sum(len(batch) for batch in rules.batches(many)) == 600
+    large = Tombed("x", Ended("x", 5, "n", "d", Outcome("y" * 4_000), 0), 0)
+    assert max(len(batch) for batch in rules.batches([(one, large) for one, _ in plain])) < 130
+    assert list(rules.batches([])) == []
+
+
+def test_a_large_result_is_not_in_the_tomb() -> None:
+    large = over()._replace(ended=Ended("x", 5, "n", "d", Outcome("y" * 5_000), 0))
+    assert rules.is_large(large) and not rules.is_large(over()) and rules.is_large(over()._replace(large=8))
+    assert rules.tomb(large, 77) == Tombed("x", ENDED_WITHOUT, 0, 77)
+    assert rules.tomb(over(), 0) == Tombed("x", ENDED, 0)
+    assert rules.over(4, 7, 3, ENDED) == Over("x", 3, 4, 7, 7, ENDED)
+    assert rules.over(4, 7, 3, Tombed("x", ENDED, 2, 1)) == Over("x", 3, 4, 7, 2, ENDED, 1)
+    assert rules.over(4, 7, 3, Started("x", "n", "d", [], 0)) is None
+
+
+ENDED_WITHOUT = Ended("x", 5, "n", "d", Outcome(), 0)
+
+
+def test_streams_are_trimmed_below_the_first_that_is_needed() -> None:
+    marks = Marks()
+    for partition, seqnum in ((1, 3), (1, 4), (2, 3)):
+        marks.dropped(partition, seqnum)
+    marks.kept(1, 4)
+    marks.kept(3, 9)
+    assert marks.all() == [(1, 4), (2, 4)]
