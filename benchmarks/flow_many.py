@@ -21,8 +21,9 @@ import boki
 from benchmarks import report
 from benchmarks.closed_loop import Once, Workload, closed_loop
 from benchmarks.flow_programs import DAY_S, app, asleep, steps, waits
-from benchmarks.store_growth import SAMPLE_S, Samples
+from benchmarks.store_growth import QUIET_S, SAMPLE_S, SETTINGS, TERM_S, Samples
 from bokiflow import Call, Flow, Handle, Worker, inspection
+from bokiflow.collect_rules import AGES
 
 if TYPE_CHECKING:
     from benchmarks.logbook import Bench
@@ -31,12 +32,17 @@ HANDLES: Final = 4_096
 CLIENTS: Final = 4
 MANY: Final = 1_000
 LEASE_S: Final = 15.0
+TERMS: Final = 8
+"""Of a run of so many terms at least it is judged whether what is kept is bounded."""
 QUICK_LEASE_S: Final = 3.0
 WATCH_S: Final = 10.0
 FINISHED: Final = 1_000_000
 OUTSTANDING: Final = 64
 DATA: Final = bytes(1024)
 READY_S: Final = 60.0
+RETENTION_S: Final = 10.0
+COLLECT_EVERY_S: Final = 2.0
+"""Of `growth`: ages that are days in use are seconds, so that all of it happens within the run."""
 SETTLE_S: Final = 1.0
 """Until those that wait have read what was there before."""
 
@@ -181,9 +187,18 @@ async def part_growth(bench: Bench, scale: float) -> None:
     """Workflows that end, many of them: what is kept of them in memory and on disk."""
     count = max(1, round(FINISHED * scale))
     async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(bench.cluster("growth"))
+        cluster = await stack.enter_async_context(bench.cluster("growth", settings=SETTINGS, sequencers=2))
         client = await stack.enter_async_context(boki.connect(cluster.url, timeout=120.0))
-        one = await stack.enter_async_context(Worker(app, client.book("growth"), name="growth"))
+        one = await stack.enter_async_context(
+            Worker(
+                app,
+                client.book("growth"),
+                name="growth",
+                retention_s=RETENTION_S,
+                collect_every_s=COLLECT_EVERY_S,
+                ages=AGES._replace(grace_ms=2_000, carry_ms=round(TERM_S * 1_000)),
+            )
+        )
         samples = Samples(cluster)
         watching = asyncio.create_task(samples.run(SAMPLE_S))
         numbers = iter(range(count))
@@ -194,17 +209,20 @@ async def part_growth(bench: Bench, scale: float) -> None:
                 samples.appended += 1
 
         await asyncio.gather(*(some() for _ in range(OUTSTANDING)))
+        await asyncio.sleep(QUIET_S)
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
         await samples.take()
         await samples.close()
     columns = samples.columns
     bench.series["growth"] = dict(columns)
-    half = len(columns["seconds"]) // 2
-    ended = max(1.0, columns["updates"][-1] - columns["updates"][half])
-    for name in ("disk", "memory of the program"):
-        each = (columns[name][-1] - columns[name][half]) / ended
-        bench.facts[f"growth, {name}"] = f"{each:,.0f} bytes for each of the last {ended:,.0f} workflows"
+    quarter = len(columns["seconds"]) // 4
+    for name in ("disk", "index") if columns["term"][-1] >= TERMS else ():
+        before, after = max(columns[name][quarter : 2 * quarter]), max(columns[name][-quarter:])
+        bench.ratio(f"growth_{name}_last_quarter_over_second", after / max(before, 1), "<=", 1.5)
+    peaks = {name: max(columns[name]) / 1e6 for name in ("disk", "index", "memory of the program")}
+    bench.facts["growth"] = f"{count:,} workflows, {columns['seconds'][-1]:.0f} s, {columns['term'][-1]:.0f} terms"
+    bench.facts["growth, peaks"] = ", ".join(f"{name} {value:,.0f} MB" for name, value in peaks.items())
 
 
 def plot(directory: Path, series: dict[str, Any]) -> None:
@@ -222,13 +240,13 @@ def plot(directory: Path, series: dict[str, Any]) -> None:
     done, disk, memory = figure.subplots(1, 3)
     done.plot(columns["seconds"], [value / 1000 for value in columns["updates"]], color="#4c78a8")
     done.set(ylabel="thousand ended", xlabel="seconds", ylim=(0, None))
-    thousands = [value / 1000 for value in columns["updates"]]
-    disk.plot(thousands, [value / 1e6 for value in columns["disk"]], color="#e15759", label="disk of three bookies")
-    disk.plot(thousands, [value / 1e6 for value in columns["index"]], color="#59a14f", label="index of the engine")
-    disk.set(ylabel="MB", xlabel="thousand ended", ylim=(0, None))
+    seconds = columns["seconds"]
+    disk.plot(seconds, [value / 1e6 for value in columns["disk"]], color="#e15759", label="disk of three bookies")
+    disk.plot(seconds, [value / 1e6 for value in columns["index"]], color="#59a14f", label="index of the engine")
+    disk.set(ylabel="MB", xlabel="seconds", ylim=(0, None))
     disk.legend(fontsize=8)
     for name in sorted(name for name in columns if name.startswith("memory")):
-        memory.plot(thousands, [value / 1e6 for value in columns[name]], label=name.removeprefix("memory of "))
-    memory.set(ylabel="resident memory, MB", xlabel="thousand ended", ylim=(0, None))
+        memory.plot(seconds, [value / 1e6 for value in columns[name]], label=name.removeprefix("memory of "))
+    memory.set(ylabel="resident memory, MB", xlabel="seconds", ylim=(0, None))
     memory.legend(fontsize=8)
     figure.savefig(directory / "flow-growth.png", dpi=120)

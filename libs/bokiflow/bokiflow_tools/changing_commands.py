@@ -1,4 +1,4 @@
-"""`boki flow signal | cancel | resume | fork`: what is done to a workflow.
+"""`boki flow signal | cancel | resume | fork | gc`: what is done to a workflow.
 
 Importing this module imports no library (see `commands`).
 """
@@ -12,12 +12,13 @@ from boki_cli import exit_codes
 from boki_cli.options import BOOK, CommandGroup, Invocation, command
 from boki_common.errors import UsageError
 from boki_common.runtime import process
-from bokiflow_tools.command_parts import ID, change, flow_of, opened, show_facts
+from boki_gateway.pages.texts import printable
+from bokiflow_tools.command_parts import GROUP, ID, change, flow_of, opened, show_facts
 
 
 def register(group: CommandGroup) -> None:
     """Adds the commands of this module."""
-    for add in (_register_signal, _register_cancel, _register_resume, _register_fork):
+    for add in (_register_signal, _register_cancel, _register_resume, _register_fork, _register_gc):
         add(group)
 
 
@@ -91,6 +92,37 @@ def _register_fork(group: CommandGroup) -> None:
             async with opened(invocation, book) as log, flow_of(log, id) as flow:
                 made = await flow.handle(id).fork(id=new, before=before)
             show_facts(invocation, {"id": made.id, "origin": id}, made.id)
+            return exit_codes.OK
+
+        return process.run_command(work)
+
+
+def _register_gc(group: CommandGroup) -> None:
+    @command(group, "gc", writes=True, client=True, short_help="Let go what nobody needs of workflows that ended.")
+    @BOOK
+    @GROUP
+    def gc(invocation: Invocation, book: str, group: str | None) -> int:
+        """Let go what nobody needs any more of workflows that ended, one round; workers do it by themselves.
+
+        Histories go a minute after the end, results after a week. With --json an object for each app with group, ended (histories that
+        went), tombs and forgotten.
+
+        \b
+            boki flow gc --book shop
+            boki flow gc --book shop --group shop --json
+        """
+
+        async def work() -> int:
+            from bokiflow import App, Flow, collect
+            from bokiflow_tools.listing import groups
+
+            async with opened(invocation, book) as log:
+                for one in [group] if group is not None else await groups(log):
+                    async with Flow(App(one), log) as flow:
+                        found = await collect(flow)
+                    facts = {"group": one, "ended": found.ended, "tombs": found.tombs, "forgotten": found.forgotten}
+                    line = f"{found.ended} histories, {found.forgotten} ids let go; {found.tombs} ends said again"
+                    show_facts(invocation, facts, f"{printable(one)}  {line}")
             return exit_codes.OK
 
         return process.run_command(work)

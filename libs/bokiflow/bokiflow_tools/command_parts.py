@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bokilib import Log
 
 ID: Final = click.argument("id", metavar="WORKFLOW")
+GROUP: Final = click.option("--group", metavar="G", help="Name of the app.  [default: every app of the book]")
 
 
 @asynccontextmanager

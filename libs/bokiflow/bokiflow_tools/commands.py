@@ -17,14 +17,13 @@ from boki_cli.wording import time_text
 from boki_common.errors import UsageError
 from boki_common.runtime import process
 from bokiflow_tools import changing_commands, replay_command
-from bokiflow_tools.command_parts import ID, opened, show_facts
+from bokiflow_tools.command_parts import GROUP, ID, opened, show_facts
 
 if TYPE_CHECKING:
     from bokiflow_tools.life import Life
     from bokiflow_tools.listing import Listing, Wanted
     from bokilib.ports import ConsistencyName
 
-_GROUP: Final = click.option("--group", metavar="G", help="Name of the app.  [default: every app of the book]")
 _STATUSES: Final = ("running", "blocked", "completed", "failed", "cancelled")
 
 
@@ -41,7 +40,7 @@ def register(group: click.Group) -> None:
 def _register_ls(group: CommandGroup) -> None:
     @command(group, "ls", writes=False, client=True, short_help="List workflows, the newest first.")
     @BOOK
-    @_GROUP
+    @GROUP
     @click.option("--status", "statuses", multiple=True, type=click.Choice(_STATUSES), help="Only those; repeatable.")
     @click.option("--name", default="", metavar="F", help="Only calls of this workflow.")
     @click.option("--attribute", metavar="K=V", help="Only those that were started with it.")

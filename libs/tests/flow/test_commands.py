@@ -136,6 +136,14 @@ def test_fork_and_resume(url: str, run: Run) -> None:
     assert run("fork", "nobody", "--book", "forks").code == 2
 
 
+def test_gc_is_one_round_of_each_app(run: Run) -> None:
+    assert run("gc", "--book", "nothing").out == ""
+    assert "histories" in run("gc", "--book", "shop").out
+    (found,) = lines(run("gc", "--book", "shop", "--group", "shop", "--json"))
+    assert found["group"] == "shop" and found["forgotten"] == 0
+    assert "completed" in run("show", "good", "--book", "shop").out, "a result is kept for a week"
+
+
 def test_replay(run: Run, tmp_path: Path) -> None:
     program = "libs.tests.flow.test_commands:APP"
     assert run("replay", "good", "--book", "shop", "--app", program).out == "it fits, and waits for nothing\n"
@@ -173,7 +181,7 @@ def test_every_command_has_help_with_an_example() -> None:
     commands.register(group)
     flow = group.commands["flow"]
     assert isinstance(flow, CommandGroup)
-    assert sorted(flow.commands) == ["cancel", "fork", "ls", "replay", "resume", "show", "signal", "steps"]
+    assert sorted(flow.commands) == ["cancel", "fork", "gc", "ls", "replay", "resume", "show", "signal", "steps"]
     for name in flow.commands:
         shown = run_command_line("flow", name, "--help").out
         assert f"boki flow {name} " in shown.partition("\n\n")[2], name
