@@ -341,6 +341,23 @@ async def test_a_lock_is_kept_over_a_takeover_with_its_number(cluster: MemoryClu
         assert await replay(seats.app, await export(worker.log, "w")) == []
 
 
+async def test_locks_are_in_the_checkpoint_of_a_history(cluster: MemoryCluster) -> None:
+    for ids in (("h", "w"), ()):
+        seats = Seats()
+        async with working(cluster, seats.app, "one") as worker:
+            await worker.start(seats.hold.call("a"), id="h")
+            number = await first_event(worker, "h", "has")
+            await worker.start(seats.sit.call("a"), id="w")
+            await waits(worker, "w", "lock 'a'")
+            await waits(worker, "h", "signal")
+            for id in ids:
+                assert await worker._executors[id].carry()
+            if not ids:
+                await worker.handle("h").signal("go")
+                assert await worker.handle("w", seats.sit).result() > number
+                assert await worker.handle("h", seats.hold).result() == number
+
+
 async def test_locks_of_workers_in_two_processes_exclude_each_other(cluster: MemoryCluster) -> None:
     one, other = Seats(), Seats()
     async with working(cluster, one.app, "one") as first, working(cluster, other.app, "two") as second:
