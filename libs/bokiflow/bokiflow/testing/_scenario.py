@@ -31,7 +31,8 @@ Look: TypeAlias = Callable[[boki.Book], Awaitable[object]]
 
 ID: Final = "tested"
 LEASE_S: Final = 30 * 365 * 86_400.0
-"""Nobody waits for one here: who begins again takes his own place. So it is longer than any sleep in virtual time."""
+"""Nobody waits for one here: who begins again takes his own place. So it is longer than any sleep in virtual time. Nor is anything
+collected: checks look at all records."""
 ANYTHING: Final = object()
 
 
@@ -93,7 +94,16 @@ class Scenario:
     async def _work(self, book: BookPort) -> None:
         log = Log(book)
         self.app, call = self._make(log)
-        async with Worker(self.app, log, name="tested", lease_s=LEASE_S, clock=LoopClock(), bodies=_Inline()) as worker:
+        made = Worker(
+            self.app,
+            log,
+            name="tested",
+            lease_s=LEASE_S,
+            collect_every_s=LEASE_S,
+            clock=LoopClock(),
+            bodies=_Inline(),
+        )
+        async with made as worker:
             while True:
                 try:
                     handle = await worker.start(call, id=self._id)
