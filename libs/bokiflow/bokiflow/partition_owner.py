@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import boki
-from boki_common.errors import BokiError, Conflict
+from boki_common.errors import BokiError, Conflict, Trimmed
 from bokiflow.flow_events import PICKER, PartitionCheckpoint, PartitionClaimed, Started
 from bokiflow.partition_fold import PartitionFold
 from bokilib import tags
@@ -44,9 +44,15 @@ class PartitionOwner:
 
     async def look(self) -> int:
         """Reads who owns what; returns as of when."""
-        position = await self._log.book.now(consistency="linearizable")
-        wanted = [(tags.flow_partition_owner(self._group, one), position) for one in range(tags.PARTITIONS)]
-        for record in await self._log.book.read_prev_many(wanted):
+        while True:
+            position = await self._log.book.now(consistency="linearizable")
+            wanted = [(tags.flow_partition_owner(self._group, one), position) for one in range(tags.PARTITIONS)]
+            try:
+                found = await self._log.book.read_prev_many(wanted)
+                break
+            except Trimmed:  # it was claimed anew meanwhile, and the claim before it trimmed
+                continue
+        for record in found:
             if record is not None:
                 self.saw(Read(record, await self._log.open(record)))
         self._looked = position
@@ -116,4 +122,4 @@ class PartitionOwner:
                 elif isinstance(event, PartitionCheckpoint) and event.group == self._group and event.partition in folds:
                     folds[event.partition].checkpointed(item.time_ms, envelope.by, event)
         found = sorted((start, id) for fold in folds.values() for id, start in fold.ids.items())
-        return [id for _, id in found]
+        return [id for _, id in found if tags.partition_of(id) in folds]
