@@ -3,6 +3,7 @@
 - Silence for a lease says that somebody is dead; giving up a partition, that he left.
 - A worker that begins again under the name that it had takes what its predecessor held: whatever was claimed under this name before
   it began. What is claimed under it later is a namesake's, and two that have one name must not fight.
+- Of those that share its Log it is known whether they run: who has ended need not be silent for a lease, and who runs is a peer.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from typing import Final
 from bokilib.log import Log
 from bokilib.members import Members
 
+NAME_CHARS: Final = 8
+"""Of a Log's incarnation, where nobody gave a name."""
+
 
 class Peers:
     """See the module.
@@ -22,10 +26,13 @@ class Peers:
         name: of this incarnation. lease_s: who is silent for so long is dead. since: the place in the log at which it began.
     """
 
-    def __init__(self, log: Log, group: str, name: str, lease_s: float) -> None:
-        self.name: Final = f"{name}.{log.by}"
+    def __init__(self, log: Log, group: str, name: str | None, lease_s: float) -> None:
+        """`name`: None: one that nobody else has."""
+        self._incarnations: Final = log.incarnations
+        self._token: Final = log.incarnations.give()
+        self._stem: Final = name or log.by[:NAME_CHARS] + self._token.removeprefix(log.by)
+        self.name: Final = f"{self._stem}.{self._token}"
         self.since = 0
-        self._stem: Final = name
         self.lease_s: Final = lease_s
         self._members: Final = Members(log, group, self.name, lease_s=lease_s)
         self._left: Final[set[str]] = set()
@@ -33,12 +40,14 @@ class Peers:
 
     async def __aenter__(self) -> Peers:
         self._begun_s = asyncio.get_running_loop().time()
+        self._incarnations.began(self._token)
         await self._members.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._incarnations.ended(self._token)
         await self._members.__aexit__(kind, error, trace)
 
     def settled(self) -> bool:
@@ -51,7 +60,8 @@ class Peers:
 
     def claimed(self, name: str, seqnum: int) -> None:
         """Somebody claimed something, there."""
-        if seqnum <= self.since and name != self.name and name.rpartition(".")[0] == self._stem:
+        stem, _, token = name.rpartition(".")
+        if seqnum <= self.since and name != self.name and stem == self._stem and not self._incarnations.runs(token):
             self._left.add(name)
 
     def left(self, name: str) -> None:
@@ -62,4 +72,5 @@ class Peers:
         """Whether whoever has this name runs nothing any more; nobody ("") never did."""
         if name == self.name:
             return False
-        return not name or name in self._left or self._members.dead(name)
+        known = self._incarnations.over(name.rpartition(".")[2])
+        return not name or known or name in self._left or self._members.dead(name)

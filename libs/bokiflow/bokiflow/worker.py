@@ -47,7 +47,6 @@ from bokilib.ports import BookPort, PayloadHook
 
 R = TypeVar("R")
 
-NAME_CHARS: Final = 8
 CLAIM_ATTEMPTS: Final = 4
 """Of partitions, while others are faster."""
 CLAIMS: Final = 64
@@ -97,7 +96,7 @@ class Worker:
         self.bodies: Final[Bodies] = bodies or ThreadBodies()
         self.locks: Final = LockRoom(self.log, self.clock)
         self.flow: Final = Flow(app, self.log, hosting=self, clock=clock, random=random, tracing=tracing)
-        self._peers: Final = Peers(self.log, app.group, name or self.log.by[:NAME_CHARS], lease_s)
+        self._peers: Final = Peers(self.log, app.group, name, lease_s)
         self.name: Final = self._peers.name
         kept = ages._replace(retention_ms=round(retention_s * 1_000))
         self._collector: Final = Collector(self.log, app.group, kept, collect_every_s)

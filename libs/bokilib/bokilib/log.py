@@ -19,6 +19,7 @@ from bokilib.conflict_rules import Expected, Moved, moved
 from bokilib.contribution import Contribution, check_fits
 from bokilib.errors import AppendUnknown, NoPayloadHook
 from bokilib.events import Envelope, Event
+from bokilib.incarnations import Incarnations
 from bokilib.ports import BookPort, PayloadHook, TicketPort
 
 INCARNATION_BYTES: Final = 12
@@ -42,7 +43,7 @@ class Log:
 
     Attributes:
         book: the LogBook.
-        by: this incarnation.
+        by: this incarnation. incarnations: those of who runs under it.
     """
 
     def __init__(self, book: BookPort, *, hook: PayloadHook | None = None, random: Tokens | None = None) -> None:
@@ -53,6 +54,7 @@ class Log:
         """
         self.book: Final = book
         self.by: Final = (random or boki.SystemRandom()).token(INCARNATION_BYTES).hex()
+        self.incarnations: Final = Incarnations(self.by)
         self._hook = hook
         self.appends = 0
         """Records that were sent so far."""

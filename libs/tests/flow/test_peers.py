@@ -23,3 +23,14 @@ async def test_with_a_lease_of_no_time_everybody_else_is_dead_and_the_view_is_se
     async with Peers(log, "g", "a", 0.0) as peers:
         await until(lambda: peers.over("b.1"))
         assert peers.settled() and not peers.over(peers.name)
+
+
+async def test_of_those_on_one_log_who_ended_is_over_and_who_runs_is_a_peer(log: Log) -> None:
+    async with Peers(log, "g", "a", 15.0) as later:
+        async with Peers(log, "g", "a", 15.0) as earlier:
+            later.since = 5
+            later.claimed(earlier.name, 5)
+            assert not later.over(earlier.name) and earlier.name != later.name
+        assert later.over(earlier.name)
+    names = [Peers(log, "g", None, 15.0).name.rpartition(".")[0] for _ in range(2)]
+    assert names[0] != names[1], "without a name nobody is another's successor"

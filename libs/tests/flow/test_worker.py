@@ -14,8 +14,10 @@ import bokilib
 from boki.testing import MemoryCluster
 from bokiflow import App, Call, NonDeterminism, NotRegistered, Worker, WorkflowCancelled
 from bokiflow.flow_events import PICKER, Claimed, Ended
+from bokiflow.testing import in_virtual_time
 from bokilib import tags
-from libs.tests.flow.conftest import until, working
+from bokilib.log import Log
+from libs.tests.flow.conftest import Inline, until, working
 from libs.tests.flow.shop import Shop
 
 
@@ -140,6 +142,48 @@ async def test_a_worker_that_begins_again_goes_on_where_it_was(cluster: MemoryCl
         assert [one async for one in again.events("got", follow=False)] == [1, 2, 3]
         claims = await events_of(worker, tags.flow_own("x"), Claimed)
         assert [one.owner for one in claims] == [worker.name]
+
+
+@pytest.mark.parametrize("name", [None, "w"])
+def test_a_worker_on_the_log_of_an_earlier_one_takes_its_place_at_once(name: str | None) -> None:
+    """Neither drained nor silent for a lease: who shares its Log knows that it is over, whatever it was called."""
+
+    @in_virtual_time
+    async def run() -> None:
+        async with MemoryCluster() as cluster:
+            log, shop, loop = Log((await cluster.connect()).book("shop")), Shop(), asyncio.get_running_loop()
+            async with Worker(shop.app, log, bodies=Inline()) as first:
+                handle = await first.start(shop.wait.call(1), id="x")
+                await until(lambda: "x" in first._executors)
+            began_s = loop.time()
+            async with Worker(shop.app, log, name=name, bodies=Inline()) as second:
+                assert second.name != first.name and len(second._partitions.mine) == tags.PARTITIONS
+                await second.handle("x").signal("go", 5)
+                assert await second.handle("x", shop.wait).result() == [5]
+                assert await (await second.start(shop.steps.call(2), id="y")).result() == 1
+                assert loop.time() - began_s < 1.0
+            assert await handle.status() == "completed"
+
+    run()
+
+
+@pytest.mark.parametrize("name", [None, "w"])
+def test_two_workers_at_the_same_time_on_one_log_share_the_partitions(name: str | None) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        async with MemoryCluster() as cluster:
+            log, shop, passed = Log((await cluster.connect()).book("shop")), Shop(), asyncio.Event()
+            async with (
+                Worker(shop.app, log, name=name, bodies=Inline()) as first,
+                Worker(shop.app, log, name=name, bodies=Inline()) as second,
+            ):
+                assert len(first._partitions.mine) == tags.PARTITIONS and not second._partitions.mine
+                asyncio.get_running_loop().call_later(60, passed.set)
+                await passed.wait()
+                assert first._partitions.mine and second._partitions.mine
+                assert sorted([*first._partitions.mine, *second._partitions.mine]) == list(range(tags.PARTITIONS))
+
+    run()
 
 
 async def test_what_somebody_without_a_worker_starts_is_run_by_who_has_the_partition(cluster: MemoryCluster) -> None:
