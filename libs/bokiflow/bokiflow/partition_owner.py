@@ -17,6 +17,9 @@ from bokilib import tags
 from bokilib.contribution import Contribution
 from bokilib.log import Log, Read
 
+LOOKS: Final = 16
+"""At who owns what, while claims are made anew and trimmed between two of its steps."""
+
 
 class PartitionOwner:
     """See the module.
@@ -43,20 +46,25 @@ class PartitionOwner:
         self._left: Final = left
 
     async def look(self) -> int:
-        """Reads who owns what; returns as of when."""
-        while True:
-            position = await self._log.book.now(consistency="linearizable")
-            wanted = [(tags.flow_partition_owner(self._group, one), position) for one in range(tags.PARTITIONS)]
-            try:
-                found = await self._log.book.read_prev_many(wanted)
-                break
-            except Trimmed:  # it was claimed anew meanwhile, and the claim before it trimmed
-                continue
+        """Reads who owns what; returns as of when. Raises Trimmed: claims went under each of many looks."""
+        position, found = await self._owners()
         for record in found:
             if record is not None:
                 self.saw(Read(record, await self._log.open(record)))
         self._looked = position
         return position
+
+    async def _owners(self) -> tuple[int, list[boki.Record | None]]:
+        """The newest records of all fences as of a place, and that place."""
+        for left in reversed(range(LOOKS)):
+            position = await self._log.book.now(consistency="linearizable")
+            wanted = [(tags.flow_partition_owner(self._group, one), position) for one in range(tags.PARTITIONS)]
+            try:
+                return position, await self._log.book.read_prev_many(wanted)
+            except Trimmed:  # it was claimed anew meanwhile, and the claim before it trimmed
+                if not left:
+                    raise
+        raise AssertionError("it looks at least once")
 
     def saw(self, item: Read | boki.Gap | BokiError) -> None:
         """A record of a partition's fence was read."""

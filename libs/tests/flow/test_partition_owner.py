@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+import boki
 from boki.testing import MemoryCluster
+from bokiflow import Worker, partition_owner
 from bokiflow.flow_events import PartitionCheckpoint, Started
 from bokiflow.partition_owner import PartitionOwner
 from bokiflow.records import start
 from bokilib import tags
 from bokilib.contribution import Contribution
 from bokilib.log import Log
+from libs.tests.flow.conftest import Inline
+from libs.tests.flow.shop import Shop
 
 
 async def owner_of(cluster: MemoryCluster, name: str, told: list[str]) -> PartitionOwner:
@@ -53,3 +61,45 @@ async def test_what_is_unfinished_is_what_was_started_and_what_a_checkpoint_keep
     found = await owner.unfinished(everything, last)
     assert not set(found) & (set(mine) - {ids[-1]})
     assert old in found
+
+
+class TrimmedUnder:
+    """A book whose partitions somebody claims anew, and trims what was before, whenever its reader has asked how far it goes."""
+
+    def __init__(self, book: boki.Book, owner: PartitionOwner, times: int) -> None:
+        self.left = times
+        self._book, self._owner = book, owner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._book, name)
+
+    async def now(self, **options: Any) -> int:
+        position = await self._book.now(**options)
+        if options and self.left:
+            self.left -= 1
+            claim = await self._owner.claim([3])
+            await self._book.trim([(tags.flow_partition_owner("shop", 3), claim)])
+        return position
+
+
+async def under_trims(cluster: MemoryCluster, times: int) -> TrimmedUnder:
+    log = Log((await cluster.connect()).book("shop"))
+    owner = PartitionOwner(log, "shop", "a.1", lambda: None, lambda who: None)
+    await owner.look()
+    await owner.claim([3])
+    return TrimmedUnder((await cluster.connect()).book("shop"), owner, times)
+
+
+async def test_a_worker_begins_while_a_collector_trims_claims_under_it(cluster: MemoryCluster) -> None:
+    book: Any = await under_trims(cluster, 2)
+    async with Worker(Shop().app, book, name="b", bodies=Inline()) as worker:
+        assert not book.left and worker._partitions.holders[3] == "a.1"
+        assert len(worker._partitions.mine) == tags.PARTITIONS - 1
+
+
+async def test_who_owns_what_is_not_looked_at_for_ever(cluster: MemoryCluster) -> None:
+    book: Any = await under_trims(cluster, partition_owner.LOOKS + 1)
+    owner = PartitionOwner(Log(book), "shop", "b", lambda: None, lambda who: None)
+    with pytest.raises(boki.Trimmed):
+        await owner.look()
+    assert book.left == 1 and await owner.look()
