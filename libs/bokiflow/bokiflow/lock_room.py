@@ -32,10 +32,9 @@ from bokilib.checkpoint_rules import CARRY_MS, PART_BYTES
 from bokilib.contribution import Contribution, joined
 from bokilib.follower import Follower
 from bokilib.log import Log, Read
+from bokilib.pauses import pauses
 from bokilib.trimmer import Trimmer
 
-AGAIN_S: Final = 0.1
-"""Between two attempts, when the log cannot be read."""
 RECORDS: Final = 64
 """Of one lock that is never free; then its queue is kept in a checkpoint."""
 TOUCHED: Final = 10_000
@@ -198,6 +197,7 @@ class LockRoom:
 
     async def look(self, ask: TakeLock, owner: str, age: int) -> Ready | Outcome:
         """What is to be appended, or that it is refused; while the log cannot be read, it waits."""
+        pause = pauses()
         while True:
             try:
                 view = await read(self._log, ask.name)
@@ -205,7 +205,7 @@ class LockRoom:
             except BokiError as error:
                 if not error.retryable:
                     return failed(error)
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(pause.next())
         entry = Enqueued(ask.name, owner, ask.key, ask.shared, age, ask.patient)
         if lock_rules.is_free(view.queue, ask.shared):
             return Ready(ask, entry, view.position, ask.try_ or not ask.again)
@@ -249,6 +249,7 @@ class LockRoom:
 
     async def _watch(self, watched: _Watched) -> None:
         """Reads a lock, and follows it from there."""
+        pause = pauses()
         while self._watched.get(watched.name) is watched:
             try:
                 view = await read(self._log, watched.name)
@@ -256,7 +257,7 @@ class LockRoom:
                 if not error.retryable:
                     self._broken(watched, error)
                     return
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(pause.next())
                 continue
             if self._watched.get(watched.name) is not watched:
                 return

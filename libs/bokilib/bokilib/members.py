@@ -16,10 +16,13 @@ from typing import Final
 
 import boki
 from boki_common.errors import BokiError
+from boki_common.logs import get_logger
 from bokilib import lease_rules, tags
 from bokilib.contribution import Contribution
 from bokilib.events import Event, Picker
 from bokilib.log import Log
+
+log = get_logger(__name__)
 
 
 class Heartbeat(Event, tag="lib.heartbeat", frozen=True):
@@ -65,7 +68,15 @@ class Members:
         self._observer = lease_rules.Observer(self._lease_s, self._now())
         works = (self._follow(start + 1), self._beat_on())
         self._tasks = [asyncio.create_task(work, name="bokilib members") for work in works]
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
         return self
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Nobody waits for these tasks: why one ended by itself is said here, or never."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("a member says or hears nothing any more", group=self._group, member=self.name, error=repr(error))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import boki
 from boki.testing import MemoryCluster
 from bokiflow import Worker, lock_room, lock_rules
+from bokiflow.lock_room import LockRoom, Ready
+from bokiflow.lock_seats import TakeLock
+from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib import tags
 from bokilib.contribution import Contribution
 from bokilib.log import Log
@@ -83,3 +87,38 @@ async def test_a_checkpoint_that_is_written_during_a_read_is_not_missed(cluster:
         slow: Any = Slow()
         view = await lock_room.read(Log(slow), "a")
         assert [entry.number for entry in view.queue] == [number] and snapshots == 2
+
+
+class Unreadable:
+    """A book that cannot be read for a while."""
+
+    def __init__(self, book: boki.Book, times: int) -> None:
+        self.left = times
+        self._book = book
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._book, name)
+
+    async def now(self, **options: Any) -> int:
+        if self.left:
+            self.left -= 1
+            raise boki.Unreachable("nobody answers")
+        return await self._book.now(**options)
+
+
+@in_virtual_time
+async def test_while_a_lock_cannot_be_read_each_attempt_waits_longer_than_the_last() -> None:
+    async with MemoryCluster() as cluster:
+        book: Any = Unreadable((await cluster.connect()).book("shop"), 9)
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        log = Log(book)
+        async with LockRoom(log, LoopClock()) as room:
+            ready = await room.look(TakeLock("k", "a", False, False, True), "x", 1)
+            assert isinstance(ready, Ready)
+            assert 0.1 + 0.2 + 0.4 + 0.8 + 1.6 + 3.2 + 3 * 5 <= loop.time() - began_s < 22
+            number = await log.append(Contribution((tags.lock("a"),), {}, (ready.entry,)))
+            book.left, began_s, told = 5, loop.time(), asyncio.Event()
+            room.wait("x", "k", "a", number, lambda refused: told.set())
+            await told.wait()
+            assert 3.1 <= loop.time() - began_s < 4 and not book.left

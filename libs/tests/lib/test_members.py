@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
+
+import pytest
 
 import boki
 from boki.testing import MemoryCluster
@@ -69,3 +72,23 @@ async def test_a_lease_counts_from_when_the_heartbeat_was_sent(cluster: MemoryCl
     members = Members(Log(FaultyBook((await cluster.connect()).book("b"), pause=slowly)), "g", "a", lease_s=0.01)
     await members.beat()
     assert not members.may_act()
+
+
+async def test_a_client_that_is_closed_under_a_member_leaves_no_unheard_exception(
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unheard: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: unheard.append(context))
+
+    async def begin_and_close() -> None:
+        client = await cluster.connect()
+        members = await Members(Log(client.book("b")), "g", "a").__aenter__()
+        await until(lambda: members.alive() == ["a"])
+        await client.close()
+        await until(lambda: members._tasks[0].done())
+        members._tasks.pop().cancel()
+        await asyncio.sleep(0)
+
+    await begin_and_close()
+    gc.collect()
+    assert not unheard and "a member says or hears nothing any more" in capsys.readouterr().err
