@@ -16,7 +16,9 @@ class PipelineError(BokiError):
     code: ClassVar[str] = "BOKI_PIPELINE"
 
     def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(f"[{self.code}] {message}", **facts)
+        """A message that begins with the code is kept as it is: an error that is told again elsewhere is made of its own text."""
+        begin = f"[{self.code}] "
+        super().__init__(message if message.startswith(begin) else begin + message, **facts)
 
 
 class BadOption(PipelineError, InvalidArgument):

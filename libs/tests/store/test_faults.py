@@ -157,7 +157,9 @@ class Nemesis:
                 ended, store = "unknown", await self.process()
                 self.deaths += 1
             self.done.append((one, ended))
-        store.log.book.dead = True  # type: ignore[attr-defined]
+        book = store.log.book
+        assert isinstance(book, FaultyBook)
+        book.die()
 
     async def maintenance(self) -> None:
         """Somebody who checkpoints, trims and carries; and time."""
