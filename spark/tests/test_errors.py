@@ -11,5 +11,5 @@ from boki_spark.errors import BadOption
 def test_an_error_that_is_told_again_has_its_code_once() -> None:
     error = BadOption("expected a number, found x", option="limit")
     assert str(error) == "[BOKI_BAD_OPTION] expected a number, found x"
-    assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301 - as Spark does between its processes
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
     assert str(errors.from_wire(errors.to_wire(error))) == str(error)

@@ -15,12 +15,14 @@ from types import TracebackType
 from typing import Final
 
 import boki
+from boki_common.backoff import Backoff
 from boki_common.errors import BokiError
 from boki_common.logs import get_logger
 from bokilib import lease_rules, tags
 from bokilib.contribution import Contribution
 from bokilib.events import Event, Picker
 from bokilib.log import Log
+from bokilib.pauses import pauses
 
 log = get_logger(__name__)
 
@@ -60,6 +62,7 @@ class Members:
         self._changed = changed or (lambda: None)
         self._acked_sent_s: float | None = None
         self._newest: dict[str, int] = {}
+        self._heard = 0
         self._observer: lease_rules.Observer | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -127,12 +130,30 @@ class Members:
             await self._log.book.trim([(self._tag, min(needed))])
 
     async def _follow(self, start: int) -> None:
+        """Hears heartbeats. Silence counts only while somebody listens: after a break it counts from its beginning."""
         assert self._observer is not None
-        async for item in self._log.book.read(self._tag, start=start, follow=True):
+        self._heard = start - 1
+        pause = pauses()
+        while True:
+            try:
+                await self._hear(pause)
+                return
+            except BokiError as error:
+                if not error.retryable:
+                    raise
+                log.warning("a member listens again later", group=self._group, member=self.name, error=repr(error))
+            await asyncio.sleep(pause.next())
+            self._observer = lease_rules.Observer(self._lease_s, self._now())
+
+    async def _hear(self, pause: Backoff) -> None:
+        async for item in self._log.book.read(self._tag, start=self._heard + 1, follow=True):
+            pause.reset()
             if isinstance(item, boki.Gap):
                 continue  # a heartbeat that is trimmed was followed by a newer one
+            self._heard = item.seqnum
             for event in PICKER.of(item.seqnum, await self._log.open(item)):
                 if event.group == self._group:
                     self._newest[event.member] = item.seqnum
+                    assert self._observer is not None
                     self._observer.heard(event.member, item.seqnum, self._now())
                     self._changed()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
 import boki
 from boki.testing import MemoryCluster
+from boki_common.errors import Unreachable
 from bokilib import tags
 from bokilib.log import Log
 from bokilib.members import Members
@@ -92,3 +94,30 @@ async def test_a_client_that_is_closed_under_a_member_leaves_no_unheard_exceptio
     await begin_and_close()
     gc.collect()
     assert not unheard and "a member says or hears nothing any more" in capsys.readouterr().err
+
+
+class BreaksOnce(FaultyBook):
+    """A book whose first cursor ends with an error that may be tried again."""
+
+    broke = False
+
+    def read(self, *arguments: Any, **options: Any) -> Any:
+        if self.broke:
+            return super().read(*arguments, **options)
+        self.broke = True
+        return self._broken()
+
+    @staticmethod
+    async def _broken() -> AsyncIterator[boki.Record]:
+        raise Unreachable("no engine could be reached")
+        yield
+
+
+async def test_a_member_whose_cursor_broke_listens_again_and_takes_nobody_for_dead(cluster: MemoryCluster) -> None:
+    book = BreaksOnce((await cluster.connect()).book("b"))
+    other = Log((await cluster.connect()).book("b"))
+    async with Members(Log(book), "g", "a") as a, Members(other, "g", "b"):
+        async with asyncio.timeout(10):
+            while a.alive() != ["a", "b"]:
+                await asyncio.sleep(0.01)
+        assert book.broke and not a.dead("b")
