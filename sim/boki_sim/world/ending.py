@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+KEPT_OBJECTS: Final = 100_000
+"""As many may be there when a simulation begins, and be looked through by each of its collections: some milliseconds."""
 UNWINDING_STEPS: Final = 50
 """How often a coroutine that waits again while it is ended is ended again."""
 
@@ -18,11 +20,12 @@ UNWINDING_STEPS: Final = 50
 def uncollected() -> Iterator[None]:
     """For a whole simulation and all that it made: garbage is collected where the loop says, and when this is over.
 
-    What is there when the first one begins (modules) is not looked through again and again, which takes a tenth of a run.
+    What is there when one begins (modules, and whatever else a long process keeps) is not looked through again and again: after a few
+    thousand tests that takes longer than a run.
     """
     collecting = gc.isenabled()
     gc.disable()
-    if not gc.get_freeze_count():
+    if len(gc.get_objects()) > KEPT_OBJECTS:
         gc.collect()
         gc.freeze()
     try:
