@@ -110,7 +110,7 @@ ORDERS_WAITING: Final = 4_096
 """Commands that wait at a sequencer for their entry; above, `Overloaded`."""
 ORDERS_WAITING_BYTES: Final = 4 * MIB
 BARRIERS_WAITING: Final = 65_536
-"""Requests that wait at a sequencer for an acknowledged entry."""
+"""Requests that wait at a sequencer for proof that its term is not over."""
 TRIM_PAIRS: Final = 4_096
 """(tag, before) pairs of one trim."""
 LOST_EVIDENCE_BYTES: Final = 16 * KIB

@@ -116,7 +116,7 @@ class SequencerLink:
         return protocol.decode_position(body)
 
     async def barrier(self) -> Position:
-        """The position after an acknowledged entry that began after this call: all that was ordered before it is below.
+        """A position that all that was ordered before this call is below, once it is proven that the term was not over when this was asked.
 
         Raises:
             TermOver, NetworkError: the sequencer could not prove that the term still runs; read the view again.
