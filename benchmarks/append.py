@@ -243,8 +243,7 @@ def main() -> int:
             rounds = runner.run(run(directory, arguments))
     rows, ratios = rounds.medians(), rounds.ratios()
     title = f"Boki: durable appends, medians of {arguments.rounds} rounds"
-    shown = {"machine": f"{facts['processor']}, {facts['cores']} cores, {facts['system']}, {facts['file_system']}"}
-    shown["software"] = f"Python {facts['python']}, uvloop {facts['uvloop']}, load before {facts['load_before']}"
+    shown = machine.shown(facts)
     report.draw(title, {**shown, **rounds.facts()}, rows, ratios)
     if arguments.json:
         samples = {name: [row._asdict() for row in found] for name, found in rounds.rows.items()}

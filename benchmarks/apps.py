@@ -395,8 +395,7 @@ def main() -> int:
         stack.callback(cassandra.kill)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(run(bench, Wanted(cassandra, arguments.warm), arguments.only or tuple(PARTS)))
-    shown = {"machine": f"{facts['processor']}, {facts['cores']} cores, {facts['system']}, {facts['file_system']}"}
-    shown["software"] = f"Python {facts['python']}, uvloop {facts['uvloop']}, load before {facts['load_before']}"
+    shown = machine.shown(facts)
     title = f"Boki: applications, medians of {arguments.rounds} rounds"
     report.draw(title, {**shown, **bench.facts}, bench.rows, bench.ratios)
     if arguments.json:

@@ -260,8 +260,7 @@ def main() -> int:
         bench = Bench(arguments, Path(name))
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(run(bench, arguments.scale, arguments.only or USUAL))
-    shown = {"machine": f"{facts['processor']}, {facts['cores']} cores, {facts['system']}, {facts['file_system']}"}
-    shown["software"] = f"Python {facts['python']}, uvloop {facts['uvloop']}, load before {facts['load_before']}"
+    shown = machine.shown(facts)
     report.draw(
         f"Boki: workflows, medians of {arguments.rounds} rounds", {**shown, **bench.facts}, bench.rows, bench.ratios
     )

@@ -430,8 +430,7 @@ def main() -> int:
             _say(f"cannot run: {error}")
             return 1
     title = f"Ledgers: ours and Apache BookKeeper's, medians of {arguments.rounds} rounds"
-    shown = {"machine": f"{facts['processor']}, {facts['cores']} cores, {facts['system']}, {facts['file_system']}"}
-    shown["software"] = f"Python {facts['python']}, uvloop {facts['uvloop']}, load before {facts['load_before']}"
+    shown = machine.shown(facts)
     shown["fdatasync 4 KiB p50"] = f"{statistics.median(flushes):.0f} µs"
     ratios, missing = bench.ratios()
     report.draw(title, {**shown, **bench.facts()}, bench.rows(), ratios)

@@ -474,8 +474,7 @@ def main() -> int:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(run(bench, arguments.only or list(PARTS)))
     title = f"Boki: LogBooks, medians of {arguments.rounds} rounds"
-    shown = {"machine": f"{facts['processor']}, {facts['cores']} cores, {facts['system']}, {facts['file_system']}"}
-    shown["software"] = f"Python {facts['python']}, uvloop {facts['uvloop']}, load before {facts['load_before']}"
+    shown = machine.shown(facts)
     report.draw(title, {**shown, **bench.facts}, bench.rows, bench.ratios)
     if arguments.json:
         whole = {"benchmark": "logbook", "machine": facts, "rounds": arguments.rounds, "seconds": arguments.seconds}

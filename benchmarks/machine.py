@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -32,6 +32,14 @@ def facts(directory: Path) -> dict[str, object]:
         "boki": _version("boki"),
         "file_system": below[-1].fstype if below else "unknown",
         "load_before": round(os.getloadavg()[0], 2),
+    }
+
+
+def shown(facts: Mapping[str, object]) -> dict[str, str]:
+    """The same in two lines of a table."""
+    return {
+        "machine": f"{facts['processor']}, {facts['cores']} cores, {facts['system']}, {facts['file_system']}",
+        "software": f"Python {facts['python']}, uvloop {facts['uvloop']}, load before {facts['load_before']}",
     }
 
 

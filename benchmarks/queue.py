@@ -290,8 +290,7 @@ def main() -> int:
         bench = Scaled(arguments, Path(name))
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(run(bench, arguments.only or tuple(PARTS)))
-    shown = {"machine": f"{facts['processor']}, {facts['cores']} cores, {facts['system']}, {facts['file_system']}"}
-    shown["software"] = f"Python {facts['python']}, uvloop {facts['uvloop']}, load before {facts['load_before']}"
+    shown = machine.shown(facts)
     title = f"Boki: queues, medians of {arguments.rounds} rounds"
     report.draw(title, {**shown, **bench.facts}, bench.rows, bench.ratios)
     if arguments.json:

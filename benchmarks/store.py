@@ -304,8 +304,7 @@ def main() -> int:
         wanted = Wanted(QUICK_USERS if arguments.quick else USERS, arguments.long, arguments.scale)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(run(bench, wanted, arguments.only or USUAL))
-    shown = {"machine": f"{facts['processor']}, {facts['cores']} cores, {facts['system']}, {facts['file_system']}"}
-    shown["software"] = f"Python {facts['python']}, uvloop {facts['uvloop']}, load before {facts['load_before']}"
+    shown = machine.shown(facts)
     shown["users"] = f"{wanted.users:,}"
     report.draw(
         f"Boki: stores, medians of {arguments.rounds} rounds", {**shown, **bench.facts}, bench.rows, bench.ratios
