@@ -28,7 +28,7 @@ from itests.support.apache_bookkeeper import ApacheBookkeeper
 
 OF_EACH_KIND: Final = 3
 CHUNK_BYTES: Final = 65_536
-DOORS: Final = "127.0.0.2"
+DOORS: Final = "127.0.0.3"
 
 
 class Door:

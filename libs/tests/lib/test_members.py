@@ -116,8 +116,13 @@ class BreaksOnce(FaultyBook):
 async def test_a_member_whose_cursor_broke_listens_again_and_takes_nobody_for_dead(cluster: MemoryCluster) -> None:
     book = BreaksOnce((await cluster.connect()).book("b"))
     other = Log((await cluster.connect()).book("b"))
-    async with Members(Log(book), "g", "a") as a, Members(other, "g", "b"):
-        async with asyncio.timeout(10):
-            while a.alive() != ["a", "b"]:
-                await asyncio.sleep(0.01)
+    both = asyncio.Event()
+
+    def changed() -> None:
+        if a.alive() == ["a", "b"]:
+            both.set()
+
+    a = Members(Log(book), "g", "a", changed=changed)
+    async with a, Members(other, "g", "b"), asyncio.timeout(30):
+        await both.wait()
         assert book.broke and not a.dead("b")
