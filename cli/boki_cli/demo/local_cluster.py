@@ -54,14 +54,10 @@ class Ready(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...]
 
 
-OWN_LOOPBACK: Final = "127.0.0.2:0" if sys.platform == "linux" else "127.0.0.1:0"
-"""Connections leave from 127.0.0.1: none takes the port of a role while that is killed and begins again."""
-
-
 class Place(NamedTuple):
     """Where and how a role runs: what goes before its command (a namespace, a tracer), and settings of its own."""
 
-    listen: str = OWN_LOOPBACK
+    listen: str = "127.0.0.1:0"
     command: Sequence[str] = ()
     settings: Mapping[str, str] = {}
 

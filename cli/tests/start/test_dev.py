@@ -16,7 +16,6 @@ import msgspec
 import pytest
 
 import boki
-from boki_cli.demo.local_cluster import OWN_LOOPBACK
 from boki_cli.roles import RunningRole
 from boki_cli.start import dev
 from boki_common.errors import ConnectionLost, Unreachable, WrongDirectory
@@ -68,7 +67,7 @@ class Dev:
         self.page = ""
         self.process: Process
 
-    async def start(self, listen: str = OWN_LOOPBACK) -> None:
+    async def start(self, listen: str = "127.0.0.1:0") -> None:
         command = ("-m", "boki_cli.main", "dev", "--data", str(self.data), "--listen", listen, "--json")
         self.process = await asyncio.create_subprocess_exec(
             *(sys.executable, *command, "--stop-with-stdin", *self.arguments),
