@@ -46,6 +46,8 @@ BOOKKEEPER_IMAGE: Final = "apache/bookkeeper:4.17.2"
 CASSANDRA_IMAGE: Final = "cassandra:5.0"
 BOOKIE_SERVES: Final = re.compile(r"Started component \{?(component=)?bookie-server")
 """As Apache's bookies of 4.17 and of 4.18 say it."""
+DOCKER_SOCKET: Final = "unix:///var/run/docker.sock"
+"""Where Docker's client looks when nothing says where."""
 LABEL: Final = "dev.boki.testing.owner"
 LOOPBACK: Final = "127.0.0.1"
 READY_S: Final = 180.0
@@ -386,6 +388,10 @@ def unavailable(*images: str) -> str:
     Args:
         images: that are needed; none: those of a cluster.
     """
+    socket = os.environ.get("DOCKER_HOST", DOCKER_SOCKET)
+    if socket.startswith("unix://") and not Path(socket.removeprefix("unix://")).exists():
+        # Not asked of Docker's client: it leaves the socket open that it could not connect.
+        return f"no Docker engine answers (there is no {socket}): start one, or set DOCKER_HOST"
     try:
         client = docker.from_env()
     except DockerException as error:

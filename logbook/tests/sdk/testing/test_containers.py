@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+
+import pytest
 
 from boki.testing import containers
 
@@ -26,3 +29,9 @@ def test_engines_have_ports_that_were_free_and_are_in_the_url() -> None:
     assert cluster.names == ["bookie-1", "sequencer-1", "engine-1", "engine-2"]
     ports = [int(part.rpartition(":")[2]) for part in cluster.url.removeprefix("boki://").split(",")]
     assert len(set(ports)) == 2 and all(port > 1024 for port in ports)
+
+
+def test_without_an_engine_the_reason_says_where_none_is_and_no_socket_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///none/docker.sock")
+    assert "no Docker engine answers (there is no unix:///none/docker.sock)" in containers.unavailable()
+    gc.collect()  # warnings of sockets that were left open are errors
