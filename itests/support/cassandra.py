@@ -28,6 +28,7 @@ from typing import Final, Self
 
 from itests.support import maven_jars
 from itests.support.maven_jars import JarsMissing
+from itests.support.stopping import stop_child
 from itests.support.zookeeper import LOOPBACK, ROOT, ZookeeperMissing, _free_port, find_java
 
 VERSION: Final = "5.0.9"
@@ -125,20 +126,18 @@ class CassandraServer:
             time.sleep(LOOK_AGAIN_S)
 
     def pause(self) -> None:
-        self._signal(signal.SIGSTOP)
+        assert self._process is not None, "it does not run"
+        stop_child(self._process.pid)
 
     def resume(self) -> None:
-        self._signal(signal.SIGCONT)
+        assert self._process is not None, "it does not run"
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
         self._end(signal.SIGTERM)
-
-    def _signal(self, number: signal.Signals) -> None:
-        assert self._process is not None, "it does not run"
-        self._process.send_signal(number)
 
     def _end(self, number: signal.Signals) -> None:
         process, self._process = self._process, None

@@ -26,6 +26,7 @@ from typing import Final, Self
 
 from itests.support import maven_jars
 from itests.support.maven_jars import JarsMissing
+from itests.support.stopping import stop_child
 
 ROOT: Final = Path(__file__).parents[2]
 POM: Final = Path(__file__).parent / "maven" / "zookeeper.pom.xml"
@@ -91,20 +92,18 @@ class ZookeeperServer:
             time.sleep(0.05)
 
     def pause(self) -> None:
-        self._signal(signal.SIGSTOP)
+        assert self._process is not None, "it does not run"
+        stop_child(self._process.pid)
 
     def resume(self) -> None:
-        self._signal(signal.SIGCONT)
+        assert self._process is not None, "it does not run"
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
         self._end(signal.SIGTERM)
-
-    def _signal(self, number: signal.Signals) -> None:
-        assert self._process is not None, "it does not run"
-        self._process.send_signal(number)
 
     def _end(self, number: signal.Signals) -> None:
         if self._process is None:
