@@ -36,6 +36,7 @@ from benchmarks.apps_peer import book_of
 from benchmarks.logbook import Bench
 from benchmarks.report import Row
 from boki_cli.demo.local_cluster import LocalCluster
+from boki_common.net.lasting_ports import lasting_port
 from boki_common.runtime.process import loop_factory, tune_memory
 from bokiflow.tables import Schema, Tables
 from bokiflow.tables.cassandra_port import CassandraTables
@@ -48,7 +49,6 @@ from examples.apps.data import Data, Rows, StoreData
 from examples.apps.load import Load
 from examples.apps.service import HOST, open_data
 from examples.apps.table_data import TableData
-from examples.apps.trial import _free_port
 from examples.hotel.application import HOTEL
 from examples.movie.application import MOVIE
 from itests.support.cassandra import FOR_BENCHMARKS, CassandraMissing, CassandraServer
@@ -82,7 +82,7 @@ class Sites:
 
     def __init__(self, application: Application, cluster: LocalCluster, cassandra: CassandraServer, log: Path) -> None:
         name, url, cql = application.name, cluster.url, str(cassandra.port)
-        self.ports: Final = {kind: _free_port() for kind in KINDS}
+        self.ports: Final = {kind: lasting_port(HOST) for kind in KINDS}
         ours = ("-m", "examples.apps.service", url, "--application", name)
         peer = ("-m", "benchmarks.apps_peer")
         self._commands: Final = {

@@ -146,6 +146,7 @@ MAY_USE_FILES: Final = {
     "common/boki_common/runtime/posix_disk.py": "the real disk",
     "common/boki_common/runtime/heap.py": "asks the system what the process takes up",
     "common/boki_common/runtime/token_file.py": "reads the cluster token, in a thread or before the event loop starts",
+    "common/boki_common/net/lasting_ports.py": "asks /proc once, as it is imported, which ports the kernel gives away",
     "common/boki_common/metadata/sqlite.py": "the real embedded store",
     "common/boki_common/metadata/liveness.py": "asks /proc about processes, in the thread of the embedded store",
     "common/boki_common/metadata/machine_facts.py": "asks /proc, in the thread of the embedded store",

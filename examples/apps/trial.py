@@ -14,7 +14,6 @@ import asyncio
 import os
 import random
 import signal
-import socket
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -26,6 +25,7 @@ import aiohttp
 
 from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.errors import BokiError
+from boki_common.net.lasting_ports import lasting_port
 from bokilib.codec import JsonObject
 from examples.apps.application import Answer, Application
 from examples.apps.calls import Calls
@@ -61,7 +61,7 @@ class Services:
         self._url = url
         self._options = ("--application", application, "--tables", str(tables))
         self._log = directory / "services.log"
-        self._ports = {f"service-{number}": _free_port() for number in range(1, count + 1)}
+        self._ports = {f"service-{number}": lasting_port(HOST) for number in range(1, count + 1)}
         self._running: dict[str, asyncio.subprocess.Process] = {}
 
     @property
@@ -128,12 +128,6 @@ class Services:
         """Whatever still runs ends."""
         for name in list(self._running):
             await self.kill(name)
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind((HOST, 0))
-        return int(one.getsockname()[1])
 
 
 class Watch:

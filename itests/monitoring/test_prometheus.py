@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import shutil
-import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -21,6 +20,7 @@ import yaml
 
 import boki
 from boki_cli.demo.local_cluster import LocalCluster, Place
+from boki_common.net.lasting_ports import lasting_port
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.processes, pytest.mark.timeout(240)]
 
@@ -45,12 +45,6 @@ class Panel(NamedTuple):
 def panels() -> list[Panel]:
     dashboard = json.loads((MONITORING / "dashboard.json").read_text())
     return [Panel(one["title"], target["expr"]) for one in dashboard["panels"] for target in one.get("targets", ())]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
 
 
 def configuration(pages: Mapping[str, int], token: Path) -> str:
@@ -107,10 +101,10 @@ async def test_every_panel_of_the_dashboard_has_data(tmp_path: Path) -> None:
     token.touch(mode=0o600)
     token.write_text("0123456789abcdef0123456789abcdef\n")
     names = [f"{kind}-{number}" for kind, count in ROLES for number in range(1, count + 1)]
-    pages = {name: free_port() for name in [*names, "gateway"]}
+    pages = {name: lasting_port() for name in [*names, "gateway"]}
     listen = {name: {"BOKI_METRICS_LISTEN": f"{LOOPBACK}:{port}"} for name, port in pages.items()}
     places = {name: Place(settings=listen[name]) for name in names}
-    server, http_port = f"{LOOPBACK}:{free_port()}", free_port()
+    server, http_port = f"{LOOPBACK}:{lasting_port()}", lasting_port()
     (tmp_path / "prometheus.yml").write_text(configuration(pages, token))
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(

@@ -25,9 +25,10 @@ from typing import Final, NamedTuple, Self
 
 from kazoo.client import KazooClient
 
+from boki_common.net.lasting_ports import lasting_port
 from itests.support import maven_jars
 from itests.support.maven_jars import JarsMissing
-from itests.support.zookeeper import ROOT, ZookeeperMissing, _free_port, find_java
+from itests.support.zookeeper import ROOT, ZookeeperMissing, find_java
 
 VERSION: Final = "4.18.0"
 POM: Final = Path(__file__).parent / "maven" / "bookkeeper.pom.xml"
@@ -174,7 +175,7 @@ class ApacheBookkeeper:
         made = []
         for _ in range(count):
             number = len(self.bookies)
-            port = _free_port()
+            port = lasting_port()
             command = self.command("org.apache.bookkeeper.server.Main", "--conf", str(self._settings(number, port)))
             bookie = ApacheBookie(command, port, self.folder / f"bookie-{number}.log")
             self.bookies.append(bookie)

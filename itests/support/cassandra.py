@@ -26,10 +26,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self
 
+from boki_common.net.lasting_ports import lasting_port
 from itests.support import maven_jars
 from itests.support.maven_jars import JarsMissing
 from itests.support.stopping import stop_child
-from itests.support.zookeeper import LOOPBACK, ROOT, ZookeeperMissing, _free_port, find_java
+from itests.support.zookeeper import LOOPBACK, ROOT, ZookeeperMissing, find_java
 
 VERSION: Final = "5.0.9"
 POM: Final = Path(__file__).parent / "maven" / "cassandra.pom.xml"
@@ -86,11 +87,11 @@ class CassandraServer:
 
     def __init__(self, java: str, jars: Path, folder: Path, flags: tuple[str, ...], sync: str) -> None:
         self.folder = folder
-        self.port = _free_port()
+        self.port = lasting_port()
         self._command = _command(java, jars, folder, flags)
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "cassandra.yaml").write_text(_settings(folder, self.port, _free_port(), sync))
+        (folder / "cassandra.yaml").write_text(_settings(folder, self.port, lasting_port(), sync))
         (folder / "logback.xml").write_text(_LOGBACK)
 
     @classmethod
@@ -234,7 +235,7 @@ def _command(java: str, jars: Path, folder: Path, flags: tuple[str, ...]) -> lis
         f"-Dlogback.configurationFile={folder / 'logback.xml'}",
         f"-Dcassandra.storagedir={data}",
         f"-Dcassandra.logdir={data}",
-        f"-Dcassandra.jmx.local.port={_free_port()}",
+        f"-Dcassandra.jmx.local.port={lasting_port()}",
         "-Dcassandra-foreground=yes",
         "-Dcassandra.ring_delay_ms=0",
         "-Dcassandra.skip_wait_for_gossip_to_settle=0",

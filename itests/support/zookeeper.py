@@ -24,6 +24,7 @@ import time
 from pathlib import Path
 from typing import Final, Self
 
+from boki_common.net.lasting_ports import lasting_port
 from itests.support import maven_jars
 from itests.support.maven_jars import JarsMissing
 from itests.support.stopping import stop_child
@@ -51,7 +52,7 @@ class ZookeeperServer:
     def __init__(self, java: str, jars: Path, folder: Path, host: str) -> None:
         self.folder = folder
         self.host = host
-        self.port = _free_port(host)
+        self.port = lasting_port(host)
         self.hosts = f"{host}:{self.port}"
         self._command = [
             java,
@@ -146,10 +147,3 @@ def find_jars() -> Path:
         return maven_jars.cached(CACHE, pom=POM, checksums=CHECKSUMS)
     except JarsMissing as error:
         raise ZookeeperMissing(f"no jars of ZooKeeper {VERSION}: {error}") from error
-
-
-def _free_port(host: str = LOOPBACK) -> int:
-    with socket.socket() as listener:
-        listener.bind((host, 0))
-        port: int = listener.getsockname()[1]
-        return port

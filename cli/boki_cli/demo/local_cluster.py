@@ -35,10 +35,13 @@ import msgspec
 
 from boki_common.engine.engine_url import with_token_file
 from boki_common.errors import BokiError, InvalidArgument
+from boki_common.net.lasting_ports import lasting_port
 
 READY_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 10.0
 LOG_TAIL_LINES: Final = 25
+HOST: Final = "127.0.0.1"
+ANYWHERE: Final = f"{HOST}:0"
 _KINDS: Final = ("bookie", "sequencer", "controller", "engine")
 
 
@@ -57,7 +60,7 @@ class Ready(msgspec.Struct, frozen=True):
 class Place(NamedTuple):
     """Where and how a role runs: what goes before its command (a namespace, a tracer), and settings of its own."""
 
-    listen: str = "127.0.0.1:0"
+    listen: str = ANYWHERE
     command: Sequence[str] = ()
     settings: Mapping[str, str] = {}
 
@@ -262,6 +265,10 @@ class LocalCluster:
         return role
 
     async def _start(self, role: _Role) -> None:
+        if role.listen == [ANYWHERE] and not role.place.command:
+            role.listen = [
+                f"{HOST}:{lasting_port(HOST)}"
+            ]  # it is to begin again there, whoever asked for a port meanwhile
         listen = [part for address in role.listen for part in ("--listen", address)]
         log = await asyncio.to_thread(role.log.open, "ab")
         try:

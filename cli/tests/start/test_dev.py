@@ -19,6 +19,7 @@ import boki
 from boki_cli.roles import RunningRole
 from boki_cli.start import dev
 from boki_common.errors import ConnectionLost, Unreachable, WrongDirectory
+from boki_common.net.lasting_ports import lasting_port
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -67,7 +68,8 @@ class Dev:
         self.page = ""
         self.process: Process
 
-    async def start(self, listen: str = "127.0.0.1:0") -> None:
+    async def start(self, listen: str = "") -> None:
+        listen = listen or f"127.0.0.1:{lasting_port()}"  # it begins again there
         command = ("-m", "boki_cli.main", "dev", "--data", str(self.data), "--listen", listen, "--json")
         self.process = await asyncio.create_subprocess_exec(
             *(sys.executable, *command, "--stop-with-stdin", *self.arguments),
