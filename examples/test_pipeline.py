@@ -63,7 +63,7 @@ def test_a_file_without_the_columns_is_refused(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.processes
 @pytest.mark.timeout(900)
-def test_a_pipeline_killed_while_it_offloads_and_in_a_batch_ends_equal_to_the_oracle(
+def test_a_pipeline_killed_twice_on_its_way_ends_equal_to_the_oracle(
     flights: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("pyspark", reason="the extra `spark` is not installed: make spark", exc_type=ImportError)

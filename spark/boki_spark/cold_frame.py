@@ -2,7 +2,7 @@
 
 What is checked when the frame is made: that each manifest is the truth of the plan (`cold_reads`), that each file is there, and ends as
 it was written. When it is read Spark compares each page with its checksum; a file that is gone or cannot be read is an error whatever
-the session says of such files.
+the session says of such files, and is told with a code (`native_faults`).
 
 What died since a term was offloaded is left out: by a few comparisons, or, where there are many such places, by an anti join.
 """
@@ -24,6 +24,7 @@ from boki_spark.cold_reads import ColdFile, check_file, cold_files
 from boki_spark.errors import BadOption
 from boki_spark.faults import NotOffloaded
 from boki_spark.files import Files, OpenFiles
+from boki_spark.native_faults import tell_of
 from boki_spark.read_options import RECORDS, SCHEMA, ReadOptions, batch_options
 from boki_spark.reader import Planning, batch_plan
 from boki_spark.stream_planner import loss, lost_spans
@@ -49,6 +50,7 @@ def cold_frame(spark: SparkSession, options: Mapping[str, str], *, whole: bool) 
         raise BadOption(f"expected dataset={RECORDS}: files have nothing else, found {chosen.dataset}")
     with Planning(chosen) as planning:
         files = planning.run(chosen_files(planning.cluster, OpenFiles(), chosen, whole=whole))
+    tell_of(files)
     return frame_of(spark, files, chosen)
 
 

@@ -62,3 +62,11 @@ class SinkTrimmed(PipelineError):
     """What says how far the query had come was trimmed: whether rows are there already, nobody can know."""
 
     code = "BOKI_SINK_TRIMMED"
+
+
+class SinkUnknown(PipelineError):
+    """What was sent had no answer: it may be there, or not. The attempt that comes next finds out."""
+
+    code = "BOKI_OUTCOME_UNKNOWN"
+    retryable = True
+    definite = False

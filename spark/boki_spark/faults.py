@@ -50,6 +50,12 @@ class ClusterAway(ReadFault):
     retryable = True
 
 
+class NotAdmitted(ReadFault):
+    """The cluster, or its metadata store, does not admit who asks: another token, or none."""
+
+    code = "BOKI_ACCESS"
+
+
 class ColdDamaged(ReadFault):
     """A file of an offloaded term is not what its manifest says."""
 

@@ -6,8 +6,8 @@ A frame is a snapshot: Spark plans it at its first action and keeps the plan; `l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -26,6 +26,7 @@ from boki_logbook.scan.partitions import Partition, cut
 from boki_logbook.scan.plan import Plan
 from boki_spark.bundles import bundled
 from boki_spark.cluster import Cluster, ClusterOptions
+from boki_spark.codes import coded
 from boki_spark.cold_reads import ColdPartition, choose_cold
 from boki_spark.datasets import metalog_rows, segment_rows
 from boki_spark.files import OpenFiles
@@ -36,6 +37,8 @@ from boki_spark.worker import read_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+T = TypeVar("T")
 
 
 def cluster_options(options: ReadOptions) -> ClusterOptions:
@@ -70,8 +73,9 @@ class _Records:
             batch_bytes=options.batch_bytes,
             fail_on_data_loss=options.fail_on_data_loss,
         )
-        for batch in batches:
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+        with coded():
+            for batch in batches:
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
 class RecordsReader(_Records, DataSourceReader):
@@ -136,17 +140,21 @@ async def batch_plan(cluster: Cluster, options: ReadOptions, mode: str) -> Plan:
 
 
 class Planning:
-    """A cluster in a loop of its own, for a thread that may wait."""
+    """A cluster in a loop of its own, for a thread that may wait. What it raises has a code."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._thread = LoopThread("boki_spark.planning")
         try:
-            self.cluster = self._thread.run(Cluster.open(cluster_options(options)))
+            self.cluster = self.run(Cluster.open(cluster_options(options)))
         except BaseException:
             self._thread.stop()
             raise
         self._thread.closes(self.cluster.close)
-        self.run = self._thread.run
+
+    def run(self, what: Coroutine[Any, Any, T]) -> T:
+        """Waits for it in the loop. Raises what it does, with a code."""
+        with coded():
+            return self._thread.run(what)
 
     def __enter__(self) -> Planning:
         return self

@@ -18,6 +18,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 import boki
+from boki_spark.codes import coded
 from boki_spark.errors import BadOption
 from boki_spark.options import SinkOptions
 from boki_spark.sink_rows import check_columns, rows_of
@@ -108,8 +109,8 @@ def _connect(options: SinkOptions) -> boki.sync.Client:
 def write_partition(
     options: SinkOptions, query: str, batch: int, partition: int, batches: Iterator[RecordBatch]
 ) -> WriterCommitMessage:
-    """Appends one partition. Raises what `PartitionWriter` does."""
-    with _connect(options) as client:
+    """Appends one partition. Raises what `PartitionWriter` does, with a code."""
+    with coded(), _connect(options) as client:
         book = client.book(options.book)
         writer = book.using(lambda found: _made(found, query, batch, partition))
         if book.using(lambda _: writer.begin()):
@@ -135,9 +136,9 @@ def _columns(rows: RecordBatch) -> dict[str, list[Any]]:
 
 
 def commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Commits the batch whose partitions these are. Raises what `BatchCommit` does."""
+    """Commits the batch whose partitions these are. Raises what `BatchCommit` does, with a code."""
     ended = [message.ended for message in messages if isinstance(message, EndedMessage)]
     if not ended:
         return  # a frame without partitions
-    with _connect(options) as client:
+    with coded(), _connect(options) as client:
         client.book(options.book).using(lambda book: BatchCommit(book, ended).commit())

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Offload = Callable[[int, Path], str]
+Damage = Callable[[bytes], bytes]
 
 pytestmark = [pytest.mark.spark, pytest.mark.alone, pytest.mark.timeout(300)]
 
@@ -93,33 +94,110 @@ def test_what_died_since_is_left_out_however_much_it_is(
     assert numbers(kept) == list(range(90)), "a frame is a snapshot"
 
 
-def test_files_that_are_damaged_or_gone_are_named_and_no_wrong_row_is_shown(
-    spark: SparkSession, dev: str, client: boki.sync.Client, name: str, offload: Offload, tmp_path: Path
+def changed(at: float) -> Damage:
+    """One bit of a byte, so far into a file."""
+
+    def damage(whole: bytes) -> bytes:
+        place = int(at * len(whole))
+        return whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
+
+    return damage
+
+
+END_DAMAGED: dict[str, Damage] = {
+    "a byte short": lambda whole: whole[:-1],
+    "half of it": lambda whole: whole[: len(whole) // 2],
+    "empty": lambda whole: b"",
+    "its footer zeroed": lambda whole: whole[:-20] + bytes(12) + whole[-8:],
+    "a byte more": lambda whole: whole + b"\0",
+    "no Parquet": lambda whole: b"x" * len(whole),
+}
+PAGES_DAMAGED: dict[str, Damage] = {
+    "a bit in the middle": changed(0.5),
+    "a bit near the end": changed(0.9),
+    "a hole": lambda whole: whole[: len(whole) // 3] + bytes(4_096) + whole[len(whole) // 3 + 4_096 :],
+}
+AFTERWARDS: dict[str, Damage] = {**END_DAMAGED, **PAGES_DAMAGED}
+ACTIONS: dict[str, Callable[[DataFrame], object]] = {
+    "collect": lambda frame: frame.collect(),
+    "write": lambda frame: frame.write.format("noop").mode("overwrite").save(),
+    "one by one": lambda frame: list(frame.toLocalIterator()),
+    "an aggregate of a join": lambda frame: (
+        frame.join(frame.select("seqnum", "data").withColumnRenamed("data", "other"), "seqnum")
+        .selectExpr("max(data)", "max(other)")
+        .collect()
+    ),
+}
+
+
+@pytest.fixture
+def cold_file(
+    dev: str, client: boki.sync.Client, name: str, offload: Offload, tmp_path: Path
+) -> Callable[[], tuple[Path, bytes]]:
+    """Makes a book of one offloaded file; gives the file and its bytes."""
+
+    def make() -> tuple[Path, bytes]:
+        seqnums = fill(client, name, 2_000, 200)
+        offload(term_of(seqnums[0]), tmp_path / "cold")
+        (file,) = (tmp_path / "cold").rglob("*.parquet")
+        return file, file.read_bytes()
+
+    return make
+
+
+def test_a_file_that_is_damaged_at_its_end_or_gone_makes_no_frame(
+    spark: SparkSession, dev: str, name: str, cold_file: Callable[[], tuple[Path, bytes]]
 ) -> None:
-    seqnums = fill(client, name, 2_000, 200)
-    offload(term_of(seqnums[0]), tmp_path / "cold")
-    (file,) = (tmp_path / "cold").rglob("*.parquet")
-    whole = file.read_bytes()
-    for body in (whole[:-1], whole[: len(whole) // 2], b"", whole[:-20] + b"\0" * 12 + whole[-8:], whole + b"\0"):
-        file.write_bytes(body)
+    file, whole = cold_file()
+    for what, damage in END_DAMAGED.items():
+        file.write_bytes(damage(whole))
         with pytest.raises(ColdDamaged, match=r"^\[BOKI_COLD_DAMAGED\].*slice-000000.parquet"):
             boki_spark.cold(spark, url=dev, book=name)
+            pytest.fail(what)
+    file.unlink()
+    with pytest.raises(ColdMissing, match=r"^\[BOKI_COLD_MISSING\]"):
+        boki_spark.cold(spark, url=dev, book=name)
     file.write_bytes(whole)
-    damaged, gone = (boki_spark.cold(spark, url=dev, book=name) for _ in range(2))
+    (manifest,) = file.parent.glob("manifest-*.json")
+    text = manifest.read_bytes()
+    manifest.write_bytes(text[:-2] + b" }")
+    with pytest.raises(ColdDamaged, match=r"^\[BOKI_COLD_DAMAGED\] expected manifest-"):
+        boki_spark.cold(spark, url=dev, book=name)
+    manifest.unlink()
+    with pytest.raises(ColdMissing, match=r"^\[BOKI_COLD_MISSING\]"):
+        boki_spark.cold(spark, url=dev, book=name)
+    manifest.write_bytes(text)
+    assert numbers(boki_spark.cold(spark, url=dev, book=name)) == list(range(2_000))
+
+
+def test_what_happens_to_a_file_of_a_native_frame_later_is_told_with_a_code(
+    spark: SparkSession, dev: str, name: str, cold_file: Callable[[], tuple[Path, bytes]]
+) -> None:
+    """Whatever the session says of files that are damaged or gone, and whoever asks."""
+    file, whole = cold_file()
     spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
     spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
     try:
-        file.write_bytes(whole[: len(whole) // 2] + bytes([whole[len(whole) // 2] ^ 1]) + whole[len(whole) // 2 + 1 :])
-        with pytest.raises(Exception, match=r"(?i)checksum"):
-            damaged.collect()
-        file.unlink()
-        with pytest.raises(Exception, match=r"FILE_NOT_EXIST"):
-            gone.collect()
+        for what, damage in AFTERWARDS.items():
+            frame = boki_spark.cold(spark, url=dev, book=name)
+            file.write_bytes(damage(whole))
+            with pytest.raises(ColdDamaged, match=r"^\[BOKI_COLD_DAMAGED\].*slice-000000.parquet"):
+                frame.collect()
+                pytest.fail(what)
+            file.write_bytes(whole)
+        frame = boki_spark.cold(spark, url=dev, book=name)
+        for damaged in (AFTERWARDS["a bit in the middle"](whole), None):
+            file.unlink()
+            if damaged is not None:
+                file.write_bytes(damaged)
+            for what, act in ACTIONS.items():
+                with pytest.raises((ColdMissing, ColdDamaged), match=r"^\[BOKI_COLD_(MISSING|DAMAGED)\]") as caught:
+                    act(frame)
+                    pytest.fail(what)
+                assert isinstance(caught.value, ColdMissing) == (damaged is None)
     finally:
         spark.conf.set("spark.sql.files.ignoreCorruptFiles", "false")
         spark.conf.set("spark.sql.files.ignoreMissingFiles", "false")
-    with pytest.raises(ColdMissing, match=r"^\[BOKI_COLD_MISSING\]"):
-        boki_spark.cold(spark, url=dev, book=name)
     file.write_bytes(whole)
     assert numbers(boki_spark.cold(spark, url=dev, book=name)) == list(range(2_000))
 

@@ -95,7 +95,7 @@ async def test_ledgers_go_on_being_read_by_who_knows_no_files(cluster: SmallClus
     assert second.core.state.places.terms[1].live == ROWS, "an engine begins beside a copied term"
 
 
-async def test_what_was_trimmed_before_is_dead_in_the_manifest_and_what_is_trimmed_after_is_left_out(
+async def test_what_was_trimmed_before_is_dead_in_the_manifest_later_it_is_left_out(
     cluster: SmallCluster,
 ) -> None:
     rows = await sealed(cluster)

@@ -100,7 +100,7 @@ def _tags(at: int) -> str:
     return f',"tags":["even","n/{at}"]' if at % 2 == 0 else ""
 
 
-def test_a_stream_appends_each_batch_once_though_spark_forgets_that_it_was_committed(
+def test_a_stream_appends_each_batch_once_though_spark_forgets_its_commit(
     spark: SparkSession, dev: str, client: boki.sync.Client, name: str, tmp_path: Path
 ) -> None:
     for number in range(2):

@@ -144,7 +144,7 @@ async def test_a_batch_keeps_its_partitions_though_options_changed(log: Log) -> 
     assert spans(await planner(log, partition_bytes=1 << 30).partitions(FIRST, end)) == [(1, 0, 3, 3), (1, 3, 5, 2)]
 
 
-async def test_records_declared_lost_after_they_were_shown_are_a_loss_when_the_batch_is_run_again(log: Log) -> None:
+async def test_records_lost_after_they_were_shown_are_a_loss_when_run_again(log: Log) -> None:
     end = await planner(log).latest(FIRST)
     log.state.apply_command(log.places, Lost(1, 0, 1, 2, b"{}", indexed=True), time_ms=10)
     with pytest.raises(DataLoss, match=r"\[BOKI_DATA_LOSS\].*positions 3 to 4"):

@@ -144,6 +144,19 @@ def test_half_a_cut_is_not_planned() -> None:
         assert seqnums_of(plan_of(state, asked, mode, covered=covered)) == [seqnum(1, pos) for pos in range(4)]
 
 
+def test_a_log_that_is_blocked_is_planned_as_far_as_it_is_and_others_whole() -> None:
+    """An entry of log 1 is not here: what came of its cut waits for it, and nobody else does."""
+    state = one_term(4, 4)
+    blocked = begin(state, 2, log=1)
+    for count in (3, 2):
+        apply(state, blocked, RunSpec(8, W, 1 + blocked.end_pos, tuple(RecordSpec() for _ in range(count))))
+    covered = {0: seqnum(1, 7), 1: seqnum(2, 2)}
+    end = committed_of(state, covered=covered).end
+    assert end == {0: (1, 8), 1: (2, 3)}
+    shown = seqnums_of(plan_of(state, ScanRange({}, end), covered=covered))
+    assert shown == [seqnum(1, pos) for pos in range(8)] + [seqnum(2, pos) for pos in range(3)]
+
+
 def test_a_term_of_which_no_cut_is_applied_has_nothing_yet() -> None:
     state = one_term(4)
     places = begin(state, 3)

@@ -1,0 +1,4 @@
+from collections.abc import Callable
+from typing import Any
+
+get_return_value: Callable[..., Any]
