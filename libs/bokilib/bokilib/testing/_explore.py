@@ -13,8 +13,8 @@ A run that fails says which faults led to it, and what had been done up to then.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import boki
 from boki_common.errors import ClosedError
@@ -23,6 +23,7 @@ from bokilib.ports import BookPort
 from bokilib.testing._faults import Died, Fault, FaultKind, FaultyBook
 
 BOOK: Final = "explored"
+T = TypeVar("T")
 
 Program: TypeAlias = Callable[[BookPort], Awaitable[object]]
 Check: TypeAlias = Callable[[boki.Book], Awaitable[object]]
@@ -64,10 +65,34 @@ async def while_alive(book: BookPort, work: Coroutine[Any, Any, object]) -> None
         raise worked
 
 
-def _unheard(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _heard(task: asyncio.Future[Any]) -> None:
     """Tasks of a process that was killed end with nobody to hear of it: that is no fault."""
-    if not isinstance(context.get("exception"), Died | ClosedError):
-        loop.default_exception_handler(context)
+    if isinstance(getattr(task, "_exception", None), Died | ClosedError):
+        task.exception()
+
+
+class _Tasks:
+    """Makes tasks of a loop that do not complain of having been killed, however long after the test they are collected."""
+
+    def __init__(self, before: Any) -> None:
+        """`before`: the loop's own way of making tasks, if it has one."""
+        self._before: Final = before
+
+    def __call__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        work: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        /,
+        **options: Any,
+    ) -> asyncio.Future[T]:
+        task: asyncio.Future[T]
+        if self._before is not None:
+            task = self._before(loop, work, **options)
+        else:
+            assert isinstance(work, Coroutine)
+            task = asyncio.Task(work, loop=loop, **options)
+        task.add_done_callback(_heard)
+        return task
 
 
 class _World:
@@ -80,14 +105,14 @@ class _World:
 
     async def __aenter__(self) -> _World:
         loop = asyncio.get_running_loop()
-        self._handler = loop.get_exception_handler()
-        loop.set_exception_handler(_unheard)
+        self._factory = loop.get_task_factory()
+        loop.set_task_factory(_Tasks(self._factory))
         await self._cluster.__aenter__()
         return self
 
     async def __aexit__(self, *error: object) -> None:
         await self._cluster.__aexit__(None, None, None)
-        asyncio.get_running_loop().set_exception_handler(self._handler)
+        asyncio.get_running_loop().set_task_factory(self._factory)
 
     async def book(self) -> boki.Book:
         """The book in a session of its own."""
