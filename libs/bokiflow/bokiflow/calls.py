@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextvars import ContextVar
 from typing import (
     Any,
     Final,
@@ -129,6 +130,17 @@ class Context(Protocol):
         """The outcome of a child."""
 
 
+class Caller(Protocol):
+    """What the body of a transaction calls workflows through."""
+
+    async def run_child(self, workflow: Workflow[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """The outcome of a child that is a part of the transaction."""
+
+
+IN_TRANSACTION: Final[ContextVar[Caller | None]] = ContextVar("bokiflow transaction", default=None)
+"""Whose body this is."""
+
+
 def context() -> Context | None:
     """The workflow whose code calls this; None elsewhere."""
     loop = flow_loop.current()
@@ -204,8 +216,9 @@ class Workflow(Generic[P, R]):
         return Call(self, self.signature.encode(args, options))
 
     async def __call__(self, *args: P.args, **options: P.kwargs) -> R:
-        """In a workflow: a child, which runs by itself, and its outcome. Elsewhere: the function itself, nothing of it durable."""
-        flow = context()
+        """In a workflow: a child, which runs by itself, and its outcome; in the body of a transaction it is a part of that.
+        Elsewhere: the function itself, nothing of it durable."""
+        flow = context() or IN_TRANSACTION.get()
         if flow is None:
             return await self.function(*args, **options)
         return cast(R, await flow.run_child(self, args, options))

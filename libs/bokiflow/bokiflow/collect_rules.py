@@ -127,7 +127,7 @@ def is_due(starts: int, unfinished: int, oldest_ms: int, now_ms: int, carry_ms: 
 
 def tomb(one: Over, large: int) -> Tombed:
     """The end, said again. `large`: where its outcome is, 0: here."""
-    ended = one.ended if not large else _without_outcome(one.ended)
+    ended = msgspec.structs.replace(one.ended if not large else _without_outcome(one.ended), parts=())
     return Tombed(one.id, ended, one.done_ms, large)
 
 

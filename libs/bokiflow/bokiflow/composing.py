@@ -14,9 +14,10 @@ import msgspec
 from boki_common.errors import Conflict
 from bokiflow import flow_events as events
 from bokiflow import records
+from bokiflow.asks import Spawn
 from bokiflow.flow_events import Restarted, Started
 from bokiflow.flush import Batch, Entry, size_of
-from bokiflow.instance import Instance, Spawn
+from bokiflow.instance import Instance
 from bokiflow.outcomes import Outcome
 from bokiflow.traces import Spans
 from bokilib.contribution import Contribution, joined
@@ -72,7 +73,7 @@ class Composer:
     def entry(self, event: events.Effect, spawn: Spawn) -> Entry:
         """What the code did, to be appended."""
         self._spawns[id(event)] = spawn
-        return Entry(event, tags=spawn.tags(event), more_bytes=size_of([spawn.args, spawn.told]))
+        return Entry(event, tags=spawn.tags(event), more_bytes=size_of([spawn.args, spawn.told, spawn.within]))
 
     def prepare(self, batch: Batch[Any], instance: Instance) -> None:
         """Children that a batch starts begin now, for their code."""
@@ -108,8 +109,8 @@ class Composer:
 
     def _end(self, ended: events.Ended) -> list[Contribution]:
         parts = [records.end(self.place, ended, self.held)]
-        if ended.parent:
-            told = events.ChildEnded(ended.parent, ended.parent_key, self.place.id, ended.outcome)
+        if ended.parent_key:  # else it is a transaction that called it, and waits for its end
+            told = events.ChildEnded(ended.parent, ended.parent_key, self.place.id, ended.outcome, ended.parts)
             parts.append(records.tell(records.Place(ended.parent, self.place.group), told))
         return parts
 
@@ -159,6 +160,7 @@ def ended(instance: Instance, start: int, outcome: Outcome, topics: Iterable[str
         begun.parent_key,
         begun.attributes,
         tuple(topics),
+        instance.parts_for(outcome),
     )
 
 
@@ -194,4 +196,5 @@ def _child(instance: Instance, event: events.Invoked, spawn: Spawn, start: int, 
         {},
         spans.child(instance.id, event.name, event.child, parent.traceparent, alone=spawn.alone),
         0 if spawn.alone else parent.age or start,
+        within=spawn.within,
     )

@@ -11,47 +11,37 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from boki_common.errors import BokiError, Conflict, Trimmed, UsageError
 from boki_common.logs import get_logger
-from boki_common.runtime.ports import Bodies, Clock
 from bokiflow import composing, lock_room, records, shortening, transactional
 from bokiflow import flow_events as events
-from bokiflow.body import run_body, within_bounds
+from bokiflow.asks import RunBody, SetTimer, StopBody
+from bokiflow.body import within_bounds
 from bokiflow.calls import Workflow
-from bokiflow.composing import Composer, Owners
+from bokiflow.composing import Composer
 from bokiflow.errors import IdReused, NonDeterminism, StepInterrupted
 from bokiflow.flow_events import Incoming
 from bokiflow.flush import EVENT_BYTES, TOLD_BYTES, Batch, Entry, Flush, size_of
 from bokiflow.histories import History
 from bokiflow.history import Recorded, in_order
-from bokiflow.instance import Instance, RunBody, SetTimer, StopBody, UnsetTimer
-from bokiflow.lock_room import LockRoom, Ready
-from bokiflow.lock_seats import TakeLock
+from bokiflow.instance import Instance
+from bokiflow.lock_room import Ready
 from bokiflow.outcomes import Outcome, failed
-from bokiflow.traces import note
 from bokiflow.transactional import Ran, RunTransaction
+from bokiflow.under_way import Body, BodyEnded, Place, TimerDue, UnderWay
 
 T = TypeVar("T")
 
 log = get_logger(__name__)
 
 
-class Host(Owners, Protocol):
+class Host(Place, Protocol):
     """Who has executors: a worker."""
-
-    @property
-    def clock(self) -> Clock: ...
-
-    @property
-    def bodies(self) -> Bodies: ...
-
-    @property
-    def locks(self) -> LockRoom: ...
 
     @property
     def name(self) -> str: ...
@@ -64,21 +54,6 @@ class Host(Owners, Protocol):
 
     def blocked(self, id: str, error: BaseException, claim: int, carried_ms: int) -> None:
         """It cannot go on here; it was held by that claim. `carried_ms`: when its oldest record was written."""
-
-
-class _Result(NamedTuple):
-    """A body ended."""
-
-    key: str
-    outcome: Outcome
-    took_ms: int = 0
-    attempts: int = 1
-
-
-class _Due(NamedTuple):
-    """A timer is due."""
-
-    key: str
 
 
 class _Turn(NamedTuple):
@@ -96,9 +71,8 @@ class _Came(NamedTuple):
     event: Incoming
 
 
-_Item: TypeAlias = _Result | _Due | _Turn | _Came | Ran | Ready
-_Body: TypeAlias = RunBody | RunTransaction | TakeLock
-_After: TypeAlias = _Body | events.Ended | events.Restarted
+_Item: TypeAlias = BodyEnded | TimerDue | _Turn | _Came | Ran | Ready
+_After: TypeAlias = Body | events.Ended | events.Restarted
 
 
 class Executor:
@@ -124,11 +98,11 @@ class Executor:
         self._topics: Final = dict.fromkeys(history.topics)
         self._flush: Final[Flush[_After]] = Flush(position)
         self._inbox: deque[_Item] = deque()
-        self._bodies: dict[str, asyncio.Task[None]] = {}
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._under_way: Final = UnderWay(
+            host, history.begins, history.start, self._composer.held, self._ended, self._moved
+        )
         self._appending: asyncio.Task[None] | None = None
         self._outer: Final = asyncio.get_running_loop()
-        self._transactions: dict[str, RunTransaction] = {}
         self._scheduled = False
         self._committing = False
         self._ending = False
@@ -152,8 +126,7 @@ class Executor:
     async def close(self) -> None:
         """Stops it where it is: who claims it next goes on. What is under way is in the log, or not, when this returns."""
         appending = self._appending
-        bodies = list(self._bodies.values())
-        self._stop()
+        bodies = self._stop()
         if appending is not None and appending is not asyncio.current_task():
             appending.cancel()
             await asyncio.gather(appending, return_exceptions=True)
@@ -173,7 +146,7 @@ class Executor:
     @property
     def idle(self) -> bool:
         """Whether nothing of it is under way: it waits for a time, or for others."""
-        return not (self._bodies or self._appending or self._inbox or self._scheduled)
+        return self._under_way.nothing and not (self._appending or self._inbox or self._scheduled)
 
     # -- running the code
 
@@ -207,6 +180,16 @@ class Executor:
             self._scheduled = True
             self._outer.call_soon(self._guarded, self._pump)
 
+    def _ended(self, item: BodyEnded | TimerDue | Ran | Ready) -> None:
+        """Something that was under way ended."""
+        self._inbox.append(item)
+        self._schedule()
+
+    def _moved(self, held: Mapping[str, int | None]) -> None:
+        """A record that expected this claim was refused: somebody else runs it now, unless it was claimed anew here."""
+        if held == self._composer.held:
+            self._outer.call_soon(self._park)
+
     def _pump(self) -> None:
         self._scheduled = False
         while self._inbox and not self._ending and not self._committing:
@@ -225,7 +208,7 @@ class Executor:
         self._send()
 
     def _commit(self, ran: Ran) -> None:
-        wait, ask = self.instance.pending.get(ran.key), self._transactions.pop(ran.key, None)
+        wait, ask = self.instance.pending.get(ran.key), self._under_way.ran(ran.key)
         if wait is None or ask is None:  # nobody waits for it any more
             ran.tx.end()
             return
@@ -286,24 +269,26 @@ class Executor:
                 self._wait_turn(placed.key, placed.name, seqnum)
             self._collect()
         elif event.key in self.instance.pending:
-            self._begin_body(ready.ask._replace(again=True))
+            self._under_way.begin(ready.ask._replace(again=True))
 
     def _wait_turn(self, key: str, name: str, number: int) -> None:
         def told(refused: Outcome | None) -> None:
-            self._inbox.append(_Turn(key, number) if refused is None else _Result(key, refused))
+            self._inbox.append(_Turn(key, number) if refused is None else BodyEnded(key, refused))
             self._schedule()
 
         self._host.locks.wait(self.id, key, name, number, told)
 
-    def _committed(self, ask: RunTransaction, event: events.Transacted, became: str) -> None:
-        """It is in the log; or it lost to others, and is run again."""
-        if became == transactional.PARK:
+    def _committed(self, ask: RunTransaction, event: events.Transacted, became: str | Outcome) -> None:
+        """It is in the log; or it lost to others, and is run again; or it cannot be."""
+        if isinstance(became, Outcome):
+            self._ended(BodyEnded(ask.key, became))
+        elif became == transactional.PARK:
             self._park()
         elif not became:
             self.instance.deliver(event, event.at_ms)
             self._collect()
         elif ask.key in self.instance.pending:
-            self._begin_body(ask)
+            self._under_way.begin(ask)
 
     def _tell(self, item: _Item) -> None:
         instance = self.instance
@@ -317,12 +302,12 @@ class Executor:
             wait = instance.pending.get(item.key)
             if wait is not None:
                 self._happened(events.Locked(self.id, item.key, wait.name, wait.digest, now_ms, item.number))
-        elif isinstance(item, _Due):
-            if self._timers.pop(item.key, None) is not None:
+        elif isinstance(item, TimerDue):
+            if self._under_way.unset_timer(item.key):
                 self._happened(events.Fired(self.id, item.key, now_ms))
         elif item.key in instance.pending:
             wait = instance.pending[item.key]
-            how = (item.outcome, item.took_ms, item.attempts)
+            how = (item.outcome, item.took_ms, item.attempts, item.part)
             self._happened(events.Stepped(self.id, item.key, wait.name, wait.digest, now_ms, *how))
 
     def _happened(self, event: events.Delivered) -> None:
@@ -340,17 +325,15 @@ class Executor:
             self._flush.add(self._composer.entry(event, spawn))
         while instance.asks:
             ask = instance.asks.popleft()
-            if isinstance(ask, _Body):
+            if isinstance(ask, Body):
                 self._ask_body(ask)
             elif isinstance(ask, StopBody):
-                self._host.locks.unwait(self.id, ask.key)
-                body = self._bodies.pop(ask.key, None)
-                if body is not None:
-                    body.cancel()
+                self._under_way.stop(ask.key)
             elif isinstance(ask, SetTimer):
                 self._set_timer(ask)
             else:
-                self._unset_timer(ask)
+                self._under_way.unset_timer(ask.key)
+                self._flush.drop(ask.key)
         if instance.outcome is not None and not self._ending:
             self._end(instance.outcome)
 
@@ -362,14 +345,16 @@ class Executor:
             self._flush.after(restarted)
             return
         started = self.instance.started
-        outcome = within_bounds(outcome, started.name, TOLD_BYTES if started.parent else EVENT_BYTES)
+        parts_bytes = size_of(self.instance.parts_for(outcome)) if started.within is not None else 0
+        limit = TOLD_BYTES if started.parent else EVENT_BYTES
+        outcome = within_bounds(outcome, started.name, max(0, limit - parts_bytes))
         ended = composing.ended(self.instance, self._start, outcome, self._topics)
-        self._flush.add(Entry(ended, more_bytes=size_of(outcome) if started.parent else 0))
+        self._flush.add(Entry(ended, more_bytes=size_of([outcome, ended.parts]) if started.parent else 0))
         self._flush.after(ended)
 
     def _begin_anew(self, restarted: events.Restarted, seqnum: int, seen: int) -> None:
         """The run is over, and the next one in the log."""
-        self._unset_all()
+        self._under_way.stop_all()
         workflow = self.instance.workflow
         self.instance.drop()
         self.instance = Instance(restarted.started, workflow, restarted)
@@ -377,22 +362,9 @@ class Executor:
         self.instance.begin()
         self._collect()
         self._schedule()
-        self._later(shortening.let_go_before(self._host.log, self._composer.place, seqnum, seen))
+        self._under_way.later(shortening.let_go_before(self._host.log, self._composer.place, seqnum, seen))
 
-    def _later(self, work: Coroutine[Any, Any, None]) -> None:
-        """Something that nothing depends on: whoever shortens the history next does it."""
-
-        async def run() -> None:
-            try:
-                await work
-            except BokiError as error:
-                log.warning("a history is as long as it was", id=self.id, error=str(error))
-
-        task = self._outer.create_task(run(), name=f"bokiflow upkeep of {self.id}")
-        self._bodies[task.get_name()] = task
-        task.add_done_callback(lambda done: self._bodies.pop(done.get_name(), None))
-
-    def _ask_body(self, ask: _Body) -> None:
+    def _ask_body(self, ask: Body) -> None:
         if ask.key not in self.instance.pending:
             return
         seat = self.instance.locks.taken.get(ask.key)
@@ -401,8 +373,7 @@ class Executor:
             return
         if isinstance(ask, RunBody) and ask.key in self.instance.begun:
             error = StepInterrupted(f"step {ask.step.name!r} was begun, and it is not known how it ended")
-            self._inbox.append(_Result(ask.key, failed(error)))
-            self._schedule()
+            self._ended(BodyEnded(ask.key, failed(error)))
         else:
             self._flush.after(ask)
 
@@ -410,26 +381,7 @@ class Executor:
         if ask.key not in self.instance.timers:
             return
         self._flush.add(Entry(events.Sleeping(self.id, ask.key, ask.due_ms), lazy=True))
-        self._timers[ask.key] = self._outer.call_later(
-            max(0.0, (ask.due_ms - self._host.clock.now_ms()) / 1_000), self._due, ask
-        )
-
-    def _due(self, ask: SetTimer) -> None:
-        """Wall clocks jump: it is due when the clock says so, and not before."""
-        if ask.key not in self._timers:
-            return
-        left_ms = ask.due_ms - self._host.clock.now_ms()
-        if left_ms > 0:
-            self._timers[ask.key] = self._outer.call_later(left_ms / 1_000, self._due, ask)
-            return
-        self._inbox.append(_Due(ask.key))
-        self._schedule()
-
-    def _unset_timer(self, ask: UnsetTimer) -> None:
-        timer = self._timers.pop(ask.key, None)
-        if timer is not None:
-            timer.cancel()
-        self._flush.drop(ask.key)
+        self._under_way.set_timer(ask)
 
     # -- appending
 
@@ -462,7 +414,7 @@ class Executor:
                         return
                     for key, child in taken:
                         error = IdReused(f"a workflow {child!r} was started by somebody else", id=child)
-                        self._inbox.append(_Result(key, failed(error)))
+                        self._inbox.append(BodyEnded(key, failed(error)))
         except BaseException as error:  # noqa: BLE001 - see there
             self._failed(error)
         else:
@@ -503,7 +455,7 @@ class Executor:
                 if carrying is not None and not carrying.done():
                     carrying.set_result(True)
 
-        self._later(let_go())
+        self._under_way.later(let_go())
         self._schedule()
         self._send()
 
@@ -531,48 +483,8 @@ class Executor:
                 self._host.ended(self.id, after)
             elif isinstance(after, events.Restarted):
                 self._begin_anew(after, seqnum, batch.seen)
-            elif after.key in self.instance.pending and after.key not in self._bodies:
-                self._begin_body(after)
-
-    def _begin_body(self, ask: _Body) -> None:
-        self._bodies[ask.key] = self._outer.create_task(self._body(ask), name=f"bokiflow body of {self.id}")
-
-    async def _body(self, ask: _Body) -> None:
-        try:
-            ended = await self._run_body(ask)
-        except asyncio.CancelledError:
-            if self._bodies.get(ask.key) is not asyncio.current_task():
-                raise
-            name = ask.step.name if isinstance(ask, RunBody) else ask.name
-            error = RuntimeError(f"step {name!r} raised CancelledError, and nobody had cancelled it")
-            ended = _Result(ask.key, failed(error))
-        if self._bodies.get(ask.key) is asyncio.current_task():
-            del self._bodies[ask.key]
-            if isinstance(ask, RunTransaction) and isinstance(ended, Ran):
-                self._transactions[ask.key] = ask
-            self._inbox.append(ended)
-            self._schedule()
-
-    async def _run_body(self, ask: _Body) -> _Result | Ran | Ready:
-        began_s, attempts = self._outer.time(), 1
-        if isinstance(ask, RunBody):
-            with self._host.spans.body(self.id, "step", ask.step.name, ask.key) as span:
-                outcome, attempts = await run_body(ask.step, ask.args, ask.options, self._host.bodies)
-                note(span, outcome)
-        else:
-            found = await self._prepare(ask)
-            if not isinstance(found, Outcome):
-                return found
-            outcome = found
-        return _Result(ask.key, outcome, round((self._outer.time() - began_s) * 1_000), attempts)
-
-    async def _prepare(self, ask: RunTransaction | TakeLock) -> Ran | Ready | Outcome:
-        if isinstance(ask, RunTransaction):
-            with self._host.spans.body(self.id, "transact", ask.name, ask.key) as span:
-                ran = await transactional.run(ask, self._host.log)
-                note(span, ran.outcome if isinstance(ran, Ran) else ran)
-                return ran
-        return await self._host.locks.look(ask, self.id, self.instance.started.age or self._start)
+            elif after.key in self.instance.pending and not self._under_way.runs(after.key):
+                self._under_way.begin(after, tuple(self.instance.attempted.pop(after.key, ())))
 
     # -- the end of it here
 
@@ -581,19 +493,10 @@ class Executor:
             self._stop()
             self._host.parked(self.id)
 
-    def _stop(self) -> None:
+    def _stop(self) -> list[asyncio.Task[None]]:
         self._over = True
-        self._unset_all()
+        bodies = self._under_way.stop_all()
         self._inbox.clear()
         self.instance.drop()
         self._not_carried()
-
-    def _unset_all(self) -> None:
-        """What the code wanted to happen shall not."""
-        bodies, self._bodies = self._bodies, {}
-        for body in bodies.values():
-            body.cancel()
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
-        self._host.locks.unwait_all(self.id)
+        return bodies

@@ -7,7 +7,8 @@ expects its claim):
 |---|---|
 | Stepped, Transacted, Fired | delivered: the outcome of a step or a transaction, a timer that is due |
 | Queued, Locked | delivered: a place in a lock's queue, and that it holds the lock |
-| Begun, Sleeping, Invoked, Sent, Emitted, Patched, Unlocked | done by the code: compared in a replay (Sleeping is for people) |
+| Begun, Invoked, Sent, Emitted, Patched, Unlocked | done by the code: compared in a replay |
+| Sleeping, Attempted | neither: Sleeping is for people, Attempted for who takes over |
 
 and what comes from others (they join it without a condition): ChildEnded, Signalled, Cancelled.
 
@@ -20,8 +21,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 from bokiflow.outcomes import Outcome
 from bokilib.events import Event, Picker
+
+
+class Part(msgspec.Struct, array_like=True, frozen=True):
+    """What a part of a transaction read and wrote, as its store has it; of one that failed, what it read."""
+
+    read: bytes
+    written: bytes = b""
+
+
+class Within(msgspec.Struct, array_like=True, frozen=True):
+    """The transaction that a workflow is a part of: as it was, and parts of it that ran since."""
+
+    context: bytes
+    parts: tuple[Part, ...] = ()
 
 
 class Started(Event, tag="flow.start", frozen=True):
@@ -34,6 +51,7 @@ class Started(Event, tag="flow.start", frozen=True):
         parent, parent_key: whose child it is, by which call. attributes: it can be found by. traceparent: of W3C.
         age: of a child, the seqnum at which the root of its family began.
         origin: whose fork it is. names: whose numbers (`bokiflow.unique`) its code is given first: (id, how much of its history was told).
+        within: whose transaction it is a part of.
     """
 
     id: str
@@ -51,6 +69,7 @@ class Started(Event, tag="flow.start", frozen=True):
     age: int = 0
     origin: str = ""
     names: tuple[tuple[str, int], ...] = ()
+    within: Within | None = None
 
 
 class Claimed(Event, tag="flow.claim", frozen=True):
@@ -78,7 +97,7 @@ class Ended(Event, tag="flow.done", frozen=True):
 
     Attributes:
         start: seqnum of its Started, of which the rest is. began_ms: its time.
-        topics: under which it said something.
+        topics: under which it said something. parts: of a transaction, which it was a part of; they are in it if that commits.
     """
 
     id: str
@@ -93,6 +112,7 @@ class Ended(Event, tag="flow.done", frozen=True):
     parent_key: str = ""
     attributes: Mapping[str, str] = {}
     topics: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
 
 
 class Tombed(Event, tag="flow.tomb", frozen=True):
@@ -117,7 +137,10 @@ class Resulted(Event, tag="flow.result", frozen=True):
 
 
 class Stepped(Event, tag="flow.step", frozen=True):
-    """A step ended. For people: how long its body took, retries included, and at which attempt it ended."""
+    """A step ended, or (with `part`) a part of a transaction of others.
+
+    For people: how long its body took, retries included, and at which attempt it ended.
+    """
 
     id: str
     key: str
@@ -127,6 +150,7 @@ class Stepped(Event, tag="flow.step", frozen=True):
     outcome: Outcome
     took_ms: int = 0
     attempts: int = 1
+    part: Part | None = None
 
 
 class Transacted(Event, tag="flow.txn", frozen=True):
@@ -184,6 +208,17 @@ class Sleeping(Event, tag="flow.sleep", frozen=True):
     id: str
     key: str
     due_ms: int
+
+
+class Attempted(Event, tag="flow.attempt", frozen=True):
+    """A transaction called a child, which is a part of this attempt of it alone: who attempts it anew cancels those of before."""
+
+    id: str
+    key: str
+    attempt: str
+    child: str
+    name: str
+    at_ms: int
 
 
 class Invoked(Event, tag="flow.invoke", frozen=True):
@@ -261,12 +296,13 @@ class Restarted(Event, tag="flow.restart", frozen=True):
 
 
 class ChildEnded(Event, tag="flow.child", frozen=True):
-    """A child ended; `key` is the call that started it."""
+    """A child ended; `key` is the call that started it. `parts`: of a transaction that both are a part of."""
 
     id: str
     key: str
     child: str
     outcome: Outcome
+    parts: tuple[Part, ...] = ()
 
 
 class Signalled(Event, tag="flow.signal", frozen=True):
@@ -321,15 +357,15 @@ class PartitionCheckpoint(Event, tag="flow.pckpt", frozen=True):
 OwnEvent: TypeAlias = Started | Claimed | Ended | Tombed
 Delivered: TypeAlias = Stepped | Transacted | Fired | Queued | Locked
 Effect: TypeAlias = Begun | Invoked | Sent | Emitted | Patched | Unlocked
+Note: TypeAlias = Sleeping | Attempted
 Incoming: TypeAlias = ChildEnded | Signalled | Cancelled
 Shortens: TypeAlias = Checkpointed | Restarted
 OfPartition: TypeAlias = PartitionClaimed | PartitionCheckpoint
-AnyFlowEvent: TypeAlias = (
-    OwnEvent | Delivered | Effect | Sleeping | Incoming | Shortens | Resulted | Resumed | OfPartition
-)
+AnyFlowEvent: TypeAlias = OwnEvent | Delivered | Effect | Note | Incoming | Shortens | Resulted | Resumed | OfPartition
 
 DELIVERED: Final = (Stepped, Transacted, Fired, Queued, Locked)
 EFFECTS: Final = (Begun, Invoked, Sent, Emitted, Patched, Unlocked)
+NOTES: Final = (Sleeping, Attempted)
 INCOMING: Final = (ChildEnded, Signalled, Cancelled)
 
 PICKER: Final[Picker[AnyFlowEvent]] = Picker(
@@ -338,7 +374,7 @@ PICKER: Final[Picker[AnyFlowEvent]] = Picker(
         *(Started, Claimed, Ended, Tombed, Resulted),
         *DELIVERED,
         *EFFECTS,
-        Sleeping,
+        *NOTES,
         *INCOMING,
         *(Checkpointed, Restarted, Resumed),
         *(PartitionClaimed, PartitionCheckpoint),

@@ -11,6 +11,7 @@ import msgspec
 from boki_common.errors import InvalidArgument
 from bokiflow.flow_events import (
     INCOMING,
+    Attempted,
     Cancelled,
     ChildEnded,
     Invoked,
@@ -33,9 +34,15 @@ def forked(history: History, started: Started, before: str | None) -> History:
         before: key of the first step that it does itself; None: the first that failed.
 
     Raises:
-        InvalidArgument: nothing has that key; or a child was running then.
+        InvalidArgument: nothing has that key; or a child was running then; or it is a part of a transaction.
     """
-    told = list(in_order(history.records))
+    if history.started.within is not None:
+        raise InvalidArgument(
+            f"expected a workflow of its own, found {history.started.id!r}, a part of a transaction: fork {history.started.parent!r}",
+            found=history.started.id,
+            expected=history.started.parent,
+        )
+    told = [one for one in in_order(history.records) if not isinstance(one.event, Attempted)]
     cut = _cut(told, before)
     kept = told[:cut]
     waiting = {event.key: event.child for event in (one.event for one in kept) if isinstance(event, Invoked)}

@@ -17,18 +17,19 @@ from bokiflow.flow_events import (
     DELIVERED,
     EFFECTS,
     INCOMING,
+    NOTES,
     AnyFlowEvent,
     Delivered,
     Effect,
     Incoming,
     Locked,
+    Note,
     Queued,
-    Sleeping,
     Started,
     Transacted,
 )
 
-Own: TypeAlias = Delivered | Effect | Sleeping
+Own: TypeAlias = Delivered | Effect | Note
 
 
 class Recorded(NamedTuple):
@@ -62,7 +63,7 @@ def recorded(seqnum: int, time_ms: int, seen: int, events: Iterable[AnyFlowEvent
     for event in events:
         if isinstance(event, INCOMING):
             incoming.append(event)
-        elif isinstance(event, (*DELIVERED, *EFFECTS, Sleeping)):
+        elif isinstance(event, (*DELIVERED, *EFFECTS, *NOTES)):
             if isinstance(event, Queued | Locked) and not event.number:
                 event = msgspec.structs.replace(event, number=seqnum)
             own.append(event)

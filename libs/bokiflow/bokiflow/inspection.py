@@ -260,6 +260,7 @@ def _done(seqnum: int, time_ms: int, event: AnyFlowEvent) -> Done:
         events.Unlocked: ("unlock", "name"),
         events.Begun: ("begun", "name"),
         events.Sleeping: ("sleep", "due_ms"),
+        events.Attempted: ("part", "child"),
         events.Invoked: ("invoke", "child"),
         events.Sent: ("send", "to"),
         events.Emitted: ("emit", "topic"),

@@ -15,16 +15,18 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn
 
 import xxhash
 
+from boki_common.errors import InvalidArgument
 from bokiflow import flow_events as events
+from bokiflow.asks import Ask, RunBody, SetTimer, Spawn, StopBody, UnsetTimer
 from bokiflow.calls import AnyStep, Signature, Workflow, names_of
 from bokiflow.cancellation import RestartRequested, WorkflowCancelled
 from bokiflow.digests import digest, digest_of_call
 from bokiflow.errors import NonDeterminism
-from bokiflow.flow_events import Begun, Effect, Incoming, Restarted, Started
+from bokiflow.flow_events import Attempted, Begun, Effect, Incoming, Part, Restarted, Started, Within
 from bokiflow.flow_loop import FlowLoop, FlowTask
 from bokiflow.flush import TOLD_BYTES, size_of
 from bokiflow.history import Own, Told
@@ -36,54 +38,10 @@ from bokilib.codec import Json
 from bokilib.errors import AtomicTooLarge, NotEncodable
 
 _UNIT: Final = 2.0**-53
-
-
-class RunBody(NamedTuple):
-    """The body of a step shall run, once all that was done before is in the log."""
-
-    key: str
-    step: AnyStep
-    args: tuple[Any, ...]
-    options: dict[str, Any]
-
-
-class StopBody(NamedTuple):
-    """Nobody waits for it any more."""
-
-    key: str
-
-
-class SetTimer(NamedTuple):
-    """A timer shall fire, not before `due_ms`."""
-
-    key: str
-    due_ms: int
-
-
-class UnsetTimer(NamedTuple):
-    """It shall not."""
-
-    key: str
-
-
-Ask: TypeAlias = RunBody | RunTransaction | TakeLock | StopBody | SetTimer | UnsetTimer
-
-
-class Spawn(NamedTuple):
-    """What goes with an effect: a workflow to start (`alone`: it is nobody's child), or somebody to tell."""
-
-    workflow: Workflow[..., Any] | None = None
-    args: Json = None
-    told: Incoming | None = None
-    alone: bool = False
-
-    def tags(self, event: Effect) -> int:
-        """Streams that it joins beside those of the workflow."""
-        if self.workflow is not None:
-            return 4
-        if self.told is not None:
-            return 2
-        return int(isinstance(event, events.Emitted | events.Unlocked))
+ONE_PART: Final = (
+    "expected one part of a transaction after the other, found two at once: await one before the next, "
+    "or gather what is in no transaction"
+)
 
 
 class _Wait(NamedTuple):
@@ -123,7 +81,12 @@ class Instance:
         """Keys of steps that run at most once, and were begun."""
         self.pending: dict[str, _Wait] = {}
         self.locks: Final = LockSeats(child=bool(started.parent))
+        self.parts: list[Part] = []
+        """What it did so far in the transaction that it is a part of."""
+        self.attempted: dict[str, list[Attempted]] = {}
+        """By transactions that its history has no end of: children of their newest attempts."""
         self.next: Json = None
+        self._part_under_way = False
         now_ms = started.at_ms if restarted is None else restarted.at_ms
         self._loop: Final = FlowLoop(self, self, now_ms, run=self.run)  # type: ignore[abstract]  # at run time nothing of it is
         self._root: FlowTask[Any] | None = None
@@ -198,10 +161,16 @@ class Instance:
                 self._replaying = False
             if isinstance(one.event, events.EFFECTS):
                 self._match(one.event)
+            elif isinstance(one.event, Attempted):
+                self._attempt(one.event)
             elif not isinstance(one.event, events.Sleeping):
                 self._name = next((name for name, upto in self.started.names if at < upto), self.id)
                 self._deliver(one.event, one.time_ms)
         self._replaying = False
+
+    def _attempt(self, event: Attempted) -> None:
+        before = self.attempted.get(event.key, [])
+        self.attempted[event.key] = [*(one for one in before if one.attempt == event.attempt), event]
 
     def _match(self, recorded: Effect) -> None:
         """The code did what the history says it did next."""
@@ -253,6 +222,9 @@ class Instance:
             raise self._other(expected, f"step {wait.name!r} ({event.key})")
         if wait.digest != event.digest:
             raise self._other(f"{expected} with arguments {event.digest}", f"the same with arguments {wait.digest}")
+        if isinstance(event, events.Stepped) and event.part is not None:
+            self.parts.append(event.part)
+        self.attempted.pop(event.key, None)
         self._resolve(wait.future, event.outcome)
 
     def _seated(self, event: events.Queued | events.Locked) -> None:
@@ -267,6 +239,7 @@ class Instance:
         if isinstance(event, events.ChildEnded):
             wait = self.pending.get(event.key)
             if wait is not None and wait.child == event.child:
+                self.parts.extend(event.parts)
                 self._resolve(wait.future, event.outcome)
         elif isinstance(event, events.Signalled):
             receivers = self._receivers.get(event.topic)
@@ -355,10 +328,11 @@ class Instance:
         key = self._loop.next_key()
         child = self._inherited.get(key, f"{self.id}/{key}")
         made = events.Invoked(self.id, key, child, workflow.name, digest(stored))
-        self.effects.append((made, Spawn(workflow, stored)))
+        within = self._within()
+        self.effects.append((made, Spawn(workflow, stored, within=within)))
         wait = _Wait(self._loop.create_future(), workflow.name, made.digest, child)
         try:
-            outcome = await self._wait(key, wait, workflow.function)
+            outcome = await self._wait(key, wait, workflow.function, part=within is not None)
         except asyncio.CancelledError:
             if not wait.future.done() or wait.future.cancelled():
                 told = events.Cancelled(child, "its parent does not wait for it any more")
@@ -371,8 +345,23 @@ class Instance:
         made = events.Invoked(self.id, self._loop.next_key(), id, workflow.name, digest(args))
         self.effects.append((made, Spawn(workflow, _small(args), alone=True)))
 
-    async def _wait(self, key: str, wait: _Wait, function: Callable[..., Any]) -> Outcome:
+    def _within(self) -> Within | None:
+        """What a further part of the transaction begins with that this is a part of. Raises InvalidArgument: another one is under way."""
+        if self.started.within is None:
+            return None
+        if self._part_under_way:
+            raise InvalidArgument(ONE_PART)
+        within = Within(self.started.within.context, (*self.started.within.parts, *self.parts))
+        _check_small(size_of(within), "a transaction across workflows")
+        return within
+
+    def parts_for(self, outcome: Outcome) -> tuple[Part, ...]:
+        """What goes back to that transaction: of what failed only that it was read."""
+        return tuple(self.parts if outcome.error is None else [Part(one.read) for one in self.parts])
+
+    async def _wait(self, key: str, wait: _Wait, function: Callable[..., Any], *, part: bool = False) -> Outcome:
         self.pending[key] = wait
+        self._part_under_way |= part
         try:
             outcome: Outcome = await wait.future
         except asyncio.CancelledError:
@@ -381,8 +370,9 @@ class Instance:
             raise
         finally:
             self.pending.pop(key, None)
+            self._part_under_way &= not part
         if outcome.cancelled:
-            raise WorkflowCancelled(f"{wait.child} was cancelled")
+            raise WorkflowCancelled(f"{wait.child or wait.name} was cancelled")
         if outcome.error is not None:
             raise error_of(outcome.error, names_of(function))
         return outcome
@@ -391,9 +381,10 @@ class Instance:
         """See `in_workflow.transact`."""
         key = self._loop.next_key()
         name = getattr(body, "__name__", "transaction")
-        self.asks.append(RunTransaction(key, name, store, lambda tx: body(tx, *args)))
+        within = self._within()
+        self.asks.append(RunTransaction(key, name, store, lambda tx: body(tx, *args), within))
         wait = _Wait(self._loop.create_future(), name, digest_of_call(args, {}))
-        outcome = await self._wait(key, wait, body)
+        outcome = await self._wait(key, wait, body, part=within is not None)
         return Signature(body).result(outcome.value)
 
     async def take_lock(self, name: str, shared: bool, try_: bool, ordered: bool) -> Seat:
@@ -447,6 +438,10 @@ class Instance:
 
     def restart(self, args: tuple[Any, ...], options: dict[str, Any]) -> NoReturn:
         """See `in_workflow.restart`."""
+        if self.started.within is not None:
+            raise InvalidArgument(
+                "expected a workflow of its own, found a part of a transaction, which cannot begin anew"
+            )
         self.workflow.signature.encode(args, options)
         raise RestartRequested(args, options)
 
@@ -475,10 +470,15 @@ class Instance:
 
 def _small(value: object) -> Json:
     made = as_json(value)
-    size, limit = size_of(made), TOLD_BYTES
-    if size > limit:
-        raise AtomicTooLarge(f"expected a value of up to {limit} bytes, found {size}", expected=limit, found=size)
+    _check_small(size_of(made), "a value")
     return made
+
+
+def _check_small(size: int, what: str) -> None:
+    if size > TOLD_BYTES:
+        raise AtomicTooLarge(
+            f"expected {what} of up to {TOLD_BYTES} bytes, found {size}", expected=TOLD_BYTES, found=size
+        )
 
 
 def _words(event: Effect) -> str:

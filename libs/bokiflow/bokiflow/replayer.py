@@ -29,7 +29,7 @@ class _Record(msgspec.Struct, frozen=True):
     seqnum: int
     time_ms: int
     seen: int
-    own: tuple[events.Delivered | events.Sleeping | events.Effect, ...]
+    own: tuple[events.Delivered | events.Note | events.Effect, ...]
     incoming: tuple[events.Incoming, ...]
 
 

@@ -40,6 +40,7 @@ from bokiflow.traces import Spans, Tracing
 from bokilib import lease_rules, tags
 from bokilib.checkpoint_rules import RETENTION_MS, Ages
 from bokilib.codec import Json
+from bokilib.contribution import Contribution
 from bokilib.errors import AppendUnknown
 from bokilib.follower import Follower
 from bokilib.log import Log, Read, Tokens
@@ -467,6 +468,22 @@ class Worker:
         if self._open and not self.runs(started.id):
             records = [Recorded(seqnum, started.at_ms, 0, started=started)]
             self._run(History(started, seqnum, None, records, seqnum, started.at_ms), seqnum)
+
+    def token(self) -> str:
+        """See `family.Relatives`."""
+        return self.flow.token()
+
+    async def end_of(self, id: str, start: int) -> Ended:
+        """See `family.Relatives`."""
+        return await self.flow.wait(id, start)
+
+    def tell(self, part: Contribution) -> None:
+        """See `family.Relatives`."""
+        if self._open:
+            self._spawn(partial(self._append, part))
+
+    async def _append(self, part: Contribution) -> None:
+        await self.log.append(part)
 
     def lost(self, partition: int, claim: int) -> None:
         """See `composing.Owners`."""

@@ -133,6 +133,8 @@ class _Reader:
     def _delivered(self, event: events.Delivered) -> None:
         begun = self.open.pop(event.key, None)
         now_ms = self.now_ms
+        for key in [key for key, span in self.open.items() if span.kind == "child" and key.startswith(f"{event.key} ")]:
+            self.spans.append(self.open.pop(key)._replace(end_ms=now_ms))  # parts of a transaction that is over
         if isinstance(event, events.Queued):
             self.open[event.key] = Span("queued", event.name, event.key, now_ms, None)
         elif isinstance(event, events.Locked):
@@ -160,7 +162,7 @@ class _Reader:
         else:
             self.spans.append(Span("cancel", event.reason, "", now_ms, now_ms))
 
-    def _did(self, event: events.Effect | events.Sleeping) -> None:
+    def _did(self, event: events.Effect | events.Note) -> None:
         now_ms = self.now_ms
         if isinstance(event, events.Sleeping):
             self.open[event.key] = Span("timer", "", event.key, now_ms, None, due_ms=event.due_ms)
@@ -172,6 +174,9 @@ class _Reader:
                 self.spans.append(held._replace(end_ms=now_ms))
         elif isinstance(event, events.Invoked):
             self.open[event.key] = Span("child", event.name, event.key, now_ms, None, child=event.child)
+        elif isinstance(event, events.Attempted):
+            key = f"{event.key} {event.child}"
+            self.open[key] = Span("child", event.name, event.key, max(event.at_ms, now_ms), None, child=event.child)
         elif isinstance(event, events.Sent):
             kind: Kind = "send" if event.topic else "cancel"
             self.spans.append(Span(kind, event.topic, event.key, now_ms, now_ms, child=event.to))

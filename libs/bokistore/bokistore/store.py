@@ -35,8 +35,10 @@ from bokistore.fold import View
 from bokistore.group_commit import RETRIES, GroupCommit
 from bokistore.objects import StoreObject
 from bokistore.operations import AnyOperation
+from bokistore.shared_parts import decode_context, decode_written
 from bokistore.snapshot import Snapshot, whole_value
 from bokistore.snapshot_reads import Views
+from bokistore.transaction_rules import Overlay
 from bokistore.transactions import Transaction
 from bokistore.upkeep import StoreCarried, Upkeep
 from bokistore.view_cache import CACHED_VIEWS
@@ -254,6 +256,21 @@ class BokiStore:
         """A transaction for `commit`; `async with store.transaction()` does both."""
         tx = Transaction(self.views, check_isolation(isolation or self.settings.isolation), consistency)
         await tx.fixed()
+        return tx
+
+    def within(self, context: bytes, written: Sequence[bytes]) -> Transaction:
+        """A part of a transaction that began elsewhere (`Transaction.context`). It is not committed: `tx.part()` goes back there.
+
+        Args:
+            written: in parts before it, which ran after that context was made.
+        """
+        begun = decode_context(context)
+        overlay = Overlay()
+        overlay.add(begun.events)
+        for events in written:
+            overlay.add(decode_written(events))
+        tx = Transaction(self.views, begun.isolation, overlay=overlay)
+        tx.where.fix(begun.place)
         return tx
 
     async def commit(self, tx: Transaction) -> int:

@@ -22,6 +22,7 @@ from bokistore import directory_rules
 from bokistore.events import AnyEvent, Commit, Deleted, Entry, Expires, Ops
 from bokistore.fold import View, after_event
 from bokistore.operations import AnyOperation
+from bokistore.shared_parts import Staged
 
 
 class Staging:
@@ -36,6 +37,8 @@ class Staging:
         self.isolation: Final = isolation
         self.unseen: Final[dict[str, int]] = {}
         """Of objects that are written and were not read, what is expected of them instead of the snapshot."""
+        self.elsewhere: Final[set[str]] = set()
+        """Objects that were written in parts of it that ran elsewhere: perhaps they were read there."""
         self._read: dict[str, None] = {}
         self._events: list[AnyEvent] = []
         self._placed: tuple[AnyEvent, ...] = ()
@@ -101,6 +104,15 @@ class Staging:
     def enters(self, collection: str, id: str, *, there: bool) -> None:
         """A name begins or ends to be in a collection."""
         self._events.append(Entry(collection, id, there))
+
+    def takes(self, read: Iterable[str], events: Iterable[Staged]) -> None:
+        """What was read and written in a part of this transaction that ran elsewhere."""
+        self._read.update(dict.fromkeys(read))
+        for event in events:
+            self._events.append(event)
+            if isinstance(event, Commit | Deleted | Expires):
+                self._written[event.name] = None
+                self.elsewhere.add(event.name)
 
     def adds(self, part: Contribution) -> None:
         """Another library's part of the record."""

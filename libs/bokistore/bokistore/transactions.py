@@ -24,6 +24,7 @@ from bokilib.isolation import Isolation
 from bokilib.ports import ConsistencyName
 from bokistore import directory_rules
 from bokistore.errors import InTransaction
+from bokistore.events import AnyEvent, Commit, Deleted, Entry, Expires, Ops
 from bokistore.fold import View, apply_all
 from bokistore.open_snapshot import OpenSnapshot
 from bokistore.operations import (
@@ -38,6 +39,15 @@ from bokistore.operations import (
     Push,
     Set,
     checked,
+)
+from bokistore.shared_parts import (
+    Context,
+    Staged,
+    decode_read,
+    decode_written,
+    encode_context,
+    encode_read,
+    encode_written,
 )
 from bokistore.snapshot import value_at, whole_value
 from bokistore.snapshot_reads import Views
@@ -199,6 +209,28 @@ class Transaction:
         self._check_open()
         self.staging.adds(part)
 
+    # -- parts of it that run elsewhere
+
+    async def context(self) -> bytes:
+        """What a part of this transaction that runs elsewhere begins with (`BokiStore.within`)."""
+        self._check_open()
+        place = await self.fixed()
+        return encode_context(
+            Context(place, self.staging.isolation, (*_staged(self._overlay.events), *_staged(self.staging.events)))
+        )
+
+    def part(self) -> tuple[bytes, bytes]:
+        """What this one, which is such a part, read and wrote."""
+        return encode_read(self.staging.read_streams), encode_written(self.staging.events)
+
+    def take(self, read: bytes, written: bytes) -> None:
+        """What such a part read and wrote is read and written here. Of one that failed it is what it read."""
+        self._check_open()
+        events = decode_written(written)
+        self.staging.takes(decode_read(read), events)
+        for name in dict.fromkeys(event.name for event in events if not isinstance(event, Entry)):
+            self._again(name)
+
     def _again(self, name: str) -> None:
         base = self.where.bases.get(name)
         if base is not None:
@@ -227,8 +259,13 @@ class Transaction:
             where.fix(await self._views.log.book.now(consistency="any" if self._trusting else self._consistency))
         self.staging.snapshot = where.place
         cache, written = self._views.cache, self.staging.written
-        known = {name: one for name in written if name not in where.bases and (one := cache.get(name)) is not None}
-        self.staging.unseen.update(where.take_unseen(written, known))
+        unread = [name for name in written if name not in where.bases and name not in self.staging.elsewhere]
+        known = {name: one for name in unread if (one := cache.get(name)) is not None}
+        self.staging.unseen.update(where.take_unseen(unread, known))
+
+
+def _staged(events: Sequence[AnyEvent]) -> list[Staged]:
+    return [event for event in events if isinstance(event, Ops | Commit | Deleted | Expires | Entry)]
 
 
 class TxObject:

@@ -10,8 +10,8 @@ import pytest
 
 import boki
 from bokiflow import Call, Worker, executor, records
+from bokiflow.asks import RunBody
 from bokiflow.flow_events import PICKER, Ended, Signalled, Stepped
-from bokiflow.instance import RunBody
 from bokilib import tags
 from bokilib.contribution import Contribution
 from bokilib.log import Log
@@ -139,7 +139,7 @@ async def test_bodies_that_do_not_wait_for_the_log_are_found(monkeypatch: pytest
             after, batch.after = batch.after, []
             for one in after:
                 if isinstance(one, RunBody):
-                    self._bodies[one.key] = self._outer.create_task(self._body(one))
+                    self._under_way.begin(one)
                 else:
                     batch.after.append(one)
         send(self)

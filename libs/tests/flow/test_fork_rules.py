@@ -10,7 +10,7 @@ import boki
 import bokiflow
 from boki.testing import MemoryCluster
 from bokiflow import App
-from bokiflow.flow_events import Cancelled, ChildEnded, Emitted, Invoked, Signalled, Started, Stepped
+from bokiflow.flow_events import Attempted, Cancelled, ChildEnded, Emitted, Invoked, Signalled, Started, Stepped, Within
 from bokiflow.fork_rules import forked
 from bokiflow.histories import History
 from bokiflow.history import Recorded, in_order
@@ -65,6 +65,15 @@ def test_a_fork_while_a_child_runs_is_refused() -> None:
     with pytest.raises(boki.InvalidArgument, match="x/0:1"):
         forked(history(invoke, ended, after), STARTED, "0:2")
     assert keys(forked(history(invoke, ended, after), STARTED, "0:3")) == ["0:1", "0:2", "0:1"]
+
+
+def test_children_of_attempts_of_transactions_are_not_those_of_a_fork() -> None:
+    attempt = Recorded(6, 0, 0, (Attempted("x", "0:1", "a", "x/0:1~a:1", "n", 0),))
+    done = Recorded(8, 0, 5, (step("0:1"), step("0:2", failed(OSError()))))
+    assert keys(forked(history(attempt, done), STARTED, None)) == ["0:1"]
+    part = Started("x", "n", "d", [[], {}], 0, parent="z", within=Within(b""))
+    with pytest.raises(boki.InvalidArgument, match="fork 'z'"):
+        forked(history()._replace(started=part), STARTED, None)
 
 
 async def test_a_fork_does_again_what_failed_and_nothing_before_it(cluster: MemoryCluster) -> None:

@@ -10,9 +10,10 @@ import pytest
 
 import bokiflow
 from bokiflow import App, NonDeterminism, Workflow
+from bokiflow.asks import RunBody, SetTimer, StopBody
 from bokiflow.flow_events import Cancelled, ChildEnded, Emitted, Fired, Invoked, Patched, Signalled, Started, Stepped
 from bokiflow.history import Told
-from bokiflow.instance import Instance, RunBody, SetTimer, StopBody
+from bokiflow.instance import Instance
 from bokiflow.outcomes import Outcome
 from libs.tests.flow.conftest import on_outer_loop
 from libs.tests.flow.shop import Shop

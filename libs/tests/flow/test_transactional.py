@@ -105,6 +105,25 @@ async def test_transactions_of_many_workflows_are_all_there_once(cluster: Memory
     assert await_values == [{"cents": 1}, {"cents": 9}]
 
 
+async def test_a_transaction_that_fits_no_record_fails_and_is_not_tried_for_ever(cluster: MemoryCluster) -> None:
+    bank = Bank((await cluster.connect()).book("shop"))
+
+    async def too_much(tx: Transaction) -> None:
+        for number in range(300):
+            tx[f"object {number}"].set("there", True)
+
+    @bank.app.workflow
+    async def large() -> str:
+        try:
+            await bokiflow.transact(bank.store, too_much)
+        except boki.BokiError as error:
+            return type(error).__name__
+        return ""
+
+    async with bank.worker as worker:
+        assert await (await worker.start(large.call(), id="x")).result() == "AtomicTooLarge"
+
+
 async def test_a_store_of_another_log_is_refused(cluster: MemoryCluster) -> None:
     bank = Bank((await cluster.connect()).book("shop"))
     bank.store = BokiStore((await cluster.connect()).book("shop"))

@@ -1,0 +1,61 @@
+"""What code of a workflow asks for while it runs, and what goes with what it did: between an instance and who runs it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+from bokiflow import flow_events as events
+from bokiflow.calls import AnyStep, Workflow
+from bokiflow.flow_events import Effect, Incoming, Within
+from bokiflow.lock_seats import TakeLock
+from bokiflow.transactional import RunTransaction
+from bokilib.codec import Json
+
+
+class RunBody(NamedTuple):
+    """The body of a step shall run, once all that was done before is in the log."""
+
+    key: str
+    step: AnyStep
+    args: tuple[Any, ...]
+    options: dict[str, Any]
+
+
+class StopBody(NamedTuple):
+    """Nobody waits for it any more."""
+
+    key: str
+
+
+class SetTimer(NamedTuple):
+    """A timer shall fire, not before `due_ms`."""
+
+    key: str
+    due_ms: int
+
+
+class UnsetTimer(NamedTuple):
+    """It shall not."""
+
+    key: str
+
+
+Ask: TypeAlias = RunBody | RunTransaction | TakeLock | StopBody | SetTimer | UnsetTimer
+
+
+class Spawn(NamedTuple):
+    """What goes with an effect: a workflow to start (`alone`: it is nobody's child; `within` a transaction), or somebody to tell."""
+
+    workflow: Workflow[..., Any] | None = None
+    args: Json = None
+    told: Incoming | None = None
+    alone: bool = False
+    within: Within | None = None
+
+    def tags(self, event: Effect) -> int:
+        """Streams that it joins beside those of the workflow."""
+        if self.workflow is not None:
+            return 4
+        if self.told is not None:
+            return 2
+        return int(isinstance(event, events.Emitted | events.Unlocked))

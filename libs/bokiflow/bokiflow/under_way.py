@@ -1,0 +1,212 @@
+"""What one workflow has under way beside its code: bodies of steps and transactions, timers, what is done later.
+
+What ends says so by `tell`; what is stopped says nothing more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+from boki_common.errors import BokiError
+from boki_common.logs import get_logger
+from boki_common.runtime.ports import Bodies
+from bokiflow import family, transactional
+from bokiflow.asks import RunBody, SetTimer
+from bokiflow.body import run_body
+from bokiflow.family import Family, Relatives
+from bokiflow.flow_events import Attempted, Part, Started
+from bokiflow.lock_room import LockRoom, Ready
+from bokiflow.lock_seats import TakeLock
+from bokiflow.outcomes import Outcome, failed
+from bokiflow.traces import note
+from bokiflow.transactional import Ran, RanPart, RunTransaction
+
+log = get_logger(__name__)
+
+Body: TypeAlias = RunBody | RunTransaction | TakeLock
+
+
+class BodyEnded(NamedTuple):
+    """A body ended."""
+
+    key: str
+    outcome: Outcome
+    took_ms: int = 0
+    attempts: int = 1
+    part: Part | None = None
+
+
+class TimerDue(NamedTuple):
+    """A timer is due."""
+
+    key: str
+
+
+Ended: TypeAlias = BodyEnded | TimerDue | Ran | Ready
+
+
+class Place(Relatives, Protocol):
+    """Where it runs: a worker."""
+
+    @property
+    def bodies(self) -> Bodies: ...
+
+    @property
+    def locks(self) -> LockRoom: ...
+
+
+class UnderWay:
+    """See the module. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        host: Place,
+        started: Started,
+        start: int,
+        held: Mapping[str, int | None],
+        tell: Callable[[Ended], None],
+        moved: Callable[[Mapping[str, int | None]], None],
+    ) -> None:
+        """
+        Args:
+            start: seqnum of its Started. held: its claim, as it is. moved: see `family.Family`.
+        """
+        self._host: Final = host
+        self._started: Final = started
+        self._start: Final = start
+        self._held: Final = held
+        self._tell: Final = tell
+        self._moved: Final = moved
+        self._outer: Final = asyncio.get_running_loop()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._transactions: dict[str, RunTransaction] = {}
+
+    @property
+    def nothing(self) -> bool:
+        """Whether no body runs."""
+        return not self._tasks
+
+    def runs(self, key: str) -> bool:
+        """Whether a call's body does."""
+        return key in self._tasks
+
+    # -- bodies
+
+    def begin(self, ask: Body, orphans: tuple[Attempted, ...] = ()) -> None:
+        """Runs a body. `orphans`: children of an attempt of it that somebody made who is no more."""
+        self._tasks[ask.key] = self._outer.create_task(
+            self._body(ask, orphans), name=f"bokiflow body of {self._started.id}"
+        )
+
+    def stop(self, key: str) -> None:
+        """Nobody waits for a body any more."""
+        self._host.locks.unwait(self._started.id, key)
+        task = self._tasks.pop(key, None)
+        if task is not None:
+            task.cancel()
+
+    def ran(self, key: str) -> RunTransaction | None:
+        """Which transaction it was that wants to commit; it is told once."""
+        return self._transactions.pop(key, None)
+
+    async def _body(self, ask: Body, orphans: tuple[Attempted, ...]) -> None:
+        try:
+            ended = await self._run(ask, orphans)
+        except asyncio.CancelledError:
+            if self._tasks.get(ask.key) is not asyncio.current_task():
+                raise
+            name = ask.step.name if isinstance(ask, RunBody) else ask.name
+            error = RuntimeError(f"step {name!r} raised CancelledError, and nobody had cancelled it")
+            ended = BodyEnded(ask.key, failed(error))
+        if self._tasks.get(ask.key) is asyncio.current_task():
+            del self._tasks[ask.key]
+            if isinstance(ask, RunTransaction) and isinstance(ended, Ran):
+                self._transactions[ask.key] = ask
+            self._tell(ended)
+
+    async def _run(self, ask: Body, orphans: tuple[Attempted, ...]) -> BodyEnded | Ran | Ready:
+        began_s, attempts, part = self._outer.time(), 1, None
+        if isinstance(ask, RunBody):
+            with self._host.spans.body(self._started.id, "step", ask.step.name, ask.key) as span:
+                outcome, attempts = await run_body(ask.step, ask.args, ask.options, self._host.bodies)
+                note(span, outcome)
+        elif isinstance(ask, RunTransaction):
+            ran = await self._transact(ask, orphans)
+            if isinstance(ran, Ran):
+                return ran
+            outcome, part = ran if isinstance(ran, RanPart) else (ran, None)
+        else:
+            found = await self._host.locks.look(ask, self._started.id, self._age)
+            if not isinstance(found, Outcome):
+                return found
+            outcome = found
+        return BodyEnded(ask.key, outcome, round((self._outer.time() - began_s) * 1_000), attempts, part)
+
+    async def _transact(self, ask: RunTransaction, orphans: tuple[Attempted, ...]) -> Ran | RanPart | Outcome:
+        for at in range(0, len(orphans), family.TOLD_AT_ONCE):
+            some = [one.child for one in orphans[at : at + family.TOLD_AT_ONCE]]
+            self._host.tell(family.cancelling(self._started.group, some))
+        attempts = Family(self._host, self._started, self._age, ask, self._held, self._moved)
+        with self._host.spans.body(self._started.id, "transact", ask.name, ask.key) as span:
+            ran = await transactional.run(ask, self._host.log, attempts)
+            note(span, ran if isinstance(ran, Outcome) else ran.outcome)
+            return ran
+
+    @property
+    def _age(self) -> int:
+        return self._started.age or self._start
+
+    # -- timers
+
+    def set_timer(self, ask: SetTimer) -> None:
+        """It shall be told that a timer is due."""
+        self._timers[ask.key] = self._outer.call_later(self._left_ms(ask) / 1_000, self._due, ask)
+
+    def unset_timer(self, key: str) -> bool:
+        """It shall not; whether it was set."""
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+        return timer is not None
+
+    def _left_ms(self, ask: SetTimer) -> int:
+        return max(0, ask.due_ms - self._host.clock.now_ms())
+
+    def _due(self, ask: SetTimer) -> None:
+        """Wall clocks jump: it is due when the clock says so, and not before."""
+        if ask.key not in self._timers:
+            return
+        if self._left_ms(ask) > 0:
+            self.set_timer(ask)
+        else:
+            self._tell(TimerDue(ask.key))
+
+    # -- the rest
+
+    def later(self, work: Coroutine[Any, Any, None]) -> None:
+        """Does something that nothing depends on: whoever shortens the history next does it."""
+
+        async def run() -> None:
+            try:
+                await work
+            except BokiError as error:
+                log.warning("a history is as long as it was", id=self._started.id, error=str(error))
+
+        task = self._outer.create_task(run(), name=f"bokiflow upkeep of {self._started.id}")
+        self._tasks[task.get_name()] = task
+        task.add_done_callback(lambda done: self._tasks.pop(done.get_name(), None))
+
+    def stop_all(self) -> list[asyncio.Task[None]]:
+        """What the code wanted to happen shall not. Returns what ends now."""
+        tasks, self._tasks = self._tasks, {}
+        for task in tasks.values():
+            task.cancel()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._transactions.clear()
+        self._host.locks.unwait_all(self._started.id)
+        return list(tasks.values())
