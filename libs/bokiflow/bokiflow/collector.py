@@ -26,6 +26,7 @@ from bokiflow.flow_events import (
     INCOMING,
     PICKER,
     AnyFlowEvent,
+    Checkpointed,
     Claimed,
     Ended,
     PartitionCheckpoint,
@@ -364,7 +365,7 @@ class Collector:
         sent: list[tuple[boki.Record, str]] = []
         async for record, events in self._read({tags.flow_to(self._group, one): one for one in partitions}, 1, place):
             for event in events:
-                if isinstance(event, INCOMING):
+                if isinstance(event, (*INCOMING, Checkpointed)):  # a checkpoint: of a fork that was never begun
                     fold = self._folds.get(tags.partition_of(event.id))
                     if fold is not None and event.id not in fold.ids:
                         sent.append((record, event.id))

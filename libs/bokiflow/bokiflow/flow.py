@@ -18,7 +18,7 @@ import msgspec
 import boki
 from boki_common.errors import Conflict, InvalidArgument
 from boki_common.runtime.ports import Clock
-from bokiflow import debounce, inspection, records, shortening
+from bokiflow import debounce, forks, inspection, records
 from bokiflow.app import App
 from bokiflow.calls import Call, Workflow
 from bokiflow.digests import digest
@@ -32,8 +32,7 @@ from bokiflow.schedules import Schedules
 from bokiflow.traces import Spans, Tracing
 from bokilib import tags
 from bokilib.codec import Json
-from bokilib.contribution import joined
-from bokilib.errors import AppendUnknown, AtomicTooLarge
+from bokilib.errors import AppendUnknown
 from bokilib.log import Log, Tokens
 from bokilib.ports import BookPort, PayloadHook
 
@@ -222,28 +221,8 @@ class Flow:
         if await inspection.newest(self.log, origin, consistency="linearizable") is None:
             raise NoSuchWorkflow(f"there is no workflow {origin!r}: was it started in this book?", id=origin)
         history = await inspection.whole_history(self.log, origin)
-        started = msgspec.structs.replace(
-            history.started, id=chosen, owner="", parent="", parent_key="", traceparent="", age=0
-        )
-        place = records.Place(chosen, started.group)
-        covers = await self.log.book.now()
-        made = forked(history, started, before)
-        begins = shortening.parts_of(place, made, covers)
-        if len(begins) > 1:
-            raise AtomicTooLarge(
-                f"the history of {origin!r} does not fit the record that begins a fork: fork before an earlier step",
-                expected=1,
-                found=len(begins),
-            )
-        try:
-            return chosen, await self.log.append(joined([records.start(made.started, 0), *begins]), seen=covers)
-        except Conflict as conflict:
-            began = await inspection.first(self.log, chosen)
-            if began is None or (began[1].origin, began[1].digest) != (origin, started.digest):
-                raise IdReused(
-                    f"the id {chosen!r} is another's, or was used before: take another one", id=chosen
-                ) from conflict
-            return chosen, began[0]
+        made = forked(history, forks.without_family(history.started, chosen), before)
+        return chosen, await forks.begin(self.log, made)
 
     async def debounce(self, call: Call[R], *, id: str, quiet_s: float, at_most_s: float | None = None) -> Handle[R]:
         """Starts a workflow once for many calls, when none came for a while; the newest arguments win.

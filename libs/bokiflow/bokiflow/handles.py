@@ -114,7 +114,7 @@ class Handle(Generic[R]):
 
         Raises:
             NoSuchWorkflow. IdReused. Trimmed: it ended a while ago, and its history is not kept. InvalidArgument: a child was running then:
-            fork before it; or nothing has that key. AtomicTooLarge: its history does not fit a record. AppendUnknown.
+            fork before it; or nothing has that key. AtomicTooLarge: it spoke under hundreds of topics. AppendUnknown.
         """
         new, start = await self._flow.fork(self.id, id, before)
         return Handle(self._flow, new, self._workflow, start=start, ended=None)

@@ -3,6 +3,8 @@
 - A checkpoint (`Checkpointed`, in parts that count when all are there) is all of the history as of its `covers`: what lies at or below it
   in the stream is not needed any more. It never says that something was delivered: order follows from the records in it, as ever
   (`history.in_order`).
+- A fork begins with a checkpoint, whose last part is in the record of its Started; others may be before that. While there is no Started
+  there is no fork.
 - A restart (`Restarted`) begins a new history. Of what is older only that counts which came from others after it had *seen* the stream:
   that is for the new run.
 - Nothing is guessed: where something is missing that no checkpoint and no restart makes up for, the history is not whole.
@@ -21,8 +23,8 @@ from bokiflow.flow_events import (
     Effect,
     Emitted,
     Incoming,
+    Note,
     Restarted,
-    Sleeping,
     Started,
 )
 from bokiflow.history import Recorded
@@ -40,7 +42,7 @@ class _Row(msgspec.Struct, array_like=True, frozen=True):
     seqnum: int
     time_ms: int
     seen: int
-    own: tuple[Delivered | Effect | Sleeping, ...]
+    own: tuple[Delivered | Effect | Note, ...]
     incoming: tuple[Incoming, ...]
 
 
@@ -98,10 +100,19 @@ class History(NamedTuple):
         return list(dict.fromkeys([*before, *said]))
 
 
-def encode(history: History) -> list[bytes]:
-    """A checkpoint's data, one for each part; as many as take the streams of its topics too."""
+def _encode(history: History) -> bytes:
     rows = tuple(_Row(one.seqnum, one.time_ms, one.seen, one.own, one.incoming) for one in history.records)
-    data = _encoder.encode(_Data(history.started, history.start, history.restarted, rows))
+    return _encoder.encode(_Data(history.started, history.start, history.restarted, rows))
+
+
+def split_data(history: History) -> list[bytes]:
+    """A checkpoint's data, one for each part."""
+    return split(_encode(history), PART_DATA_BYTES)
+
+
+def encode(history: History) -> list[bytes]:
+    """The same, in as many parts as take the streams of its topics too."""
+    data = _encode(history)
     parts = split(data, PART_DATA_BYTES)
     wanted = -(-len(history.topics) // PART_TOPICS)
     return parts if len(parts) >= wanted else split(data, max(1, len(data) // wanted))
@@ -116,12 +127,7 @@ def fold(kept: Sequence[Kept], gap: int) -> History | None:
     begun = next((one for one in reversed(kept) if one.recorded.started is not None), None)
     start = 0 if begun is None else begun.recorded.seqnum
     after = [one for one in kept if one.recorded.seqnum >= start]  # what is older was told to who had this id before
-    parts = [
-        Part(one.recorded.seqnum, one.recorded.time_ms, event.covers, event.part, event.parts, one.by, event.data)
-        for one in reversed(after)
-        for event in one.checkpoints
-    ]
-    whole = next(iter(newest_first(parts)), None)
+    whole = next((one for one in newest_first(_parts(kept, begun)) if one.seqnum >= start), None)
     restart = next((one for one in reversed(after) if one.restarted is not None), None)
     records = [one.recorded for one in after]
     if whole is not None:
@@ -139,6 +145,18 @@ def fold(kept: Sequence[Kept], gap: int) -> History | None:
         base = _since(base, restart)
         trimmed = restart.recorded.seqnum  # whoever trims there has looked that nothing is needed (`shortening`)
     return base if gap <= trimmed else None
+
+
+def _parts(kept: Sequence[Kept], begun: Kept | None) -> list[Part]:
+    """Parts of checkpoints, newest first: of those from before it began only what a fork begins with, if it is one."""
+    start = 0 if begun is None else begun.recorded.seqnum
+    before = begun is not None and any(event.parts > 1 for event in begun.checkpoints)
+    return [
+        Part(one.recorded.seqnum, one.recorded.time_ms, event.covers, event.part, event.parts, one.by, event.data)
+        for one in reversed(kept)
+        for event in one.checkpoints
+        if before or one.recorded.seqnum >= start
+    ]
 
 
 def _of_checkpoint(whole: Whole, records: Sequence[Recorded]) -> History:

@@ -1,0 +1,109 @@
+"""Forks in several records as a model, read back by the library's own fold: two who begin forks of one id, either may
+be away for as long as it likes, a collector forgets what never began. There is a whole fork or none; without a rule there is half of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+
+from bokiflow import histories
+from bokiflow.flow_events import Checkpointed, Started, Stepped
+from bokiflow.histories import History, Kept
+from bokiflow.history import Recorded
+from bokiflow.outcomes import Outcome
+from libs.tests.models.search import search
+
+STARTED = Started("y", "n", "d", [[], {}], 0)
+
+
+def _data(who: str) -> list[bytes]:
+    """What a fork's parts have: the last one is empty, as that of the record that starts it is."""
+    made = Recorded(1, 0, 0, (Stepped("y", who, "s", "", 0, Outcome()),))
+    data = b"".join(histories.split_data(History(STARTED, 0, None, [made], 0, 0)))
+    return [data[: len(data) // 2], data[len(data) // 2 :], b""]
+
+
+DATA = {who: _data(who) for who in "ab"}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Each broken variant turns one off.
+
+    Attributes:
+        last: who begins a fork starts it last; else first. chained: each part expects that nothing was written since the one before; else
+        only the last one does. expected: the last one does; else none.
+    """
+
+    last: bool = True
+    chained: bool = True
+    expected: bool = True
+
+
+@dataclass(frozen=True)
+class World:
+    """`log`: (seqnum, who, part), 3 for a start's. `todo`: of each who forks, the parts that are left, and where the last one is."""
+
+    rules: Rules
+    log: tuple[tuple[int, str, int], ...] = ()
+    todo: tuple[tuple[str, tuple[int, ...], int], ...] = ()
+    end: int = 0
+    floor: int = 0
+    collects: int = 1
+    crashes: int = 1
+
+    def fault(self) -> str | None:
+        if not any(self._starts(part) for _, _, part in self.log):
+            return None
+        history = histories.fold([self._kept(*one) for one in self.log], self.floor)
+        if history is None:
+            return "half a fork"
+        keys = [getattr(event, "key", "") for one in history.records for event in one.own]
+        return None if len(keys) == 1 else f"a fork with {keys}"
+
+    def _starts(self, part: int) -> bool:
+        return part == (2 if self.rules.last else 0)
+
+    def _kept(self, seqnum: int, who: str, part: int) -> Kept:
+        started = STARTED if self._starts(part) else None
+        event = Checkpointed("y", 9, part, 3, DATA[who][part])
+        return Kept(Recorded(seqnum, 0, 0, started=started), "by", None, (event,))
+
+    def moves(self) -> Iterator[tuple[str, World]]:
+        begun = any(self._starts(part) for _, _, part in self.log)
+        for at, (who, parts, last) in enumerate(self.todo):
+            others = (*self.todo[:at], *self.todo[at + 1 :])
+            if self.crashes:
+                yield f"{who} dies", replace(self, todo=others, crashes=self.crashes - 1)
+            chained = self.rules.chained if parts[0] == 1 else self.rules.expected and parts[0] == 2
+            if (self._starts(parts[0]) and begun) or (chained and not self._holds(last)):
+                yield f"{who} is refused", replace(self, todo=others)
+                continue
+            after = (*others, (who, parts[1:], self.end + 1)) if len(parts) > 1 else others
+            wrote = (*self.log, (self.end + 1, who, parts[0]))
+            yield f"{who} writes {parts[0]}", replace(self, log=wrote, todo=after, end=self.end + 1)
+        if self.collects and not begun and self.log:
+            yield "it is forgotten", replace(self, log=(), floor=self.end, collects=self.collects - 1)
+
+    def _holds(self, last: int) -> bool:
+        """Whether nothing was written to the history since; of what was forgotten the log does not say so."""
+        return bool(self.log) and self.log[-1][0] == last
+
+
+def begin(rules: Rules) -> World:
+    return World(rules, todo=tuple((who, (0, 1, 2), 0) for who in "ab"))
+
+
+def test_there_is_a_whole_fork_or_none_whoever_dies_or_is_away() -> None:
+    found = search(begin(Rules()))
+    assert (found.fault, found.path) == (None, [])
+    assert found.states > 100
+
+
+@pytest.mark.parametrize("rule", ["last", "chained", "expected"])
+def test_without_a_rule_there_is_half_a_fork(rule: str) -> None:
+    found = search(begin(replace(Rules(), **{rule: False})))
+    assert found.fault is not None and found.path
