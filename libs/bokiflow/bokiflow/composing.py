@@ -160,7 +160,7 @@ def ended(instance: Instance, start: int, outcome: Outcome, topics: Iterable[str
         begun.parent_key,
         begun.attributes,
         tuple(topics),
-        instance.parts_for(outcome),
+        instance.parts.back(failed=outcome.error is not None),
     )
 
 

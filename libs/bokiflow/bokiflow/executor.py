@@ -345,7 +345,7 @@ class Executor:
             self._flush.after(restarted)
             return
         started = self.instance.started
-        parts_bytes = size_of(self.instance.parts_for(outcome)) if started.within is not None else 0
+        parts_bytes = size_of(self.instance.parts.back(failed=outcome.error is not None))
         limit = TOLD_BYTES if started.parent else EVENT_BYTES
         outcome = within_bounds(outcome, started.name, max(0, limit - parts_bytes))
         ended = composing.ended(self.instance, self._start, outcome, self._topics)
@@ -484,7 +484,7 @@ class Executor:
             elif isinstance(after, events.Restarted):
                 self._begin_anew(after, seqnum, batch.seen)
             elif after.key in self.instance.pending and not self._under_way.runs(after.key):
-                self._under_way.begin(after, tuple(self.instance.attempted.pop(after.key, ())))
+                self._under_way.begin(after, tuple(self.instance.parts.attempted.pop(after.key, ())))
 
     # -- the end of it here
 

@@ -29,8 +29,8 @@ from bokiflow.cancellation import WorkflowCancelled
 from bokiflow.composing import Owners
 from bokiflow.digests import digest
 from bokiflow.flow_events import Attempted, Cancelled, Ended, Started, Within
-from bokiflow.instance import ONE_PART
 from bokiflow.outcomes import error_of
+from bokiflow.parts import ONE_PART
 from bokiflow.transactional import RunTransaction, SharedStore, SharedTransaction, StoreTransaction
 from bokilib.contribution import Contribution, joined
 

@@ -26,22 +26,19 @@ from bokiflow.calls import AnyStep, Signature, Workflow, names_of
 from bokiflow.cancellation import RestartRequested, WorkflowCancelled
 from bokiflow.digests import digest, digest_of_call
 from bokiflow.errors import NonDeterminism
-from bokiflow.flow_events import Attempted, Begun, Effect, Incoming, Part, Restarted, Started, Within
+from bokiflow.flow_events import Attempted, Begun, Effect, Incoming, Restarted, Started, Within
 from bokiflow.flow_loop import FlowLoop, FlowTask
 from bokiflow.flush import TOLD_BYTES, size_of
 from bokiflow.history import Own, Told
 from bokiflow.lock_seats import LockSeats, Seat, TakeLock
 from bokiflow.outcomes import CANCELLED_OUTCOME, Outcome, error_of, failed, succeeded
+from bokiflow.parts import Parts
 from bokiflow.plain import as_json
 from bokiflow.transactional import RunTransaction, TransactionalStore
 from bokilib.codec import Json
 from bokilib.errors import AtomicTooLarge, NotEncodable
 
 _UNIT: Final = 2.0**-53
-ONE_PART: Final = (
-    "expected one part of a transaction after the other, found two at once: await one before the next, "
-    "or gather what is in no transaction"
-)
 
 
 class _Wait(NamedTuple):
@@ -65,7 +62,7 @@ class Instance:
     Attributes:
         id: of the workflow. started: how it began. run: how often it was begun anew. effects: what it did, oldest first, until somebody
             takes it. asks: the same of what it wants. outcome: how it ended. next: with what it begins anew. locks: which it has, or waits
-            for.
+            for. parts: of transactions.
     """
 
     def __init__(self, started: Started, workflow: Workflow[..., Any], restarted: Restarted | None = None) -> None:
@@ -81,12 +78,8 @@ class Instance:
         """Keys of steps that run at most once, and were begun."""
         self.pending: dict[str, _Wait] = {}
         self.locks: Final = LockSeats(child=bool(started.parent))
-        self.parts: list[Part] = []
-        """What it did so far in the transaction that it is a part of."""
-        self.attempted: dict[str, list[Attempted]] = {}
-        """By transactions that its history has no end of: children of their newest attempts."""
+        self.parts: Final = Parts(started.within)
         self.next: Json = None
-        self._part_under_way = False
         now_ms = started.at_ms if restarted is None else restarted.at_ms
         self._loop: Final = FlowLoop(self, self, now_ms, run=self.run)  # type: ignore[abstract]  # at run time nothing of it is
         self._root: FlowTask[Any] | None = None
@@ -99,8 +92,8 @@ class Instance:
         """Of a fork: children that its origin had, by the calls that started them."""
         self._name = started.names[0][0] if started.names else self.id
         """Of a fork that of its origin, until it does something of its own: it is given the numbers that its origin was given."""
-        self._patches: dict[str, bool] = {}
-        self._recorded_patches: set[str] = set()
+        self._patches: dict[str, bool | None] = {}
+        """Which way was taken; None: the new one, in the history, where the code has not come yet."""
         self._replaying = False
 
     @property
@@ -149,7 +142,7 @@ class Instance:
             for one in all_told
             if one.seqnum < start and isinstance(one.event, events.Invoked)
         }
-        self._recorded_patches = {one.event.name for one in all_told if isinstance(one.event, events.Patched)}
+        self._patches = {one.event.name: None for one in all_told if isinstance(one.event, events.Patched)}
         last = max(
             (at for at, one in enumerate(all_told) if isinstance(one.event, events.DELIVERED + events.EFFECTS)),
             default=-1,
@@ -162,15 +155,11 @@ class Instance:
             if isinstance(one.event, events.EFFECTS):
                 self._match(one.event)
             elif isinstance(one.event, Attempted):
-                self._attempt(one.event)
+                self.parts.attempt(one.event)
             elif not isinstance(one.event, events.Sleeping):
                 self._name = next((name for name, upto in self.started.names if at < upto), self.id)
                 self._deliver(one.event, one.time_ms)
         self._replaying = False
-
-    def _attempt(self, event: Attempted) -> None:
-        before = self.attempted.get(event.key, [])
-        self.attempted[event.key] = [*(one for one in before if one.attempt == event.attempt), event]
 
     def _match(self, recorded: Effect) -> None:
         """The code did what the history says it did next."""
@@ -223,8 +212,8 @@ class Instance:
         if wait.digest != event.digest:
             raise self._other(f"{expected} with arguments {event.digest}", f"the same with arguments {wait.digest}")
         if isinstance(event, events.Stepped) and event.part is not None:
-            self.parts.append(event.part)
-        self.attempted.pop(event.key, None)
+            self.parts.did([event.part])
+        self.parts.attempted.pop(event.key, None)
         self._resolve(wait.future, event.outcome)
 
     def _seated(self, event: events.Queued | events.Locked) -> None:
@@ -239,7 +228,7 @@ class Instance:
         if isinstance(event, events.ChildEnded):
             wait = self.pending.get(event.key)
             if wait is not None and wait.child == event.child:
-                self.parts.extend(event.parts)
+                self.parts.did(event.parts)
                 self._resolve(wait.future, event.outcome)
         elif isinstance(event, events.Signalled):
             receivers = self._receivers.get(event.topic)
@@ -346,22 +335,15 @@ class Instance:
         self.effects.append((made, Spawn(workflow, _small(args), alone=True)))
 
     def _within(self) -> Within | None:
-        """What a further part of the transaction begins with that this is a part of. Raises InvalidArgument: another one is under way."""
-        if self.started.within is None:
-            return None
-        if self._part_under_way:
-            raise InvalidArgument(ONE_PART)
-        within = Within(self.started.within.context, (*self.started.within.parts, *self.parts))
-        _check_small(size_of(within), "a transaction across workflows")
+        """What a further part of the transaction begins with that this is a part of. Raises InvalidArgument, AtomicTooLarge."""
+        within = self.parts.next()
+        if within is not None:
+            _check_small(size_of(within), "a transaction across workflows")
         return within
-
-    def parts_for(self, outcome: Outcome) -> tuple[Part, ...]:
-        """What goes back to that transaction: of what failed only that it was read."""
-        return tuple(self.parts if outcome.error is None else [Part(one.read) for one in self.parts])
 
     async def _wait(self, key: str, wait: _Wait, function: Callable[..., Any], *, part: bool = False) -> Outcome:
         self.pending[key] = wait
-        self._part_under_way |= part
+        self.parts.under_way |= part
         try:
             outcome: Outcome = await wait.future
         except asyncio.CancelledError:
@@ -370,7 +352,7 @@ class Instance:
             raise
         finally:
             self.pending.pop(key, None)
-            self._part_under_way &= not part
+            self.parts.under_way &= not part
         if outcome.cancelled:
             raise WorkflowCancelled(f"{wait.child or wait.name} was cancelled")
         if outcome.error is not None:
@@ -454,7 +436,7 @@ class Instance:
         """Whether the code of after a change shall run; see `in_workflow.patched`."""
         known = self._patches.get(name)
         if known is None:
-            known = self._patches[name] = not self._replaying or name in self._recorded_patches
+            known = self._patches[name] = not self._replaying or name in self._patches
             if known:
                 self.effects.append((events.Patched(self.id, name, name), Spawn()))
         return known
