@@ -35,6 +35,7 @@ from bokistore.events import PICKER, AnyEvent
 from bokistore.fold import View
 from bokistore.followed import FollowedViews
 from bokistore.subjects import Subject, of_bucket, parts_of
+from bokistore.under_way import UnderWay
 from bokistore.view_cache import CACHED_VIEWS, ViewCache
 
 NAMES_AT_ONCE: Final = 1_024
@@ -74,6 +75,7 @@ class Views:
         self._follows = 0 if log.always_replay else followed, followed_within_s
         self._followed: FollowedViews | None = None
         self.cache: Final = ViewCache(0 if log.always_replay else cached)
+        self._under_way = UnderWay(self.cache)
         self._news = News(log.book)
         self.folded = 0
         """Records that were folded so far."""
@@ -166,6 +168,7 @@ class Views:
         found: dict[str, View] = {}
         kept: list[View] = []
         new: list[str] = []
+        await self._under_way.ended(names)
         for name in dict.fromkeys(names):
             known = self.cache.get(name)
             if known is None or (at is not None and known.view.seen > at):
@@ -174,6 +177,21 @@ class Views:
                 found[name] = known.view
             else:
                 kept.append(known.view)
+        with self._under_way.reading(new):
+            at = await self._read(kept, new, found, at, consistency, placed=placed)
+        return at or 0, [found[name] for name in names]
+
+    async def _read(
+        self,
+        kept: Sequence[View],
+        new: list[str],
+        found: dict[str, View],
+        at: int | None,
+        consistency: ConsistencyName,
+        *,
+        placed: bool,
+    ) -> int | None:
+        """Brings up what was kept and reads anew what is new, into `found`. Returns as of which place, if one was asked for."""
         for start in range(0, len(kept), READ_TAGS):
             at, views, gone = await self._brought_up(kept[start : start + READ_TAGS], at, consistency)
             found |= {view.name: view for view in views}
@@ -183,7 +201,7 @@ class Views:
         for start in range(0, len(new), NAMES_AT_ONCE):
             for view in await self._anew(new[start : start + NAMES_AT_ONCE], at, consistency):
                 found[view.name] = view
-        return at or 0, [found[name] for name in names]
+        return at
 
     async def _brought_up(
         self, views: Sequence[View], at: int | None, consistency: ConsistencyName

@@ -262,3 +262,44 @@ async def test_what_was_lost_somewhere_is_nobodys_error_but_his_whose_records_it
     assert found == [1, 1, 1, [{"n": 1}, {"n": 1}]]
     async with store.snapshot(of=["x"]) as then:
         assert await then.get("x", "n") == 1
+
+
+async def test_who_reads_an_object_while_it_is_had_anew_does_not_have_it_anew_too(
+    store: BokiStore, another: Another
+) -> None:
+    for number in range(5):
+        await store.object("x").set("n", number)
+    reader = await another()
+    found = await asyncio.gather(*(reader.object("x").get("n") for _ in range(20)))
+    assert (found, reader.views.folded) == ([4] * 20, 5)
+    place = await reader.log.book.now()
+    await store.object("y").set("n", 1)
+    snapshots = [reader.values(["x", "y"], at=place), reader.values(["y"])]
+    assert await asyncio.gather(*snapshots) == [[{"n": 4}, None], [{"n": 1}]]
+
+
+async def test_who_waits_for_an_object_goes_on_when_the_other_gives_up(store: BokiStore, another: Another) -> None:
+    await store.object("x").set("n", 1)
+    reader = await another()
+    first = asyncio.ensure_future(reader.object("x").get("n"))
+    await asyncio.sleep(0)
+    others = asyncio.gather(*(reader.object("x").get("n") for _ in range(3)))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await others == [1, 1, 1]
+    assert not reader.views._under_way._ends
+
+
+@pytest.mark.parametrize("later", range(0, 40, 3))
+async def test_lists_that_overlap_are_had_anew_once_an_object(store: BokiStore, another: Another, later: int) -> None:
+    """As timelines do: who waits for one of his list finds another of it under way by then."""
+    for name in "abc":
+        await store.object(name).set("", {"n": 1})
+    reader = await another()
+    place = await reader.log.book.now()
+    first = [asyncio.ensure_future(reader.values(names, at=place)) for names in ("a", "ab")]
+    for _ in range(later):
+        await asyncio.sleep(0)
+    found = await asyncio.gather(*first, reader.values("bc", at=place))
+    assert found == [[{"n": 1}], [{"n": 1}] * 2, [{"n": 1}] * 2]
+    assert reader.views.folded == 3
