@@ -47,11 +47,16 @@ def moved(expected: Expected, actual: Mapping[Tag, int | None], forgotten: Itera
 
 
 class Claim(NamedTuple):
-    """A claim as it was read: where, by whom, and for whom."""
+    """A claim as it was read: where, by whom, and for whom.
+
+    Attributes:
+        token: of several who claim under one incarnation, which.
+    """
 
     seqnum: int
     by: str
     who: str
+    token: str = ""
 
 
 def holder(claims: Iterable[Claim]) -> Claim | None:

@@ -28,11 +28,12 @@ class Claimed(Event, tag="lib.claim", frozen=True):
 
     Attributes:
         fence: its name, compared when read.
-        who: claims it, for people.
+        who: claims it, for people. token: of several under one incarnation, which.
     """
 
     fence: str
     who: str
+    token: str = ""
 
 
 PICKER: Final[Picker[Claimed]] = Picker("lib", (Claimed,))
@@ -45,18 +46,26 @@ class Fence:
         tag: its stream. claim: the place of this holder's claim, 0 before there is one.
     """
 
-    def __init__(self, log: Log, tag: str, name: str, *, who: str) -> None:
+    def __init__(self, log: Log, tag: str, name: str, *, who: str, token: str = "") -> None:
+        """`token`: where several may claim it under one `Log` and one name, each has its own (`Log.incarnations`)."""
         self.tag: Final = tag
         self.name: Final = name
         self.claim = 0
         self._log = log
         self._who = who
+        self._token = token
 
     @property
     def expect(self) -> dict[str, int | None]:
         """What the holder's records expect."""
         assert self.claim, "nothing was claimed: `await fence.take(...)`"
         return {self.tag: self.claim}
+
+    @property
+    def held(self) -> Claim:
+        """The holder's claim, to claim it once more: a new place for what must not get old."""
+        assert self.claim, "nothing was claimed: `await fence.take(...)`"
+        return Claim(self.claim, self._log.by, self._who, self._token)
 
     async def current(self) -> Claim | None:
         """The newest claim, as of now."""
@@ -76,7 +85,7 @@ class Fence:
             found = PICKER.of(record.seqnum, await self._log.open(record))
             for event in found:
                 if event.fence == self.name:
-                    return Claim(record.seqnum, (await self._log.open(record)).by, event.who)
+                    return Claim(record.seqnum, (await self._log.open(record)).by, event.who, event.token)
             at_most = record.seqnum - 1
 
     async def take(self, last: Claim | None) -> int:
@@ -91,7 +100,7 @@ class Fence:
         expect: dict[str, int | None] = {self.tag: last.seqnum if last else await self._log.book.now()}
         if last is None and (found := await self.current()) is not None:
             return self._mine(found)
-        claim = Contribution((self.tag,), expect, (Claimed(self.name, self._who),))
+        claim = Contribution((self.tag,), expect, (Claimed(self.name, self._who, self._token),))
         try:
             self.claim = await self._log.append(claim, seen=last.seqnum if last else 0, settle=True)
         except Conflict as conflict:
@@ -106,13 +115,13 @@ class Fence:
                 async for read in self._log.between(one.tag, one.start, position):
                     for event in PICKER.of(read.record.seqnum, read.envelope):
                         if event.fence == self.name:
-                            claims.append(Claim(read.record.seqnum, read.envelope.by, event.who))
+                            claims.append(Claim(read.record.seqnum, read.envelope.by, event.who, event.token))
         except Trimmed:
             claims = []
         return holder(claims) or await self.current()
 
     def _mine(self, found: Claim | None) -> int:
-        if found is None or (found.by, found.who) != (self._log.by, self._who):
+        if found is None or not self.is_mine(found):
             raise Fenced(
                 f"{self.name} was claimed by {found.who if found else 'somebody'} meanwhile; take over from that claim, if its "
                 "holder is dead",
@@ -121,6 +130,10 @@ class Fence:
             )
         self.claim = found.seqnum
         return self.claim
+
+    def is_mine(self, found: Claim) -> bool:
+        """Whether a claim is this holder's, of this life."""
+        return (found.by, found.who, found.token) == (self._log.by, self._who, self._token)
 
     def moved(self, conflict: Conflict) -> bool:
         """Whether a Conflict of the holder's record says that the fence is over: then nothing under this claim can succeed."""

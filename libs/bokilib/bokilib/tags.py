@@ -17,6 +17,7 @@ share a tag. That costs false conflicts and no more, because events hold their i
 | `table/row/<t>/<k>` `table/rows/<t>` `table/cat/<t>` | changes of a row of a table; of all its rows; what the table is |
 | `lock/<k>` `lock/ck/<k>` | a lock's queue; its checkpoints |
 | `queue/cfg/<q>` `queue/p/<q>/<i>` `queue/own/<q>/<i>/<g>` `queue/c/<q>/<i>/<g>` | settings; messages; owners; consumers |
+| `queue/old/<q>/<i>` | messages that were carried forward |
 """
 
 from __future__ import annotations
@@ -156,6 +157,11 @@ def queue_config(queue: str) -> str:
 def queue_messages(queue: str, shard: int) -> str:
     """Messages of a shard."""
     return tag_of("queue/p", queue, shard)
+
+
+def queue_old(queue: str, shard: int) -> str:
+    """Messages of a shard that were carried forward."""
+    return tag_of("queue/old", queue, shard)
 
 
 def queue_owner(queue: str, shard: int, group: str) -> str:

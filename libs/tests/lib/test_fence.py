@@ -138,3 +138,12 @@ async def test_a_second_process_at_any_point() -> None:
 
     explored = await start_anywhere(program, lambda book: holding(book, "b"), check)
     assert explored.runs >= explored.operations
+
+
+async def test_two_of_one_name_on_one_log_are_two_where_each_has_a_token(book: boki.Book) -> None:
+    log = Log(book)
+    one, other = (Fence(log, TAG, "x", who="me", token=log.incarnations.give()) for _ in range(2))
+    claim = await one.take(None)
+    with pytest.raises(Fenced):
+        await other.take(None)
+    assert await one.take(None) == claim, "found by reading: the answer may have been lost"
