@@ -14,6 +14,7 @@
 """
 
 from bokilib.codec import Json, JsonObject
+from bokiqueue.carrying import carried
 from bokiqueue.consumer import Consumer
 from bokiqueue.errors import (
     NoSuchGroup,
@@ -53,4 +54,5 @@ __all__ = [
     "StaleReceipt",
     "Stats",
     "WrongMode",
+    "carried",
 ]

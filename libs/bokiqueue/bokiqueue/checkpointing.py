@@ -131,11 +131,11 @@ class Checkpointing:
 
     # -- making one
 
-    async def make(self, progress: Progress, fence: Fence, found: Found, now_ms: int) -> None:
+    async def make(self, progress: Progress, fence: Fence, found: Found) -> None:
         """Appends a checkpoint; `trim` trims by it. Raises Conflict."""
         covers = min(self._flying.values(), default=self.high)
         floor = progress.floor
-        parts = checkpoint_rules.split(progress.encode(now_ms))
+        parts = checkpoint_rules.split(progress.encode())
         others = await self._floors(found.config)
         expect = {**fence.expect, tags.queue_config(self._queue): found.seqnum}
         for number, data in enumerate(parts):

@@ -16,12 +16,13 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import boki
 from boki_common.errors import BokiError, InvalidArgument
 from boki_common.logs import get_logger
 from bokilib import lease_rules, tags
+from bokilib.checkpoint_rules import CARRY_MS
 from bokilib.conflict_rules import Claim
 from bokilib.errors import Fenced
 from bokilib.fence import PICKER as CLAIMS
@@ -36,7 +37,8 @@ from bokiqueue.producer import Producer
 from bokiqueue.rebalance_rules import NOBODY, Standing
 from bokiqueue.receipts import Receipt
 from bokiqueue.settings import Found
-from bokiqueue.shard_owner import ShardOwner
+from bokiqueue.shard_owner import Member, ShardOwner
+from bokiqueue.together import Together
 
 T = TypeVar("T")
 
@@ -75,14 +77,22 @@ class Claims:
         for event in CLAIMS.of(read.record.seqnum, read.envelope):
             newest = self.newest[shard]
             if event.fence == self._names[shard] and (newest is None or read.record.seqnum > newest.seqnum):
-                self.newest[shard] = Claim(read.record.seqnum, read.envelope.by, event.who)
+                self.newest[shard] = Claim(read.record.seqnum, read.envelope.by, event.who, event.token)
+
+
+class Pace(NamedTuple):
+    """How much a member takes at once, for how long, and how often it looks who is there."""
+
+    prefetch: int
+    lease_s: float
+    tick_s: float
 
 
 class Consumer(Generic[T]):
     """See the module.
 
     Attributes:
-        who: this member, in the log.
+        together: what its shards append, in shared records.
     """
 
     def __init__(
@@ -97,19 +107,20 @@ class Consumer(Generic[T]):
         lease_s: float,
         member_lease_s: float,
         dead_letters: Producer | None,
+        carry_ms: int = CARRY_MS,
     ) -> None:
-        self.who: Final = who
         self.found = found
         self.dead_letters: Final = dead_letters
+        self.together: Final = Together(opened, settle=True)
         self._log = opened
+        self._member = Member(who, opened.incarnations.give(), carry_ms)
         self._kind = kind
         self._group = group
-        self._prefetch = check_prefetch(prefetch)
-        self._lease_s = check_lease(lease_s)
+        tick_s = lease_rules.beat_every(member_lease_s) / 2
+        self._pace = Pace(check_prefetch(prefetch), check_lease(lease_s), tick_s)
         self._members = Members(
             opened, f"queue/{found.config.queue}/{group}", who, lease_s=member_lease_s, changed=self._members_changed
         )
-        self._tick_s = lease_rules.beat_every(member_lease_s) / 2
         self._follower = Follower(opened)
         self._claims = Claims(found.config.queue, found.config.shards, group)
         self._owners: dict[int, ShardOwner] = {}
@@ -154,6 +165,11 @@ class Consumer(Generic[T]):
             self.wake()
 
     @property
+    def who(self) -> str:
+        """This member, in the log."""
+        return self._member.who
+
+    @property
     def shards(self) -> list[int]:
         """Those that this member has."""
         return sorted(shard for shard, owner in self._owners.items() if owner.owned)
@@ -189,18 +205,18 @@ class Consumer(Generic[T]):
         while self._ready:
             owner, hand = self._ready.popleft()
             receipt = Receipt(owner.shard, owner.claim, hand.entry.id, hand.attempt)
-            if owner.begin(receipt, self._lease_s):
+            if owner.begin(receipt, self._pace.lease_s):
                 return Message(owner, receipt, hand, self._kind)
         return None
 
     def renew(self, message: Message[T]) -> None:
         """A message is with another handler of this member from now on, for a whole lease. Raises StaleReceipt."""
-        message.extend(self._lease_s)
+        message.extend(self._pace.lease_s)
 
     def _fill(self) -> None:
         """Asks the shards in turn."""
         owners = [owner for owner in self._owners.values() if owner.owned]
-        room = self._prefetch - sum(owner.in_flight for owner in owners)
+        room = self._pace.prefetch - sum(owner.in_flight for owner in owners)
         for number in range(len(owners)):
             owner = owners[(self._turn + number) % len(owners)]
             if room <= 0:
@@ -259,7 +275,7 @@ class Consumer(Generic[T]):
                 return
             self._claims.take(shard, item)
             owner, newest = self._owners.get(shard), self._claims.newest[shard]
-            if owner is not None and newest is not None and owner.claim and newest.seqnum > owner.claim:
+            if owner is not None and newest is not None and owner.is_over(newest):
                 owner.over()
             self._changed.set()
 
@@ -272,7 +288,7 @@ class Consumer(Generic[T]):
             if isinstance(event, Config) and item.record.seqnum > self.found.seqnum:
                 self.found = Found(event, item.record.seqnum)
                 for owner in list(self._owners.values()):
-                    owner.purge(event.groups.get(self._group, 0))
+                    owner.configured(event.groups.get(self._group, 0))
                 self.wake()
 
     # -- shards come and go
@@ -283,6 +299,8 @@ class Consumer(Generic[T]):
             if not self._members.may_act():
                 for task in list(self._handling):
                     task.cancel()
+            for owner in list(self._owners.values()):
+                owner.tend()
             try:
                 await self._move()
             except BokiError as error:
@@ -290,7 +308,7 @@ class Consumer(Generic[T]):
                 if not error.retryable and not isinstance(error, Fenced):
                     raise
             try:
-                async with asyncio.timeout(self._tick_s):
+                async with asyncio.timeout(self._pace.tick_s):
                     await self._changed.wait()
             except TimeoutError:
                 pass
@@ -301,7 +319,7 @@ class Consumer(Generic[T]):
         if (
             claim is not None
             and holder == self.who
-            and claim.by != self._log.by
+            and (claim.by, claim.token) != (self._log.by, self._member.token)
             and claim.seqnum > self._claims.read_at
         ):
             holder += " (another of this name)"
@@ -329,15 +347,25 @@ class Consumer(Generic[T]):
         self._giving.pop(shard, None)
         self._changed.set()
 
+    def _owner_of(self, shard: int) -> ShardOwner:
+        return ShardOwner(
+            self._log,
+            shard,
+            self._group,
+            member=self._member,
+            around=self,
+            follower=self._follower,
+        )
+
     async def _take(self, shard: int) -> None:
-        owner = ShardOwner(self._log, shard, self._group, who=self.who, around=self, follower=self._follower)
+        owner = self._owner_of(shard)
         try:
             await owner.take(self._claims.newest[shard])
         except Fenced:
             return  # somebody was faster: his claim is heard of
         self._owners[shard] = owner
         newest = self._claims.newest[shard]
-        if newest is not None and newest.seqnum > owner.claim:
+        if newest is not None and owner.is_over(newest):
             owner.over()  # heard while it was read what was before
         self.wake()
 

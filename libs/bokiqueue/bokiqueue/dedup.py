@@ -41,7 +41,7 @@ class Window:
         for dedup in over:
             del self._first_ms[dedup]
 
-    def items(self, now_ms: int) -> list[tuple[str, int]]:
-        """What a checkpoint keeps."""
-        self._forget(now_ms)
+    def items(self) -> list[tuple[str, int]]:
+        """What a checkpoint keeps: as of the newest message that was asked about, for the next one may be hardly younger, whatever time
+        it is by then."""
         return list(self._first_ms.items())

@@ -1,7 +1,8 @@
 """What the owner of a shard hands out next, and what it knows of what it handed out. Pure.
 
-- Oldest first: what comes again is older than what is fresh. Of a key one message is in flight at a time; while it comes again later,
-  its key waits. Messages of other keys pass.
+- By priority, then oldest first (`priority_rules`): what comes again is older than what is fresh. It is among what is in memory
+  (`READ_AHEAD`). Of a key one message is in flight at a time; while it comes again later, its key waits. Messages of other keys pass.
+- Of a key the oldest comes next, whatever its priority, with the highest priority of those that wait for it: it stands in their way.
 - What the owner before may have died of, having handed it out (`suspects`), is handed out alone: one at a time and nothing beside it, so
   that a message which kills its handlers is counted by itself, and takes no others with it.
 - The first `CAREFUL` fresh messages of a new owner are handed out after their DELIVER is in the log, for the owner before may have
@@ -18,11 +19,13 @@ Times `now_s` are of the owner's monotonic clock, `now_ms` its idea of the log's
 from __future__ import annotations
 
 from collections import deque
-from heapq import heapify, heappop, heappush
+from collections.abc import Iterable, Mapping
+from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from bokiqueue.events import Delivered, Id, Item
 from bokiqueue.limit_rules import KeyRate
+from bokiqueue.priority_rules import Ready
 from bokiqueue.shard_state import Progress
 
 CAREFUL: Final = 1_024
@@ -76,10 +79,21 @@ class Batch(NamedTuple):
 
 
 class Deliveries:
-    """See the module. Invariants: of a key at most one message is in flight; nothing is over and in memory."""
+    """See the module. Invariants: of a key at most one message is in flight; nothing is over and in memory.
+
+    Attributes:
+        reached: all up to there was read by this owner; `progress.read` may be higher, of who had the shard before.
+    """
 
     def __init__(
-        self, id: str, progress: Progress, *, max_deliveries: int, careful: bool, keys: KeyRate | None = None
+        self,
+        id: str,
+        progress: Progress,
+        *,
+        max_deliveries: int,
+        careful: bool,
+        keys: KeyRate | None = None,
+        ready: Ready | None = None,
     ) -> None:
         """
         Args:
@@ -87,6 +101,7 @@ class Deliveries:
             careful: whether somebody owned the shard before, and did not give it back.
         """
         self.progress: Final = progress
+        self.reached = max(progress.floor.seqnum - 1, 0)
         self.flights: Final[dict[Id, Flight]] = {}
         self.entries: Final[dict[Id, Entry]] = {}
         self._id = id
@@ -96,9 +111,10 @@ class Deliveries:
         self._suspecting = careful
         self._careful = CAREFUL if careful else 0
         self._fresh: deque[Id] = deque()
-        self._ready: list[Id] = []
+        self._ready = ready if ready is not None else Ready()
         self._later: list[tuple[int, Id]] = []
         self._keys: dict[str, deque[Id]] = {}
+        self._urgent: dict[str, list[int]] = {}
         self._deadlines: list[tuple[float, Id]] = []
         self._unopened: dict[int, None] = {}
 
@@ -115,19 +131,28 @@ class Deliveries:
 
     def offer(self, seqnum: int, time_ms: int, items: tuple[Item, ...]) -> None:
         """One record of messages, in the order of the stream, read for the first time by this owner."""
+        self.offer_some(seqnum, time_ms, enumerate(items))
+
+    def offer_some(self, seqnum: int, time_ms: int, items: Iterable[tuple[int, Item]]) -> None:
+        """Of one record of messages those that are left, with their numbers."""
         known = seqnum <= self.progress.read
-        for index, item in enumerate(items):
+        for index, item in items:
             id = Id(seqnum, index)
             if not known and item.dedup is not None and self.progress.window.twice(item.dedup, time_ms):
                 self.progress.ends(id)
             if not self.progress.is_over(id):
                 self._keep(Entry(id, item, time_ms))
+        self.reaches(seqnum)
+
+    def reaches(self, seqnum: int) -> None:
+        """All up to there was read by this owner."""
+        self.reached = max(self.reached, seqnum)
         self.progress.read = max(self.progress.read, seqnum)
 
     def passes(self, seqnum: int) -> None:
         """A record of messages cannot be opened."""
         self._unopened[seqnum] = None
-        self.progress.read = max(self.progress.read, seqnum)
+        self.reaches(seqnum)
 
     def _keep(self, entry: Entry) -> None:
         id, key = entry.id, entry.item.key
@@ -142,15 +167,27 @@ class Deliveries:
         if key is not None:
             waiting = self._keys.setdefault(key, deque())
             waiting.append(id)
+            if entry.item.priority:
+                self._urgent.setdefault(key, []).append(entry.item.priority)
             if len(waiting) > 1:
+                self._raise_head(self.entries[waiting[0]], entry.item.priority)
                 return
         self._line_up(entry)
+
+    def _raise_head(self, head: Entry, priority: int) -> None:
+        """What a message of its key, that came after it, makes of the first one's priority."""
+        if priority > head.item.priority and not head.due_ms and head.id not in self.flights:
+            self._line_up(head)
+
+    def _priority(self, item: Item) -> int:
+        """Of the first message of a key: that of the highest which waits for it."""
+        return max(self._urgent.get(item.key, ()), default=0) if item.key is not None else item.priority
 
     def _line_up(self, entry: Entry) -> None:
         if entry.due_ms:
             heappush(self._later, (entry.due_ms, entry.id))
         else:
-            heappush(self._ready, entry.id)
+            self._ready.add(entry.id, self._priority(entry.item))
 
     # -- what goes out
 
@@ -165,20 +202,35 @@ class Deliveries:
             entry = self.entries.get(id)
             if entry is not None and id not in self.flights and entry.due_ms == due_ms:
                 entry.due_ms = 0
-                heappush(self._ready, id)
+                self._ready.add(id, self._priority(entry.item))
         if self._suspects:
             return self._take_suspect(most, now_ms)
         hands: list[Hand] = []
         dead: list[Hand] = []
-        while self._ready and len(hands) < most:
-            id = heappop(self._ready)
-            if id not in self.entries or id in self.flights or self.entries[id].due_ms:
+        while len(hands) < most:
+            next_id = self._ready.next()
+            if next_id is None:
+                break
+            if next_id not in self.entries or next_id in self.flights or self.entries[next_id].due_ms:
                 continue
-            if self._waits_for_its_key(id, now_ms):
+            if self._waits_for_its_key(next_id, now_ms):
                 continue
-            hand = self._hand(id)
+            self._ready.taken()
+            hand = self._hand(next_id)
+            self.flights[next_id] = Flight(hand.attempt)  # it may be lined up twice
             (dead if self._too_often(hand) else hands).append(hand)
         return self._batch(hands, dead)
+
+    def rates(self, own: Mapping[str, float]) -> None:
+        """Keys may have other rates from now on; what waits for one is looked at again."""
+        before, self._rates.own = self._rates.own, own
+        for key in dict.fromkeys((*before, *own)):
+            if before.get(key) == own.get(key) or key not in self._keys:
+                continue
+            head = self.entries[self._keys[key][0]]
+            if head.due_ms and head.id not in self.progress.due and head.id not in self.flights:
+                head.due_ms = 0
+                self._line_up(head)
 
     def _waits_for_its_key(self, id: Id, now_ms: int) -> bool:
         """Whether its key had one too lately; if not, it has this one now."""
@@ -200,8 +252,7 @@ class Deliveries:
         return self._take_alone(min(able), now_ms)
 
     def _take_alone(self, id: Id, now_ms: int) -> Batch:
-        self._ready.remove(id)
-        heapify(self._ready)
+        self._ready.discard(id)
         if self._waits_for_its_key(id, now_ms):
             return Batch([], None, False, [])
         hand = self._hand(id)
@@ -281,10 +332,18 @@ class Deliveries:
             waiting = self._keys[key]
             assert waiting[0] == id, "the messages of a key are decided in order"
             waiting.popleft()
+            self._less_urgent(key, entry.item.priority)
             if waiting:
                 self._line_up(self.entries[waiting[0]])
             else:
                 del self._keys[key]
+
+    def _less_urgent(self, key: str, priority: int) -> None:
+        """A message of a key is over."""
+        if priority:
+            self._urgent[key].remove(priority)
+            if not self._urgent[key]:
+                del self._urgent[key]
 
     def again(self, id: Id, attempt: int, due_ms: int) -> None:
         """It was given back after so many deliveries: it comes again, when the log's clock says so (0: at once)."""
@@ -332,11 +391,13 @@ class Deliveries:
     def purge(self, seqnum: int) -> None:
         """Messages from below are over, but for those that are handed out."""
         for id in [id for id in self.entries if id.seqnum < seqnum and id not in self.flights]:
-            key = self.entries.pop(id).item.key
+            item = self.entries.pop(id).item
+            key = item.key
             self._suspects.discard(id)
             self.progress.ends(id)
             if key is not None:
                 self._keys[key].remove(id)
+                self._less_urgent(key, item.priority)
                 if not self._keys[key]:
                     del self._keys[key]
         for waiting in self._keys.values():
@@ -345,9 +406,10 @@ class Deliveries:
         while self._fresh and self._fresh[0].seqnum < seqnum:
             self._fresh.popleft()
         self._unopened = {one: None for one in self._unopened if one >= seqnum}
-        self.progress.read = max(self.progress.read, seqnum - 1)
+        self.reaches(seqnum - 1)
 
     def raise_floor(self) -> None:
         """Forgets what is over, at the beginning."""
         first = [next(iter(self.entries), None), next((Id(one, 0) for one in self._unopened), None)]
-        self.progress.raise_floor(min((id for id in first if id is not None), default=None))
+        lowest = min((id for id in first if id is not None), default=Id(self.reached + 1, 0))
+        self.progress.raise_floor(min(lowest, Id(self.reached + 1, 0)))

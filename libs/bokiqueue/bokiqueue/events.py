@@ -9,7 +9,8 @@
 | queue.nack | c | messages that come again, when they are due |
 | queue.dead | c | messages that are given up; the same record pushes them to the queue of dead letters, if there is one |
 | queue.ck | c, of a popped queue ck | a part of a checkpoint: the state as of `covers` |
-| queue.pop | c | takes the oldest message, if there is one |
+| queue.pop | c | takes the next message, if there is one |
+| queue.old | old | a part of a set: messages up to `covers` that wait still, carried forward under their ids |
 
 A message's id is where it was pushed: (seqnum of the record, number in it). Ids of streams are `queue/shard` and
 `queue/shard/group`; a group's name has no slash.
@@ -60,7 +61,7 @@ class Item(msgspec.Struct, array_like=True, frozen=True):
         body: JSON, as msgpack. key: messages of one key are handled in order, one at a time.
         dedup: of several with the same within the queue's window the first counts.
         delay_ms: after its record's time it may be handed out.
-        source: of a dead letter.
+        source: of a dead letter. priority: 0 to 9, the higher first (`priority_rules`).
     """
 
     body: msgspec.Raw
@@ -68,6 +69,7 @@ class Item(msgspec.Struct, array_like=True, frozen=True):
     dedup: str | None = None
     delay_ms: int = 0
     source: Source | None = None
+    priority: int = 0
 
 
 class Limits(msgspec.Struct, array_like=True, frozen=True):
@@ -88,7 +90,7 @@ class Config(Event, tag="queue.config", frozen=True):
 
     Attributes:
         groups: of consumers, each with the seqnum from which it gets messages.
-        max_deliveries: 0: as often as it takes.
+        max_deliveries: 0: as often as it takes. key_rates: messages a second of single keys, 0 for any, where not as of `limits`.
     """
 
     queue: str
@@ -100,6 +102,7 @@ class Config(Event, tag="queue.config", frozen=True):
     limits: Limits
     groups: dict[str, int]
     paused: bool = False
+    key_rates: dict[str, float] = msgspec.field(default_factory=dict)
 
 
 class Pushed(Event, tag="queue.push", frozen=True):
@@ -155,15 +158,33 @@ class Checkpoint(Event, tag="queue.ck", frozen=True):
     data: bytes
 
 
-class Popped(Event, tag="queue.pop", frozen=True):
-    """Takes the oldest message that is before it."""
+class Old(Event, tag="queue.old", frozen=True):
+    """A part of a set of messages that were carried forward (`old_rules`).
+
+    Attributes:
+        first: seqnum of the set's first part; 0: this is it. last: whether it is the last.
+        items: (seqnum, number, time of its record, message), in order.
+    """
 
     id: str
+    covers: int
+    first: int
+    last: bool
+    items: tuple[tuple[int, int, int, Item], ...] = ()
+
+
+class Popped(Event, tag="queue.pop", frozen=True):
+    """Takes the next message of those before it. `token`: who pops, of those under one incarnation."""
+
+    id: str
+    token: str = ""
 
 
 ConsumerEvent: TypeAlias = Delivered | Acked | Nacked | Dead | Checkpoint
-AnyEvent: TypeAlias = Config | Pushed | ConsumerEvent | Popped
-PICKER: Final[Picker[AnyEvent]] = Picker(LIBRARY, (Config, Pushed, Delivered, Acked, Nacked, Dead, Checkpoint, Popped))
+AnyEvent: TypeAlias = Config | Pushed | ConsumerEvent | Popped | Old
+PICKER: Final[Picker[AnyEvent]] = Picker(
+    LIBRARY, (Config, Pushed, Delivered, Acked, Nacked, Dead, Checkpoint, Popped, Old)
+)
 
 
 def shard_id(queue: str, shard: int) -> str:

@@ -23,6 +23,7 @@ from bokiqueue.events import (
     Checkpoint,
     Config,
     Dead,
+    Id,
     Popped,
     Pushed,
     Source,
@@ -31,6 +32,7 @@ from bokiqueue.events import (
     shard_id,
 )
 from bokiqueue.items import json_of
+from bokiqueue.old_messages import Set, messages, newest
 from bokiqueue.pop_state import PopState
 from bokiqueue.pop_state import decode as pop_decode
 from bokiqueue.settings import no_such_group
@@ -116,6 +118,7 @@ class Peeked(NamedTuple):
     key: str | None
     source: Source | None
     body: Json
+    priority: int = 0
 
 
 class Rates(NamedTuple):
@@ -142,10 +145,15 @@ async def look(log: Log, config: Config, group: str, most: int = 0) -> tuple[Sta
         raise no_such_group(config, group)
     if config.mode == "pop":
         group = ""
-    snapshot = await log.book.now(consistency="linearizable")
-    newest = await log.book.read_prev(at_most=snapshot)
-    shards = [await _look(log, config, group, shard, snapshot, most) for shard in range(config.shards)]
-    now_ms = max([newest.time_ms if newest is not None else 0, *(shard.now_ms for shard in shards)])
+    while True:
+        snapshot = await log.book.now(consistency="linearizable")
+        last = await log.book.read_prev(at_most=snapshot)
+        try:
+            shards = [await _look(log, config, group, shard, snapshot, most) for shard in range(config.shards)]
+        except boki.Trimmed:  # carried forward, while it was looked
+            continue
+        break
+    now_ms = max([last.time_ms if last is not None else 0, *(shard.now_ms for shard in shards)])
     peeked = sorted((one for shard in shards for one in shard.entries), key=lambda one: (one.seqnum, one.number))
     stats = Stats(config.queue, group, config.mode, config.paused, [shard.stats for shard in shards], now_ms)
     return stats, peeked[:most]
@@ -154,10 +162,10 @@ async def look(log: Log, config: Config, group: str, most: int = 0) -> tuple[Sta
 async def rates(log: Log, config: Config, group: str) -> Rates:
     """How fast a group's messages come and go. Where a shard was trimmed meanwhile, that is a part of the last minute."""
     snapshot = await log.book.now(consistency="linearizable")
-    newest = await log.book.read_prev(at_most=snapshot)
-    if newest is None:
+    last = await log.book.read_prev(at_most=snapshot)
+    if last is None:
         return Rates(None, None, 0)
-    now_ms = newest.time_ms
+    now_ms = last.time_ms
     since_ms = now_ms - WINDOW_MS
     counted: list[tuple[int, int]] = []  # (when, how many) of pushes; of what is done it is negative
     for shard in range(config.shards):
@@ -224,7 +232,16 @@ async def _look(log: Log, config: Config, group: str, shard: int, snapshot: int,
 def _peeked(shard: int, entry: Entry, state: str, attempts: int) -> Peeked:
     item = entry.item
     return Peeked(
-        shard, entry.id.seqnum, entry.id.number, entry.pushed_ms, state, attempts, item.key, item.source, json_of(item)
+        shard,
+        entry.id.seqnum,
+        entry.id.number,
+        entry.pushed_ms,
+        state,
+        attempts,
+        item.key,
+        item.source,
+        json_of(item),
+        item.priority,
     )
 
 
@@ -236,8 +253,12 @@ async def _consumed(log: Log, config: Config, group: str, shard: int, snapshot: 
     deliveries = Deliveries(id, progress, max_deliveries=0, careful=False)
     closed: list[Peeked] = []
     tag = tags.queue_messages(config.queue, shard)
-    async for item in log.book.read(tag, start=max(progress.floor.seqnum, 1), stop=snapshot + 1):
+    old = await newest(log, config.queue, shard, snapshot)
+    async for one in messages(log, config.queue, shard, old, Id(progress.floor.seqnum, -1)):
+        deliveries.offer_some(one.id.seqnum, one.pushed_ms, [(one.id.number, one.item)])
+    async for item in log.book.read(tag, start=max(progress.floor.seqnum, old.covers + 1, 1), stop=snapshot + 1):
         if isinstance(item, boki.Gap):
+            await _check_still(log, config.queue, shard, old, item)
             continue
         try:
             events = PICKER.of(item.seqnum, await log.open(item), about=shard_id(config.queue, shard))
@@ -254,6 +275,14 @@ async def _consumed(log: Log, config: Config, group: str, shard: int, snapshot: 
     return sorted([*peeked, *closed], key=lambda one: (one.seqnum, one.number))
 
 
+async def _check_still(log: Log, queue: str, shard: int, old: Set, gap: boki.Gap) -> None:
+    """Raises Trimmed: messages were carried forward since it was looked."""
+    if gap.kind is not boki.GapKind.TRIMMED or gap.last <= old.covers:
+        return
+    if (await newest(log, queue, shard, await log.book.now())).covers > old.covers:
+        raise gap.error()
+
+
 async def _popped(log: Log, config: Config, shard: int, snapshot: int) -> list[Entry]:
     """What waits in a shard that is popped."""
     ids = shard_id(config.queue, shard), consumer_id(config.queue, shard, "")
@@ -265,8 +294,13 @@ async def _popped(log: Log, config: Config, shard: int, snapshot: int) -> list[E
                     state = pop_decode(event.data, event.covers)
     covers = state.position
     times: dict[int, int] = {}
+    old = await newest(log, config.queue, shard, snapshot)
+    after = Id(state.head.seqnum, state.head.number - 1)
+    carried = [one async for one in messages(log, config.queue, shard, old, after)]
+    times |= {one.id.seqnum: one.pushed_ms for one in carried}
+    state.carried((one.id, one.item) for one in carried)
     for chosen, start, last in (
-        ([tags.queue_messages(config.queue, shard)], max(state.head.seqnum, 1), covers),
+        ([tags.queue_messages(config.queue, shard)], max(state.head.seqnum, old.covers + 1, 1), covers),
         (
             [tags.queue_messages(config.queue, shard), tags.queue_consumer(config.queue, shard, "")],
             covers + 1,
@@ -277,6 +311,8 @@ async def _popped(log: Log, config: Config, shard: int, snapshot: int) -> list[E
             continue
         async for item in log.book.read(tags=chosen, start=start, stop=last + 1):
             if isinstance(item, boki.Gap):
+                if item.tag == tags.queue_messages(config.queue, shard):
+                    await _check_still(log, config.queue, shard, old, item)
                 continue
             times[item.seqnum] = item.time_ms
             events = PICKER.of(item.seqnum, await log.open(item))
@@ -287,6 +323,7 @@ async def _popped(log: Log, config: Config, shard: int, snapshot: int) -> list[E
                 state.pushed(item.seqnum, items)
             if any(isinstance(event, Popped) and event.id == ids[1] for event in events):
                 state.popped(item.seqnum, mine=False)
+    state.reaches(snapshot)
     return [Entry(id, item, times[id.seqnum]) for id, item in state.waiting()]
 
 

@@ -12,6 +12,7 @@ import msgspec
 from boki_common.errors import InvalidArgument
 from bokilib.codec import Json, from_json, to_json
 from bokiqueue.events import Item
+from bokiqueue.priority_rules import check_priority
 
 T = TypeVar("T")
 
@@ -44,7 +45,9 @@ def delay_ms(delay_s: float) -> int:
     return round(delay_s * 1000)
 
 
-def item_of(body: object, *, key: str | None = None, dedup_id: str | None = None, delay_s: float = 0.0) -> Item:
+def item_of(
+    body: object, *, key: str | None = None, dedup_id: str | None = None, delay_s: float = 0.0, priority: int = 0
+) -> Item:
     """A message to push. Raises NotEncodable, InvalidArgument."""
     for name, value in (("key", key), ("dedup_id", dedup_id)):
         if value is not None:
@@ -53,7 +56,8 @@ def item_of(body: object, *, key: str | None = None, dedup_id: str | None = None
         raise InvalidArgument(
             "expected key= or delay_s=, found both: messages of a key are handled in the order of their pushes"
         )
-    return Item(msgspec.Raw(_encoder.encode(to_json(body))), key, dedup_id, delay_ms(delay_s))
+    raw = msgspec.Raw(_encoder.encode(to_json(body)))
+    return Item(raw, key, dedup_id, delay_ms(delay_s), None, check_priority(priority))
 
 
 def json_of(item: Item) -> Json:

@@ -6,19 +6,24 @@
   add up to more.
 - Of a key one message is handed out in each of its intervals, by the log's clock, whatever became of the one before. All keys of a shard
   have one owner, so none has a share. A new owner knows of none when its last was: each waits for an interval first.
+- A key may have a rate of its own, in the queue's settings, which may be changed (`queue.limit_key`).
 - What is in flight at a takeover counts as in flight: it is handed out again before anything else.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Mapping
+from heapq import heappop, heappush
+from typing import Final
 
 from boki_common.errors import InvalidArgument
 from bokiqueue.events import Limits
 
-UNLIMITED = 1 << 30
-KEY_LEAST = 0.001
+UNLIMITED: Final = 1 << 30
+KEY_LEAST: Final = 0.001
 """So that an owner need not remember keys for longer than a quarter of an hour or so."""
+KEY_RATES: Final = 256
+"""Keys with a rate of their own: all are in the queue's settings."""
 
 
 def share(in_flight: int, shards: int, shard: int) -> int:
@@ -32,14 +37,21 @@ def check_limits(limits: Limits) -> Limits:
     """Raises InvalidArgument."""
     if type(limits.in_flight) is not int or limits.in_flight < 0:
         raise InvalidArgument(f"expected messages in flight, or 0 for no limit, found {limits.in_flight!r}")
-    for rate in (limits.per_second, limits.key_per_second):
-        if not 0 <= rate < float("inf"):
-            raise InvalidArgument(f"expected messages a second, or 0 for no limit, found {rate!r}")
-    if limits.key_per_second and limits.key_per_second < KEY_LEAST:
-        raise InvalidArgument(
-            f"expected {KEY_LEAST} messages a second of a key at least, found {limits.key_per_second!r}; what is rarer is a timer"
-        )
+    if not 0 <= limits.per_second < float("inf"):
+        raise InvalidArgument(f"expected messages a second, or 0 for no limit, found {limits.per_second!r}")
+    check_key_rate(limits.key_per_second)
     return limits
+
+
+def check_key_rate(per_second: float) -> float:
+    """Raises InvalidArgument."""
+    if not 0 <= per_second < float("inf"):
+        raise InvalidArgument(f"expected messages a second, or 0 for no limit, found {per_second!r}")
+    if per_second and per_second < KEY_LEAST:
+        raise InvalidArgument(
+            f"expected {KEY_LEAST} messages a second of a key at least, found {per_second!r}; what is rarer is a timer"
+        )
+    return per_second
 
 
 class Rate:
@@ -80,33 +92,43 @@ class Rate:
 class KeyRate:
     """When the next message of a key may be handed out. Times are of the log. Invariant: of a key that is not known none is due later."""
 
-    def __init__(self, per_second: float, since_ms: int) -> None:
-        """`per_second`: 0: no limit. `since_ms`: when this owner began."""
-        self._every_ms = 1000 / per_second if per_second else 0.0
-        self._first_ms = since_ms + self._every_ms
-        self._next_ms: dict[str, float] = {}
-        self._order: deque[tuple[float, str]] = deque()
+    def __init__(self, per_second: float, since_ms: int, own: Mapping[str, float] | None = None) -> None:
+        """`per_second`: 0: no limit. `since_ms`: when this owner began. `own`: of single keys, where it is another; 0: no limit."""
+        self.own: Mapping[str, float] = own or {}
+        self._per_second = per_second
+        self._since_ms = since_ms
+        self._last_ms: dict[str, int] = {}
+        self._over: list[tuple[float, str]] = []
 
     def __len__(self) -> int:
-        return len(self._next_ms)
+        return len(self._last_ms)
+
+    def _every_ms(self, key: str) -> float:
+        per_second = self.own.get(key, self._per_second) if self.own else self._per_second
+        return 1000 / per_second if per_second else 0.0
 
     def due_ms(self, key: str | None, now_ms: int) -> int:
         """When a message of a key may be handed out, 0: now."""
-        if not self._every_ms or key is None:
+        if key is None or not (every_ms := self._every_ms(key)):
             return 0
         self._forget(now_ms)
-        due_ms = max(self._next_ms.get(key, 0.0), self._first_ms)
+        due_ms = self._last_ms.get(key, self._since_ms) + every_ms
         return 0 if due_ms <= now_ms else int(due_ms) + 1
 
     def take(self, key: str | None, now_ms: int) -> None:
         """One is."""
-        if self._every_ms and key is not None:
-            self._next_ms[key] = now_ms + self._every_ms
-            self._order.append((self._next_ms[key], key))
+        if key is not None and (every_ms := self._every_ms(key)):
+            self._last_ms[key] = now_ms
+            heappush(self._over, (now_ms + every_ms, key))
 
     def _forget(self, now_ms: int) -> None:
         """Keys whose interval is over."""
-        while self._order and self._order[0][0] <= now_ms:
-            due_ms, key = self._order.popleft()
-            if self._next_ms.get(key) == due_ms:
-                del self._next_ms[key]
+        while self._over and self._over[0][0] <= now_ms:
+            _, key = heappop(self._over)
+            last_ms = self._last_ms.get(key)
+            if last_ms is None:
+                continue
+            if last_ms + self._every_ms(key) <= now_ms:
+                del self._last_ms[key]
+            else:
+                heappush(self._over, (last_ms + self._every_ms(key), key))

@@ -39,7 +39,7 @@ class Message(Generic[T]):
 
     Attributes:
         id: (shard, seqnum, index): the same at each delivery, for effects outside that must happen once.
-        attempt: how often it was handed out, 1 the first time. key: as it was pushed.
+        attempt: how often it was handed out, 1 the first time. key, priority: as it was pushed.
         pushed_ms: when, by the clock of the log. source: of a dead letter.
     """
 
@@ -48,6 +48,7 @@ class Message(Generic[T]):
         self.id: Final = (receipt.shard, *receipt.id)
         self.attempt: Final = hand.attempt
         self.key: Final = item.key
+        self.priority: Final = item.priority
         self.pushed_ms: Final = hand.entry.pushed_ms
         self.source: Final[Source | None] = item.source
         self.receipt: Final = receipt

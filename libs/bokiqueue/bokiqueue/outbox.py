@@ -16,6 +16,10 @@ DEAD_BYTES: Final = 256 * 1024
 """Bodies of dead letters in one record: the next go in the next."""
 
 
+AROUND: Final = 128
+ID_BYTES: Final = 16
+
+
 class Letter:
     """A message that is given up, with its push to the queue of dead letters."""
 
@@ -42,6 +46,12 @@ class Outbox:
 
     def __bool__(self) -> bool:
         return bool(self.delivered or self.acks or self.nacks or self.letters)
+
+    @property
+    def size(self) -> int:
+        """Its bytes, about."""
+        ids = len(self.acks) + 2 * len(self.nacks) + sum(len(one.held) + len(one.again) + 1 for one in self.delivered)
+        return AROUND + ID_BYTES * ids + sum(letter.size + AROUND for letter in self.letters)
 
     def overflow(self) -> Outbox:
         """Takes out what does not fit one record."""

@@ -7,7 +7,7 @@ popper makes a checkpoint after so many pops; what is below the one before it go
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 import boki
@@ -16,9 +16,9 @@ from bokilib import checkpoint_rules, tags
 from bokilib.checkpoint_rules import GRACE_MS, Part, Whole
 from bokilib.contribution import Contribution
 from bokilib.log import Log
-from bokiqueue import pop_state
+from bokiqueue import old_messages, pop_state
 from bokiqueue.errors import QueueEmpty, ResultTrimmed
-from bokiqueue.events import PICKER, START, Checkpoint, Config, Item, Popped, Pushed, consumer_id, shard_id
+from bokiqueue.events import PICKER, START, Checkpoint, Config, Id, Item, Popped, Pushed, consumer_id, shard_id
 from bokiqueue.items import body_of
 from bokiqueue.pop_state import PopState
 from bokiqueue.sharding import RoundRobin
@@ -33,15 +33,22 @@ POPS_BETWEEN: Final = 1_000
 class ShardPopper:
     """One shard, as a process folds it. `messages`: the tag of its messages."""
 
-    def __init__(self, log: Log, queue: str, shard: int, *, pops_between: int, grace_ms: int) -> None:
+    def __init__(
+        self, log: Log, queue: str, shard: int, *, pops_between: int = POPS_BETWEEN, grace_ms: int = GRACE_MS
+    ) -> None:
         self.messages: Final = tags.queue_messages(queue, shard)
         self._log = log
+        self._place = queue, shard
         self._messages_id = shard_id(queue, shard)
         self._id = consumer_id(queue, shard, GROUP)
         self._pops = tags.queue_consumer(queue, shard, GROUP)
         self._checkpoints = tags.queue_owner(queue, shard, GROUP)
         self._pops_between = pops_between
         self._grace_ms = grace_ms
+        self._token = log.incarnations.give()
+        self._covers = 0
+        """What is trimmed of the messages up to there is in the set that was loaded, or over."""
+        self._gap = 0
         self._state: PopState | None = None
         self._mine: set[int] = set()
         self._folding = asyncio.Lock()
@@ -55,7 +62,7 @@ class ShardPopper:
                 return None
         self._sent += 1
         try:
-            seqnum = await self._log.append(Contribution((self._pops,), {}, (Popped(self._id),)))
+            seqnum = await self._log.append(Contribution((self._pops,), {}, (Popped(self._id, self._token),)))
             self._mine.add(seqnum)
             state = await self._fold(seqnum)
         finally:
@@ -82,7 +89,7 @@ class ShardPopper:
                 state = self._state
                 start = state.position + 1
                 if start > position or await self._read([self.messages, self._pops], start, position):
-                    state.position = max(state.position, position)
+                    state.reaches(position)
                     return state
                 self._state = None  # trimmed meanwhile: from the newest checkpoint
 
@@ -90,11 +97,14 @@ class ShardPopper:
         """Applies the records of these streams; False: some are trimmed. Raises Lost."""
         state = self._state
         assert state is not None, "it was loaded"
+        if start > last:
+            return True
         async for item in self._log.book.read(tags=chosen, start=max(start, 1), stop=last + 1):
             if isinstance(item, boki.Gap):
                 if item.kind is not boki.GapKind.TRIMMED:
                     raise item.error()
-                if start > 1:
+                if start > 1 and not (item.tag == self.messages and item.last <= self._covers):
+                    self._gap = item.last if item.tag == self.messages else 0
                     return False
                 continue
             envelope = await self._log.open(item)
@@ -107,8 +117,9 @@ class ShardPopper:
             )
             if pushed:
                 state.pushed(item.seqnum, pushed)
-            if any(isinstance(event, Popped) and event.id == self._id for event in events):
-                state.popped(item.seqnum, mine=envelope.by == self._log.by)
+            for event in events:
+                if isinstance(event, Popped) and event.id == self._id:
+                    state.popped(item.seqnum, mine=(envelope.by, event.token) == (self._log.by, self._token))
         return True
 
     async def _wholes(self) -> list[Whole]:
@@ -127,14 +138,42 @@ class ShardPopper:
 
     async def _load(self) -> PopState:
         """The state of the newest checkpoint, with the messages that wait there."""
+        before: tuple[int, int] | None = None
         while True:
             wholes = await self._wholes()
-            if not wholes:
-                return PopState(START, 0)
-            self._state = pop_state.decode(wholes[0].data, wholes[0].covers)
-            covers, head = self._state.position, self._state.head.seqnum
-            if await self._read([self.messages], head, covers):
+            self._state = pop_state.decode(wholes[0].data, wholes[0].covers) if wholes else PopState(START, 0)
+            found = await old_messages.newest(self._log, *self._place, await self._log.book.now())
+            seen = (wholes[0].seqnum if wholes else 0, found.covers)
+            self._covers = max(found.covers, self._gap if seen == before else 0)  # else it is over, and in no set
+            before = seen
+            if await self._load_messages(self._state, found):
                 return self._state
+
+    async def _load_messages(self, state: PopState, found: old_messages.Set) -> bool:
+        """What waits as of the state, and what was carried forward; False: some was trimmed meanwhile."""
+        covers, head = state.position, state.head
+        try:
+            after = Id(head.seqnum, head.number - 1)
+            state.carried(
+                [(one.id, one.item) async for one in old_messages.messages(self._log, *self._place, found, after)]
+            )
+        except boki.Trimmed:
+            return False
+        return await self._read([self.messages], max(head.seqnum, found.covers + 1), covers)
+
+    async def oldest(self) -> tuple[Id, list[Id]]:
+        """Of the oldest checkpoint that somebody may fold from: its head, and what is taken above it."""
+        wholes = await self._wholes()
+        return pop_state.decode(wholes[-1].data, wholes[-1].covers).taken_from() if wholes else (START, [])
+
+    async def checkpoint_old(self, is_old: Callable[[int], bool]) -> bool:
+        """Makes a checkpoint, if something was popped and the newest one is old."""
+        wholes = await self._wholes()
+        state = await self._fold(await self._log.book.now(consistency="linearizable"))
+        if (wholes and not is_old(wholes[0].time_ms)) or not (wholes or state.pops):
+            return False
+        await self._checkpoint(state)
+        return True
 
     # -- checkpoints
 

@@ -1,6 +1,7 @@
 """Pushing: a contribution to a record, by itself or beside what other libraries do.
 
-One record a push, or a batch; the SDK sends together what is pushed at once. Messages of a batch that may go to any shard go to one.
+One record a push, or a batch; what a process pushes while others of its pushes are on their way goes together (`together`). Messages of
+a batch that may go to any shard go to one; of pushes that go together, so many to each.
 """
 
 from __future__ import annotations
@@ -14,15 +15,24 @@ from bokilib.contribution import Contribution
 from bokilib.log import Log, Tokens
 from bokiqueue.events import Config, Item, Pushed, shard_id
 from bokiqueue.sharding import RoundRobin, shard_of
+from bokiqueue.together import Together
+
+IN_FLIGHT: Final = 2
+"""Records of one producer on their way at once."""
+RUN: Final = 16
+"""Pushes one after the other that go to one shard."""
+AROUND: Final = 48
+"""Bytes of a message beside what users gave, about."""
 
 
 class Producer:
-    """Messages into one queue."""
+    """Messages into one queue. Invariant: `_run` is the shard that pushes without one go to, and how many may still."""
 
     def __init__(self, log: Log, config: Config, random: Tokens) -> None:
-        self._log: Final = log
         self._config: Final = config
         self._turns: Final = RoundRobin(config.shards, int.from_bytes(random.token(4), "big"))
+        self._together: Final = Together(log, in_flight=IN_FLIGHT)
+        self._run = (0, 0)
 
     def part(self, items: Sequence[Item]) -> Contribution:
         """What pushes these messages. Raises InvalidArgument."""
@@ -37,7 +47,7 @@ class Producer:
         for item in items:
             shard = shard_of(self._config.shards, item.key, item.dedup)
             if shard is None:
-                anywhere = shard = self._turns.take() if anywhere is None else anywhere
+                anywhere = shard = self._anywhere() if anywhere is None else anywhere
             by_shard.setdefault(shard, []).append(item)
         queue = self._config.queue
         return Contribution(
@@ -48,4 +58,14 @@ class Producer:
 
     async def push(self, items: Sequence[Item]) -> int:
         """Pushes messages, all or none; returns where. Raises AtomicTooLarge, AppendUnknown, InvalidArgument."""
-        return await self._log.append(self.part(items))
+        part = self.part(items)
+        size = sum(AROUND + len(bytes(item.body)) + len(item.key or "") + len(item.dedup or "") for item in items)
+        return await self._together.append(part, size=size)
+
+    def _anywhere(self) -> int:
+        """A shard for what may go to any: the same one for some that go together, so that few members are woken by a record."""
+        shard, left = self._run
+        if not left or not self._together.waits:
+            shard, left = self._turns.take(), RUN
+        self._run = shard, left - 1
+        return shard

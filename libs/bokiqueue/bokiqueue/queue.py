@@ -17,10 +17,12 @@ from typing import Final, Generic, TypeVar
 import boki
 from boki_common.errors import InvalidArgument
 from bokilib import lease_rules
+from bokilib.checkpoint_rules import CARRY_MS
 from bokilib.contribution import Contribution
 from bokilib.log import Log, Tokens
 from bokilib.ports import BookPort, PayloadHook
 from bokiqueue import inspection, settings
+from bokiqueue.carrying import trim_dropped
 from bokiqueue.consumer import LEASE_S, PREFETCH, Consumer
 from bokiqueue.errors import QueueDiffers, WrongMode
 from bokiqueue.events import Config, Limits, Mode
@@ -116,29 +118,50 @@ class Queue(Generic[T]):
 
     # -- pushing
 
-    async def push(self, body: T, *, key: str | None = None, dedup_id: str | None = None, delay_s: float = 0.0) -> int:
+    async def push(
+        self,
+        body: T,
+        *,
+        key: str | None = None,
+        dedup_id: str | None = None,
+        delay_s: float = 0.0,
+        priority: int = 0,
+    ) -> int:
         """Pushes a message; returns where it is in the book.
 
         Args:
             key: messages of one key are handled in the order of their pushes, one at a time.
             dedup_id: a second message with it within the queue's window is dropped. With a key, of those of that key.
             delay_s: it is handed out so much later, at most 900 s.
+            priority: 0 to 9; of what is ready in its shard the higher comes first, and one of eight is the oldest all the same.
 
         Raises:
             NotEncodable, InvalidArgument, AtomicTooLarge: nothing was sent. AppendUnknown: `await error.outcome()`, or push it again
             under the same `dedup_id`.
         """
-        return await self._producer.push([item_of(body, key=key, dedup_id=dedup_id, delay_s=delay_s)])
+        return await self._producer.push(
+            [item_of(body, key=key, dedup_id=dedup_id, delay_s=delay_s, priority=priority)]
+        )
 
-    async def push_many(self, bodies: Sequence[T], *, key: str | None = None, delay_s: float = 0.0) -> int:
+    async def push_many(
+        self, bodies: Sequence[T], *, key: str | None = None, delay_s: float = 0.0, priority: int = 0
+    ) -> int:
         """Pushes messages as one record: all, in this order, or none. Raises as `push`; AtomicTooLarge over 512 KiB."""
-        return await self._producer.push([item_of(body, key=key, delay_s=delay_s) for body in bodies])
+        return await self._producer.push(
+            [item_of(body, key=key, delay_s=delay_s, priority=priority) for body in bodies]
+        )
 
     def pushed(
-        self, body: T, *, key: str | None = None, dedup_id: str | None = None, delay_s: float = 0.0
+        self,
+        body: T,
+        *,
+        key: str | None = None,
+        dedup_id: str | None = None,
+        delay_s: float = 0.0,
+        priority: int = 0,
     ) -> Contribution:
         """What makes a record of any library this push: for `bokilib.Atomic`, or `tx.add` of a transaction."""
-        return self._producer.part([item_of(body, key=key, dedup_id=dedup_id, delay_s=delay_s)])
+        return self._producer.part([item_of(body, key=key, dedup_id=dedup_id, delay_s=delay_s, priority=priority)])
 
     # -- consuming
 
@@ -150,6 +173,7 @@ class Queue(Generic[T]):
         lease_s: float = LEASE_S,
         who: str | None = None,
         member_lease_s: float = lease_rules.LEASE_S,
+        carry_s: float = CARRY_MS / 1000,
     ) -> Consumer[T]:
         """A member of a group of consumers; enter it, and iterate. Each group gets all messages.
 
@@ -157,6 +181,7 @@ class Queue(Generic[T]):
             prefetch: messages that handlers of this member have, or that wait for them.
             lease_s: a handler has it for so long; then the message comes again. `message.extend` asks for more.
             who: this member, in the log: unique. member_lease_s: after so much silence others take its shards.
+            carry_s: what this member has in the log is written anew before it is as old: a term's age.
 
         Raises:
             WrongMode: the queue is popped. InvalidArgument.
@@ -178,6 +203,7 @@ class Queue(Generic[T]):
             lease_s=lease_s,
             member_lease_s=member_lease_s,
             dead_letters=dead,
+            carry_ms=round(carry_s * 1000),
         )
 
     def handler(
@@ -231,6 +257,8 @@ class Queue(Generic[T]):
         self._found = await settings.change(
             self.log, self.name, lambda config: settings.without_group(config, self.name, group)
         )
+        config = self._found.config
+        await trim_dropped(self.log, config, [(shard, group) for shard in range(config.shards)])
 
     # -- tending
 
@@ -253,6 +281,17 @@ class Queue(Generic[T]):
         """Messages are handed out again."""
         self._found = await settings.change(
             self.log, self.name, lambda config: settings.paused(config, self.name, paused=False)
+        )
+
+    async def limit_key(self, key: str, per_second: float | None) -> None:
+        """Gives one key a rate of its own, for each group: messages handed out a second; 0: any; None: as all keys of the queue.
+
+        Members hear of it and go by it. Raises InvalidArgument: too rare, or too many keys have one.
+        """
+        self._check_mode("consume")
+        check_name(key, "key")
+        self._found = await settings.change(
+            self.log, self.name, lambda config: settings.with_key_rate(config, self.name, key, per_second)
         )
 
     async def purge(self, group: str = GROUP) -> None:

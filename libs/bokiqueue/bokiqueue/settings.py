@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from boki_common.errors import Conflict, Trimmed
+from boki_common.errors import Conflict, InvalidArgument, Trimmed
 from bokilib import tags
 from bokilib.contribution import Contribution
 from bokilib.log import Log
 from bokiqueue.errors import NoSuchGroup, NoSuchQueue
 from bokiqueue.events import PICKER, Config
+from bokiqueue.limit_rules import KEY_RATES, check_key_rate
 
 
 class Found(NamedTuple):
@@ -112,6 +113,21 @@ def purged(config: Config | None, queue: str, group: str, start: int) -> Config:
 def paused(config: Config | None, queue: str, *, paused: bool) -> Config:
     """The settings by which nothing is handed out, or is again."""
     return msgspec.structs.replace(must_exist(config, queue), paused=paused)
+
+
+def with_key_rate(config: Config | None, queue: str, key: str, per_second: float | None) -> Config:
+    """The settings by which a key has a rate of its own; None: as all keys. Raises InvalidArgument: too many have."""
+    known = must_exist(config, queue)
+    rates = {name: rate for name, rate in known.key_rates.items() if name != key}
+    if per_second is not None:
+        rates[key] = check_key_rate(per_second)
+    if len(rates) > KEY_RATES:
+        raise InvalidArgument(
+            f"expected {KEY_RATES} keys with a rate of their own at most, found {len(rates)}: give some back with None",
+            expected=KEY_RATES,
+            found=len(rates),
+        )
+    return msgspec.structs.replace(known, key_rates=rates)
 
 
 def must_exist(config: Config | None, queue: str) -> Config:

@@ -4,41 +4,45 @@
     owner.hand_out(most)                     # Hands, at once or (awaited) through `deliver` once DELIVER is in the log
     await owner.ack(receipt)
 
-- One append in flight: what is decided meanwhile is the next record (`outbox`). Each expects the claim; who lost it hears so, and is
-  over: nothing of it happens any more, and its handlers' receipts are stale.
+- One append in flight: what is decided meanwhile is the next record (`outbox`), which shards of one member share (`together`). Each
+  expects the claim; who lost it hears so, and is over: nothing of it happens any more, and its handlers' receipts are stale.
 - What handlers append themselves, beside effects of other libraries, carries an `ack_part`. From then on until they say what became of
   it the message is pinned, and a checkpoint covers nothing that may come after.
-- Reading goes ahead by so many messages, and stops there.
-- A checkpoint is due after so many records; then the streams are trimmed (`floor_rules`).
+- A checkpoint is due after so many records; then the streams are trimmed (`floor_rules`). What gets old is carried (`tend`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import boki
 from boki_common.errors import BokiError, Conflict
 from boki_common.logs import get_logger
 from bokilib import tags
+from bokilib.checkpoint_rules import CARRY_MS
 from bokilib.conflict_rules import Claim
 from bokilib.contribution import Contribution
+from bokilib.errors import Fenced
 from bokilib.fence import Claimed, Fence
 from bokilib.follower import Follower
-from bokilib.log import Log, Read
+from bokilib.log import Log
 from bokilib.pauses import pauses
 from bokiqueue import receipts
 from bokiqueue.checkpointing import Checkpointing, stream
-from bokiqueue.delivery_rules import READ_AHEAD, Batch, Deliveries, Hand
-from bokiqueue.events import PICKER, Acked, Id, Item, Source, consumer_id, items_of, shard_id
+from bokiqueue.delivery_rules import Batch, Deliveries, Hand
+from bokiqueue.events import Acked, Item, Source, consumer_id
+from bokiqueue.intake import Intake
 from bokiqueue.limit_rules import KeyRate, Rate, share
 from bokiqueue.log_clock import LogClock
+from bokiqueue.old_rules import Renewal
 from bokiqueue.outbox import Letter, Outbox
 from bokiqueue.producer import Producer
 from bokiqueue.rebalance_rules import NOBODY
 from bokiqueue.receipts import Receipt
 from bokiqueue.settings import Found
 from bokiqueue.shard_state import Progress
+from bokiqueue.together import Together
 
 TOO_OFTEN: Final = "handed out too often"
 
@@ -54,6 +58,9 @@ class Surroundings(Protocol):
     @property
     def dead_letters(self) -> Producer | None: ...
 
+    @property
+    def together(self) -> Together: ...
+
     def wake(self) -> None: ...
 
     def deliver(self, owner: ShardOwner, hands: list[Hand]) -> None: ...
@@ -61,26 +68,48 @@ class Surroundings(Protocol):
     def lost(self, owner: ShardOwner) -> None: ...
 
 
+class Member(NamedTuple):
+    """Who owns shards.
+
+    Attributes:
+        who: its name. token: which of those who run under its `Log` it is. carry_ms: nothing that it writes, and needs, gets as old.
+    """
+
+    who: str
+    token: str
+    carry_ms: int = CARRY_MS
+
+
+def fence_name(queue: str, shard: int, group: str) -> str:
+    """Of a shard's fence, in its claims."""
+    return f"shard {shard} of queue {queue!r} for {group!r}"
+
+
 class ShardOwner:
     """See the module. Invariant: while `owned`, all messages from the floor up to what was read that are not over are in memory.
 
     Attributes:
-        claim: of this owner; 0 before, and when it is over.
+        claim: the first of this owner; 0 before, and when it is over. `fence.claim` is the newest.
     """
 
-    def __init__(self, log: Log, shard: int, group: str, *, who: str, around: Surroundings, follower: Follower) -> None:
+    def __init__(
+        self,
+        log: Log,
+        shard: int,
+        group: str,
+        *,
+        member: Member,
+        around: Surroundings,
+        follower: Follower,
+    ) -> None:
         config = around.found.config
         self.shard: Final = shard
         self.claim = 0
-        self.fence: Final = Fence(
-            log,
-            tags.queue_owner(config.queue, shard, group),
-            f"shard {shard} of queue {config.queue!r} for {group!r}",
-            who=who,
-        )
+        name = fence_name(config.queue, shard, group)
+        owners = tags.queue_owner(config.queue, shard, group)
+        self.fence: Final = Fence(log, owners, name, who=member.who, token=member.token)
         self._id: Final = consumer_id(config.queue, shard, group)
         self._tag: Final = tags.queue_consumer(config.queue, shard, group)
-        self._messages: Final = tags.queue_messages(config.queue, shard)
         self._log = log
         self._around = around
         self._follower = follower
@@ -94,7 +123,8 @@ class ShardOwner:
         self._sender: asyncio.Task[None] | None = None
         self._giving = False
         self._ended: asyncio.Event | None = None
-        self._following = False
+        self._intake: Intake | None = None
+        self._renewal = Renewal(member.carry_ms)
 
     # -- the fence
 
@@ -105,16 +135,23 @@ class ShardOwner:
         self._clock.observe(time_ms, self._now_s())
         careful = last is not None and last.who != NOBODY
         most = self._around.found.config.max_deliveries
-        keys = KeyRate(self._around.found.config.limits.key_per_second, time_ms)
+        config = self._around.found.config
+        keys = KeyRate(config.limits.key_per_second, time_ms, config.key_rates)
         self._deliveries = Deliveries(self._id, progress, max_deliveries=most, careful=careful, keys=keys)
         self.claim = claim
-        self._follow(max(progress.floor.seqnum, 1))
+        self._renewal.done(time_ms)
+        self._intake = Intake(self._log, config.queue, self.shard, self._deliveries, self._follower, self._came)
+        self._intake.read_on()
         self._around.wake()
 
     @property
     def owned(self) -> bool:
         """Whether it is the shard's owner, as far as it knows."""
         return bool(self.claim)
+
+    def is_over(self, newest: Claim) -> bool:
+        """Whether a claim that is in the log is another's, and above this owner's."""
+        return bool(self.claim) and newest.seqnum > self.fence.claim and not self.fence.is_mine(newest)
 
     @property
     def in_flight(self) -> int:
@@ -131,7 +168,7 @@ class ShardOwner:
         if not self.claim:
             return
         self.claim = 0
-        self._stop_following()
+        self._stop_reading()
         sent, self._sent = self._sent, self._future()
         if not sent.done():
             sent.set_exception(self.fence.over())
@@ -189,7 +226,7 @@ class ShardOwner:
 
     async def close(self) -> None:
         """Ends at once; the claim stays until somebody takes over."""
-        self._stop_following()
+        self._stop_reading()
         if self._sender is not None:
             self._sender.cancel()
             await asyncio.gather(self._sender, return_exceptions=True)
@@ -197,39 +234,19 @@ class ShardOwner:
 
     # -- messages come in
 
-    def _follow(self, start: int) -> None:
-        self._following = True
-        self._follower.add(self._messages, start, self._pushed)
-
-    def _stop_following(self) -> None:
-        if self._following:
-            self._following = False
-            self._follower.discard(self._messages)
-
-    def _pushed(self, item: Read | boki.Gap | BokiError) -> None:
-        deliveries = self._owned()
-        if isinstance(item, boki.Gap):
-            if item.kind is not boki.GapKind.TRIMMED:
-                log.error("messages are lost", queue=self._id, first=item.first, last=item.last)
-            return
-        try:
-            if isinstance(item, BokiError):
-                raise item
-            about = shard_id(self._around.found.config.queue, self.shard)
-            items = items_of(PICKER.of(item.record.seqnum, item.envelope, about=about))
-            self._clock.observe(item.record.time_ms, self._now_s())
-            deliveries.offer(item.record.seqnum, item.record.time_ms, items)
-            self._checkpoints.read(len(item.record.data))
-        except BokiError as error:
-            log.error("a record of messages cannot be opened: it is kept", queue=self._id, error=str(error))
-            deliveries.passes(error.facts["seqnum"])
-        if len(deliveries) >= READ_AHEAD:
-            self._stop_following()
-        self._around.wake()
+    def _stop_reading(self) -> None:
+        if self._intake is not None:
+            self._intake.close()
 
     def _read_on(self) -> None:
-        if not self._following and self.claim and len(self._owned()) <= READ_AHEAD // 2:
-            self._follow(self._owned().progress.read + 1)
+        if self._intake is not None:
+            self._intake.read_on()
+
+    def _came(self, record: boki.Record | None) -> None:
+        if record is not None:
+            self._clock.observe(record.time_ms, self._now_s())
+            self._checkpoints.read(len(record.data))
+        self._around.wake()
 
     # -- messages go out
 
@@ -266,7 +283,7 @@ class ShardOwner:
         if producer is not None:
             queue = self._around.found.config.queue
             source = Source(queue, self.shard, id.seqnum, id.number, hand.attempt, reason)
-            part = producer.part([Item(item.body, item.key, None, 0, source)])
+            part = producer.part([Item(item.body, item.key, None, 0, source, item.priority)])
         else:
             log.warning("a message is given up", queue=self._id, seqnum=id.seqnum, number=id.number, reason=reason)
         self._outbox.letters.append(Letter(id, item, part))
@@ -295,10 +312,11 @@ class ShardOwner:
             times.append(self._rate.next_s(now_s))
         return min((time for time in times if time is not None and time > now_s), default=None)
 
-    def purge(self, seqnum: int) -> None:
-        """Messages from below are over, but for those that are handed out."""
+    def configured(self, start: int) -> None:
+        """The settings are others: messages from below `start` are over, but for those that are handed out; keys may have other rates."""
         if self.claim:
-            self._owned().purge(seqnum)
+            self._owned().purge(start)
+            self._owned().rates(self._around.found.config.key_rates)
             self._read_on()
 
     def expire(self, now_s: float | None = None) -> None:
@@ -371,7 +389,7 @@ class ShardOwner:
         if self.claim != receipt.claim:
             return
         if happened:
-            self._end(receipt.id)
+            self._owned().over(receipt.id)
             self._ended_one()
         else:
             self._owned().unpin(receipt.id)
@@ -386,7 +404,10 @@ class ShardOwner:
 
     async def _send_all(self) -> None:
         try:
-            while self._outbox and self.claim:
+            while (self._outbox or self._renewal.due) and self.claim:
+                if self._renewal.due:
+                    await self._carry()
+                    continue
                 box, self._outbox = self._outbox, Outbox()
                 sent, self._sent = self._sent, self._future()
                 self._outbox.letters.extend(box.overflow().letters)
@@ -404,7 +425,7 @@ class ShardOwner:
         one, pause = box.contribution(self._id, self._tag, self.fence.expect), pauses()
         while True:
             try:
-                seqnum = await self._log.append(one, seen=self._checkpoints.high, settle=True)
+                seqnum = await self._around.together.append(one, size=box.size, seen=self._checkpoints.high)
                 break
             except Conflict:
                 sent.set_exception(self.fence.over())
@@ -421,17 +442,14 @@ class ShardOwner:
             return
         deliveries = self._owned()
         for id in box.acks:
-            self._end(id)
+            deliveries.over(id)
         for letter in box.letters:
-            self._end(letter.id)
+            deliveries.over(letter.id)
         for id, attempt, due_ms in box.nacks:
             deliveries.again(id, attempt, due_ms)
         if not sent.done():
             sent.set_result(None)
         self._ended_one()
-
-    def _end(self, id: Id) -> None:
-        self._owned().over(id)
 
     def _ended_one(self) -> None:
         self._read_on()
@@ -439,12 +457,27 @@ class ShardOwner:
             self._ended.set()
         self._around.wake()
 
+    def tend(self) -> None:
+        """Carries what is this owner's out of old terms, long before it is old: so a claim that is old is nobody's who is alive."""
+        if self.claim and not self._giving and self._renewal.look(self._clock.now_ms(self._now_s())):
+            self._send()
+
+    async def _carry(self) -> None:
+        """The same claim once more, and a checkpoint. Receipts stay good: they name the first of these claims."""
+        self._renewal.done(self._clock.now_ms(self._now_s()))
+        try:
+            claim = await self.fence.take(self.fence.held)
+        except Fenced:
+            self.over()
+            return
+        await self._log.book.trim([(self.fence.tag, claim)])
+        await self._checkpoint()
+
     async def _checkpoint(self) -> None:
         deliveries = self._owned()
         deliveries.raise_floor()
         try:
-            now_ms = self._clock.now_ms(self._now_s())
-            await self._checkpoints.make(deliveries.progress, self.fence, self._around.found, now_ms)
+            await self._checkpoints.make(deliveries.progress, self.fence, self._around.found)
         except Conflict as conflict:
             if self.fence.moved(conflict):
                 self.over()

@@ -128,16 +128,15 @@ class Progress:
         self.due = {id: due_ms for id, due_ms in self.due.items() if id >= floor}
         self.unopened = {one: None for one in self.unopened if one >= seqnum}
 
-    def raise_floor(self, lowest: Id | None) -> None:
-        """Forgets what is below the lowest message that is not over; None: all that was read is."""
-        floor = lowest if lowest is not None else Id(self.read + 1, 0)
+    def raise_floor(self, floor: Id) -> None:
+        """Forgets what is below the lowest message that is not over."""
         if floor <= self.floor:
             return
         self.floor = floor
         self.over = {id for id in self.over if id >= floor}
         self.unopened = {seqnum: None for seqnum in self.unopened if seqnum >= floor.seqnum}
 
-    def encode(self, now_ms: int) -> bytes:
+    def encode(self) -> bytes:
         """The data of a checkpoint."""
         return _encoder.encode(
             Kept(
@@ -148,7 +147,7 @@ class Progress:
                 tuple(sorted(self.held)),
                 tuple(sorted(self.attempts.items())),
                 tuple(sorted(self.due.items())),
-                tuple(self.window.items(now_ms)),
+                tuple(self.window.items()),
                 tuple(self.unopened),
             )
         )

@@ -63,6 +63,7 @@ class Message(_Face, Generic[T]):
         self.id: Final = found.id
         self.attempt: Final = found.attempt
         self.key: Final = found.key
+        self.priority: Final = found.priority
         self.pushed_ms: Final = found.pushed_ms
         self.source: Final[Source | None] = found.source
 
@@ -178,11 +179,19 @@ class Queue(_Face, Generic[T]):
 
         return Queue(book, book.using(opened))
 
-    def push(self, body: T, *, key: str | None = None, dedup_id: str | None = None, delay_s: float = 0.0) -> int:
-        return self._run(self.queue.push(body, key=key, dedup_id=dedup_id, delay_s=delay_s))
+    def push(
+        self,
+        body: T,
+        *,
+        key: str | None = None,
+        dedup_id: str | None = None,
+        delay_s: float = 0.0,
+        priority: int = 0,
+    ) -> int:
+        return self._run(self.queue.push(body, key=key, dedup_id=dedup_id, delay_s=delay_s, priority=priority))
 
-    def push_many(self, bodies: Sequence[T], *, key: str | None = None, delay_s: float = 0.0) -> int:
-        return self._run(self.queue.push_many(bodies, key=key, delay_s=delay_s))
+    def push_many(self, bodies: Sequence[T], *, key: str | None = None, delay_s: float = 0.0, priority: int = 0) -> int:
+        return self._run(self.queue.push_many(bodies, key=key, delay_s=delay_s, priority=priority))
 
     def consume(
         self,
@@ -221,6 +230,9 @@ class Queue(_Face, Generic[T]):
 
     def resume(self) -> None:
         self._run(self.queue.resume())
+
+    def limit_key(self, key: str, per_second: float | None) -> None:
+        self._run(self.queue.limit_key(key, per_second))
 
     def purge(self, group: str = GROUP) -> None:
         self._run(self.queue.purge(group))

@@ -1,4 +1,4 @@
-"""`boki queue ls | stats | peek | redrive | purge | pause | resume`: the queues of a book, for people and scripts.
+"""`boki queue ls | stats | peek | redrive | purge | pause | resume | limit`: the queues of a book, for people and scripts.
 
 `boki_cli` finds `register` by the entry point group `boki.commands`. Importing this module imports no library: those that a command
 needs are there once it runs, so that `boki --help` costs what it did.
@@ -36,7 +36,15 @@ def register(group: click.Group) -> None:
     """Adds the commands of this module."""
     queue = CommandGroup("queue", help="Queues of a book: what waits, since when, with whom; dead letters.")
     group.add_command(queue)
-    for add in (_register_ls, _register_stats, _register_peek, _register_redrive, _register_purge, _register_pause):
+    for add in (
+        _register_ls,
+        _register_stats,
+        _register_peek,
+        _register_redrive,
+        _register_purge,
+        _register_pause,
+        _register_limit,
+    ):
         add(queue)
 
 
@@ -64,7 +72,7 @@ def _register_ls(group: CommandGroup) -> None:
     def ls(invocation: Invocation, book: str) -> int:
         """List the queues of a book with their groups of consumers. Nobody keeps a list of them: the whole book is read.
 
-        With --json each line is an object with queue, mode, shards, groups, dead_letter and paused.
+        With --json each line is an object with queue, mode, shards, groups, dead_letter, paused and key_rates.
 
         \b
             boki queue ls --book shop
@@ -119,7 +127,7 @@ def _register_peek(group: CommandGroup) -> None:
     def peek(invocation: Invocation, name: str, book: str, consumers: str, limit: int) -> int:
         """Show the oldest messages that are not done, without taking them. It appends nothing.
 
-        With --json each line is an object with shard, seqnum, number, pushed_ms, state, attempts, key, source and body.
+        With --json each line is an object with shard, seqnum, number, pushed_ms, state, attempts, key, source, body and priority.
 
         \b
             boki queue peek emails --book shop
@@ -209,6 +217,26 @@ def _register_pause(group: CommandGroup) -> None:
             boki queue resume emails --book shop
         """
         return _change(invocation, book, name, lambda queue: queue.resume(), "resumed")
+
+
+def _register_limit(group: CommandGroup) -> None:
+    @command(group, "limit", writes=True, client=True, short_help="Give one key a rate of its own.")
+    @_NAME
+    @click.argument("key", metavar="KEY")
+    @BOOK
+    @click.option("--per-second", type=float, metavar="N", help="Messages a second that are handed out; 0: any.")
+    @click.option("--usual", is_flag=True, help="As all keys of the queue.")
+    def limit(invocation: Invocation, name: str, key: str, book: str, per_second: float | None, usual: bool) -> int:
+        """Give one key of a queue a rate of its own, for each group, or none any more. Members hear of it.
+
+        \b
+            boki queue limit emails ann --per-second 0.5 --book shop
+            boki queue limit emails ann --usual --book shop
+        """
+        if usual == (per_second is not None):
+            raise UsageError("expected --per-second N or --usual, one of them")
+        done = "as usual" if per_second is None else f"{per_second:g}/s"
+        return _change(invocation, book, name, lambda queue: queue.limit_key(key, per_second), done)
 
 
 def _change(

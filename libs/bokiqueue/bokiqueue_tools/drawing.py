@@ -107,6 +107,8 @@ def facts(config: Config, stats: Stats, rates: Rates) -> Element:
     ]
     if rates.span_ms:
         rows.append(("Rates of the last", seconds(rates.span_ms)))
+    if config.key_rates:
+        rows.append(("Keys with a rate of their own", f"{len(config.key_rates):,}"))
     if config.dead_letter is not None:
         rows.append(("Dead letters to", printable(config.dead_letter)))
     made = [make("div", make("dt", name), make("dd", value)) for name, value in rows]
@@ -139,6 +141,7 @@ def oldest(stats: Stats, found: Sequence[Peeked]) -> Element:
             make("th", make("code", preview(one.body, PREVIEW)), scope="row"),
             _cell("State", one.state),
             _number("Attempts", one.attempts),
+            _number("Priority", one.priority),
             make("td", moment(one.pushed_ms), data_label="Pushed (UTC)"),
             _cell("Key", "" if one.key is None else printable(one.key)),
             _cell("Id", f"{one.seqnum}-{one.number}", "number"),
@@ -146,7 +149,7 @@ def oldest(stats: Stats, found: Sequence[Peeked]) -> Element:
         )
         for one in found
     ]
-    names = ("Message", "State", "Attempts", "Pushed (UTC)", "Key", "Id")
+    names = ("Message", "State", "Attempts", "Priority", "Pushed (UTC)", "Key", "Id")
     body: Node = _table("letters", names, rows) if rows else make("p", "Nothing waits.", class_="empty")
     note = (
         make("p", f"The oldest {len(found):,} of {stats.depth:,}.", class_="note") if len(found) < stats.depth else None
@@ -192,7 +195,7 @@ def _table(kind: str, names: Sequence[str], rows: Sequence[Element]) -> Element:
 
 
 def _numbers(name: str) -> str | None:
-    return "number" if name in ("Not done", "In flight", "Delayed", "Oldest", "Attempts", "Id") else None
+    return "number" if name in ("Not done", "In flight", "Delayed", "Oldest", "Attempts", "Priority", "Id") else None
 
 
 def _cell(label: str, text: str, class_: str | None = None) -> Element:

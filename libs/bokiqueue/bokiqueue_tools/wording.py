@@ -39,6 +39,7 @@ def config_facts(config: Config) -> dict[str, Any]:
         "groups": sorted(config.groups),
         "dead_letter": config.dead_letter,
         "paused": config.paused,
+        "key_rates": dict(config.key_rates),
     }
 
 
@@ -92,6 +93,8 @@ def peeked_line(one: Peeked) -> str:
     said = [f"{one.seqnum}-{one.number}", f"shard {one.shard}", one.state]
     if one.attempts:
         said.append(f"attempt {one.attempts}")
+    if one.priority:
+        said.append(f"priority {one.priority}")
     if one.key is not None:
         said.append(f"key {printable(one.key)}")
     if one.source is not None:

@@ -162,9 +162,9 @@ class Shard:
         progress = Progress(1, Window(0))
         progress.read, progress.over = owner.read, {Id(message, 0) for message in owner.over}
         waiting = [p for p in self.places("push") if p <= owner.read and p not in owner.over]
-        progress.raise_floor(Id(waiting[0], 0) if waiting else None)
+        progress.raise_floor(Id(waiting[0] if waiting else owner.read + 1, 0))
         known = [place for place in self.places("ack") if self.log[place - 1][1] in owner.over]
-        return Composed(progress.encode(0), max([owner.claim, *known]), progress.floor, owner.settings)
+        return Composed(progress.encode(), max([owner.claim, *known]), progress.floor, owner.settings)
 
     def _checkpointed(self, number: int, owner: Owner, composed: Composed, *, mine: bool) -> Shard:
         if not mine:

@@ -10,7 +10,10 @@ import pytest
 
 import boki
 from boki.testing import MemoryCluster
-from bokiqueue import Consumer, Queue
+from bokilib import Carrier
+from bokiqueue import Consumer, Queue, carried
+
+DAY_MS = 24 * 3_600_000
 
 
 class SetClock:
@@ -68,3 +71,8 @@ async def settled(consumer: Consumer[Any]) -> None:
     for owner in list(consumer._owners.values()):
         while owner._sender is not None:
             await asyncio.wait([owner._sender])
+
+
+async def round_of(queue: Queue[Any]) -> None:
+    """One of whoever carries for the book."""
+    await Carrier(queue.log, [carried(queue.log)], who="host-7").round()

@@ -55,7 +55,12 @@ def test_ls(book: boki.sync.Book, run: Run) -> None:
         "groups": ["audit", "default"],
         "dead_letter": EVIL,
         "paused": False,
+        "key_rates": {},
     }
+    assert run("limit", "emails", "ann", "--per-second", "0.5").out == "0.5/s\n"
+    assert json.loads(run("ls", "--json").out.splitlines()[1])["key_rates"] == {"ann": 0.5}
+    assert run("limit", "emails", "ann", "--usual").out == "as usual\n"
+    assert run("limit", "emails", "ann").code == 2, "neither"
 
 
 def test_stats_and_peek(book: boki.sync.Book, run: Run) -> None:
@@ -115,7 +120,7 @@ def test_every_command_has_help_with_an_example() -> None:
     commands.register(group)
     queue = group.commands["queue"]
     assert isinstance(queue, CommandGroup)
-    assert sorted(queue.commands) == ["ls", "pause", "peek", "purge", "redrive", "resume", "stats"]
+    assert sorted(queue.commands) == ["limit", "ls", "pause", "peek", "purge", "redrive", "resume", "stats"]
     for name in queue.commands:
         shown = run_command_line("queue", name, "--help").out
         assert f"boki queue {name} " in shown.partition("\n\n")[2], name

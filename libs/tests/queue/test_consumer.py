@@ -11,7 +11,7 @@ import pytest
 from boki.testing import MemoryCluster
 from boki_common.errors import InvalidArgument
 from bokilib import Fenced
-from bokiqueue import Consumer, Limits, Queue, StaleReceipt
+from bokiqueue import Consumer, Limits, Queue, StaleReceipt, settings
 from libs.tests.queue.conftest import Another, take
 
 LEASE_S = 0.15
@@ -165,3 +165,39 @@ async def test_a_key_has_one_message_an_interval_and_others_pass_it(another: Ano
                 at[message.body] = loop.time()
     assert list(at) == ["free", "a1", "a2"]
     assert at["a2"] - at["a1"] >= 0.19, "so much passed by the owner's clock, since nobody wrote meanwhile"
+
+
+async def test_a_key_with_a_rate_of_its_own_waits_until_it_is_taken_away(another: Another) -> None:
+    queue = await another(shards=1)
+    await queue.limit_key("slow", 0.001)
+    await queue.push_many(["s1", "s2"], key="slow")
+    await queue.push_many(["f1", "f2"], key="fast")
+    async with queue.consume() as messages:
+        got: list[object] = []
+        for _ in range(4):
+            if got == ["f1", "f2"]:
+                await (await another()).limit_key("slow", None)
+            async with await anext(messages) as message:
+                got.append(message.body)
+    assert got == ["f1", "f2", "s1", "s2"]
+
+
+async def test_so_many_keys_have_a_rate_of_their_own_and_no_more(another: Another) -> None:
+    config = (await settings.existing((await another()).log, "jobs")).config
+    for number in range(256):
+        config = settings.with_key_rate(config, "jobs", f"k{number}", 1.0)
+    with pytest.raises(InvalidArgument, match="256 keys"):
+        settings.with_key_rate(config, "jobs", "one more", 1.0)
+    assert len(settings.with_key_rate(config, "jobs", "k0", None).key_rates) == 255
+
+
+async def test_two_members_of_one_name_on_one_log_never_have_one_shard(another: Another) -> None:
+    queue = await another(shards=1)
+    await queue.push("once")
+    first, second = member(queue, "a"), member(queue, "a")
+    async with first:
+        message = await anext(first)
+        owner = second._owner_of(0)
+        with pytest.raises(Fenced):
+            await owner.take(None)
+        await message.ack()

@@ -13,8 +13,13 @@ def test_the_first_counts_and_after_the_window_the_next_is_a_first_again() -> No
 
 def test_what_is_over_is_forgotten_and_what_is_kept_comes_back() -> None:
     window = Window(100)
-    assert not window.twice("old", 0)
-    assert not window.twice("new", 90)
-    assert len(window) == 2
-    assert window.items(120) == [("new", 90)]
-    assert Window(100, window.items(120)).twice("new", 130)
+    for dedup, at_ms in (("old", 0), ("new", 90), ("newest", 120)):
+        assert not window.twice(dedup, at_ms)
+    assert window.items() == [("new", 90), ("newest", 120)]
+    assert Window(100, window.items()).twice("new", 130)
+
+
+def test_a_copy_that_is_read_long_after_its_first_is_told_by_what_was_kept_meanwhile() -> None:
+    window = Window(100)
+    assert not window.twice("x", 0)
+    assert Window(100, window.items()).twice("x", 50), "whenever that was: its first is 50 ms older"

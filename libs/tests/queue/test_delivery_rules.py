@@ -15,8 +15,8 @@ from bokiqueue.shard_state import Progress, decode
 BODY = msgspec.Raw(msgspec.msgpack.encode(None))
 
 
-def item(key: str | None = None, delay_ms: int = 0, dedup: str | None = None) -> Item:
-    return Item(BODY, key, dedup, delay_ms)
+def item(key: str | None = None, delay_ms: int = 0, dedup: str | None = None, *, priority: int = 0) -> Item:
+    return Item(BODY, key, dedup, delay_ms, None, priority)
 
 
 def shelf(progress: Progress | None = None, *, careful: bool = False, most: int = 0) -> Deliveries:
@@ -69,7 +69,7 @@ def test_what_somebody_may_have_died_of_is_handed_out_alone() -> None:
         before.offer(seqnum, 0, (item(),))
     assert ids(before, 3) == [1, 2, 3]
     before.over(Id(2, 0))
-    after = shelf(decode(progress.encode(0), 0), careful=True)
+    after = shelf(decode(progress.encode(), 0), careful=True)
     for seqnum in range(1, 6):
         after.offer(seqnum, 0, (item(),))
     for alone in (1, 3):
@@ -126,7 +126,7 @@ def test_copies_are_told_once_also_by_who_reads_them_again() -> None:
     for seqnum, time_ms in ((1, 0), (2, 900), (3, 1_500), (4, 1_600)):
         first.offer(seqnum, time_ms, (item(dedup="e"),))
     assert sorted(first.entries) == [Id(1, 0), Id(3, 0)]
-    again = shelf(decode(first.progress.encode(1_600), 1_000))
+    again = shelf(decode(first.progress.encode(), 1_000))
     for seqnum, time_ms in ((1, 0), (2, 900), (3, 1_500), (4, 1_600), (5, 1_700)):
         again.offer(seqnum, time_ms, (item(dedup="e"),))
     assert sorted(again.entries) == [Id(1, 0), Id(3, 0)]
@@ -171,3 +171,61 @@ def test_in_any_story_each_message_is_handed_out_until_it_is_over_and_keys_keep_
             assert order == sorted(order)
         deliveries.raise_floor()
         assert deliveries.progress.floor == Id(pushed + 1, 0) or not pushed
+
+
+def test_the_higher_priority_comes_first_and_one_of_eight_is_the_oldest() -> None:
+    deliveries = shelf()
+    for seqnum in range(1, 21):
+        deliveries.offer(seqnum, 0, (item(priority=0 if seqnum <= 10 else 1),))
+    assert ids(deliveries, 9) == [11, 12, 13, 14, 15, 16, 17, 1, 18]
+
+
+def test_a_key_keeps_its_order_and_its_first_has_the_highest_priority_of_those_that_wait() -> None:
+    deliveries = shelf()
+    for seqnum, (key, priority) in enumerate([(None, 1), ("k", 0), (None, 0), ("k", 5), ("k", 0)], 1):
+        deliveries.offer(seqnum, 0, (item(key, priority=priority),))
+    assert ids(deliveries, 1) == [2], "the message of priority 5 waits for it"
+    deliveries.over(Id(2, 0))
+    assert ids(deliveries, 1) == [4]
+    deliveries.over(Id(4, 0))
+    assert ids(deliveries) == [1, 3, 5]
+
+
+def test_what_was_passed_by_a_higher_priority_is_held_over_a_takeover() -> None:
+    progress = Progress(1, Window(0))
+    before = shelf(progress)
+    for seqnum in range(1, 4):
+        before.offer(seqnum, 0, (item(priority=seqnum),))
+    assert ids(before, 1) == [3]
+    before.over(Id(3, 0))
+    after = shelf(decode(progress.encode(), 0))
+    for seqnum in range(1, 4):
+        after.offer(seqnum, 0, (item(priority=seqnum),))
+    assert [(hand.entry.id.seqnum, hand.attempt) for hand in after.take(10, 0).hands] == [(2, 1), (1, 1)]
+
+
+def test_what_comes_later_and_what_is_given_back_has_its_priority_then() -> None:
+    deliveries = shelf()
+    for seqnum, delay_ms, priority in ((1, 0, 0), (2, 50, 9), (3, 0, 4)):
+        deliveries.offer(seqnum, 0, (item(delay_ms=delay_ms, priority=priority),))
+    assert ids(deliveries, 1) == [3]
+    deliveries.again(Id(3, 0), 1, 0)
+    assert ids(deliveries, 2, now_ms=50) == [2, 3]
+
+
+def test_what_is_lined_up_twice_is_handed_out_once() -> None:
+    deliveries = shelf()
+    for seqnum in (1, 2, 3):
+        deliveries.offer(seqnum, 0, (item("k"),))
+    deliveries.purge(2)
+    deliveries.purge(2)
+    assert ids(deliveries) == [2]
+
+
+def test_a_key_whose_rate_changes_is_looked_at_again() -> None:
+    keys = KeyRate(0.0, 0, {"k": 0.001})
+    deliveries = Deliveries("s", Progress(1, Window(0)), max_deliveries=0, careful=False, keys=keys)
+    deliveries.offer(1, 0, (item("k"),))
+    assert ids(deliveries, now_ms=5_000) == []
+    deliveries.rates({})
+    assert ids(deliveries, now_ms=5_000) == [1]

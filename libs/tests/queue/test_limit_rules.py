@@ -6,7 +6,7 @@ import pytest
 
 from boki_common.errors import InvalidArgument
 from bokiqueue.events import Limits
-from bokiqueue.limit_rules import UNLIMITED, KeyRate, Rate, check_limits, share
+from bokiqueue.limit_rules import UNLIMITED, KeyRate, Rate, check_key_rate, check_limits, share
 
 
 def test_shares_add_up_to_the_limit_and_each_has_one() -> None:
@@ -49,3 +49,23 @@ def test_a_key_has_one_message_in_each_interval_and_a_new_owner_waits_for_one() 
     assert KeyRate(0.0, 5).due_ms("a", 0) == 0
     with pytest.raises(InvalidArgument, match="of a key"):
         check_limits(Limits(key_per_second=1e-6))
+
+
+def test_a_key_has_a_rate_of_its_own_which_may_change() -> None:
+    keys = KeyRate(10.0, 0, {"slow": 1.0, "free": 0.0})
+    for key in ("slow", "free", "usual"):
+        keys.take(key, 1_000)
+    assert [keys.due_ms(key, 1_050) for key in ("slow", "free", "usual")] == [2_001, 0, 1_101]
+    keys.own = {"slow": 20.0}
+    assert [keys.due_ms(key, 1_050) for key in ("slow", "usual")] == [0, 1_101]
+    keys.own = {"slow": 0.5}
+    assert keys.due_ms("slow", 1_500) == 3_001 and len(keys) == 1, (
+        "usual is over, slow is remembered as long as it has to"
+    )
+    assert KeyRate(0.0, 0, {"slow": 1.0}).due_ms("slow", 500) == 1_001, "also where keys have none"
+
+
+def test_wrong_rates_of_keys_are_refused() -> None:
+    for wrong in (-1.0, float("inf"), 1e-6):
+        with pytest.raises(InvalidArgument):
+            check_key_rate(wrong)

@@ -62,3 +62,22 @@ def test_pushes_that_are_read_early_are_not_taken_by_pops_before_them() -> None:
     state.popped(3, mine=True)
     state.popped(6, mine=True)
     assert numbers(state) == {3: None, 6: 1}
+
+
+def test_pops_go_by_priority_and_a_checkpoint_knows_what_is_taken_above_its_head() -> None:
+    state = PopState(START, 0)
+    messages = {seqnum: Item(msgspec.Raw(b"\xc0"), None, None, 0, None, seqnum % 3) for seqnum in range(1, 25)}
+    for seqnum, one in messages.items():
+        state.pushed(seqnum, (one,))
+    for place in range(100, 110):
+        state.popped(place, mine=False)
+    again = decode(state.encode(), state.position)
+    for seqnum, one in messages.items():
+        if seqnum >= again.head.seqnum:
+            again.pushed(seqnum, (one,))
+    assert again.waiting() == state.waiting() and len(again) == 14
+    for place in range(200, 216):
+        for either in (state, again):
+            either.popped(place, mine=True)
+    assert again.taken == state.taken
+    assert again.encode() == state.encode()

@@ -61,3 +61,22 @@ async def test_of_many_that_pop_at_once_each_message_goes_to_one_and_none_is_los
 
     await asyncio.gather(*(pop_all(number) for number in range(6)))
     assert len(got) == len(set(got)) == 30
+
+
+async def test_two_poppers_on_one_log_keep_what_each_of_them_took_alone(another: Another) -> None:
+    queue = await another(mode="pop", shards=1)
+    await queue.push_many([1, 2])
+    config = (await settings.existing(queue.log, "jobs")).config
+    one, other = Popper(queue.log, config, 0), Popper(queue.log, config, 0)
+    assert [await one.pop(object, 0), await other.pop(object, 0)] == [1, 2]
+    with pytest.raises(QueueEmpty):
+        await one.pop(object, 0)
+    states = [popper._shards[0]._state for popper in (one, other)]
+    assert [state.taken for state in states if state is not None] == [{}, {}]
+
+
+async def test_the_higher_priority_is_popped_first(another: Another) -> None:
+    queue = await another(mode="pop", shards=1)
+    for number in range(3):
+        await queue.push(number, priority=number)
+    assert [await queue.pop() for _ in range(3)] == [2, 1, 0]

@@ -223,3 +223,17 @@ async def test_a_pop_of_one_shard_leaves_the_others(another: Another) -> None:
     with pytest.raises(InvalidArgument, match="0 to 0"):
         await queue.pop_from(1)
     assert await queue.pop_from(0) == "only"
+
+
+async def test_the_higher_priority_is_handed_out_first_to_each_group(another: Another) -> None:
+    queue = await another(shards=1)
+    await queue.register("audit")
+    for number in range(3):
+        await queue.push(number, priority=number)
+    await queue.push("later", priority=9, delay_s=600)
+    for group in ("default", "audit"):
+        async with queue.consume(group=group) as messages:
+            assert [message.body for message in await take(messages, 3)] == [2, 1, 0]
+    assert [(one.body, one.priority) for one in await queue.peek()] == [(0, 0), (1, 1), (2, 2), ("later", 9)]
+    with pytest.raises(InvalidArgument, match="priority"):
+        await queue.push(1, priority=10)

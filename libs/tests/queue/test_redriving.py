@@ -69,3 +69,16 @@ async def test_what_is_purged_is_not_handed_out_by_this_owner_or_the_next(anothe
     assert (await queue.stats()).depth == 1
     async with (await another()).consume() as messages:
         assert (await anext(messages)).body == "last"
+
+
+async def test_dead_letters_keep_their_priority_on_both_ways(another: Another) -> None:
+    queue = await another(shards=1, max_deliveries=1, dead_letter="jobs.dead")
+    await queue.push("first", priority=9)
+    async with queue.consume() as messages:
+        await (await anext(messages)).give_up("bad")
+    dead = await another("jobs.dead")
+    assert [letter.priority for letter in await dead.peek()] == [9]
+    await queue.push("usual")
+    assert await dead.redrive() == 1
+    async with queue.consume() as messages:
+        assert [(message.body, message.priority) for message in await take(messages, 2)] == [("first", 9), ("usual", 0)]

@@ -1,0 +1,270 @@
+"""What of queues is carried out of old terms, so that their storage comes back: settings, owners, checkpoints, messages.
+
+    async with Carrier(log, [store.carried(), bokiqueue.carried(log)], who="host-7"): ...
+
+A queue of which anything is a day old has its turn: what of it is half a day old, and has to stay, is appended anew and trimmed where it
+was. What somebody owns he carries himself (`ShardOwner.tend`): a claim that is a day old is nobody's who is alive. In such a shard
+the carrier claims in the name of who had it, makes a checkpoint, and leaves it like that: the next owner takes it over as he would have.
+
+Messages are carried as sets, for all groups (`old_rules`). A record that cannot be opened keeps its term, and what comes after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from boki_common.errors import BokiError, Conflict
+from boki_common.logs import get_logger
+from bokilib import tags
+from bokilib.conflict_rules import Expected
+from bokilib.contribution import Contribution
+from bokilib.errors import Fenced
+from bokilib.fence import Fence
+from bokilib.log import Log, Read
+from bokiqueue import old_messages, settings
+from bokiqueue.checkpointing import Checkpointing, stream
+from bokiqueue.events import (
+    LIBRARY,
+    PICKER,
+    START,
+    AnyEvent,
+    Config,
+    Id,
+    Old,
+    Pushed,
+    consumer_id,
+    shard_id,
+)
+from bokiqueue.old_rules import Parts, Waits, is_old, is_over
+from bokiqueue.popper import ShardPopper
+from bokiqueue.settings import Found
+from bokiqueue.shard_owner import fence_name
+from bokiqueue.shard_state import Progress, fold
+
+MARKS: Final = 512
+"""Of one command."""
+
+log = get_logger(__name__)
+
+
+def parts_of(event: AnyEvent) -> list[str]:
+    """Which queue an event is about, which shard, which group, as far as it is about one."""
+    if isinstance(event, Config):
+        return [event.queue]
+    return event.id.rsplit("/", 1 if isinstance(event, Old | Pushed) else 2)
+
+
+async def trim_dropped(log: Log, config: Config, groups: Sequence[tuple[int, str]]) -> None:
+    """Lets go of what groups did that are dropped, of these."""
+    dropped = [(shard, group) for shard, group in groups if config.mode != "pop" and group not in config.groups]
+    if not dropped:
+        return
+    place = await log.book.now(consistency="linearizable") + 1
+    marks = [(make(config.queue, *one), place) for one in dropped for make in (tags.queue_consumer, tags.queue_owner)]
+    for first in range(0, len(marks), MARKS):
+        await log.book.trim(marks[first : first + MARKS])
+
+
+class Turn(NamedTuple):
+    """One queue's. `fence`: what the carrier's records expect."""
+
+    found: Found
+    now_ms: int
+    carry_ms: int
+    fence: Expected
+
+    def is_old(self, time_ms: int) -> bool:
+        return is_old(time_ms, self.now_ms, self.carry_ms)
+
+
+class QueueCarried:
+    """See the module. Implements `bokilib.carrier.Carries`."""
+
+    library: Final = LIBRARY
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._queues: dict[str, dict[tuple[int, str], None]] = {}
+        """Of which anything is old; with groups of shards that did something then, of which some may be dropped."""
+
+    def collect(self, read: Read) -> int:
+        for event in PICKER.of(read.record.seqnum, read.envelope):
+            queue, *rest = parts_of(event)
+            groups = self._queues.setdefault(queue, {})
+            if len(rest) > 1:
+                groups[int(rest[0]), rest[1]] = None
+        return len(self._queues)
+
+    async def carry(self, now_ms: int, fence: Expected, *, carry_ms: int) -> tuple[int, int]:
+        queues, self._queues = self._queues, {}
+        carried = unreadable = 0
+        for queue, groups in queues.items():
+            try:
+                carried += await self._carry(queue, list(groups), now_ms, fence, carry_ms)
+            except Conflict as conflict:
+                if self._log.news(fence, conflict):
+                    raise
+                log.info("a queue changed while it was carried: the next round goes on", queue=queue)
+            except Fenced:
+                log.info("a shard has an owner again, who carries it himself", queue=queue)
+            except BokiError as error:
+                if error.retryable:
+                    raise
+                unreadable += 1
+                log.warning("a queue cannot be carried: it keeps its terms", queue=queue, error=str(error))
+        return carried, unreadable
+
+    async def tend(self) -> None:
+        """Nothing else is due."""
+
+    async def _carry(
+        self, queue: str, groups: Sequence[tuple[int, str]], now_ms: int, fence: Expected, carry_ms: int
+    ) -> int:
+        found = await settings.find(self._log, queue)
+        if found is None:
+            return 0
+        turn, carried = Turn(found, now_ms, carry_ms, fence), 0
+        record = await self._log.book.read_prev(tags.queue_config(queue), at_most=found.seqnum)
+        if record is not None and turn.is_old(record.time_ms):
+            turn = turn._replace(found=await settings.again(self._log, found))
+            carried += 1
+        await trim_dropped(self._log, found.config, groups)
+        for shard in range(found.config.shards):
+            carried += await self._carry_shard(turn, shard)
+        return carried
+
+    async def _carry_shard(self, turn: Turn, shard: int) -> int:
+        config = turn.found.config
+        if config.mode == "pop":
+            carried, come = await self._carry_pops(turn, shard)
+        else:
+            carried, come = 0, []
+            for group in sorted(config.groups):
+                carried += await self._carry_group(turn, shard, group)
+                come.append(await self._come(config, shard, group))
+        return carried + await self._carry_messages(turn, shard, come)
+
+    # -- who has done what
+
+    async def _carry_group(self, turn: Turn, shard: int, group: str) -> int:
+        """A claim of nobody who is alive, and a checkpoint under a new one in his name."""
+        config = turn.found.config
+        tag = tags.queue_owner(config.queue, shard, group)
+        record = await self._log.book.read_prev(tag)
+        if record is None or turn.now_ms - record.time_ms < turn.carry_ms:
+            return 0
+        name = fence_name(config.queue, shard, group)
+        last = await Fence(self._log, tag, name, who="").current()
+        if last is None:
+            return 0
+        fence = Fence(self._log, tag, name, who=last.who, token=self._log.incarnations.give())
+        claim = await fence.take(last)
+        checkpoints = Checkpointing(self._log, config.queue, shard, group)
+        progress, _ = await checkpoints.load(claim, config)
+        await self._look_through(progress, config.queue, shard, claim)
+        await checkpoints.make(progress, fence, turn.found)
+        await checkpoints.trim()
+        await self._log.book.trim([(tag, claim)])
+        return 2
+
+    async def _look_through(self, progress: Progress, queue: str, shard: int, last: int) -> None:
+        """Tells copies from firsts as an owner would: else a copy waits for one for ever."""
+        found = await old_messages.newest(self._log, queue, shard, await self._log.book.now())
+        covers = await old_messages.openable(self._log, queue, shard, found.covers, last, lambda _: True)
+        lowest, read = Id(covers + 1, 0), progress.read
+        async for one in old_messages.all_of(self._log, queue, shard, found, covers):
+            dedup = one.item.dedup
+            if one.id.seqnum > read and dedup is not None and progress.window.twice(dedup, one.pushed_ms):
+                progress.ends(one.id)
+            if not progress.is_over(one.id):
+                lowest = min(lowest, one.id)
+        progress.read = max(read, covers)
+        progress.raise_floor(lowest)
+
+    async def _come(self, config: Config, shard: int, group: str) -> Progress:
+        """How far a group has come by the log."""
+        last = await self._log.book.now(consistency="linearizable")
+        id = consumer_id(config.queue, shard, group)
+        found = await stream(self._log, id, tags.queue_consumer(config.queue, shard, group), last)
+        return fold(found.rows, config.groups[group], config.dedup_ms).progress
+
+    async def _carry_pops(self, turn: Turn, shard: int) -> tuple[int, list[Progress]]:
+        """A checkpoint of a shard that is popped. What somebody may still fold from, waits: so it is the older one that counts."""
+        popper = ShardPopper(self._log, turn.found.config.queue, shard)
+        carried = int(await popper.checkpoint_old(turn.is_old))
+        head, gone = await popper.oldest()
+        come = fold([], head.seqnum if head > START else 1, 0).progress
+        come.floor, come.read, come.over = head, max(come.read, max(gone, default=head).seqnum), set(gone)
+        return carried, [come]
+
+    # -- messages
+
+    async def _carry_messages(self, turn: Turn, shard: int, come: Sequence[Progress]) -> int:
+        """Appends a new set, if something old waits; then trims what it stands for."""
+        queue = turn.found.config.queue
+        snapshot = await self._log.book.now(consistency="linearizable")
+        before = await old_messages.newest(self._log, queue, shard, snapshot)
+        carrying = _Carrying(self._log, turn, shard, before, snapshot)
+        await carrying.run(come)
+        if carrying.covers <= before.covers and not (before.covers and turn.is_old(before.time_ms)):
+            return 0
+        marks = [
+            (tags.queue_messages(queue, shard), carrying.covers + 1),
+            (tags.queue_old(queue, shard), carrying.first or before.end + 1),
+        ]
+        await self._log.book.trim([(tag, mark) for tag, mark in marks if mark > 1])
+        return carrying.parts
+
+
+class _Carrying:
+    """One set, as it is made.
+
+    Attributes:
+        covers: up to there messages are in the set, or over. first: of its parts, 0 while there is none. parts: so many.
+    """
+
+    def __init__(self, log: Log, turn: Turn, shard: int, before: old_messages.Set, snapshot: int) -> None:
+        self.covers = before.covers
+        self.first = 0
+        self.parts = 0
+        self._log = log
+        self._turn = turn
+        self._shard = shard
+        self._before = before
+        self._tag = tags.queue_old(turn.found.config.queue, shard)
+        self._newest = before.end or snapshot
+        self._snapshot = snapshot
+
+    async def run(self, come: Sequence[Progress]) -> None:
+        """Appends it, a part after the other."""
+        queue = self._turn.found.config.queue
+        self.covers = await old_messages.openable(
+            self._log, queue, self._shard, self._before.covers, self._snapshot, self._turn.is_old
+        )
+        if self.covers <= self._before.covers and not (self._before.covers and self._turn.is_old(self._before.time_ms)):
+            return
+        part = Parts()
+        async for one in old_messages.all_of(self._log, queue, self._shard, self._before, self.covers):
+            if come and all(is_over(one.id, group) for group in come):
+                continue
+            if not part.takes(one):
+                await self._append(part.cut(), last=False)
+                part.takes(one)
+        if part.items:
+            await self._append(part.cut(), last=True)
+
+    async def _append(self, items: Sequence[Waits], *, last: bool) -> None:
+        """A part, which expects the one before it."""
+        queue = self._turn.found.config.queue
+        rows = tuple((one.id.seqnum, one.id.number, one.pushed_ms, one.item) for one in items)
+        event = Old(shard_id(queue, self._shard), self.covers, self.first, last, rows)
+        expect = {**self._turn.fence, self._tag: self._newest}
+        self._newest = await self._log.append(Contribution((self._tag,), expect, (event,)), settle=True)
+        self.first = self.first or self._newest
+        self.parts += 1
+
+
+def carried(log: Log) -> QueueCarried:
+    """For a `bokilib.Carrier`: what of the queues of a book is carried out of old terms."""
+    return QueueCarried(log)

@@ -1,0 +1,150 @@
+"""How the messages of a shard come into its owner's memory: those that were carried forward first, then what is pushed, so many ahead.
+
+Each is read once by an owner, in order. What is trimmed beneath him, because it was carried meanwhile, he reads where it is now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import boki
+from boki_common.errors import BokiError
+from boki_common.logs import get_logger
+from bokilib import tags
+from bokilib.follower import Follower
+from bokilib.log import Log, Read
+from bokilib.pauses import pauses
+from bokiqueue import old_messages
+from bokiqueue.delivery_rules import READ_AHEAD, Deliveries
+from bokiqueue.events import PICKER, Id, Item, items_of, shard_id
+
+PAST: Final = 1 << 40
+"""Above the numbers of messages in any record."""
+
+log = get_logger(__name__)
+
+
+class Intake:
+    """See the module. Invariant: all messages up to `deliveries.reached` that are not over are in memory."""
+
+    def __init__(
+        self,
+        opened: Log,
+        queue: str,
+        shard: int,
+        deliveries: Deliveries,
+        follower: Follower,
+        came: Callable[[boki.Record | None], None],
+    ) -> None:
+        """`came` is called when there may be more to hand out: with a record of messages that was read."""
+        self._log = opened
+        self._queue = queue
+        self._shard = shard
+        self._tag = tags.queue_messages(queue, shard)
+        self._about = shard_id(queue, shard)
+        self._deliveries = deliveries
+        self._follower = follower
+        self._came = came
+        self._open = True
+        self._following = False
+        self._loading: asyncio.Task[None] | None = None
+        self._covers = 0
+        """Of the set that was read to its end."""
+
+    def read_on(self) -> None:
+        """Reads on, if there is room in memory."""
+        if self._open and not self._following and self._loading is None and len(self._deliveries) <= READ_AHEAD // 2:
+            self._loading = asyncio.get_running_loop().create_task(self._load_all(), name="bokiqueue intake")
+
+    def close(self) -> None:
+        """Reads no more."""
+        self._open = False
+        self._stop_following()
+        if self._loading is not None:
+            self._loading.cancel()
+
+    # -- what was carried forward
+
+    async def _load_all(self) -> None:
+        """Whatever of the newest set was not read; then what was pushed is followed."""
+        pause = pauses()
+        while self._open:
+            try:
+                whole = await self._load()
+            except boki.Trimmed:  # a newer set is there
+                continue
+            except BokiError as error:
+                if not error.retryable:
+                    self._loading = None
+                    log.error("messages that were carried forward cannot be read", queue=self._about, error=str(error))
+                    return
+                await asyncio.sleep(pause.next())
+                continue
+            self._loading = None
+            if whole and self._open:
+                self._follow()
+            return
+
+    async def _load(self) -> bool:
+        """Whether all of it is in memory."""
+        snapshot = await self._log.book.now()
+        found = await old_messages.newest(self._log, self._queue, self._shard, snapshot)
+        record: list[tuple[int, Item]] = []
+        seqnum = pushed_ms = 0
+        async for one in old_messages.messages(
+            self._log, self._queue, self._shard, found, Id(self._deliveries.reached, PAST)
+        ):
+            if record and one.id.seqnum != seqnum:
+                self._deliveries.offer_some(seqnum, pushed_ms, record)
+                record = []
+                self._came(None)
+                if len(self._deliveries) >= READ_AHEAD:
+                    return False
+            seqnum, pushed_ms = one.id.seqnum, one.pushed_ms
+            record.append((one.id.number, one.item))
+        if record:
+            self._deliveries.offer_some(seqnum, pushed_ms, record)
+            self._came(None)
+        self._covers = max(self._covers, found.covers)
+        self._deliveries.reaches(found.covers)
+        return len(self._deliveries) < READ_AHEAD
+
+    # -- what is pushed
+
+    def _follow(self) -> None:
+        self._following = True
+        self._follower.add(self._tag, self._deliveries.reached + 1, self._pushed)
+
+    def _stop_following(self) -> None:
+        if self._following:
+            self._following = False
+            self._follower.discard(self._tag)
+
+    def _pushed(self, item: Read | boki.Gap | BokiError) -> None:
+        if isinstance(item, boki.Gap):
+            self._missing(item)
+            return
+        record: boki.Record | None = None
+        try:
+            if isinstance(item, BokiError):
+                raise item
+            items = items_of(PICKER.of(item.record.seqnum, item.envelope, about=self._about))
+            self._deliveries.offer(item.record.seqnum, item.record.time_ms, items)
+            record = item.record
+        except BokiError as error:
+            log.error("a record of messages cannot be opened: it is kept", queue=self._about, error=str(error))
+            self._deliveries.passes(error.facts["seqnum"])
+        if len(self._deliveries) >= READ_AHEAD:
+            self._stop_following()
+        self._came(record)
+
+    def _missing(self, gap: boki.Gap) -> None:
+        """Trimmed is what is over, or was carried forward: then it is in the newest set."""
+        if gap.kind is not boki.GapKind.TRIMMED:
+            log.error("messages are lost", queue=self._about, first=gap.first, last=gap.last)
+        elif gap.last > max(self._covers, self._deliveries.reached):
+            self._covers = gap.last
+            self._stop_following()
+            self.read_on()

@@ -1,0 +1,98 @@
+"""Messages that were carried forward (`old_rules`): the newest set of a shard, and reading it.
+
+A set may be trimmed while it is read, once a newer one is whole: who reads begins with the newest, from the message that he has come to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import NamedTuple
+
+import boki
+from boki_common.errors import BokiError
+from bokilib import tags
+from bokilib.log import Log
+from bokiqueue.events import PICKER, START, Id, Old, items_of, shard_id
+from bokiqueue.old_rules import Waits
+
+
+class Set(NamedTuple):
+    """A whole set. `first`, `last`: seqnums of its parts. `end`: the newest record of its stream, of whatever set."""
+
+    covers: int
+    first: int
+    last: int
+    time_ms: int
+    end: int
+
+
+NONE = Set(0, 0, 0, 0, 0)
+
+
+async def newest(log: Log, queue: str, shard: int, at_most: int) -> Set:
+    """The newest set that is whole; its `covers` is 0 where there is none."""
+    tag, about, place, end = tags.queue_old(queue, shard), shard_id(queue, shard), at_most, 0
+    while place > 0:
+        try:
+            record = await log.book.read_prev(tag, at_most=place)
+        except boki.Trimmed:
+            break
+        if record is None:
+            break
+        end = end or record.seqnum
+        place = record.seqnum - 1
+        for event in PICKER.of(record.seqnum, await log.open(record), about=about):
+            if isinstance(event, Old):
+                if event.last:
+                    return Set(event.covers, event.first or record.seqnum, record.seqnum, record.time_ms, end)
+                place = min(place, (event.first or record.seqnum) - 1)  # whoever carried it did not come to its end
+    return NONE._replace(end=end)
+
+
+async def messages(log: Log, queue: str, shard: int, found: Set, after: Id) -> AsyncIterator[Waits]:
+    """Messages of a set, in order, those after one. Raises Trimmed: there is a newer set; Lost."""
+    if not found.covers:
+        return
+    tag, about = tags.queue_old(queue, shard), shard_id(queue, shard)
+    async for read in log.between(tag, found.first, found.last):
+        for event in PICKER.of(read.record.seqnum, read.envelope, about=about):
+            if isinstance(event, Old) and event.covers == found.covers:
+                for seqnum, number, pushed_ms, item in event.items:
+                    if Id(seqnum, number) > after:
+                        yield Waits(Id(seqnum, number), pushed_ms, item)
+
+
+async def openable(log: Log, queue: str, shard: int, covers: int, last: int, goes_on: Callable[[int], bool]) -> int:
+    """How far messages above `covers` can all be opened, as long as their times go on. Raises what may be over later; Lost."""
+    async for item in _pushed(log, queue, shard, covers + 1, last):
+        if not goes_on(item.time_ms):
+            break
+        try:
+            await log.open(item)
+        except BokiError as error:
+            if error.retryable:
+                raise
+            break
+        covers = item.seqnum
+    return covers
+
+
+async def all_of(log: Log, queue: str, shard: int, found: Set, last: int) -> AsyncIterator[Waits]:
+    """All messages up to a place: of the set, and what was pushed above it. All of these can be opened."""
+    async for carried in messages(log, queue, shard, found, START):
+        yield carried
+    about = shard_id(queue, shard)
+    async for item in _pushed(log, queue, shard, found.covers + 1, last):
+        for number, one in enumerate(items_of(PICKER.of(item.seqnum, await log.open(item), about=about))):
+            yield Waits(Id(item.seqnum, number), item.time_ms, one)
+
+
+async def _pushed(log: Log, queue: str, shard: int, start: int, last: int) -> AsyncIterator[boki.Record]:
+    """Records of messages that live. Raises Lost."""
+    if start > last:
+        return
+    async for item in log.book.read(tags.queue_messages(queue, shard), start=start, stop=last + 1):
+        if isinstance(item, boki.Record):
+            yield item
+        elif item.kind is not boki.GapKind.TRIMMED:
+            raise item.error()
