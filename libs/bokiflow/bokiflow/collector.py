@@ -55,7 +55,7 @@ class Collected(NamedTuple):
 
     Attributes:
         ended: workflows whose history was let go. tombs: ends that were said again. forgotten: ids that are free again.
-        checkpoints: of partitions. carried: histories of living workflows that were written anew.
+        checkpoints: of partitions. carried: histories of living workflows that were written anew. locks: the same of locks.
     """
 
     ended: int = 0
@@ -63,6 +63,7 @@ class Collected(NamedTuple):
     forgotten: int = 0
     checkpoints: int = 0
     carried: int = 0
+    locks: int = 0
 
     def plus(self, other: Collected) -> Collected:
         """Both."""

@@ -18,8 +18,10 @@ from bokiflow.asks import Spawn
 from bokiflow.flow_events import Restarted, Started
 from bokiflow.flush import Batch, Entry, size_of
 from bokiflow.instance import Instance
+from bokiflow.lock_rules import Enqueued
 from bokiflow.outcomes import Outcome
 from bokiflow.traces import Spans
+from bokilib import tags
 from bokilib.contribution import Contribution, joined
 from bokilib.log import Log
 
@@ -69,6 +71,12 @@ class Composer:
         self._host: Final = host
         self._spawns: dict[int, Spawn] = {}
         self._children: dict[int, _Child] = {}
+        self._places: dict[int, Enqueued] = {}
+
+    def place_taken(self, event: events.Queued, enqueued: Enqueued) -> Entry:
+        """A place in a lock's queue, that goes with what else is appended."""
+        self._places[id(event)] = enqueued
+        return Entry(event, delivers=True, tags=1, more_bytes=size_of(enqueued))
 
     def entry(self, event: events.Effect, spawn: Spawn) -> Entry:
         """What the code did, to be appended."""
@@ -94,6 +102,9 @@ class Composer:
             parts.append(records.own(self.place, event, self.held))
             if id(event) in self._children:
                 parts.append(self._start(id(event)))
+            enqueued = self._places.get(id(event))
+            if enqueued is not None:
+                parts.append(Contribution((tags.lock(enqueued.id),), {}, (enqueued,)))
             spawn = self._spawns.get(id(event))
             if spawn is not None and spawn.told is not None:
                 parts.append(records.tell(records.Place(spawn.told.id, self.place.group), spawn.told))
@@ -139,6 +150,7 @@ class Composer:
         """It is in the log."""
         for entry in batch.entries:
             self._spawns.pop(id(entry.event), None)
+            self._places.pop(id(entry.event), None)
             child = self._children.pop(id(entry.event), None)
             if child is not None and child.started.owner:
                 self._host.began(child.started, seqnum)

@@ -31,6 +31,7 @@ from bokiflow.histories import History
 from bokiflow.history import Recorded, in_order
 from bokiflow.instance import Instance
 from bokiflow.lock_room import Ready
+from bokiflow.lock_seats import TakeLock
 from bokiflow.outcomes import Outcome, failed
 from bokiflow.transactional import Ran, RunTransaction
 from bokiflow.under_way import Body, BodyEnded, Place, TimerDue, UnderWay
@@ -232,6 +233,18 @@ class Executor:
             lambda seqnum: self._placed(ready, event, seqnum),
         )
 
+    def _rides(self, ask: TakeLock) -> bool:
+        """Whether a place in the lock's queue can go with what was done before; then a lock takes no record but that of its turn."""
+        instance = self.instance
+        waits = instance.outcome is None and ask.key in instance.pending and ask.key not in instance.locks.taken
+        return waits and not ask.try_ and self._flush.fills
+
+    def _take_place_along(self, ask: TakeLock) -> None:
+        now_ms = max(self.instance.now_ms, self._host.clock.now_ms())
+        event = events.Queued(self.id, ask.key, ask.name, now_ms)
+        self._flush.add(self._composer.place_taken(event, lock_room.entry_of(ask, self.id, self._under_way.age)))
+        self.instance.deliver(event, event.at_ms)
+
     def _alone(self, work: Callable[[], Coroutine[Any, Any, T]], then: Callable[[T], None]) -> None:
         """Appends a record while nothing is told to the code; `then` is called with what became of it."""
 
@@ -270,6 +283,12 @@ class Executor:
             self._collect()
         elif event.key in self.instance.pending:
             self._under_way.begin(ready.ask._replace(again=True))
+
+    def _place_known(self, event: events.Queued, seqnum: int) -> None:
+        """A place that went with other things is in the log."""
+        self._host.locks.touched(event.name)
+        if self.instance.locks.placed(event.key, seqnum) and event.key in self.instance.pending:
+            self._wait_turn(event.key, event.name, seqnum)
 
     def _wait_turn(self, key: str, name: str, number: int) -> None:
         def told(refused: Outcome | None) -> None:
@@ -325,7 +344,9 @@ class Executor:
             self._flush.add(self._composer.entry(event, spawn))
         while instance.asks:
             ask = instance.asks.popleft()
-            if isinstance(ask, Body):
+            if isinstance(ask, TakeLock) and self._rides(ask):
+                self._take_place_along(ask)
+            elif isinstance(ask, Body):
                 self._ask_body(ask)
             elif isinstance(ask, StopBody):
                 self._under_way.stop(ask.key)
@@ -469,6 +490,8 @@ class Executor:
         for entry in batch.entries:
             if isinstance(entry.event, events.Unlocked):
                 self._host.locks.touched(entry.event.name)
+            elif isinstance(entry.event, events.Queued):
+                self._place_known(entry.event, seqnum)
         self._composer.acked(batch, seqnum)
         self._done(batch, seqnum)
         if self._inbox:

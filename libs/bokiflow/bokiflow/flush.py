@@ -116,6 +116,11 @@ class Flush(Generic[A]):
         return None
 
     @property
+    def fills(self) -> bool:
+        """Whether something is to be appended with which more can go."""
+        return self._open.due
+
+    @property
     def clean(self) -> bool:
         """Whether all that happened is in the log, or under way to it."""
         return not (self._closed or self._open.due or self._open.after)

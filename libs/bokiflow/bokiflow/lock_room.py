@@ -6,8 +6,7 @@
 
 - What is free as of a snapshot is taken by an append that expects the lock's stream not to have moved since. Who waits joins the
   queue without a condition: then nobody fails because of others.
-- A stream that is trimmed further than the newest checkpoint covers was empty there: what a checkpoint covers is trimmed after the
-  checkpoint is in the log, so a read of the checkpoints after the gap was seen finds it.
+- What is over is trimmed soon, so that a lock is quick to read; what is held for days is carried (`lock_carry`).
 """
 
 from __future__ import annotations
@@ -20,49 +19,31 @@ from typing import Any, Final, NamedTuple
 import boki
 from boki_common.errors import BokiError, Conflict
 from boki_common.logs import get_logger
-from boki_common.runtime.ports import Clock
-from bokiflow import lock_rules
-from bokiflow.errors import LockRefused
-from bokiflow.flush import size_of
-from bokiflow.lock_rules import PICKER, Checkpoint, Enqueued, LockEvent, Queue
+from bokiflow import lock_reading, lock_rules, lock_view
+from bokiflow.lock_carry import carry_old, let_go
+from bokiflow.lock_rules import PICKER, Checkpoint, Enqueued, Queue
 from bokiflow.lock_seats import TakeLock
+from bokiflow.lock_view import View
 from bokiflow.outcomes import Outcome, failed
 from bokilib import tags
-from bokilib.checkpoint_rules import CARRY_MS, PART_BYTES
+from bokilib.conflict_rules import Expected
 from bokilib.contribution import Contribution, joined
 from bokilib.follower import Follower
 from bokilib.log import Log, Read
 from bokilib.pauses import pauses
 from bokilib.trimmer import Trimmer
 
-RECORDS: Final = 64
-"""Of one lock that is never free; then its queue is kept in a checkpoint."""
 TOUCHED: Final = 10_000
 """Locks that may have something to trim; one more is found when it is used again."""
 ROUNDS: Final = 64
 """At most so many rounds between two looks at a lock that somebody holds."""
+CARRY_EVERY_MS: Final = 600_000
+"""From one look through the old part of the book to the next."""
 
 log = get_logger(__name__)
 
 Told = Callable[[Outcome | None], None]
 """None: it holds the lock; else it never will."""
-
-
-class View(NamedTuple):
-    """A lock as of a snapshot.
-
-    Attributes:
-        position: of the snapshot. newest: seqnum of the newest record of its stream that is there; 0: none is.
-        records: above the checkpoint that was read, whose seqnum is `checkpoint` (0: none was).
-        oldest_ms: when the oldest record was appended that the queue follows from.
-    """
-
-    queue: Queue
-    position: int
-    newest: int = 0
-    records: int = 0
-    checkpoint: int = 0
-    oldest_ms: int = 0
 
 
 class Ready(NamedTuple):
@@ -74,66 +55,9 @@ class Ready(NamedTuple):
     at_once: bool
 
 
-class _Found(NamedTuple):
-    """One record, of a lock's stream or of its checkpoints."""
-
-    seqnum: int
-    time_ms: int
-    events: list[LockEvent]
-
-
-async def read(opened: Log, name: str) -> View:
-    """A lock as it is now: no append that was acknowledged before is missed. Raises Lost."""
-    while True:
-        position = await opened.book.now(consistency="linearizable")
-        found, trimmed = await _records(opened, name, position)
-        covering = max(
-            ((event.covers, one, event) for one in found for event in one.events if isinstance(event, Checkpoint)),
-            key=lambda each: each[0],
-            default=None,
-        )
-        covers = covering[0] if covering else 0
-        if trimmed > covers:
-            newest = await opened.book.read_prev(tags.lock_checkpoint(name), consistency="linearizable")
-            if newest is not None and newest.seqnum > position:
-                continue
-            covering, covers = None, trimmed
-        return _folded(position, found, covering and (covering[1], covering[2]), covers)
-
-
-async def _records(opened: Log, name: str, position: int) -> tuple[list[_Found], int]:
-    """Its records and checkpoints, and up to where it is trimmed."""
-    stream = tags.lock(name)
-    found: list[_Found] = []
-    trimmed = 0
-    async for item in opened.book.read(tags=[stream, tags.lock_checkpoint(name)], start=1, stop=position + 1):
-        if isinstance(item, boki.Gap):
-            if item.kind == boki.GapKind.LOST:
-                raise item.error()
-            if item.tag in (stream, None):
-                trimmed = max(trimmed, item.last)
-            continue
-        events = PICKER.of(item.seqnum, await opened.open(item), about=name)
-        if events:
-            found.append(_Found(item.seqnum, item.time_ms, events))
-    return found, trimmed
-
-
-def _folded(position: int, found: list[_Found], base: tuple[_Found, Checkpoint] | None, covers: int) -> View:
-    queue: Queue = base[1].queue if base else ()
-    above = [one for one in found if one.seqnum > covers and not isinstance(one.events[0], Checkpoint)]
-    for one in above:
-        queue = lock_rules.after(queue, one.seqnum, one.events)
-    of_stream = [one.seqnum for one in found if not isinstance(one.events[0], Checkpoint)]
-    times = [base[0].time_ms] if base else [one.time_ms for one in above[:1]]
-    return View(
-        queue,
-        position,
-        max(of_stream, default=0),
-        len(above),
-        max((one.seqnum for one in found if isinstance(one.events[0], Checkpoint)), default=0),
-        min(times, default=0),
-    )
+def entry_of(ask: TakeLock, owner: str, age: int) -> Enqueued:
+    """What takes a place in the queue."""
+    return Enqueued(ask.name, owner, ask.key, ask.shared, age, ask.patient)
 
 
 async def append(opened: Log, ready: Ready, part: Contribution, seen: int) -> int | None:
@@ -169,9 +93,8 @@ class _Watched:
 class LockRoom:
     """See the module."""
 
-    def __init__(self, opened: Log, clock: Clock) -> None:
+    def __init__(self, opened: Log) -> None:
         self._log: Final = opened
-        self._clock: Final = clock
         self._follower: Final = Follower(opened)
         self._trimmer: Final = Trimmer(opened.book)
         self._watched: Final[dict[str, _Watched]] = {}
@@ -179,6 +102,7 @@ class LockRoom:
         """Of each workflow that waits: its calls, and for which lock."""
         self._touched: Final[dict[str, tuple[int, int]]] = {}
         """Of each: rounds until it is looked at, and how many it will be the next time."""
+        self._carry_at_ms = 0
         self._tasks: Final[set[asyncio.Task[None]]] = set()
 
     async def __aenter__(self) -> LockRoom:
@@ -200,13 +124,13 @@ class LockRoom:
         pause = pauses()
         while True:
             try:
-                view = await read(self._log, ask.name)
+                view = await lock_reading.read(self._log, ask.name)
                 break
             except BokiError as error:
                 if not error.retryable:
                     return failed(error)
             await asyncio.sleep(pause.next())
-        entry = Enqueued(ask.name, owner, ask.key, ask.shared, age, ask.patient)
+        entry = entry_of(ask, owner, age)
         if lock_rules.is_free(view.queue, ask.shared):
             return Ready(ask, entry, view.position, ask.try_ or not ask.again)
         if ask.try_ or not lock_rules.may_wait(view.queue, age, ask.patient):
@@ -252,7 +176,7 @@ class LockRoom:
         pause = pauses()
         while self._watched.get(watched.name) is watched:
             try:
-                view = await read(self._log, watched.name)
+                view = await lock_reading.read(self._log, watched.name)
             except BokiError as error:
                 if not error.retryable:
                     self._broken(watched, error)
@@ -294,17 +218,7 @@ class LockRoom:
             if standing == "waiting":
                 continue
             self.unwait(*pair)
-            told(None if standing == "held" else failed(self._refused(watched)))
-
-    @staticmethod
-    def _refused(watched: _Watched) -> BokiError:
-        holder = watched.queue[0].owner if watched.queue else ""
-        return LockRefused(
-            f"lock {watched.name!r} was taken by an older workflow, {holder!r}, at the same time: release what you have and begin "
-            "again",
-            name=watched.name,
-            holder=holder,
-        )
+            told(None if standing == "held" else failed(lock_rules.passed_over(watched.name, watched.queue)))
 
     def _broken(self, watched: _Watched, error: BokiError) -> None:
         for pair, (_, told) in list(watched.waiting.items()):
@@ -335,32 +249,38 @@ class LockRoom:
                 self._touched[name] = (rounds - 1, then)
                 continue
             looked += 1
-            view = await read(self._log, name)
+            view = await lock_reading.read(self._log, name)
             if view.queue:
                 self._touched[name] = (then, min(ROUNDS, then * 2))
                 await self._checkpoint(name, view)
             else:
                 del self._touched[name]
-                self._trim(name, view.newest, view.checkpoint)
+                let_go(self._trimmer, name, lock_view.let_go(view))
         await self._trimmer.flush()
         return looked
 
-    def _trim(self, name: str, last: int, last_checkpoint: int) -> None:
-        """Up to these, both included."""
-        marks = {tags.lock(name): last + 1} if last else {}
-        if last_checkpoint:
-            marks[tags.lock_checkpoint(name)] = last_checkpoint + 1
-        if marks:
-            self._trimmer.add_together(marks)
-
     async def _checkpoint(self, name: str, view: View) -> None:
-        old = self._clock.now_ms() - view.oldest_ms >= CARRY_MS
         made = Checkpoint(name, view.position, view.queue)
-        if (view.records < RECORDS and not old) or size_of(made) > PART_BYTES:
+        if not lock_view.is_long(view):
             return
         stream = tags.lock_checkpoint(name)
         try:
             seqnum = await self._log.append(Contribution((stream,), {stream: view.position}, (made,)), settle=True)
         except Conflict:
             return  # somebody else made one
-        self._trim(name, view.position, seqnum - 1)
+        let_go(self._trimmer, name, lock_view.let_go_under(view, seqnum))
+
+    async def carry(self, now_ms: int, fence: Expected, carry_ms: int) -> int:
+        """Writes anew what of all locks of the book is as old as a term, if that was not looked at lately; returns how many.
+
+        Args:
+            now_ms: by the clock of the log. fence: of whoever does it, for its group.
+
+        Raises:
+            Conflict: the fence moved. Errors of the log.
+        """
+        if now_ms < self._carry_at_ms:
+            return 0
+        count = await carry_old(self._log, fence, now_ms, carry_ms)
+        self._carry_at_ms = now_ms + min(CARRY_EVERY_MS, carry_ms)
+        return count

@@ -26,6 +26,15 @@ RESERVED: Final = "ck/"
 """Such a lock's stream would be another one's checkpoints."""
 QUEUE_ENTRIES: Final = 4_096
 """Of one lock; whoever comes then is refused."""
+QUEUE_BYTES: Final = 320 * 1024
+"""Of the ids in one queue, counted at each 64th place and not for each who comes: it is to fit a record. Whoever comes then is refused."""
+COUNTED_AT: Final = 64
+ENTRY_BYTES: Final = 40
+"""Of one place, beside ids."""
+YOUNGER_ONLY: Final = (
+    "who has other locks, or is a child, waits for younger ones only: release what you have and begin again, or take all locks in one "
+    "order and say so (ordered=True)"
+)
 
 Standing: TypeAlias = Literal["held", "waiting", "gone"]
 
@@ -98,7 +107,18 @@ def is_free(queue: Queue, shared: bool) -> bool:
 
 def may_wait(queue: Queue, age: int, patient: bool) -> bool:
     """Whether who comes now and cannot hold it at once may wait. See the module."""
-    return len(queue) < QUEUE_ENTRIES and (patient or all(entry.age > age for entry in queue))
+    return not is_full(queue) and (patient or all(entry.age > age for entry in queue))
+
+
+def is_full(queue: Queue) -> bool:
+    """Whether nobody may join it any more."""
+    if len(queue) % COUNTED_AT:
+        return False
+    return len(queue) >= QUEUE_ENTRIES or sum(map(_size, queue)) >= QUEUE_BYTES
+
+
+def _size(entry: Entry) -> int:
+    return ENTRY_BYTES + len(entry.owner.encode(errors="replace")) + len(entry.key)
 
 
 def refusal(name: str, queue: Queue, age: int, patient: bool) -> LockRefused:
@@ -107,13 +127,16 @@ def refusal(name: str, queue: Queue, age: int, patient: bool) -> LockRefused:
     facts = {"name": name, "holder": holder}
     if may_wait(queue, age, patient):
         return LockRefused(f"lock {name!r} is held by workflow {holder!r}", **facts)
-    if len(queue) >= QUEUE_ENTRIES:
+    if is_full(queue):
         return LockRefused(f"{len(queue)} wait for lock {name!r} already: begin again later", **facts)
-    return LockRefused(
-        f"lock {name!r} is held by workflow {holder!r}, and who has other locks, or is a child, waits for younger ones only: "
-        "release what you have and begin again, or take all locks in one order and say so (ordered=True)",
-        **facts,
-    )
+    return LockRefused(f"lock {name!r} is held by workflow {holder!r}, and {YOUNGER_ONLY}", **facts)
+
+
+def passed_over(name: str, queue: Queue) -> LockRefused:
+    """Why somebody did not come into the queue, who asked for a place without a look at it; `queue`: as it is now."""
+    holder = queue[0].owner if queue else ""
+    held = f"is held by workflow {holder!r}" if queue else "was held when this workflow came"
+    return LockRefused(f"lock {name!r} {held}, and {YOUNGER_ONLY}", name=name, holder=holder)
 
 
 def enqueued(queue: Queue, number: int, event: Enqueued) -> Queue:

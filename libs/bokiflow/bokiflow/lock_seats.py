@@ -27,7 +27,7 @@ class TakeLock(NamedTuple):
 
 
 class Seat(NamedTuple):
-    """A place in a lock's queue. `number`: of its record."""
+    """A place in a lock's queue. `number`: of its record; 0: that is under way."""
 
     key: str
     name: str
@@ -35,7 +35,7 @@ class Seat(NamedTuple):
 
 
 class LockSeats:
-    """See the module. Attributes: taken: by key, places that are in the log and were not given up, oldest first."""
+    """See the module. Attributes: taken: by key, places that are in the log, or under way, and were not given up, oldest first."""
 
     def __init__(self, *, child: bool) -> None:
         self.taken: Final[dict[str, Seat]] = {}
@@ -47,6 +47,13 @@ class LockSeats:
     def patient(self) -> bool:
         """Whether whoever asks now may wait for anybody."""
         return not self._child and not self.taken
+
+    def placed(self, key: str, number: int) -> bool:
+        """A place is in the log; whether it was not given up meanwhile."""
+        seat = self.taken.get(key)
+        if seat is not None:
+            self.taken[key] = seat._replace(number=number)
+        return seat is not None
 
     async def turn(self) -> None:
         """Waits until nobody else of this workflow asks. `done` must follow."""

@@ -139,7 +139,7 @@ class UnderWay:
                 return ran
             outcome, part = ran if isinstance(ran, RanPart) else (ran, None)
         else:
-            found = await self._host.locks.look(ask, self._started.id, self._age)
+            found = await self._host.locks.look(ask, self._started.id, self.age)
             if not isinstance(found, Outcome):
                 return found
             outcome = found
@@ -149,14 +149,14 @@ class UnderWay:
         for at in range(0, len(orphans), family.TOLD_AT_ONCE):
             some = [one.child for one in orphans[at : at + family.TOLD_AT_ONCE]]
             self._host.tell(family.cancelling(self._started.group, some))
-        attempts = Family(self._host, self._started, self._age, ask, self._held, self._moved)
+        attempts = Family(self._host, self._started, self.age, ask, self._held, self._moved)
         with self._host.spans.body(self._started.id, "transact", ask.name, ask.key) as span:
             ran = await transactional.run(ask, self._host.log, attempts)
             note(span, ran if isinstance(ran, Outcome) else ran.outcome)
             return ran
 
     @property
-    def _age(self) -> int:
+    def age(self) -> int:
         return self._started.age or self._start
 
     # -- timers

@@ -95,7 +95,7 @@ class Worker:
         self.log: Final = book if isinstance(book, Log) else Log(book, hook=hook, random=random)
         self.clock: Final[Clock] = clock or boki.SystemClock()
         self.bodies: Final[Bodies] = bodies or ThreadBodies()
-        self.locks: Final = LockRoom(self.log, self.clock)
+        self.locks: Final = LockRoom(self.log)
         self.flow: Final = Flow(app, self.log, hosting=self, clock=clock, random=random, tracing=tracing)
         self._peers: Final = Peers(self.log, app.group, name, lease_s)
         self.name: Final = self._peers.name
@@ -409,8 +409,21 @@ class Worker:
                     await self._partitions.look()
                     checkpoints = 0
                 await self._claim_anew(await self._collector.now_ms())
-            carried = await self._carry(await self._collector.now_ms())
-            return done.plus(Collected(checkpoints=checkpoints, carried=carried))
+            now_ms = await self._collector.now_ms()
+            carried = await self._carry(now_ms)
+            return done.plus(Collected(checkpoints=checkpoints, carried=carried, locks=await self._carry_locks(now_ms)))
+
+    async def _carry_locks(self, now_ms: int) -> int:
+        """Locks that are held for as long as a term is old, whoever's they are; the first partition's owner does it for its group."""
+        claim = self._partitions.mine.get(0)
+        if claim is None:
+            return 0
+        fence: dict[str, int | None] = {tags.flow_partition_owner(self.flow.group, 0): claim}
+        try:
+            return await self.locks.carry(now_ms, fence, self._collector.ages.carry_ms)
+        except Conflict:
+            await self._partitions.look()
+            return 0
 
     async def _claim_anew(self, now_ms: int) -> None:
         """Claims of partitions that are as old as a term; what was claimed before is trimmed."""

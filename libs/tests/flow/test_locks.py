@@ -11,7 +11,7 @@ import pytest
 import boki
 import bokiflow
 from boki.testing import MemoryCluster
-from bokiflow import App, LockRefused, Worker, flow_events, lock_room, lock_rules
+from bokiflow import App, LockRefused, Worker, flow_events, lock_reading, lock_room, lock_rules
 from bokiflow.flow_events import Locked, Stepped, Unlocked
 from bokiflow.replayer import export, replay
 from bokilib.log import Log
@@ -178,6 +178,67 @@ async def test_a_lock_takes_one_record_giving_it_back_none(cluster: MemoryCluste
         await holding.signal("go")
         await asyncio.gather(holding.result(), waiting.result())
         assert worker.log.appends - before == 2 + 1 + 2 + 2, "a signal; released, and the end; told, and the end"
+        holding = await worker.start(seats.hold.call("b"), id="h2")
+        await first_event(worker, "h2", "has")
+        before = worker.log.appends
+        waiting_too = await worker.start(seats.after_a_step.call("b"), id="w2")
+        await waits(worker, "w2", "lock 'b'")
+        assert worker.log.appends - before == 2, "the start, and the first step: the place goes with it"
+        await holding.signal("go")
+        await asyncio.gather(holding.result(), waiting_too.result())
+        assert worker.log.appends - before == (4 + 1) + 1 + 2, (
+            "a workflow of three steps, and the lock; a signal; the other"
+        )
+
+
+async def test_a_place_that_goes_with_a_step_is_given_up_while_its_record_is_under_way(cluster: MemoryCluster) -> None:
+    """Cancelled, refused, ended: whatever comes to the code before the record is in the log, the place does not stay."""
+    app = App("others")
+    seats = Seats()
+
+    @app.step
+    async def note(what: str) -> str:
+        return what
+
+    @app.workflow
+    async def gives_up() -> str:
+        async def sit() -> None:
+            async with bokiflow.lock("a"):
+                await note("inside")
+
+        await note("first")
+        sitting = asyncio.ensure_future(sit())
+        await asyncio.sleep(0)
+        sitting.cancel()
+        return await note("last")
+
+    @app.workflow
+    async def ends() -> str:
+        await note("first")
+        sitting = asyncio.ensure_future(bokiflow.lock("a").__aenter__())
+        await asyncio.sleep(0)
+        return f"{sitting.done()}"
+
+    @app.workflow
+    async def two() -> str:
+        async with bokiflow.lock("b"):
+            await note("inside")
+            try:
+                async with bokiflow.lock("a"):
+                    return "both"
+            except LockRefused as error:
+                return f"refused {error.holder}"
+
+    async with working(cluster, seats.app) as other, working(cluster, app, "x") as worker:
+        holding = await other.start(seats.hold.call("a"), id="h")
+        await first_event(other, "h", "has")
+        assert await (await worker.start(two.call(), id="2")).result() == "refused h"
+        assert await (await worker.start(gives_up.call(), id="1")).result() == "last"
+        assert await (await worker.start(ends.call(), id="3")).result() == "False"
+        await holding.signal("go")
+        await holding.result()
+        queue = (await lock_reading.read(worker.log, "a")).queue
+        assert queue == () and not (await lock_reading.read(worker.log, "b")).queue
 
 
 async def test_a_time_out_takes_one_record_and_leaves_the_queue(cluster: MemoryCluster) -> None:
@@ -390,7 +451,12 @@ class Contended:
 
     def calls(self) -> list[tuple[str, bokiflow.Call[Any]]]:
         seats = self.seats
-        return [("x", seats.sit.call("a")), ("y", seats.sit.call("a")), ("z", seats.after_a_step.call("b"))]
+        return [
+            ("x", seats.sit.call("a")),
+            ("y", seats.sit.call("a")),
+            ("z", seats.after_a_step.call("b")),
+            ("v", seats.after_a_step.call("a")),
+        ]
 
     async def work(self, book: BookPort) -> None:
         async with Worker(self.seats.app, book, name="w", bodies=Inline()) as worker:
@@ -402,14 +468,14 @@ class Contended:
                         break
                     except boki.OutcomeUnknown:
                         pass
-            x, y, z = await asyncio.gather(*(handle.result() for handle in handles))
-            assert x != y and z == "last has b"
+            x, y, z, v = await asyncio.gather(*(handle.result() for handle in handles))
+            assert x != y and (z, v) == ("last has b", "last has a")
 
     async def program(self, book: BookPort) -> None:
         await while_alive(book, self.work(book))
 
     async def check(self, book: boki.Book) -> None:
-        assert await check_locks(book) == {"a": 2, "b": 1}
+        assert await check_locks(book) == {"a": 3, "b": 1}
         log = Log(book)
         ends: Counter[str] = Counter()
         async for item in book.read():
@@ -417,7 +483,7 @@ class Contended:
             for event in flow_events.PICKER.of(item.seqnum, await log.open(item)):
                 if isinstance(event, flow_events.Ended):
                     ends[event.id] += 1
-        assert ends == {"x": 1, "y": 1, "z": 1}
+        assert ends == {"x": 1, "y": 1, "z": 1, "v": 1}
 
 
 async def test_a_crash_at_any_operation_leaves_each_lock_to_one() -> None:

@@ -1,0 +1,56 @@
+"""A read of a lock misses no checkpoint that is made while it reads, and many are read at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from boki.testing import MemoryCluster
+from bokiflow import lock_reading, lock_rules
+from bokiflow.lock_rules import Enqueued, Released
+from bokilib import tags
+from bokilib.contribution import Contribution
+from bokilib.log import Log
+from libs.tests.flow.conftest import working
+from libs.tests.flow.test_locks import Seats, first_event
+
+
+async def test_a_checkpoint_that_is_written_during_a_read_is_not_missed(cluster: MemoryCluster) -> None:
+    """Between a read's snapshot and its records, the lock is checkpointed and trimmed by somebody else."""
+    seats = Seats()
+    async with working(cluster, seats.app) as worker:
+        await worker.start(seats.hold.call("a"), id="h")
+        number = await first_event(worker, "h", "has")
+        book: Any = worker.log.book
+        snapshots = 0
+
+        class Slow:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(book, name)
+
+            async def now(self, **options: Any) -> int:
+                nonlocal snapshots
+                position: int = await book.now(**options)
+                snapshots += 1
+                if snapshots == 1:
+                    view = await lock_reading.read(worker.log, "a")
+                    made = lock_rules.Checkpoint("a", view.position, view.queue)
+                    stream = tags.lock_checkpoint("a")
+                    await worker.log.append(Contribution((stream,), {stream: view.position}, (made,)))
+                    await book.trim([(tags.lock("a"), view.position + 1)])
+                return position
+
+        slow: Any = Slow()
+        view = await lock_reading.read(Log(slow), "a")
+        assert [entry.number for entry in view.queue] == [number] and snapshots == 2
+
+
+async def test_many_locks_are_read_at_a_time_each_as_it_is(log: Log) -> None:
+    names = [f"k{number}" for number in range(lock_reading.AT_ONCE - 1)]
+    for name in names:
+        await log.append(Contribution((tags.lock(name),), {}, (Enqueued(name, "x", "0:1", False, 1, True),)))
+    for name in names[::2]:
+        await log.append(Contribution((tags.lock(name),), {}, (Released(name, "x", "0:1"),)))
+    await log.book.trim([(tags.lock(names[0]), await log.book.now() + 1)])
+    views = await lock_reading.read_many(log, [*names, "never"])
+    assert [name for name in names if views[name].queue] == names[1::2]
+    assert (views["never"].newest, views[names[0]].newest) == (0, 0) and views[names[2]].newest > 0
