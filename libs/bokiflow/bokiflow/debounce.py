@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import msgspec
 
-from boki_common.errors import InvalidArgument
+from boki_common.errors import InvalidArgument, Trimmed
 from bokiflow import in_workflow, inspection, records
 from bokiflow.calls import Call, Workflow
-from bokiflow.errors import IdReused
-from bokiflow.flow_events import PICKER, Signalled, Started
+from bokiflow.errors import IdExpired, IdReused
+from bokiflow.flow_events import PICKER, AnyFlowEvent, Claimed, Signalled, Started, Tombed
 from bokiflow.plain import as_json
 from bokilib import tags
 from bokilib.log import Log
@@ -28,6 +28,8 @@ NAME: Final = "boki.debounce"
 ATTRIBUTE: Final = "boki.debounce"
 _CALLS: Final = "call"
 _CLOSED: Final = "closed"
+ATTEMPTS: Final = 8
+"""At an id for a round, while those that follow from the one before are remembered, and their results are not kept."""
 
 
 class Debounced(msgspec.Struct, frozen=True):
@@ -87,17 +89,40 @@ def id_of_run(round_id: str) -> str:
 
 
 async def newest_round(log: Log, group: str, id: str) -> tuple[int, str] | None:
-    """The newest round that is known: where it began, and its id."""
+    """A round that is known, where it began and its id: the newest one, or one from which the others follow."""
     position = await log.book.now(consistency="linearizable")
     wanted = [tags.flow_attribute(partition, ATTRIBUTE, id) for partition in range(tags.PARTITIONS)]
     found: tuple[int, str] | None = None
     for record in await log.book.read_prev_many([(tag, position) for tag in wanted]):
-        if record is None or (found is not None and record.seqnum < found[0]):
+        if record is None:
             continue
         for event in PICKER.of(record.seqnum, await log.open(record)):
-            if isinstance(event, Started) and event.group == group and event.attributes.get(ATTRIBUTE) == id:
-                found = record.seqnum, event.id
+            began = _began(record.seqnum, event)
+            if began is None or (began.group, began.attributes.get(ATTRIBUTE)) != (group, id):
+                continue
+            if found is None or began.start > found[0]:
+                found = began.start, began.id
     return found
+
+
+class _Began(NamedTuple):
+    """What an event says of a workflow's beginning."""
+
+    id: str
+    start: int
+    group: str
+    attributes: Mapping[str, str]
+
+
+def _began(seqnum: int, event: AnyFlowEvent) -> _Began | None:
+    """Of what joins streams of attributes: what began, what was written anew, what ended and was said again."""
+    if isinstance(event, Started):
+        return _Began(event.id, seqnum, event.group, event.attributes)
+    if isinstance(event, Claimed):
+        return _Began(event.id, event.start, event.group, event.attributes)
+    if isinstance(event, Tombed):
+        return _Began(event.id, event.ended.start, event.ended.group, event.ended.attributes)
+    return None
 
 
 class Starts(Protocol):
@@ -125,17 +150,20 @@ async def debounced(flow: Starts, id: str, call: Debounced) -> str:
     while True:
         if found is not None and await _takes(flow, found[1], call):
             return id_of_run(found[1])
-        before = f"{found[0]}" if found is not None else f"0.{tried}" if tried else "0"
-        following = f"debounce/{id}/{before}"
+        before = 0 if found is None else found[0]
+        following = f"debounce/{id}/{before}.{tried}" if tried else f"debounce/{id}/{before}"
         try:
             await flow.start(made, id=following, attributes={ATTRIBUTE: id})
-        except IdReused:  # of long ago; all who find none begin with the same one
-            if found is not None:
-                raise
+        except (IdReused, IdExpired):  # of long ago; all who look begin with the same one
             tried += 1
+            if tried == ATTEMPTS:
+                raise
             continue
-        began = await inspection.first(flow.log, following)
-        found = (0 if began is None else began[0], following)
+        state = await inspection.newest(flow.log, following)
+        if state is not None and state.start > before:
+            found, tried = (state.start, following), 0
+        else:  # it was forgotten right then
+            found = await newest_round(flow.log, flow.group, id)
 
 
 async def _takes(flow: Starts, round_id: str, call: Debounced) -> bool:
@@ -150,7 +178,10 @@ async def _takes(flow: Starts, round_id: str, call: Debounced) -> bool:
 async def _is_over(log: Log, round_id: str, at: int | None) -> bool:
     """Whether a round closed before a place of the log; None: at all. Where that is not known any more, it did."""
     closed = tags.flow_output(round_id, _CLOSED)
-    if await log.book.read_prev(closed, at_most=at) is not None:
+    try:
+        if await log.book.read_prev(closed, at_most=at) is not None:
+            return True
+    except Trimmed:
         return True
     state = await inspection.newest(log, round_id)
     return (state is None or state.ended is not None) and await log.book.read_prev(closed) is None
