@@ -157,6 +157,7 @@ class UnderWay:
 
     @property
     def age(self) -> int:
+        """Where the root of its family began."""
         return self._started.age or self._start
 
     # -- timers
