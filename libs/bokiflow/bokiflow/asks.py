@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from bokiflow import flow_events as events
 from bokiflow.calls import AnyStep, Workflow
@@ -38,6 +41,26 @@ class UnsetTimer(NamedTuple):
     """It shall not."""
 
     key: str
+
+
+class Look(NamedTuple):
+    """The code wants to be told, before anything else, what `ask` gives as of a place of the log; no record is made of it."""
+
+    future: asyncio.Future[Any]
+    ask: Callable[[int], Awaitable[Any]]
+
+
+class Looks:
+    """What the code has to be told before anything else.
+
+    Attributes:
+        cursor: seqnum of the newest record, of those that are in the log, that it was told something of.
+        waiting: what it asked for, oldest first.
+    """
+
+    def __init__(self, cursor: int) -> None:
+        self.cursor = cursor
+        self.waiting: Final[deque[Look]] = deque()
 
 
 Ask: TypeAlias = RunBody | RunTransaction | TakeLock | StopBody | SetTimer | UnsetTimer

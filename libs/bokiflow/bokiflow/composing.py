@@ -178,7 +178,7 @@ def ended(instance: Instance, start: int, outcome: Outcome, topics: Iterable[str
 
 def restarted(instance: Instance, start: int, topics: Iterable[str], carried_ms: int) -> Restarted:
     """It begins again."""
-    started = msgspec.structs.replace(instance.started, args=instance.next, origin="", names=())
+    started = msgspec.structs.replace(instance.started, args=instance.next, origin="", names=(), cursors=())
     return Restarted(
         instance.id,
         instance.run + 1,
@@ -188,6 +188,7 @@ def restarted(instance: Instance, start: int, topics: Iterable[str], carried_ms:
         instance.now_ms,
         tuple(topics),
         carried_ms,
+        instance.looks.cursor,
     )
 
 

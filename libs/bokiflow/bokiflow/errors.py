@@ -2,7 +2,7 @@
 
 BokiError
 ├── UsageError      IdReused, NoSuchWorkflow, NotRegistered, NotInWorkflow, NonDeterminism
-└── LogBookError    StepFailed, StepInterrupted, LockRefused, ResultExpired, IdExpired, WorkflowBlocked
+└── LogBookError    StepFailed, StepInterrupted, LockRefused, CannotLook, ResultExpired, IdExpired, WorkflowBlocked
 """
 
 from __future__ import annotations
@@ -64,6 +64,10 @@ class LockRefused(LogBookError):
     Attributes:
         name: of the lock. holder: id of a workflow that has it.
     """
+
+
+class CannotLook(LogBookError):
+    """What a workflow looks at without a record cannot be told, now or later: it is blocked until somebody changes something."""
 
 
 class ResultExpired(LogBookError):

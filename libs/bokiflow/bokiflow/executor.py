@@ -4,6 +4,7 @@
   had not in the log has happened for anybody.
 - A result is told to the code at once, and is in the next record together with what the code did then; bodies and answers
   wait until that is in the log.
+- What the code looks at (`Instance.look`) it is told before anything else, once all that it was told before is in the log.
 - The code is run from callbacks of the outer loop. Appends and bodies are tasks.
 """
 
@@ -11,20 +12,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from boki_common.errors import BokiError, Conflict, Trimmed, UsageError
 from boki_common.logs import get_logger
-from bokiflow import composing, lock_room, records, shortening, transactional
+from bokiflow import composing, lock_room, looking, records, shortening, transactional
 from bokiflow import flow_events as events
-from bokiflow.asks import RunBody, SetTimer, StopBody
+from bokiflow.asks import Look, RunBody, SetTimer, StopBody
 from bokiflow.body import within_bounds
 from bokiflow.calls import Workflow
 from bokiflow.composing import Composer
-from bokiflow.errors import IdReused, NonDeterminism, StepInterrupted
+from bokiflow.errors import CannotLook, IdReused, NonDeterminism, StepInterrupted
 from bokiflow.flow_events import Incoming
 from bokiflow.flush import EVENT_BYTES, TOLD_BYTES, Batch, Entry, Flush, size_of
 from bokiflow.histories import History
@@ -170,11 +171,30 @@ class Executor:
         self._host.blocked(self.id, error, claim, self.carried_ms)
 
     def _begin(self, records: Sequence[Recorded]) -> None:
-        self.instance.replay(in_order(records), self._start)
+        self._replay_on(self.instance.replaying(in_order(records), self._start))
+
+    def _replay_on(self, replay: Iterator[None]) -> None:
+        """Replays up to where the code looks at something, and goes on once it was told."""
+        for _ in replay:
+            self._look(lambda: self._replay_on(replay))
+            return
         for seat in self.instance.locks.taken.values():
             self._host.locks.touched(seat.name)
         self._collect()
         self._send()
+
+    def _look(self, then: Callable[[], None]) -> None:
+        """Asks for what the code looks at; it is told nothing else meanwhile."""
+        if self._committing or not self.instance.looks.waiting or self._ending:
+            return
+        looks, place = list(self.instance.looks.waiting), self.instance.looks.cursor
+        self._alone(lambda: looking.answers(looks, place), lambda answers: self._looked(looks, answers, then))
+
+    def _looked(self, looks: Sequence[Look], answers: Sequence[Any], then: Callable[[], None]) -> None:
+        for look, answer in zip(looks, answers, strict=True):
+            if self.instance.looks.waiting:  # else it ended
+                self.instance.answer(look, answer)
+        then()
 
     def _schedule(self) -> None:
         if not self._scheduled and not self._over:
@@ -193,7 +213,7 @@ class Executor:
 
     def _pump(self) -> None:
         self._scheduled = False
-        while self._inbox and not self._ending and not self._committing:
+        while self._inbox and not (self._ending or self._committing or self.instance.looks.waiting):
             first = self._inbox[0]
             if isinstance(first, Ran | Ready):  # a record of its own: it waits for those before, and the next for it
                 if self._appending is not None or not self._flush.clean:
@@ -253,6 +273,8 @@ class Executor:
                 became = await work()
             except asyncio.CancelledError:
                 raise
+            except CannotLook as error:
+                self._outer.call_soon(self._block, error)
             except BokiError as error:
                 log.warning("a workflow is given up for now", id=self.id, error=str(error))
                 self._outer.call_soon(self._park)
@@ -278,6 +300,7 @@ class Executor:
             self._host.locks.touched(event.name)
             placed = msgspec.structs.replace(event, number=seqnum)
             self.instance.deliver(placed, placed.at_ms)
+            self.instance.looks.cursor = seqnum
             if isinstance(placed, events.Queued):
                 self._wait_turn(placed.key, placed.name, seqnum)
             self._collect()
@@ -297,14 +320,15 @@ class Executor:
 
         self._host.locks.wait(self.id, key, name, number, told)
 
-    def _committed(self, ask: RunTransaction, event: events.Transacted, became: str | Outcome) -> None:
+    def _committed(self, ask: RunTransaction, event: events.Transacted, became: int | Outcome) -> None:
         """It is in the log; or it lost to others, and is run again; or it cannot be."""
         if isinstance(became, Outcome):
             self._ended(BodyEnded(ask.key, became))
         elif became == transactional.PARK:
             self._park()
-        elif not became:
+        elif became:
             self.instance.deliver(event, event.at_ms)
+            self.instance.looks.cursor = became
             self._collect()
         elif ask.key in self.instance.pending:
             self._under_way.begin(ask)
@@ -314,6 +338,7 @@ class Executor:
         if isinstance(item, _Came):
             self._flush.saw(item.seqnum)
             instance.deliver(item.event, item.time_ms)
+            instance.looks.cursor = max(instance.looks.cursor, item.seqnum)
             return
         now_ms = max(instance.now_ms, self._host.clock.now_ms())
         assert not isinstance(item, Ran | Ready)
@@ -413,6 +438,7 @@ class Executor:
                 return
             batch = self._flush.next()
             if batch is None:
+                self._look(self._collect)
                 return
             if batch.entries:
                 self._appending = self._outer.create_task(self._append(batch), name=f"bokiflow append of {self.id}")
@@ -493,6 +519,8 @@ class Executor:
             elif isinstance(entry.event, events.Queued):
                 self._place_known(entry.event, seqnum)
         self._composer.acked(batch, seqnum)
+        if batch.delivers:
+            self.instance.looks.cursor = max(self.instance.looks.cursor, seqnum)
         self._done(batch, seqnum)
         if self._inbox:
             self._schedule()

@@ -52,6 +52,7 @@ class Started(Event, tag="flow.start", frozen=True):
         age: of a child, the seqnum at which the root of its family began.
         origin: whose fork it is. names: whose numbers (`bokiflow.unique`) its code is given first: (id, how much of its history was told).
         within: whose transaction it is a part of.
+        cursors: of a fork, as of which places its origin looked at things: before it was told anything, and after each that it was told.
     """
 
     id: str
@@ -70,6 +71,7 @@ class Started(Event, tag="flow.start", frozen=True):
     origin: str = ""
     names: tuple[tuple[str, int], ...] = ()
     within: Within | None = None
+    cursors: tuple[int, ...] = ()
 
 
 class Claimed(Event, tag="flow.claim", frozen=True):
@@ -283,6 +285,7 @@ class Restarted(Event, tag="flow.restart", frozen=True):
         start: seqnum of the Started that is in the log. unreceived: what was sent, and nobody had received: (topic, value).
         at_ms: its time, for the code. topics: under which it said something before.
         carried_ms: when its oldest record was written, by the clock of the log.
+        cursor: as of which place it looks at things before it is told anything.
     """
 
     id: str
@@ -293,6 +296,7 @@ class Restarted(Event, tag="flow.restart", frozen=True):
     at_ms: int
     topics: tuple[str, ...] = ()
     carried_ms: int = 0
+    cursor: int = 0
 
 
 class ChildEnded(Event, tag="flow.child", frozen=True):

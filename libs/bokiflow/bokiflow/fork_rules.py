@@ -6,10 +6,13 @@ itself. Children that its origin waited for then would tell the origin, and lock
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from boki_common.errors import InvalidArgument
 from bokiflow.flow_events import (
+    EFFECTS,
     INCOMING,
     Attempted,
     Cancelled,
@@ -17,6 +20,7 @@ from bokiflow.flow_events import (
     Invoked,
     Locked,
     Queued,
+    Sleeping,
     Started,
     Stepped,
     Transacted,
@@ -24,6 +28,8 @@ from bokiflow.flow_events import (
 )
 from bokiflow.histories import History
 from bokiflow.history import Recorded, Told, in_order
+
+CURSORS: Final = 4_096
 
 
 def forked(history: History, started: Started, before: str | None) -> History:
@@ -63,7 +69,8 @@ def forked(history: History, started: Started, before: str | None) -> History:
         )
     records = [_alone(one, number, started.id) for number, one in enumerate(kept, 1)]
     names = _names(history, cut)
-    started = msgspec.structs.replace(started, origin=history.started.id, names=names)
+    cursors = _cursors(history, kept)
+    started = msgspec.structs.replace(started, origin=history.started.id, names=names, cursors=cursors)
     restarted = history.restarted
     if restarted is not None:
         begins = msgspec.structs.replace(started, args=restarted.started.args)
@@ -76,6 +83,23 @@ def _names(history: History, cut: int) -> tuple[tuple[str, int], ...]:
     before = [(name, upto) for name, upto in history.begins.names if upto < cut]
     now = next((name for name, upto in history.begins.names if cut <= upto), history.started.id)
     return (*before, (now, cut))
+
+
+def _cursors(history: History, kept: list[Told]) -> tuple[int, ...]:
+    """As of which places the origin looked at things, if its history is told again: see `instance.Instance.replaying`.
+
+    Of a very long one they would not fit the record: its fork looks as of its own beginning.
+    """
+    if len(kept) > CURSORS:
+        return ()
+    known, restarted = history.begins.cursors, history.restarted
+    cursor = (restarted.cursor if restarted is not None else 0) or history.start
+    found = [known[0] if known else cursor]
+    for at, one in enumerate(kept):
+        moves = not isinstance(one.event, Sleeping) and not isinstance(one.event, EFFECTS)
+        place = known[at + 1] if at + 1 < len(known) else one.seqnum
+        found.append(max(found[-1], place) if moves else found[-1])
+    return tuple(found)
 
 
 def _cut(told: list[Told], before: str | None) -> int:

@@ -5,6 +5,9 @@
 
 All three run the code, so they are called from a callback of the outer loop, never from a task (`flow_loop`).
 
+- What the code looks at without a record (`look`) it is told before anything else, as of `looks.cursor`: so a replay tells it the same,
+  as of the same place, at the same point of its history.
+
 - What the code does is compared with what its history says it did: names, digests, places.
 - What it is given is what a replay would give it (`outcomes`).
 """
@@ -13,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -21,7 +24,7 @@ import xxhash
 
 from boki_common.errors import InvalidArgument
 from bokiflow import flow_events as events
-from bokiflow.asks import Ask, RunBody, SetTimer, Spawn, StopBody, UnsetTimer
+from bokiflow.asks import Ask, Look, Looks, RunBody, SetTimer, Spawn, StopBody, UnsetTimer
 from bokiflow.calls import AnyStep, Signature, Workflow, names_of
 from bokiflow.cancellation import RestartRequested, WorkflowCancelled
 from bokiflow.digests import digest, digest_of_call
@@ -56,13 +59,21 @@ class _Wait(NamedTuple):
         return "child" if self.child else "lock" if self.lock else "step"
 
 
+class _Mail:
+    """What was sent, by topic: values that nobody has received yet, and who waits for one."""
+
+    def __init__(self) -> None:
+        self.values: Final[dict[str, deque[Any]]] = {}
+        self.receivers: Final[dict[str, deque[asyncio.Future[Any]]]] = {}
+
+
 class Instance:
     """See the module.
 
     Attributes:
         id: of the workflow. started: how it began. run: how often it was begun anew. effects: what it did, oldest first, until somebody
             takes it. asks: the same of what it wants. outcome: how it ended. next: with what it begins anew. locks: which it has, or waits
-            for. parts: of transactions.
+            for. parts: of transactions. looks: what it has to be told before anything else.
     """
 
     def __init__(self, started: Started, workflow: Workflow[..., Any], restarted: Restarted | None = None) -> None:
@@ -73,6 +84,7 @@ class Instance:
         self.workflow: Final = workflow
         self.effects: deque[tuple[Effect, Spawn]] = deque()
         self.asks: deque[Ask] = deque()
+        self.looks: Final = Looks(0 if restarted is None else restarted.cursor or restarted.start)
         self.outcome: Outcome | None = None
         self.begun: set[str] = set()
         """Keys of steps that run at most once, and were begun."""
@@ -83,11 +95,10 @@ class Instance:
         now_ms = started.at_ms if restarted is None else restarted.at_ms
         self._loop: Final = FlowLoop(self, self, now_ms, run=self.run)  # type: ignore[abstract]  # at run time nothing of it is
         self._root: FlowTask[Any] | None = None
-        self._signals: dict[str, deque[Any]] = {}
-        self._receivers: dict[str, deque[asyncio.Future[Any]]] = {}
+        self._mail: Final = _Mail()
         if restarted is not None:
             for topic, value in restarted.unreceived:
-                self._signals.setdefault(topic, deque()).append(value)
+                self._mail.values.setdefault(topic, deque()).append(value)
         self._inherited: dict[str, str] = {}
         """Of a fork: children that its origin had, by the calls that started them."""
         self._name = started.names[0][0] if started.names else self.id
@@ -105,7 +116,7 @@ class Instance:
     def waits(self) -> list[str]:
         """What the code waits for, for people."""
         steps = [f"{wait.kind} {wait.name!r} ({key})" for key, wait in self.pending.items()]
-        signals = [f"signal {topic!r}" for topic, waiting in self._receivers.items() if waiting]
+        signals = [f"signal {topic!r}" for topic, waiting in self._mail.receivers.items() if waiting]
         return [*steps, *(f"timer ({key})" for key in self._loop.timers), *signals]
 
     @property
@@ -128,14 +139,22 @@ class Instance:
         return await self.workflow.function(*args, **options)
 
     def replay(self, told: Iterable[Told], start: int = 0) -> None:
-        """Tells what the history has.
+        """Tells what the history has, where nobody can look at anything else.
 
         Args:
             start: seqnum of its beginning: what a fork's history has from before was told to its origin.
 
         Raises:
-            NonDeterminism: the code does something else.
+            NonDeterminism: the code does something else. InvalidArgument: it looks at what only its log tells.
         """
+        for _ in self.replaying(told, start):
+            raise InvalidArgument(
+                f"workflow {self.id!r} looks at rows without a record of it: replay it where its log and its tables are",
+                id=self.id,
+            )
+
+    def replaying(self, told: Iterable[Told], start: int = 0) -> Iterator[None]:
+        """The same, step by step: at each, whoever runs it answers all `looks.waiting` as of `looks.cursor`."""
         all_told = list(told)
         self._inherited = {
             one.event.key: one.event.child
@@ -147,8 +166,12 @@ class Instance:
             (at for at, one in enumerate(all_told) if isinstance(one.event, events.DELIVERED + events.EFFECTS)),
             default=-1,
         )
+        cursors = self.started.cursors
+        self.looks.cursor = cursors[0] if cursors else self.looks.cursor or start
         self._replaying = last >= 0
         self.begin(replaying=last >= 0)
+        while self.looks.waiting:
+            yield
         for at, one in enumerate(all_told):
             if at >= last:
                 self._replaying = False
@@ -159,7 +182,17 @@ class Instance:
             elif not isinstance(one.event, events.Sleeping):
                 self._name = next((name for name, upto in self.started.names if at < upto), self.id)
                 self._deliver(one.event, one.time_ms)
+                self.looks.cursor = max(self.looks.cursor, cursors[at + 1] if at + 1 < len(cursors) else one.seqnum)
+                while self.looks.waiting:
+                    yield
         self._replaying = False
+
+    def answer(self, look: Look, value: Any) -> None:
+        """Tells what the code looked at: the oldest that it asked for. Raises NonDeterminism."""
+        assert self.looks.waiting and self.looks.waiting[0] is look, "the code is told in the order in which it asked"
+        self.looks.waiting.popleft()
+        if not look.future.done():
+            self._run(lambda: look.future.set_result(value))
 
     def _match(self, recorded: Effect) -> None:
         """The code did what the history says it did next."""
@@ -231,13 +264,13 @@ class Instance:
                 self.parts.did(event.parts)
                 self._resolve(wait.future, event.outcome)
         elif isinstance(event, events.Signalled):
-            receivers = self._receivers.get(event.topic)
+            receivers = self._mail.receivers.get(event.topic)
             while receivers:
                 receiver = receivers.popleft()
                 if not receiver.done():
                     self._run(partial(receiver.set_result, event.value))
                     return
-            self._signals.setdefault(event.topic, deque()).append(event.value)
+            self._mail.values.setdefault(event.topic, deque()).append(event.value)
         elif isinstance(event, events.Cancelled):
             root = self._root
             if root is not None:
@@ -256,6 +289,7 @@ class Instance:
         if not root.done():
             return
         self.outcome = self._ended(root)
+        self.looks.waiting.clear()
         for key in list(self.pending):
             self.asks.append(StopBody(key))
         for key in list(self.locks.taken):
@@ -391,20 +425,30 @@ class Instance:
         if seat is not None:
             self.effects.append((events.Unlocked(self.id, key, seat.name), Spawn()))
 
+    async def look(self, ask: Callable[[int], Awaitable[Any]]) -> Any:
+        """What `ask` gives as of the newest place that this workflow was told of; without a record, the same in each replay.
+
+        Args:
+            ask: gives the same for one place whenever it is asked; what it raises that is not retryable blocks the workflow.
+        """
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self.looks.waiting.append(Look(future, ask))
+        return await future
+
     async def receive(self, topic: str) -> Any:
         """The next value of a topic: each is received once."""
-        values = self._signals.get(topic)
+        values = self._mail.values.get(topic)
         if values:
             return values.popleft()
         receiver: asyncio.Future[Any] = self._loop.create_future()
-        self._receivers.setdefault(topic, deque()).append(receiver)
+        self._mail.receivers.setdefault(topic, deque()).append(receiver)
         try:
             return await receiver
         except asyncio.CancelledError:
             if (
                 receiver.done() and not receiver.cancelled()
             ):  # it came, and who waited for it was cancelled at the same time
-                self._signals.setdefault(topic, deque()).appendleft(receiver.result())
+                self._mail.values.setdefault(topic, deque()).appendleft(receiver.result())
             raise
 
     def emit(self, topic: str, value: object) -> None:
@@ -430,7 +474,7 @@ class Instance:
     @property
     def unreceived(self) -> list[tuple[str, Any]]:
         """What was sent, and nobody has received: (topic, value)."""
-        return [(topic, value) for topic, values in self._signals.items() for value in values]
+        return [(topic, value) for topic, values in self._mail.values.items() for value in values]
 
     def patched(self, name: str) -> bool:
         """Whether the code of after a change shall run; see `in_workflow.patched`."""

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
+import boki
 from boki_common.errors import BokiError, Conflict, InvalidArgument, Trimmed
 from bokiflow.body import within_bounds
 from bokiflow.cancellation import WorkflowCancelled
@@ -174,31 +175,30 @@ async def _body(ask: RunTransaction, tx: StoreTransaction, attempts: Attempts) -
         attempts.ends()
 
 
-AGAIN: Final = "again"
-PARK: Final = "park"
+AGAIN: Final = 0
+PARK: Final = -1
 
 
-async def commit(ask: RunTransaction, ran: Ran, part: Contribution) -> str | Outcome:
-    """Commits a transaction with the workflow's part. Returns "" when it is in the log, else AGAIN or PARK; or why it never can be.
+async def commit(ask: RunTransaction, ran: Ran, part: Contribution) -> int | Outcome:
+    """Commits a transaction with the workflow's part. Returns where it is in the log, else AGAIN or PARK; or why it never can be.
 
     Raises:
         Errors of the log, when nobody can say what became of it.
     """
     ran.tx.add(part)
     try:
-        await ask.store.commit(ran.tx)
+        return await ask.store.commit(ran.tx)
     except Conflict as conflict:
         return _after(ask, part, conflict)
     except AppendUnknown as unknown:
         known = await unknown.outcome()
         if isinstance(known, Conflict):
             return _after(ask, part, known)
-        return "" if hasattr(known, "seqnum") else AGAIN
+        return known.seqnum if isinstance(known, boki.Committed) else AGAIN
     except AtomicTooLarge as error:
         return failed(error)
-    return ""
 
 
-def _after(ask: RunTransaction, part: Contribution, conflict: Conflict) -> str:
+def _after(ask: RunTransaction, part: Contribution, conflict: Conflict) -> int:
     """Whose expectation failed: that of the workflow's fence, or one of the data."""
     return PARK if ask.store.log.news(part.expect, conflict) else AGAIN

@@ -172,6 +172,7 @@ async def test_what_lives_is_written_anew_before_a_term_is_old(
         assert len(shop.ran) == 20
 
 
+@pytest.mark.timeout(300)  # a minute on a machine that is ten times as busy
 async def test_a_book_of_thousands_of_workflows_does_not_grow(
     cluster: MemoryCluster, clock: SetClock, book: boki.Book
 ) -> None:
