@@ -38,7 +38,7 @@ from boki_sim.world.steps import BARRIER_ANSWERED, BARRIER_ASKED, ENTRY_CARRIED
 
 pytestmark = [pytest.mark.blocking_allowed, pytest.mark.timeout(300)]  # the guard stands in; machines may be busy
 
-NOT_OK = ("conflict", "failed", "unknown", "pending")
+NOT_OK = ("conflict", "never", "unknown", "pending")
 
 DIGESTS = """
 import boki_sim.work.recorder as recorder
@@ -304,10 +304,6 @@ def test_engines_that_forget_conditions_are_found(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_client_that_lies_about_what_it_was_told_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = Recorder.told
-
-    def told(self: Recorder, operation: Any, seqnum: int | None) -> None:
-        before(self, operation, None if seqnum is None else seqnum + 1)
-
-    monkeypatch.setattr(Recorder, "told", told)
+    before = Recorder.appended
+    monkeypatch.setattr(Recorder, "appended", lambda self, operation, seqnum: before(self, operation, seqnum + 1))
     assert any("lost:" in text for text in run_seed(1, "calm", work_s=1).violations)

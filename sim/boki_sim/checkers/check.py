@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from boki_sim.checkers.findings import Finding
-from boki_sim.checkers.history import Operation
+from boki_sim.checkers.history import ORDERED, Operation
 from boki_sim.checkers.order import BookOrder
 from boki_sim.checkers.records import BookLog
 
@@ -23,7 +23,10 @@ def check(operations: Iterable[Operation], *, forget_after_s: float = 0.0) -> li
     books: dict[str, list[Operation]] = defaultdict(list)
     tokens: list[Operation] = []
     for operation in operations:
-        (tokens if operation.kind == "token" else books[operation.book]).append(operation)
+        if operation.kind == "token":
+            tokens.append(operation)
+        elif operation.kind in ORDERED:
+            books[operation.book].append(operation)
     findings: list[Finding] = []
     for book in sorted(books):
         log = BookLog(book, books[book], forget_after_s=forget_after_s)

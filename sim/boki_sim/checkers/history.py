@@ -10,6 +10,9 @@ written as it happens, read by other programs, and cut anywhere.
 
     {"client": "c3", "kind": "token", "book": "", "start": 0.4, "end": 0.4, "outcome": "ok", "of": "c2"}
 
+A session is a name in `client`: a process of its own, or a call that took over what its caller had seen. Such a handing over is
+an operation too (`token`), of all books at once.
+
 What a read covered is said as a range: it saw `rows` and nothing else of the stream in [low, high); no `high` means that it
 saw to the end. So a `read_next(at_least=5)` that found 9 covers [5, 10), one that found nothing covers [5, end).
 
@@ -19,28 +22,42 @@ saw to the end. So a `read_next(at_least=5)` that found 9 covers [5, 10), one th
 | conflict | is not in the log, and never will be; `actual` says what it met | |
 | never | is not in the log, and never will be | did nothing |
 | unknown | may be in the log, once, or not | may have taken effect |
+
+Clients of the simulator write down more than the checkers look at, and `boki_sim.verdicts` holds that to the log: which call a
+read was, and three kinds of calls that put nothing in order.
+
+| kind | asked | answered |
+|---|---|---|
+| seek | `time_ms` | `low`: the place to read from |
+| aux | `low`: of which record; `aux` | `answer`: "kept" or "" |
+| why | `data`: of which append | `answer`: one word |
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from math import inf
+from typing import Final, Literal
 
 import msgspec
 
 from boki_common.errors import CorruptData
 
-Kind = Literal["append", "read", "trim", "token"]
+Kind = Literal["append", "read", "trim", "token", "seek", "aux", "why"]
 Outcome = Literal["ok", "conflict", "never", "unknown"]
 Consistency = Literal["session", "linearizable", "any"]
 
+Read = Literal["", "next", "prev", "tail", "at"]
+
 ALL: str = ""
 """The stream of all records of a book."""
+ORDERED: Final[tuple[Kind, ...]] = ("append", "read", "trim")
+"""Calls on a book that have a place in the order of its calls."""
 
 
-class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One call. See the module's description.
+class Operation(msgspec.Struct, omit_defaults=True):
+    """One call. See the module's description. It is there from its begin, as unknown, and is filled in when it returns.
 
     Attributes:
         client: whose session it belongs to.
@@ -51,6 +68,10 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
         before: a trim's bound, exclusive; `tag` "" trims the whole book.
         forget: a trim also forgets streams that are empty and old.
         of: a token's: the session whose position `client` takes over; it has seen what that one had. Of no book.
+        how: which call a read was.
+        position: what its session claimed to see of the book's log when a read had found something.
+        writer, number: of a named writer's append; each time it is sent is an operation.
+        error: what a call that failed was answered.
     """
 
     client: str
@@ -73,6 +94,24 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
     before: int = 0
     forget: bool = False
     of: str = ""
+    how: Read = ""
+    position: int = 0
+    writer: str = ""
+    number: int = 0
+    time_ms: int = 0
+    aux: bytes = b""
+    answer: str = ""
+    error: str = ""
+
+    @property
+    def place(self) -> int | None:
+        """Where the record is that was appended, or the last one that was read."""
+        return self.rows[-1][0] if self.rows else self.seqnum
+
+    @property
+    def until(self) -> float:
+        """When it had returned."""
+        return inf if self.end is None else self.end
 
 
 def write_lines(operations: Iterable[Operation]) -> Iterator[bytes]:

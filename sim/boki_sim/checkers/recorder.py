@@ -13,9 +13,7 @@ need one clock, and one recorder for each process is enough when processes share
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
-
-import msgspec
+from typing import Any, Final, Protocol
 
 from boki_common.errors import BokiError, Conflict
 from boki_sim.checkers.history import ALL, Consistency, Kind, Operation, Outcome
@@ -31,13 +29,6 @@ class RecordLike(Protocol):
     def seqnum(self) -> int: ...
     @property
     def data(self) -> bytes: ...
-
-
-class _Begun(NamedTuple):
-    """A call under way."""
-
-    number: int
-    operation: Operation
 
 
 class Recorder:
@@ -57,14 +48,13 @@ class Recorder:
         now = self._clock()
         self.operations.append(Operation(taker, "token", "", now, now, "ok", of=giver))
 
-    def begin(self, client: str, kind: Kind, book: str, **facts: Any) -> _Begun:
+    def begin(self, client: str, kind: Kind, book: str, **facts: Any) -> Operation:
         operation = Operation(client, kind, book, self._clock(), **facts)
         self.operations.append(operation)
-        return _Begun(len(self.operations) - 1, operation)
+        return operation
 
-    def end(self, begun: _Begun, outcome: Outcome, **facts: Any) -> None:
-        ended = msgspec.structs.replace(begun.operation, end=self._clock(), outcome=outcome, **facts)
-        self.operations[begun.number] = ended
+    def end(self, operation: Operation, outcome: Outcome) -> None:
+        operation.end, operation.outcome = self._clock(), outcome
 
     def next_name(self, client: str) -> str:
         """Names the next record of a client."""
@@ -94,13 +84,14 @@ class RecordedBook:
         try:
             seqnum: int = await self._book.append(name.encode() + _SEPARATOR + data, tags=tags, **options)
         except Conflict as error:
-            actual = {str(tag): newest for tag, newest in dict(error.actual).items()}
-            self._recorder.end(begun, "conflict", actual=actual)
+            begun.actual = {str(tag): newest for tag, newest in dict(error.actual).items()}
+            self._recorder.end(begun, "conflict")
             raise
         except BokiError as error:
             self._recorder.end(begun, "never" if error.definite else "unknown")
             raise
-        self._recorder.end(begun, "ok", seqnum=seqnum)
+        begun.seqnum = seqnum
+        self._recorder.end(begun, "ok")
         return seqnum
 
     async def read_next(self, tag: str | None = None, *, at_least: int | None = None, **options: Any) -> Any:
@@ -137,21 +128,22 @@ class RecordedBook:
         # without a stop, a reader is shown what was there when it began: its answer is as old as that
         self._end_read(begun, records, start or 0, stop if stop is not None else _end_of(records))
 
-    def _begin_read(self, tag: str | None, options: Mapping[str, Any]) -> _Begun:
+    def _begin_read(self, tag: str | None, options: Mapping[str, Any]) -> Operation:
         consistency: Consistency = options.get("consistency", "session")
         return self._recorder.begin(
             self._client, "read", self._name, tag=ALL if tag is None else tag, consistency=consistency
         )
 
-    async def _answer(self, begun: _Begun, call: Any) -> Any:
+    async def _answer(self, begun: Operation, call: Any) -> Any:
         try:
             return await call
         except BokiError:
             self._recorder.end(begun, "never")
             raise
 
-    def _end_read(self, begun: _Begun, records: Iterable[RecordLike], low: int, high: int | None) -> None:
-        self._recorder.end(begun, "ok", rows=tuple(_row(record) for record in records), low=low, high=high)
+    def _end_read(self, begun: Operation, records: Iterable[RecordLike], low: int, high: int | None) -> None:
+        begun.rows, begun.low, begun.high = tuple(_row(record) for record in records), low, high
+        self._recorder.end(begun, "ok")
 
 
 def _row(record: RecordLike) -> _Row:

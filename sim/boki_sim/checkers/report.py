@@ -64,6 +64,7 @@ def _picture(operations: Sequence[Operation], finding: Finding) -> Iterator[str]
         one
         for one in operations
         if one.book in (finding.book, "")
+        and one.kind in _COLOURS
         and one.start <= end
         and (one.end is None or one.end >= begin)
         and one not in finding.calls

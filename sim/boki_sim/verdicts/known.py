@@ -1,6 +1,6 @@
-"""What sessions knew of one book, by time: the highest seqnum that they were told of, and what they took over. Pure.
+"""What sessions knew of one book, by time: the highest seqnum that they were answered, and what they took over. Pure.
 
-A session that takes over the position of another knows what that one had been told before. Reads with consistency `any` teach
+A session that takes over the position of another knows what that one had been answered before. Reads with consistency `any` teach
 nothing: they raise no position.
 """
 
@@ -10,7 +10,8 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
 
-from boki_sim.work.operations import ANY, OK, TOKEN, Operation
+from boki_sim.checkers.history import Operation
+from boki_sim.work.operations import ANY, OK, TOKEN
 
 
 class Known:
@@ -43,13 +44,13 @@ class WhatIsKnown:
     def __init__(self, operations: Iterable[Operation]) -> None:
         self.anybody = Known()
         self._sessions: dict[str, Known] = defaultdict(Known)
-        for one in sorted((one for one in operations if one.outcome == OK), key=lambda one: one.end):
+        for one in sorted((one for one in operations if one.outcome == OK), key=lambda one: one.until):
             if one.kind == TOKEN:
-                self._sessions[one.client].learn(one.end, self._sessions[one.of].before(one.end))
-            elif one.seqnum is not None:
-                self.anybody.learn(one.end, one.seqnum)
+                self._sessions[one.client].learn(one.until, self._sessions[one.of].before(one.until))
+            elif one.place is not None:
+                self.anybody.learn(one.until, one.place)
                 if one.consistency != ANY:
-                    self._sessions[one.client].learn(one.end, one.seqnum)
+                    self._sessions[one.client].learn(one.until, one.place)
 
     def by(self, session: str, start: float) -> int:
         """What a session knew when it began a call."""

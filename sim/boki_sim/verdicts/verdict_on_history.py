@@ -1,4 +1,4 @@
-"""Compares what clients were told with the log as it is in the end. Pure, and written without any code of the log.
+"""Compares what clients were answered with the log as it is in the end. Pure, and written without any code of the log.
 
 What it demands, per book (DESIGN §11.5 and §11.6):
 - an append that was acknowledged is there, once, where it was said to be, with its tags, unless trims took it; what was refused
@@ -9,7 +9,7 @@ What it demands, per book (DESIGN §11.5 and §11.6):
 - a read gave the right record of the final log, and never less than its session knew before: a linearizable one, than anybody
   knew; one that takes any engine's word is held to what it shows;
 - what a read gave lies in what its session then claims to have seen: else another engine may not have it a moment later;
-- what is told beside records: `verdict_on_other_calls`.
+- what is answered beside records: `verdict_on_other_calls`.
 
 It is quick and local: one violation shows which call is wrong. Linearizability as a whole is the checkers' business.
 """
@@ -23,22 +23,10 @@ from functools import partial
 from math import inf
 from typing import Final, NamedTuple
 
+from boki_sim.checkers.history import ALL, Operation
 from boki_sim.verdicts.known import Known, WhatIsKnown
 from boki_sim.verdicts.verdict_on_other_calls import judge_other_calls
-from boki_sim.work.operations import (
-    ANY,
-    APPEND,
-    AT,
-    CONFLICT,
-    FAILED,
-    LINEARIZABLE,
-    NEXT,
-    OK,
-    READS,
-    TOKEN,
-    TRIM,
-    Operation,
-)
+from boki_sim.work.operations import ANY, APPEND, AT, CONFLICT, LINEARIZABLE, NEVER, NEXT, OK, READ, TOKEN, TRIM
 
 FORGET_AFTER_S: Final = 3_600.0
 """A stream is forgotten when its newest record is at least so old."""
@@ -48,7 +36,7 @@ class Entry(NamedTuple):
     """A record of the final log."""
 
     seqnum: int
-    payload: bytes
+    data: str
     tags: tuple[str, ...]
     time_ms: int = 0
 
@@ -62,23 +50,23 @@ class _Trims:
     def __init__(self, operations: Iterable[Operation]) -> None:
         self._of: dict[str, list[Operation]] = defaultdict(list)
         for one in operations:
-            if one.kind == TRIM and one.outcome != FAILED:
-                self._of[one.tags[0] if one.tags else ""].append(one)
+            if one.kind == TRIM and one.outcome != NEVER:
+                self._of[one.tag].append(one)
         self._begun: dict[str, Known] = defaultdict(Known)
-        """The highest bound of the trims of a stream, by when they began, and of those that were done, by when that was told."""
+        """The highest bound of the trims of a stream, by when they began, and of those that were done, by when that was answered."""
         self._done: dict[str, Known] = defaultdict(Known)
         for stream, trims in self._of.items():
             for trim in sorted(trims, key=lambda trim: trim.start):
-                self._begun[stream].learn(trim.start, trim.bound or 0)
-            for trim in sorted((trim for trim in trims if trim.outcome == OK), key=lambda trim: trim.end):
-                self._done[stream].learn(trim.end, trim.bound or 0)
+                self._begun[stream].learn(trim.start, trim.before)
+            for trim in sorted((trim for trim in trims if trim.outcome == OK), key=lambda trim: trim.until):
+                self._done[stream].learn(trim.until, trim.before)
 
     def may_forget(self, tag: str, newest: Operation, until: float, after_s: float) -> bool:
         """Whether a stream may have been emptied and forgotten, with its newest record, before an append that ended then."""
         seqnum = newest.seqnum or 0
         named = [trim for trim in (*self._of.get(tag, ()), *self._of.get("", ())) if trim.start <= until]
-        return any((trim.bound or 0) > seqnum for trim in named) and any(
-            trim.forget and (trim.outcome != OK or trim.end - newest.start > after_s) for trim in named
+        return any(trim.before > seqnum for trim in named) and any(
+            trim.forget and (trim.outcome != OK or trim.until - newest.start > after_s) for trim in named
         )
 
     def may_hide(self, entry: Entry, stream: str, until: float) -> bool:
@@ -111,7 +99,7 @@ class _Book:
         self.entries = entries
         self.trims = _Trims(operations)
         self.by_seqnum = {entry.seqnum: entry for entry in entries}
-        self.gone: dict[bytes, int] = {}
+        self.gone: dict[str, int] = {}
         """Records that are not there in the end, because of a trim, and where they were."""
         self._add_gone(operations)
         self.streams: dict[str, list[int]] = defaultdict(list)
@@ -120,21 +108,24 @@ class _Book:
                 self.streams[tag].append(seqnum)
 
     def _add_gone(self, operations: Sequence[Operation]) -> None:
-        appends = {one.payload: one for one in operations if one.kind == APPEND}
-        there = {entry.payload for entry in self.entries}
+        appends = {one.data: one for one in operations if one.kind == APPEND}
+        there = {entry.data for entry in self.entries}
         for one in operations:
-            append = appends.get(one.payload)
-            if one.outcome != OK or one.seqnum is None or append is None or one.payload in there:
+            if one.outcome != OK or one.place is None:
                 continue
-            entry = Entry(one.seqnum, one.payload, append.tags, one.time_ms)
-            known = self.by_seqnum.get(one.seqnum)
-            if known is not None and known.payload == one.payload and not known.time_ms:
-                self.by_seqnum[one.seqnum] = entry  # its append told no time
-            if append.outcome in (CONFLICT, FAILED) or known is not None:
+            data = one.rows[-1][1] if one.rows else one.data
+            append = appends.get(data)
+            if append is None or data in there:
+                continue
+            entry = Entry(one.place, data, append.tags, one.time_ms)
+            known = self.by_seqnum.get(one.place)
+            if known is not None and known.data == data and not known.time_ms:
+                self.by_seqnum[one.place] = entry  # an append is answered without its time
+            if append.outcome in (CONFLICT, NEVER) or known is not None:
                 continue
             if self.trims.may_hide(entry, "", inf):
-                self.by_seqnum[one.seqnum] = entry
-                self.gone[one.payload] = one.seqnum
+                self.by_seqnum[one.place] = entry
+                self.gone[data] = one.place
 
     def between(self, tag: str, low: int, high: int) -> list[int]:
         """Seqnums of a stream in [low, high)."""
@@ -180,65 +171,61 @@ def judge(
 
 
 def _entries(book: _Book, appends: Sequence[Operation], read_from: float) -> Iterator[str]:
-    submitted = {one.payload: one for one in appends}
-    met: dict[bytes, int] = {}
+    submitted = {one.data: one for one in appends}
+    met: dict[str, int] = {}
     last = -1
     for entry in book.entries:
         if entry.seqnum <= last:
             yield f"seqnum {entry.seqnum} comes after {last}"
         last = entry.seqnum
-        if entry.payload in met:
-            yield f"duplicate: {_short(entry.payload)} is at {met[entry.payload]} and at {entry.seqnum}"
-        met[entry.payload] = entry.seqnum
-        origin = submitted.get(entry.payload)
+        if entry.data in met:
+            yield f"duplicate: {_short(entry.data)} is at {met[entry.data]} and at {entry.seqnum}"
+        met[entry.data] = entry.seqnum
+        origin = submitted.get(entry.data)
         if origin is None:
-            yield f"phantom: nobody appended {_short(entry.payload)} at {entry.seqnum}"
+            yield f"phantom: nobody appended {_short(entry.data)} at {entry.seqnum}"
         elif sorted(origin.tags) != sorted(entry.tags):
-            yield f"{_short(entry.payload)} has tags {entry.tags}, appended with {origin.tags}"
+            yield f"{_short(entry.data)} has tags {entry.tags}, appended with {origin.tags}"
         if book.trims.hide(entry, "", read_from):
-            yield f"trimmed: {_short(entry.payload)} at {entry.seqnum} is there after its trim was acknowledged"
+            yield f"trimmed: {_short(entry.data)} at {entry.seqnum} is there after its trim was acknowledged"
     for one in appends:
-        found = met.get(one.payload, book.gone.get(one.payload))
+        found = met.get(one.data, book.gone.get(one.data))
         if one.outcome == OK and found != one.seqnum:
-            yield f"lost: {_short(one.payload)} was acknowledged at {one.seqnum}, and is at {found}"
-        if one.outcome in (CONFLICT, FAILED) and found is not None:
-            yield f"{_short(one.payload)} was refused ({one.error}), and is at {found}"
+            yield f"lost: {_short(one.data)} was acknowledged at {one.seqnum}, and is at {found}"
+        if one.outcome in (CONFLICT, NEVER) and found is not None:
+            yield f"{_short(one.data)} was refused ({one.error}), and is at {found}"
 
 
 def _real_time(appends: Sequence[Operation]) -> Iterator[str]:
     """Whoever began after an acknowledgement comes later in the log."""
-    acked = sorted((one for one in appends if one.outcome == OK and one.seqnum is not None), key=lambda one: one.end)
+    acked = sorted((one for one in appends if one.outcome == OK and one.seqnum is not None), key=lambda one: one.until)
     newest: Operation | None = None
     at = 0
     for one in sorted(acked, key=lambda one: one.start):
-        while at < len(acked) and acked[at].end < one.start:
+        while at < len(acked) and acked[at].until < one.start:
             if newest is None or (acked[at].seqnum or 0) > (newest.seqnum or 0):
                 newest = acked[at]
             at += 1
         if newest is not None and (one.seqnum or 0) < (newest.seqnum or 0):
             yield (
-                f"reordered: {_short(one.payload)} began at {one.start:.4f} s and is at {one.seqnum}, before "
-                f"{_short(newest.payload)}, acknowledged at {newest.end:.4f} s, which is at {newest.seqnum}"
+                f"reordered: {_short(one.data)} began at {one.start:.4f} s and is at {one.seqnum}, before "
+                f"{_short(newest.data)}, acknowledged at {newest.until:.4f} s, which is at {newest.seqnum}"
             )
 
 
 def _conditions(book: _Book, appends: Sequence[Operation], forget_after_s: float) -> Iterator[str]:
-    by_payload = {one.payload: one for one in appends}
+    by_name = {one.data: one for one in appends}
     for one in appends:
-        if one.expect is None or one.seqnum is None:
+        if one.seqnum is None:
             continue
         for tag, expected in one.expect.items():
-            newer = book.between(str(tag), 0 if expected is None else expected + 1, one.seqnum)
+            newer = book.between(tag, 0 if expected is None else expected + 1, one.seqnum)
             if not newer:
                 continue
-            newest = by_payload.get(book.by_seqnum[newer[-1]].payload)
-            if (
-                expected is None
-                and newest is not None
-                and book.trims.may_forget(str(tag), newest, one.end, forget_after_s)
-            ):
+            newest = by_name.get(book.by_seqnum[newer[-1]].data)
+            if expected is None and newest and book.trims.may_forget(tag, newest, one.until, forget_after_s):
                 continue
-            yield f"{_short(one.payload)} at {one.seqnum} expected {tag} to end at {expected}, but it had {newer[-1]}"
+            yield f"{_short(one.data)} at {one.seqnum} expected {tag} to end at {expected}, but it had {newer[-1]}"
 
 
 def _floor(known: WhatIsKnown, one: Operation) -> int:
@@ -250,48 +237,59 @@ def _floor(known: WhatIsKnown, one: Operation) -> int:
 
 def _reads(book: _Book, operations: Sequence[Operation], known: WhatIsKnown) -> Iterator[str]:
     for one in operations:
-        if one.kind in READS and one.outcome == OK:
+        if one.kind == READ and one.outcome == OK and not one.trimmed:  # of those the checkers judge
             yield from _read(book, one, _floor(known, one))
 
 
 def _read(book: _Book, one: Operation, floor: int) -> Iterator[str]:
-    tag = one.tags[0] if one.tags else ""
-    what = f"{one.client} read {one.kind} of {tag or 'all'} from {one.bound} ({one.consistency}) at {one.start:.4f} s"
-    if one.mark:  # there was nothing to be seen; whether it was trimmed is the checkers' business
-        return
-    if one.seqnum is not None:
-        entry = book.by_seqnum.get(one.seqnum)
-        if entry is None or entry.payload != one.payload or (tag and tag not in entry.tags):
-            yield f"{what} and got {one.seqnum} {_short(one.payload)}, which is not in the log"
+    found, tag = one.place, one.tag
+    bound = one.low if one.how in (NEXT, AT) else None if one.high is None else one.high - 1
+    what = f"{one.client} read {one.how} of {tag or 'all'} from {bound} ({one.consistency}) at {one.start:.4f} s"
+    if found is not None:
+        entry, shown = book.by_seqnum.get(found), one.rows[-1][1]
+        if entry is None or entry.data != shown or (tag != ALL and tag not in entry.tags):
+            yield f"{what} and got {found} {_short(shown)}, which is not in the log"
             return
-        if one.position and one.seqnum > one.position:
-            yield f"{what} and got {one.seqnum}, beyond {one.position}, which its session claims to have seen"
+        if one.position and found > one.position:
+            yield f"{what} and got {found}, beyond {one.position}, which its session claims to have seen"
         if one.consistency == LINEARIZABLE and book.trims.hide(entry, tag, one.start):
-            yield f"{what} and got {one.seqnum}, after its trim was acknowledged"
-    if one.kind == AT:
-        if one.seqnum is None:
-            there = next(book.shown_between(tag, one.bound or 0, min(floor, one.bound or 0) + 1, one.end), None)
-            if there is not None:
-                yield f"{what} and got nothing"
-        elif one.seqnum != one.bound:
-            yield f"{what} and got {one.seqnum}"
-        return
-    if one.kind == NEXT:
-        low = one.bound or 0
-        missed = next(book.shown_between(tag, low, one.seqnum if one.seqnum is not None else floor + 1, one.end), None)
-        if missed is not None:
-            yield f"{what} and got {one.seqnum}, passing by {missed}"
-        if one.seqnum is not None and one.seqnum < low:
-            yield f"{what} and got {one.seqnum}"
-        return
-    reach = floor if one.bound is None else min(floor, one.bound)
-    low = 0 if one.seqnum is None else one.seqnum + 1
-    newer = max(book.shown_between(tag, low, reach + 1, one.end), default=None)
+            yield f"{what} and got {found}, after its trim was acknowledged"
+    if one.how == AT:
+        yield from (f"{what} and got {text}" for text in _wrong_place(book, one, floor))
+    elif one.how == NEXT:
+        yield from (f"{what} and got {text}" for text in _wrong_next(book, one, floor))
+    else:
+        yield from (f"{what} and got {text}" for text in _wrong_last(book, one, floor, bound))
+
+
+def _wrong_place(book: _Book, one: Operation, floor: int) -> Iterator[str]:
+    if one.place is None:
+        there = next(book.shown_between(one.tag, one.low, min(floor, one.low) + 1, one.until), None)
+        if there is not None:
+            yield "nothing"
+    elif one.place != one.low:
+        yield f"{one.place}"
+
+
+def _wrong_next(book: _Book, one: Operation, floor: int) -> Iterator[str]:
+    end = floor + 1 if one.place is None else one.place
+    missed = next(book.shown_between(one.tag, one.low, end, one.until), None)
+    if missed is not None:
+        yield f"{one.place}, passing by {missed}"
+    if one.place is not None and one.place < one.low:
+        yield f"{one.place}"
+
+
+def _wrong_last(book: _Book, one: Operation, floor: int, bound: int | None) -> Iterator[str]:
+    found = one.place
+    reach = floor if bound is None else min(floor, bound)
+    low = 0 if found is None else found + 1
+    newer = max(book.shown_between(one.tag, low, reach + 1, one.until), default=None)
     if newer is not None:
-        yield f"{what} and got {one.seqnum}, passing by {newer}, which was known"
-    if one.seqnum is not None and one.bound is not None and one.seqnum > one.bound:
-        yield f"{what} and got {one.seqnum}"
+        yield f"{found}, passing by {newer}, which was known"
+    if found is not None and bound is not None and found > bound:
+        yield f"{found}"
 
 
-def _short(payload: bytes) -> str:
-    return payload[:40].rstrip(b".").decode(errors="replace")
+def _short(name: str) -> str:
+    return name[:60]

@@ -1,4 +1,4 @@
-"""What clients were told beside records, compared with the log as it is in the end. Pure.
+"""What clients were answered beside records, compared with the log as it is in the end. Pure.
 
 - Times: they never decrease along a book, and a record has one, whoever reads it.
 - `seek` gave the first place that was ordered at or after a time, as far as its session had to know the log, or one before it
@@ -16,13 +16,14 @@ from itertools import accumulate
 from math import inf
 from typing import Final
 
-from boki_sim.work.operations import AUX, KEPT, NOTHING, OK, READS, SEEK, WHY, Operation
+from boki_sim.checkers.history import Operation
+from boki_sim.work.operations import AUX, KEPT, NOTHING, OK, READ, SEEK, WHY
 
 WAITS: Final = frozenset((NOTHING, "connection", "window", "engine", "sequencer", "bookies", "term", "order"))
 """What `boki.Why` documents."""
 
 Times = Mapping[int, int]
-"""Seqnum → `time_ms` of every record of a book that there is or was, ascending; 0 where nobody was told."""
+"""Seqnum → `time_ms` of every record of a book that there is or was, ascending; 0 where nobody knows."""
 
 
 def judge_other_calls(
@@ -39,18 +40,18 @@ def judge_other_calls(
     left: dict[int, list[Operation]] = defaultdict(list)
     for one in operations:
         if one.kind == AUX:
-            left[one.bound or 0].append(one)
+            left[one.low].append(one)
     for one in operations:
         if one.outcome != OK:
             continue
         if one.kind == SEEK:
             yield from _seek(one, shown, floor_of(one))
-        elif one.kind == WHY and one.said not in WAITS:
-            yield f"{one.client} asked at {one.start:.4f} s what an append waits for, and was told: {one.said}"
-        elif one.kind == AUX and one.said == KEPT and one.bound not in times:
-            yield f"{one.client} left aux data at {one.start:.4f} s beside {one.bound}, which is no record"
-        elif one.kind in READS and one.aux:
-            yield from _aux(one, left[one.seqnum or 0])
+        elif one.kind == WHY and one.answer not in WAITS:
+            yield f"{one.client} asked at {one.start:.4f} s what an append waits for, and was told: {one.answer}"
+        elif one.kind == AUX and one.answer == KEPT and one.low not in times:
+            yield f"{one.client} left aux data at {one.start:.4f} s beside {one.low}, which is no record"
+        elif one.kind == READ and one.aux:
+            yield from _aux(one, left[one.place or 0])
 
 
 def _times(operations: Sequence[Operation], times: Times) -> Iterator[str]:
@@ -60,11 +61,9 @@ def _times(operations: Sequence[Operation], times: Times) -> Iterator[str]:
             yield f"the record at {seqnum} has time {times[seqnum]} ms, one before it {newest}"
         newest = max(newest, times[seqnum])
     for one in operations:
-        known = times.get(one.seqnum or 0)
-        if one.kind in READS and known and one.time_ms != known:
-            yield (
-                f"{one.client} read {one.seqnum} at {one.start:.4f} s with time {one.time_ms} ms, others with {known}"
-            )
+        known = times.get(one.place or 0)
+        if one.kind == READ and known and one.time_ms != known:
+            yield f"{one.client} read {one.place} at {one.start:.4f} s with time {one.time_ms} ms, others with {known}"
 
 
 class _ShownRecords:
@@ -85,7 +84,7 @@ class _ShownRecords:
 
 
 def _seek(one: Operation, shown: _ShownRecords, floor: int) -> Iterator[str]:
-    place = one.bound or 0
+    place = one.low
     at = bisect_left(shown.places, place)
     passes_by = at > 0 and shown.highest[at - 1] >= one.time_ms
     if not passes_by and (at == len(shown.places) or shown.lowest[at] >= one.time_ms):
@@ -104,5 +103,5 @@ def _seek(one: Operation, shown: _ShownRecords, floor: int) -> Iterator[str]:
 
 
 def _aux(one: Operation, left: Sequence[Operation]) -> Iterator[str]:
-    if not any(aux.aux == one.aux and aux.start <= one.end for aux in left):
-        yield f"{one.client} read {one.seqnum} at {one.start:.4f} s with aux data that nobody left there: {one.aux[:60]!r}"
+    if not any(aux.aux == one.aux and aux.start <= one.until for aux in left):
+        yield f"{one.client} read {one.place} at {one.start:.4f} s with aux data that nobody left there: {one.aux[:60]!r}"

@@ -86,7 +86,7 @@ class LateWriters:
         while True:
             for name in BOOKS:
                 book = client.book(name)
-                await send(recorder, book, recorder.begin(book, APPEND, payload=recorder.payload()))
+                await send(recorder, book, recorder.begin(book, APPEND, data=recorder.data()))
             await asyncio.sleep(self._age_s / TICKS)
 
     async def _kill(self) -> None:

@@ -17,11 +17,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from math import inf
 from typing import Final, NamedTuple
 
-from boki_sim.work.operations import CONFLICT, FAILED, OK, PENDING, UNKNOWN, Operation
+from msgspec.structs import replace
+
+from boki_sim.checkers.history import Operation
+from boki_sim.work.operations import CONFLICT, NEVER, OK, UNKNOWN
 
 _FORGOTTEN: Final = "WriterForgotten"
 _NEVER_TOLD: Final = ("NumberReused", "AnswerForgotten", "TooManyWriters")
@@ -68,12 +70,13 @@ def _as_one(sent: Sequence[Operation]) -> Operation:
     answered = [one for one in sent if one.outcome in (OK, CONFLICT)]
     start = min(one.start for one in sent)
     if answered:
-        first = min(answered, key=lambda one: one.end)
+        first = min(answered, key=lambda one: one.until)
         return replace(first, start=start)
     outcomes = {one.outcome for one in sent}
-    if outcomes == {FAILED}:
+    if outcomes == {NEVER}:
         return replace(sent[-1], start=start)
-    return replace(sent[-1], start=start, outcome=PENDING if PENDING in outcomes else UNKNOWN)
+    end = None if any(one.end is None for one in sent) else sent[-1].end
+    return replace(sent[-1], start=start, end=end, outcome=UNKNOWN)
 
 
 def _answers(key: Key, sent: Sequence[Operation]) -> Iterable[str]:
@@ -106,10 +109,10 @@ def _known(calls: dict[Key, list[Operation]], numbers: dict[Key, Operation], kep
         book, writer, number = key
         before = numbers.get((book, writer, number - 1))
         decided = number == 1 or (before is not None and before.outcome in (OK, CONFLICT))
-        since = -1.0 if before is None else before.end
+        since = -1.0 if before is None else before.until
         for one in sent:
             refused = one.error.startswith(_FORGOTTEN) or (decided and _HOLES in one.error and one.start >= since)
-            if refused and _heard_of(by_writer[book, writer], one.end) > one.end - kept_s:
+            if refused and _heard_of(by_writer[book, writer], one.until) > one.until - kept_s:
                 yield f"{_name(key)}, sent at {one.start:.4f} s, was told {one.error}; all before it were answered"
     if kept_s < inf:
         for (book, writer), sent in by_writer.items():
@@ -118,16 +121,16 @@ def _known(calls: dict[Key, list[Operation]], numbers: dict[Key, Operation], kep
 
 def _heard_of(calls: Iterable[Operation], until: float) -> float:
     """The log ordered a number of the writer at this time or after it; 0 if nobody knows of one."""
-    return max((one.start for one in calls if one.outcome in (OK, CONFLICT) and one.end <= until), default=0.0)
+    return max((one.start for one in calls if one.outcome in (OK, CONFLICT) and one.until <= until), default=0.0)
 
 
 def _after_the_end(name: str, calls: Sequence[Operation], kept_s: float) -> Iterable[str]:
     """Whoever is forgotten stays so: there is no first number again."""
-    told = [one.end for one in calls if one.error.startswith(_FORGOTTEN) or _HOLES in one.error]
+    told = [one.until for one in calls if one.error.startswith(_FORGOTTEN) or _HOLES in one.error]
     forgotten = min((end for end in told if 0 < _heard_of(calls, end) <= end - kept_s), default=inf)
     for one in calls:
         if one.outcome in (OK, CONFLICT) and one.start > forgotten:
-            yield f"{name} was forgotten at {forgotten:.4f} s, but number {one.number} is answered at {one.end:.4f} s"
+            yield f"{name} was forgotten at {forgotten:.4f} s, but number {one.number} is answered at {one.until:.4f} s"
 
 
 def _name(key: Key) -> str:

@@ -1,7 +1,7 @@
-"""Where one session of a simulated client writes down what it calls and is told. It trusts nobody: a call is noted before it
+"""Where one session of a simulated client writes down what it calls and how that ends. It trusts nobody: a call is noted before it
 is made.
 
-Payloads are unique, so that the final log can be compared with what was said. Tags, books and pauses are drawn here too: from
+Names are unique, so that the final log can be compared with what was answered. Tags, books and pauses are drawn here too: from
 the client's own numbers, which all its sessions share.
 """
 
@@ -12,9 +12,9 @@ from typing import Any
 
 import boki
 from boki_common.errors import BokiError, Conflict, Trimmed
-from boki_sim.checkers.history import Consistency
+from boki_sim.checkers.history import Consistency, Kind, Operation
 from boki_sim.work.call_mix import CallMix
-from boki_sim.work.operations import CONFLICT, FAILED, OK, TAGS, TOKEN, UNKNOWN, History, Operation
+from boki_sim.work.operations import AT, CONFLICT, FILLING, NEVER, NEXT, OK, TAGS, TOKEN, UNKNOWN, History, data_of
 from boki_sim.world.loop import SimLoop
 
 
@@ -47,53 +47,65 @@ class Recorder:
     def hand_over(self, giver: str, taker: str) -> None:
         """From now on `taker` has seen what `giver` has: it took the session token."""
         now = self._loop.now
-        self.history.operations.append(Operation(taker, TOKEN, "", now, outcome=OK, end=now, of=giver))
+        self.history.operations.append(Operation(taker, TOKEN, "", now, now, OK, of=giver))
 
     # -- calls
 
-    def begin(self, book: boki.Book, kind: str, tags: tuple[str, ...] = (), **facts: Any) -> Operation:
+    def begin(self, book: boki.Book, kind: Kind, **facts: Any) -> Operation:
         """A call that is made next."""
-        operation = Operation(self.session, kind, str(book.name), self._loop.now, tags, **facts)
+        operation = Operation(self.session, kind, str(book.name), self._loop.now, **facts)
         self.history.operations.append(operation)
         return operation
 
-    def told(self, operation: Operation, seqnum: int | None) -> None:
-        """It succeeded."""
-        operation.outcome, operation.seqnum, operation.end = OK, seqnum, self._loop.now
-        if seqnum is not None:
-            self.seen[operation.book] = seqnum
+    def succeeded(self, operation: Operation) -> None:
+        """It is done."""
+        operation.outcome, operation.end = OK, self._loop.now
+
+    def appended(self, operation: Operation, seqnum: int) -> None:
+        """A record is in the log."""
+        self.succeeded(operation)
+        operation.seqnum = self.seen[operation.book] = seqnum
 
     def found(self, operation: Operation, book: boki.Book, record: boki.Record | None) -> None:
-        """A read found this record, or none."""
-        self.told(operation, None if record is None else record.seqnum)
+        """A read found this record, or none. `next` covers what is between its bound and what it found, `at` one place, others what
+        is between what they found and their bound."""
+        self.succeeded(operation)
         operation.position = book.position or 0
-        if record is not None:
-            operation.payload = bytes(record.data)
-            operation.aux = bytes(record.aux_data or b"")
-            operation.time_ms = self.times[operation.book] = record.time_ms
+        if record is None:
+            return
+        operation.rows = ((record.seqnum, data_of(bytes(record.data))),)
+        operation.aux = bytes(record.aux_data or b"")
+        operation.time_ms = self.times[operation.book] = record.time_ms
+        self.seen[operation.book] = record.seqnum
+        if operation.how == NEXT:
+            operation.high = record.seqnum + 1
+        elif operation.how != AT:
+            operation.low = record.seqnum
 
     def refused(self, operation: Operation, error: BokiError) -> None:
         """It failed, certainly or perhaps."""
         operation.end, operation.error = self._loop.now, f"{type(error).__name__}: {error}"
         if isinstance(error, Conflict):
             operation.outcome = CONFLICT
-            operation.actual = dict(error.facts["actual"])
+            operation.actual = {str(tag): newest for tag, newest in error.facts["actual"].items()}
         elif isinstance(error, Trimmed):
-            self.told(operation, None)
-            operation.mark = error.facts["mark"]
+            self.succeeded(operation)
+            operation.trimmed = error.facts["mark"]
+            if operation.how == NEXT:
+                operation.high = operation.trimmed or None  # nothing was seen at or above the mark
         else:
-            operation.outcome = FAILED if error.definite else UNKNOWN
+            operation.outcome = NEVER if error.definite else UNKNOWN
 
     def never(self, operation: Operation) -> None:
         """It is not applied, and never will be."""
-        operation.outcome, operation.end, operation.error = FAILED, self._loop.now, "never"
+        operation.outcome, operation.end, operation.error = NEVER, self._loop.now, "never"
 
     # -- draws
 
-    def payload(self) -> bytes:
+    def data(self) -> str:
         """The next record of this session."""
         self._named += 1
-        return f"{self.session}/{self._named}/".encode().ljust(self.mix.payload_bytes, b".")
+        return data_of(f"{self.session}/{self._named}/".encode().ljust(self.mix.payload_bytes, FILLING.encode()))
 
     def tags(self) -> tuple[str, ...]:
         """Of a record."""

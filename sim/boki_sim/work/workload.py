@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random  # noqa: TID251 - the type; the generators come from the seed
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final
 
 import boki
@@ -34,6 +35,9 @@ ACTIVITIES: Final[Mapping[str, Activity]] = {
     activity.LOCK: appends.lock,
     activity.SCAN: reads.scan,
     activity.WAIT: reads.wait_for_one,
+    NEXT: partial(reads.read_somewhere, how=NEXT),
+    PREV: partial(reads.read_somewhere, how=PREV),
+    TAIL: partial(reads.read_somewhere, how=TAIL),
     AT: reads.read_the_place,
     SEEK: reads.seek,
     AUX: reads.leave_aux,
@@ -103,7 +107,7 @@ class SimClient:
             elif kind == activity.NUMBERED:
                 await self._writer.send_some(book)
             else:
-                await _do(kind, self._recorder, book)
+                await ACTIVITIES[kind](self._recorder, book)
             await self._recorder.pause()
 
     # -- calls
@@ -118,7 +122,7 @@ class SimClient:
         try:
             for _ in range(self._numbers.randrange(1, CALLED_TIMES + 1)):
                 book = session.book(self._numbers.choice(self._mix.books))
-                await _do(self._numbers.choice(CALLED), child, book)
+                await ACTIVITIES[self._numbers.choice(CALLED)](child, book)
             await child.pause()
             client.merge(session.session_token())
             self._recorder.hand_over(child.session, self._recorder.session)
@@ -134,10 +138,3 @@ class SimClient:
             return await self._client(",".join(engines), timeout=self._mix.give_up_s)
         except BokiError:
             return None
-
-
-async def _do(kind: str, recorder: Recorder, book: boki.Book) -> None:
-    if kind in (NEXT, PREV, TAIL):
-        await reads.read_somewhere(recorder, book, kind)
-    else:
-        await ACTIVITIES[kind](recorder, book)

@@ -73,15 +73,15 @@ class NamedWriter:
         wanted = recorder.numbers.randrange(1, NUMBERED_AT_ONCE + 1)
         while len(notes.records) - notes.decided < wanted:
             expect = await expectation_now_and_then(recorder, book)
-            notes.records.append(Noted(recorder.tags(), recorder.payload(), expect))
+            notes.records.append(Noted(recorder.tags(), recorder.data(), expect))
 
     async def _send(self, book: boki.Book, number: int, noted: Noted) -> bool:
         """Sends a record under its number; returns whether the log said what became of it."""
         operation = self._recorder.begin(
             book,
             APPEND,
-            noted.tags,
-            payload=noted.payload,
+            tags=noted.tags,
+            data=noted.data,
             expect=noted.expect,
             writer=self._name,
             number=number,

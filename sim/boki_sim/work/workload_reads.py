@@ -6,7 +6,8 @@ from typing import Final
 
 import boki
 from boki_common.errors import BokiError
-from boki_sim.work.operations import AT, AUX, KEPT, NEXT, OK, PREV, SEEK, TAGS, TAIL, TRIM, Operation
+from boki_sim.checkers.history import ALL, Operation, Read
+from boki_sim.work.operations import AT, AUX, KEPT, NEXT, OK, PREV, READ, SEEK, TAGS, TRIM, payload_of
 from boki_sim.work.recorder import Recorder
 
 SCANNED: Final = 20
@@ -15,26 +16,24 @@ FAR: Final = 1 << 40
 
 
 async def read_one(
-    recorder: Recorder, book: boki.Book, kind: str, tag: str | None, bound: int | None, *, wait: float | None = None
+    recorder: Recorder, book: boki.Book, how: Read, tag: str | None, bound: int | None, *, wait: float | None = None
 ) -> Operation:
     """One read, written down."""
-    operation = recorder.begin(
-        book,
-        kind,
-        () if tag is None else (tag,),
-        bound=None if kind == TAIL else bound,
-        consistency=recorder.consistency(),
-    )
-    how = operation.consistency
+    consistency = recorder.consistency()
+    operation = recorder.begin(book, READ, how=how, tag=tag or ALL, consistency=consistency)
     try:
-        if kind == NEXT:
-            record = await book.read_next(tag, at_least=bound, wait=wait, consistency=how)
-        elif kind == PREV:
-            record = await book.read_prev(tag, at_most=bound, consistency=how)
-        elif kind == AT:
-            record = await book.read_at(bound or 1, consistency=how)
+        if how == NEXT:
+            operation.low = bound or 0
+            record = await book.read_next(tag, at_least=bound, wait=wait, consistency=consistency)
+        elif how == PREV:
+            operation.high = None if bound is None else bound + 1
+            record = await book.read_prev(tag, at_most=bound, consistency=consistency)
+        elif how == AT:
+            operation.low = bound or 1
+            operation.high = operation.low + 1
+            record = await book.read_at(operation.low, consistency=consistency)
         else:
-            record = await book.check_tail(tag, consistency=how)
+            record = await book.check_tail(tag, consistency=consistency)
     except BokiError as error:
         recorder.refused(operation, error)
     else:
@@ -42,15 +41,15 @@ async def read_one(
     return operation
 
 
-async def read_somewhere(recorder: Recorder, book: boki.Book, kind: str) -> None:
+async def read_somewhere(recorder: Recorder, book: boki.Book, how: Read) -> None:
     """Near what was seen last, or from an end."""
     numbers = recorder.numbers
     tag = numbers.choice((None, *TAGS))
     near = recorder.seen.get(str(book.name), 0)
     bound = None if numbers.random() < 0.3 else max(0, near + numbers.randrange(-50, 50))
-    if kind == PREV and bound is not None:
+    if how == PREV and bound is not None:
         bound = min(bound, book.position or 0)  # above, there is no one answer
-    await read_one(recorder, book, kind, tag, bound)
+    await read_one(recorder, book, how, tag, bound)
 
 
 async def wait_for_one(recorder: Recorder, book: boki.Book) -> None:
@@ -75,9 +74,9 @@ async def scan(recorder: Recorder, book: boki.Book) -> None:
     bound = max(0, recorder.seen.get(str(book.name), 0) - recorder.numbers.randrange(100))
     for _ in range(SCANNED):
         operation = await read_one(recorder, book, NEXT, tag, bound)
-        if operation.outcome != OK or operation.seqnum is None:
+        if operation.outcome != OK or operation.place is None:
             return
-        bound = operation.seqnum + 1
+        bound = operation.place + 1
 
 
 async def seek(recorder: Recorder, book: boki.Book) -> None:
@@ -91,8 +90,8 @@ async def seek(recorder: Recorder, book: boki.Book) -> None:
     except BokiError as error:
         recorder.refused(operation, error)
         return
-    recorder.told(operation, None)
-    operation.bound = place
+    recorder.succeeded(operation)
+    operation.low = place
     await read_one(recorder, book, NEXT, None, place)
 
 
@@ -101,15 +100,15 @@ async def leave_aux(recorder: Recorder, book: boki.Book) -> None:
     seqnum = recorder.seen.get(str(book.name))
     if seqnum is None:
         return
-    operation = recorder.begin(book, AUX, bound=seqnum)
-    operation.aux = f"{book.name} {seqnum} ".encode() + recorder.payload()
+    operation = recorder.begin(book, AUX, low=seqnum)
+    operation.aux = f"{book.name} {seqnum} ".encode() + payload_of(recorder.data())
     try:
         kept = await book.set_aux_data(seqnum, operation.aux)
     except BokiError as error:
         recorder.refused(operation, error)
         return
-    recorder.told(operation, None)
-    operation.said = KEPT if kept else ""
+    recorder.succeeded(operation)
+    operation.answer = KEPT if kept else ""
     await read_one(recorder, book, AT, None, seqnum)
 
 
@@ -129,7 +128,7 @@ async def trim_below(
     recorder: Recorder, book: boki.Book, pairs: list[tuple[str, int]], *, forget: bool = False
 ) -> bool:
     """Trims streams ("" is the whole book); whether it was acknowledged."""
-    operations = [recorder.begin(book, TRIM, (tag,) if tag else (), bound=bound, forget=forget) for tag, bound in pairs]
+    operations = [recorder.begin(book, TRIM, tag=tag, before=bound, forget=forget) for tag, bound in pairs]
     try:
         await book.trim([(tag or None, bound) for tag, bound in pairs], forget=forget)
     except BokiError as error:
@@ -137,5 +136,5 @@ async def trim_below(
             recorder.refused(one, error)
         return False
     for one in operations:
-        recorder.told(one, None)
+        recorder.succeeded(one)
     return True

@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import pytest
 
-from boki_sim.checkers.history import Consistency
+from boki_sim.checkers.history import Consistency, Operation, Outcome, Read
 from boki_sim.verdicts.verdict_on_history import Entry, judge
-from boki_sim.work.operations import ANY, AT, CONFLICT, FAILED, LINEARIZABLE, OK, TOKEN, TRIM, UNKNOWN, Operation
+from boki_sim.work.operations import ANY, AT, CONFLICT, LINEARIZABLE, NEVER, NEXT, OK, READ, TOKEN, TRIM, UNKNOWN
 
-LOG = [Entry(10, b"one", ("a",)), Entry(20, b"two", ()), Entry(30, b"three", ("a", "b"))]
+LOG = [Entry(10, "one", ("a",)), Entry(20, "two", ()), Entry(30, "three", ("a", "b"))]
 
 
-def append(payload: bytes, seqnum: int | None, at: float, **facts: object) -> Operation:
-    tags = next((entry.tags for entry in LOG if entry.payload == payload), ())
-    made = Operation("c", "append", "b", at, tags, payload, outcome=OK, end=at + 0.5, seqnum=seqnum)
+def append(data: str, seqnum: int | None, at: float, **facts: object) -> Operation:
+    tags = next((entry.tags for entry in LOG if entry.data == data), ())
+    made = Operation("c", "append", "b", at, at + 0.5, OK, data=data, tags=tags, seqnum=seqnum)
     for name, value in facts.items():
         setattr(made, name, value)
     return made
 
 
-def read(kind: str, tag: str, bound: int | None, seqnum: int | None, at: float, payload: bytes = b"") -> Operation:
-    found = next((entry.payload for entry in LOG if entry.seqnum == seqnum), payload)
-    tags = (tag,) if tag else ()
-    return Operation("c", kind, "b", at, tags, found, bound, outcome=OK, end=at + 0.5, seqnum=seqnum)
+def read(how: Read, tag: str, bound: int | None, seqnum: int | None, at: float, data: str = "") -> Operation:
+    made = Operation("c", READ, "b", at, at + 0.5, OK, tag=tag, how=how)
+    if how in (NEXT, AT):
+        made.low = bound or 0
+    elif bound is not None:
+        made.high = bound + 1
+    if seqnum is not None:
+        made.rows = ((seqnum, next((entry.data for entry in LOG if entry.seqnum == seqnum), data)),)
+    return made
 
 
-def trim(tag: str, before: int, at: float, outcome: str = OK) -> Operation:
-    return Operation("t", TRIM, "b", at, (tag,) if tag else (), bound=before, outcome=outcome, end=at + 0.5)
+def trim(tag: str, before: int, at: float, outcome: Outcome = OK) -> Operation:
+    return Operation("t", TRIM, "b", at, at + 0.5, outcome, tag=tag, before=before)
 
 
 def by(client: str, operation: Operation, consistency: Consistency) -> Operation:
@@ -34,7 +39,7 @@ def by(client: str, operation: Operation, consistency: Consistency) -> Operation
     return operation
 
 
-GOOD = [append(b"one", 10, 1), append(b"two", 20, 2), append(b"three", 30, 3)]
+GOOD = [append("one", 10, 1), append("two", 20, 2), append("three", 30, 3)]
 
 
 def verdict(*operations: Operation, log: list[Entry] | None = None) -> list[str]:
@@ -45,9 +50,9 @@ def test_a_good_history_passes() -> None:
     assert (
         verdict(
             *GOOD,
-            append(b"lost", None, 4, outcome=CONFLICT),
-            append(b"never sent", None, 4, outcome=FAILED),
-            append(b"perhaps", None, 4, outcome=UNKNOWN),
+            append("lost", None, 4, outcome=CONFLICT),
+            append("never sent", None, 4, outcome=NEVER),
+            append("perhaps", None, 4, outcome=UNKNOWN),
             read("next", "", None, 10, 5),
             read("next", "a", 11, 30, 6),
             read("next", "b", 31, None, 7),
@@ -64,20 +69,20 @@ def test_a_good_history_passes() -> None:
     ("operations", "log", "said"),
     [
         (GOOD, LOG[:2], "lost: three was acknowledged at 30, and is at None"),
-        (GOOD, [*LOG, Entry(40, b"one", ("a",))], "duplicate: one is at 10 and at 40"),
+        (GOOD, [*LOG, Entry(40, "one", ("a",))], "duplicate: one is at 10 and at 40"),
         (GOOD[:2], LOG, "phantom: nobody appended three at 30"),
-        (GOOD, [LOG[0], LOG[1], Entry(30, b"three", ("a",))], "three has tags ('a',)"),
-        ([*GOOD[:2], append(b"three", None, 3, outcome=CONFLICT)], LOG, "three was refused"),
-        ([*GOOD[:2], append(b"three", None, 3, outcome=FAILED)], LOG, "three was refused"),
-        ([append(b"one", 10, 7), *GOOD[1:]], LOG, "reordered: one began at 7"),
-        ([*GOOD[:2], append(b"three", 30, 3, expect={"a": None})], LOG, "expected a to end at None, but it had 10"),
+        (GOOD, [LOG[0], LOG[1], Entry(30, "three", ("a",))], "three has tags ('a',)"),
+        ([*GOOD[:2], append("three", None, 3, outcome=CONFLICT)], LOG, "three was refused"),
+        ([*GOOD[:2], append("three", None, 3, outcome=NEVER)], LOG, "three was refused"),
+        ([append("one", 10, 7), *GOOD[1:]], LOG, "reordered: one began at 7"),
+        ([*GOOD[:2], append("three", 30, 3, expect={"a": None})], LOG, "expected a to end at None, but it had 10"),
         ([*GOOD, read("next", "a", 0, 30, 5)], LOG, "got 30, passing by 10"),
         ([*GOOD, read("next", "", 15, None, 5)], LOG, "got None, passing by 20"),
         ([*GOOD, read("next", "", 15, 10, 5)], LOG, "got 10"),
         ([*GOOD, read("tail", "a", None, 10, 5)], LOG, "got 10, passing by 30, which was known"),
         ([*GOOD, read("prev", "", 25, 10, 5)], LOG, "passing by 20"),
         ([*GOOD, read("prev", "", 15, 20, 5)], LOG, "from 15 (session) at 5.0000 s and got 20"),
-        ([*GOOD, read("next", "", 40, 41, 5, b"ghost")], LOG, "got 41 ghost, which is not in the log"),
+        ([*GOOD, read("next", "", 40, 41, 5, "ghost")], LOG, "got 41 ghost, which is not in the log"),
         (GOOD, [LOG[1], LOG[0], LOG[2]], "seqnum 10 comes after 20"),
     ],
 )  # fmt: skip
@@ -87,7 +92,7 @@ def test_each_anomaly_is_named(operations: list[Operation], log: list[Entry], sa
 
 
 def test_a_session_knows_only_what_it_was_told_before_the_read_began() -> None:
-    late = append(b"three", 30, 3)
+    late = append("three", 30, 3)
     early = read("tail", "", None, 20, 3.2)
     assert verdict(*GOOD[:2], late, early) == []
     other = read("tail", "", None, 20, 5)
@@ -101,7 +106,7 @@ def test_what_was_trimmed_may_be_gone_and_nothing_else() -> None:
     assert verdict(*GOOD, trim("a", 11, 4, UNKNOWN), log=rest) == []
     assert any("lost: one" in text for text in verdict(*GOOD, trim("", 10, 4), log=rest))
     assert any("lost: one" in text for text in verdict(*GOOD, trim("b", 31, 4), log=rest))
-    assert any("lost: one" in text for text in verdict(*GOOD, trim("a", 31, 4, FAILED), log=rest))
+    assert any("lost: one" in text for text in verdict(*GOOD, trim("a", 31, 4, NEVER), log=rest))
     assert any("lost: three" in text for text in verdict(*GOOD, trim("a", 31, 4), log=LOG[1:2])), "b still holds it"
     assert verdict(*GOOD, trim("a", 31, 4), trim("b", 31, 4), log=LOG[1:2]) == []
 
@@ -115,7 +120,7 @@ def test_what_was_trimmed_before_the_books_were_read_is_not_there() -> None:
 
 
 def test_a_condition_is_held_to_records_that_were_trimmed_since() -> None:
-    wrong = append(b"three", 30, 3, expect={"a": None})
+    wrong = append("three", 30, 3, expect={"a": None})
     assert any("but it had 10" in text for text in verdict(GOOD[0], GOOD[1], wrong, trim("", 11, 4), log=LOG[1:]))
 
 
@@ -129,7 +134,7 @@ def test_reads_may_miss_what_is_being_trimmed_linearizable_ones_never_show_it() 
     assert any("after its trim was acknowledged" in text for text in verdict(*GOOD, below, shown, log=LOG[2:]))
     assert verdict(*GOOD, below, by("x", read("next", "", 0, 10, 7), "session"), log=LOG[2:]) == []
     told = read("next", "", 0, None, 7)
-    told.mark = 21
+    told.trimmed = 21
     assert verdict(*GOOD, below, told, log=LOG[2:]) == []
 
 
@@ -184,8 +189,8 @@ def forgets(tag: str, before: int, start: float) -> Operation:
 
 
 def test_a_stream_is_empty_again_when_it_was_trimmed_and_forgotten_and_was_old() -> None:
-    log = [LOG[1], Entry(40, b"four", ("a",))]
-    four = Operation("c", "append", "b", 6.0, ("a",), b"four", expect={"a": None}, outcome=OK, end=6.5, seqnum=40)
+    log = [LOG[1], Entry(40, "four", ("a",))]
+    four = Operation("c", "append", "b", 6.0, 6.5, OK, tags=("a",), data="four", expect={"a": None}, seqnum=40)
     taken = [GOOD[0], GOOD[1], trim("", 11, 4)]
 
     def said(*operations: Operation, after_s: float) -> list[str]:

@@ -1,14 +1,15 @@
-"""What is told beside records, by hand: times, places of times, aux data, reasons to wait."""
+"""What is answered beside records, by hand: times, places of times, aux data, reasons to wait."""
 
 from __future__ import annotations
 
 import pytest
 
+from boki_sim.checkers.history import Operation
 from boki_sim.verdicts.verdict_on_other_calls import judge_other_calls
-from boki_sim.work.operations import AUX, KEPT, NEXT, OK, SEEK, WHY, Operation
+from boki_sim.work.operations import AUX, KEPT, OK, READ, SEEK, WHY
 
 TIMES = {10: 1_000, 20: 2_000, 25: 0, 30: 2_000, 40: 4_000}
-"""Nobody was told the time of 25."""
+"""Nobody knows the time of 25."""
 LIVE = {10, 30, 40}
 
 
@@ -17,19 +18,19 @@ def said(*operations: Operation, times: dict[int, int] = TIMES, floor: int = 40)
 
 
 def sought(time_ms: int, place: int) -> Operation:
-    return Operation("c", SEEK, "b", 5.0, bound=place, time_ms=time_ms, outcome=OK, end=6.0)
+    return Operation("c", SEEK, "b", 5.0, low=place, time_ms=time_ms, outcome=OK, end=6.0)
 
 
 def shown(seqnum: int, time_ms: int, aux: bytes = b"") -> Operation:
-    return Operation("c", NEXT, "b", 5.0, outcome=OK, end=6.0, seqnum=seqnum, time_ms=time_ms, aux=aux)
+    return Operation("c", READ, "b", 5.0, 6.0, OK, rows=((seqnum, "x"),), time_ms=time_ms, aux=aux)
 
 
-def left(seqnum: int, aux: bytes, start: float = 4.0, said_of_it: str = KEPT) -> Operation:
-    return Operation("d", AUX, "b", start, bound=seqnum, outcome=OK, end=start + 0.5, aux=aux, said=said_of_it)
+def left(seqnum: int, aux: bytes, start: float = 4.0, answer: str = KEPT) -> Operation:
+    return Operation("d", AUX, "b", start, low=seqnum, outcome=OK, end=start + 0.5, aux=aux, answer=answer)
 
 
 def waits(word: str) -> Operation:
-    return Operation("c", WHY, "b", 5.0, outcome=OK, end=6.0, said=word)
+    return Operation("c", WHY, "b", 5.0, outcome=OK, end=6.0, answer=word)
 
 
 def test_what_is_right_passes() -> None:
@@ -41,7 +42,7 @@ def test_what_is_right_passes() -> None:
         said(shown(20, 2_000), left(20, b"x"), shown(20, 2_000, b"x"), left(20, b"y", 5.5), shown(20, 2_000, b"y"))
         == []
     )
-    assert said(waits("nothing"), waits("bookies"), left(7, b"x", said_of_it="")) == []
+    assert said(waits("nothing"), waits("bookies"), left(7, b"x", answer="")) == []
 
 
 @pytest.mark.parametrize(

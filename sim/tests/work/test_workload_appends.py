@@ -15,7 +15,7 @@ from boki_logbook.writers.verdict import Verdicts
 from boki_logbook.writers.writers import NEVER
 from boki_sim.faults.faults import Fault
 from boki_sim.run import _Run, run_seed
-from boki_sim.work.operations import BOOKS, FAILED, OK, WHY
+from boki_sim.work.operations import BOOKS, OK, WHY
 
 pytestmark = [pytest.mark.blocking_allowed, pytest.mark.timeout(300)]  # the guard stands in; machines may be busy
 
@@ -41,8 +41,8 @@ def test_appends_that_were_given_up_are_asked_for(monkeypatch: pytest.MonkeyPatc
 
     def count(self: _Run, books: Any) -> None:
         for one in self.history.operations:
-            did[one.said] += one.kind == WHY
-            did["never"] += one.outcome == FAILED and one.error == "never"
+            did[one.answer] += one.kind == WHY
+            did["never"] += one.outcome == "never" and one.error == "never"
             did["found out"] += one.outcome == OK and one.error.startswith("OutcomeUnknown")
         judge(self, books)
 
