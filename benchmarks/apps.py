@@ -21,7 +21,6 @@ import asyncio
 import os
 import statistics
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
@@ -30,14 +29,13 @@ from typing import Any, Final, NamedTuple
 
 import boki
 import bokiflow
-from benchmarks import apps_plot, machine, report
+from benchmarks import apps_plot, command, machine, report
 from benchmarks.apps_beldi import Beldi, Instance
 from benchmarks.apps_peer import book_of
 from benchmarks.logbook import Bench
 from benchmarks.report import Row
 from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.net.lasting_ports import lasting_port
-from boki_common.runtime.process import loop_factory, tune_memory
 from bokiflow.tables import Schema, Tables
 from bokiflow.tables.cassandra_port import CassandraTables
 from bokilib.codec import JsonObject
@@ -83,7 +81,7 @@ class Sites:
     def __init__(self, application: Application, cluster: LocalCluster, cassandra: CassandraServer, log: Path) -> None:
         name, url, cql = application.name, cluster.url, str(cassandra.port)
         self.ports: Final = {kind: lasting_port(HOST) for kind in KINDS}
-        ours = ("-m", "examples.apps.service", url, "--application", name)
+        ours = ("-m", "examples.apps.service", url, "--name", name, "--application", name)
         peer = ("-m", "benchmarks.apps_peer")
         self._commands: Final = {
             "boki": ours,
@@ -95,11 +93,11 @@ class Sites:
         self._running: dict[str, asyncio.subprocess.Process] = {}
 
     async def __aenter__(self) -> Sites:
-        for kind, command in self._commands.items():
+        for kind, line in self._commands.items():
             with self._log.open("ab") as log:
                 self._running[kind] = await asyncio.create_subprocess_exec(
                     sys.executable,
-                    *(*command, "--port", str(self.ports[kind])),
+                    *(*line, "--port", str(self.ports[kind])),
                     stdin=asyncio.subprocess.PIPE,
                     stderr=log,
                     cwd=Path(__file__).parents[1],
@@ -358,49 +356,35 @@ PARTS: Final = {"primitives": part_primitives, "movie": part_movie, "hotel": par
 
 def parsed() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.apps", description="The applications beside their two ends."
+    parser = command.options(
+        "apps",
+        "The applications beside their two ends.",
+        quick="one short round",
+        parts=PARTS,
+        seconds=15.0,
+        each="kind",
+        plots="a PNG of latency over the rate",
     )
-    parser.add_argument("--quick", action="store_true", help="one short round: does it run at all")
-    parser.add_argument("--only", nargs="+", choices=tuple(PARTS), metavar="PART", help=", ".join(PARTS))
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=15.0, help="of each kind in each round")
     parser.add_argument("--warm", type=float, default=15.0, help="seconds of requests before, of each kind")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="the whole run, for comparing")
-    parser.add_argument("--plots", type=Path, metavar="DIRECTORY", help="a PNG of latency over the rate")
-    parser.add_argument("--directory", type=Path, help="where data goes: its disk is what is measured")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.rounds, arguments.seconds, arguments.warm = 2, 4.0, 3.0
     return arguments
 
 
-async def run(bench: Bench, wanted: Wanted, parts: Sequence[str]) -> None:
-    for name in parts:
-        sys.stderr.write(f"{name}\n")
-        await PARTS[name](bench, wanted)
-
-
 def main() -> int:
     arguments = parsed()
-    tune_memory()
-    with tempfile.TemporaryDirectory(prefix="boki-bench-", dir=arguments.directory) as name, ExitStack() as stack:
-        facts = machine.facts(Path(name))
-        bench = Bench(arguments, Path(name))
+    with command.workplace(arguments) as directory, ExitStack() as stack:
+        bench = Bench(arguments, directory)
         try:
-            cassandra = CassandraServer.start(Path(name) / "cassandra", flags=FOR_BENCHMARKS)
+            cassandra = CassandraServer.start(directory / "cassandra", flags=FOR_BENCHMARKS)
         except CassandraMissing as missing:
             sys.stderr.write(f"nothing is measured without Cassandra: {missing}\n")
             return 0
         stack.callback(cassandra.kill)
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(run(bench, Wanted(cassandra, arguments.warm), arguments.only or tuple(PARTS)))
-    shown = machine.shown(facts)
-    title = f"Boki: applications, medians of {arguments.rounds} rounds"
-    report.draw(title, {**shown, **bench.facts}, bench.rows, bench.ratios)
-    if arguments.json:
-        whole = {"benchmark": "apps", "machine": facts, "rounds": arguments.rounds, "seconds": arguments.seconds}
-        report.write_json(arguments.json, {**whole, "series": bench.series}, bench.rows, bench.ratios)
+        wanted = Wanted(cassandra, arguments.warm)
+        facts = command.run(arguments.only or PARTS, lambda name: PARTS[name](bench, wanted), directory)
+    command.show("apps", "applications", arguments, facts, bench)
     if arguments.plots and bench.series:
         apps_plot.plot(arguments.plots, bench.series)
     return 0

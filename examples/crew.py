@@ -1,14 +1,25 @@
-"""Processes of a trial: each has a place, and a place that loses its process gets another one."""
+"""Processes of a trial: each has a place, and a place that loses its process gets another one. And who kills them."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import signal
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final
+from time import perf_counter
+from typing import Final, TypeAlias
+
+from boki_cli.demo.local_cluster import LocalCluster
+
+Victims: TypeAlias = Mapping[str, Callable[[], Awaitable[None]]]
+"""Name → what kills it, and begins it again."""
+
+EVERY_S: Final = 1.0
+DOWN_S: Final = 0.5
 
 END_S: Final = 60.0
 """Processes have so long to end as they were told to."""
@@ -37,24 +48,34 @@ class Crew:
                 *("-m", self._module, self._url, "--name", name, *arguments),
                 stdin=asyncio.subprocess.PIPE,
                 stderr=log,
-                cwd=Path(__file__).parents[2],
+                cwd=Path(__file__).parents[1],
                 start_new_session=True,
             )
 
-    async def again(self, place: str) -> None:
+    async def again(self, place: str, down_s: float = 0.0) -> None:
         """Kills a place's process with kill -9, and begins the next one."""
-        await self._kill(place)
+        await self.kill(place)
+        await asyncio.sleep(down_s)
         await self.start(place, *self._arguments[place])
 
-    async def _kill(self, place: str) -> None:
+    def victims(self, cluster: LocalCluster, down_s: float = 0.0) -> dict[str, Callable[[], Awaitable[None]]]:
+        """All places that were started, and the roles of a cluster."""
+        places = {place: partial(self.again, place, down_s) for place in self._running}
+        return {**places, **{role: partial(_again, cluster, role) for role in cluster.roles}}
+
+    def has_ended(self, place: str) -> bool:
+        """Whether a place's process ended by itself."""
+        return self._running[place].returncode is not None
+
+    async def kill(self, place: str) -> None:
         running = self._running.pop(place)
         if running.returncode is None:
             running.send_signal(signal.SIGKILL)
         await running.wait()
 
-    async def end(self, places: Sequence[str]) -> list[str]:
-        """Ends processes as they were told to; what is wrong with how they ended."""
-        faults = []
+    async def end(self, places: Sequence[str] = ()) -> list[str]:
+        """Ends processes (all, if none is named) as they were told to; what is wrong with how they ended."""
+        places, faults = places or list(self._running), []
         for place in places:
             process = self._running[place]
             assert process.stdin is not None
@@ -74,4 +95,24 @@ class Crew:
     async def clear(self) -> None:
         """Whatever still runs ends."""
         for place in list(self._running):
-            await self._kill(place)
+            await self.kill(place)
+
+
+async def _again(cluster: LocalCluster, role: str) -> None:
+    await cluster.kill(role)
+    await asyncio.sleep(DOWN_S)
+    await cluster.start(role)
+
+
+async def kill_some(
+    victims: Victims, killed: Counter[str], *, seconds: float, chance: random.Random, say: Callable[[str], None]
+) -> None:
+    """For so long, kills one after the other. `killed` counts them by kind."""
+    end = perf_counter() + seconds
+    while perf_counter() + EVERY_S < end:
+        await asyncio.sleep(EVERY_S)
+        victim = chance.choice(list(victims))
+        say(f"kill -9 {victim}")
+        killed[victim.rstrip("0123456789").rstrip("-")] += 1
+        await victims[victim]()
+    await asyncio.sleep(max(0.0, end - perf_counter()))

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 
 from boki_common.runtime.process import loop_factory
+from examples import trial_command
 from examples.apps.application import Application
 from examples.apps.trial import CLIENTS, Found, operation_rows, trial
 from itests.support.cassandra import CassandraMissing, CassandraServer
 
-SHOWN_FAULTS: Final = 20
 
-
-def report(console: Console, application: Application, found: Found) -> None:
+def report(console: Console, found: Found) -> None:
     """What a person wants to know."""
     table = Table(box=None, pad_edge=False)
     for name in ("requests", "answered", "refused among them", "p50 ms", "p99 ms"):
@@ -30,29 +27,17 @@ def report(console: Console, application: Application, found: Found) -> None:
         table.add_row(row.operation, f"{row.answers:,}", f"{row.refused:,}", f"{row.p50_ms:.1f}", f"{row.p99_ms:.1f}")
     console.print()
     console.print(table)
-    killed = ", ".join(f"{count} × {name}" for name, count in sorted(found.killed.items())) or "nobody"
+    killed = trial_command.killed_of(found.killed)
     console.print(
         f"\nkilled with kill -9: {killed}; {found.failed_attempts:,} attempts had no answer and were made again; "
         f"{len(found.rows):,} rows; {found.seconds:.0f} s"
     )
-    if found.faults:
-        console.print(f"\n[bold red]{len(found.faults):,} faults[/]")
-        for fault in found.faults[:SHOWN_FAULTS]:
-            console.print(f"  {fault}", markup=False)
-    else:
-        console.print("  [green]holds[/] every request ended with a definite result")
-        for sentence in application.holds:
-            console.print(f"  [green]holds[/] {sentence}")
 
 
 def main(application: Application) -> int:
     """The entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m examples.{application.name}",
-        description=f"The application {application.name} on a cluster of processes that are killed, and what holds then.",
-    )
-    parser.add_argument("--seconds", type=float, default=30.0, help="of load and kills")
-    parser.add_argument("--seed", type=int, default=1, help="of requests, and of who is killed")
+    about = f"The application {application.name} on a cluster of processes that are killed, and what holds then."
+    parser = trial_command.options(application.name, about, seconds=30.0)
     parser.add_argument("--services", type=int, default=2)
     parser.add_argument("--clients", type=int, default=CLIENTS)
     parser.add_argument(
@@ -60,7 +45,7 @@ def main(application: Application) -> int:
     )
     parser.add_argument("--directory", type=Path, help="for data, logs and the page; kept")
     arguments = parser.parse_args()
-    console = Console(highlight=False, soft_wrap=True)
+    console = trial_command.console()
     with tempfile.TemporaryDirectory(prefix=f"boki-{application.name}-") as made, ExitStack() as stack:
         directory = arguments.directory or Path(made)
         try:
@@ -81,8 +66,8 @@ def main(application: Application) -> int:
                 say=lambda text: console.print(text, style="dim", markup=False),
             )
         )
-    report(console, application, found)
-    return 1 if found.faults else 0
+    report(console, found)
+    return trial_command.show(console, found.faults, ["every request ended with a definite result", *application.holds])
 
 
 @contextmanager

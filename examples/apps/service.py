@@ -1,6 +1,6 @@
 """A process that answers requests of an application over HTTP: it starts workflows, runs them, and tells how they ended.
 
-    python -m examples.apps.service URL --application hotel --port 8001       # until standard input closes, or somebody kills it
+    python -m examples.apps.service URL --name s1 --application hotel --port 8001     # until standard input closes or it is killed
 
 | request | answer |
 |---|---|
@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -24,10 +24,10 @@ from aiohttp import web
 import boki
 import bokiflow
 from boki_common.errors import BokiError, UsageError
-from boki_common.runtime.process import loop_factory
 from bokiflow.tables import Tables
 from bokilib.log import Log
 from bokistore import BokiStore, StoreSettings
+from examples import process
 from examples.apps.application import Application
 from examples.apps.data import Data, StoreData
 from examples.apps.table_data import TableData, patiently
@@ -131,12 +131,8 @@ async def serving(service: Service, port: int) -> AsyncIterator[int]:
         await runner.cleanup()
 
 
-async def run(arguments: argparse.Namespace) -> None:
-    """Serves until standard input closes."""
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_reader(
-        sys.stdin.fileno(), stop.set
-    )  # nobody writes to it: it can be read once closed
+async def run(arguments: argparse.Namespace, stop: asyncio.Event) -> None:
+    """Serves until `stop`."""
     application = APPLICATIONS[arguments.application]
     async with open_data(arguments.url, application, arguments.tables) as data:
         service = Service(application, data)
@@ -146,13 +142,11 @@ async def run(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     """The entry point of the process."""
-    parser = argparse.ArgumentParser(prog="python -m examples.apps.service")
-    parser.add_argument("url")
+    parser = process.parser("examples.apps.service")
     parser.add_argument("--application", choices=sorted(APPLICATIONS), required=True)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--tables", type=int, default=0, metavar="PORT", help="of a Cassandra that has the rows")
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(run(parser.parse_args()))
+    process.serve(partial(run, parser.parse_args()))
 
 
 if __name__ == "__main__":

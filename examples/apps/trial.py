@@ -13,10 +13,9 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import signal
-import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Final, NamedTuple, Protocol
@@ -32,10 +31,9 @@ from examples.apps.calls import Calls
 from examples.apps.load import Load
 from examples.apps.page import Check, OperationRow, Standing, page
 from examples.apps.service import HOST, open_data
+from examples.crew import DOWN_S, Crew, Victims, kill_some
 
 CLIENTS: Final = 8
-EVERY_S: Final = 1.0
-DOWN_S: Final = 0.5
 END_S: Final = 60.0
 PAGE_S: Final = 1.0
 LOOK_S: Final = 6.0
@@ -58,76 +56,29 @@ class Services:
     """Processes of an application; each keeps its port when it begins again."""
 
     def __init__(self, url: str, application: str, directory: Path, count: int, tables: int = 0) -> None:
-        self._url = url
+        self.crew: Final = Crew("examples.apps.service", url, directory)
         self._options = ("--application", application, "--tables", str(tables))
-        self._log = directory / "services.log"
         self._ports = {f"service-{number}": lasting_port(HOST) for number in range(1, count + 1)}
-        self._running: dict[str, asyncio.subprocess.Process] = {}
-
-    @property
-    def names(self) -> list[str]:
-        """Of all."""
-        return list(self._ports)
 
     @property
     def addresses(self) -> list[str]:
         """Where they serve."""
         return [f"http://{HOST}:{port}" for port in self._ports.values()]
 
-    async def start(self, name: str) -> None:
-        """Begins one; it serves a little later."""
-        options = (*self._options, "--port", str(self._ports[name]))
-        with self._log.open("ab") as log:
-            self._running[name] = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *("-m", "examples.apps.service", self._url, *options),
-                stdin=asyncio.subprocess.PIPE,
-                stderr=log,
-                cwd=Path(__file__).parents[2],
-                start_new_session=True,
-            )
-
-    async def ready(self) -> None:
-        """Waits until all serve. Raises TimeoutError; RuntimeError: one ended."""
+    async def start(self) -> None:
+        """Begins all, and waits until they serve. Raises TimeoutError; RuntimeError: one ended."""
+        for name, port in self._ports.items():
+            await self.crew.start(name, *self._options, "--port", str(port))
         async with asyncio.timeout(END_S), aiohttp.ClientSession() as session:
             for name, port in self._ports.items():
                 while True:
-                    if self._running[name].returncode is not None:
-                        raise RuntimeError(f"{name} ended: see {self._log}")
+                    if self.crew.has_ended(name):
+                        raise RuntimeError(f"{name} ended")
                     try:
                         async with session.get(f"http://{HOST}:{port}/"):
                             break
                     except (aiohttp.ClientError, OSError):
                         await asyncio.sleep(READY_AGAIN_S)
-
-    async def kill(self, name: str) -> None:
-        """With SIGKILL."""
-        process = self._running.pop(name)
-        if process.returncode is None:
-            process.send_signal(signal.SIGKILL)
-        await process.wait()
-
-    async def end(self) -> list[str]:
-        """Ends all as they were told to; what is wrong with how they ended."""
-        faults = []
-        for process in self._running.values():
-            assert process.stdin is not None
-            process.stdin.close()
-        for name, process in self._running.items():
-            try:
-                async with asyncio.timeout(END_S):
-                    code = await process.wait()
-            except TimeoutError:
-                process.kill()
-                code = await process.wait()
-            if code:
-                faults.append(f"{name} ended with {code}: see {self._log}")
-        return faults
-
-    async def clear(self) -> None:
-        """Whatever still runs ends."""
-        for name in list(self._running):
-            await self.kill(name)
 
 
 class Watch:
@@ -212,20 +163,20 @@ async def trial(
     async with LocalCluster(directory, bookies=3, engines=2, sequencers=2, unix_sockets=True) as cluster:
         async with open_data(cluster.url, application, port) as data:
             await data.fill(application.rows())
-        crew = Services(cluster.url, application.name, directory, services, port)
+        serving = Services(cluster.url, application.name, directory, services, port)
+        crew = serving.crew
         try:
-            for name in crew.names:
-                await crew.start(name)
-            await crew.ready()
-            async with Calls(crew.addresses) as calls:
+            await serving.start()
+            async with Calls(serving.addresses) as calls:
                 load = Load(application, calls, application.trial_mix, name="trial", seed=seed)
                 watch = Watch(application, load, calls, directory / "page.html")
                 say(f"how it stands: {directory / 'page.html'}")
                 looking = asyncio.create_task(_look(cluster.url, application, watch) if tables is None else _nothing())
                 try:
-                    await _under_load(
-                        Victims(cluster, crew, tables), load, watch, clients, seconds, random.Random(seed), say
-                    )
+                    victims = crew.victims(cluster, DOWN_S)
+                    if tables is not None:
+                        victims[CASSANDRA] = partial(_again, tables)
+                    await _under_load(victims, load, watch, clients, seconds, random.Random(seed), say)
                 finally:
                     looking.cancel()
                     await asyncio.gather(looking, return_exceptions=True)
@@ -250,25 +201,9 @@ class Database(Protocol):
     def restart(self) -> None: ...
 
 
-class Victims:
-    """Who may be killed."""
-
-    def __init__(self, cluster: LocalCluster, crew: Services, tables: Database | None) -> None:
-        self.names: Final = [*crew.names, *cluster.roles, *([CASSANDRA] if tables is not None else [])]
-        self._cluster: Final = cluster
-        self._crew: Final = crew
-        self._tables: Final = tables
-
-    async def kill_for_a_while(self, name: str) -> None:
-        """Kills one with SIGKILL, and begins it again."""
-        if name == CASSANDRA and self._tables is not None:
-            await asyncio.to_thread(self._tables.kill)
-            await asyncio.to_thread(self._tables.restart)
-            return
-        where = self._crew if name in self._crew.names else self._cluster
-        await where.kill(name)
-        await asyncio.sleep(DOWN_S)
-        await where.start(name)
+async def _again(tables: Database) -> None:
+    await asyncio.to_thread(tables.kill)
+    await asyncio.to_thread(tables.restart)
 
 
 async def _under_load(
@@ -284,14 +219,7 @@ async def _under_load(
     asking = asyncio.create_task(load.closed(clients, stop))
     showing = asyncio.create_task(watch.run())
     try:
-        end = perf_counter() + seconds
-        while perf_counter() + EVERY_S < end:
-            await asyncio.sleep(EVERY_S)
-            victim = chance.choice(victims.names)
-            say(f"kill -9 {victim}")
-            watch.killed[victim.rpartition("-")[0]] += 1
-            await victims.kill_for_a_while(victim)
-        await asyncio.sleep(max(0.0, end - perf_counter()))
+        await kill_some(victims, watch.killed, seconds=seconds, chance=chance, say=say)
         stop.set()
         await asking
     finally:

@@ -21,13 +21,11 @@ import boki
 from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.errors import BokiError
 from bokiflow import Flow
+from examples.crew import Crew, kill_some
 from examples.orders.app import ITEMS, Order, Shop, workflow_of
 from examples.orders.checks import State, check
 from examples.orders.worker import BOOK
-from examples.queues.crew import Crew
 
-EVERY_S: Final = 1.0
-DOWN_S: Final = 0.5
 ORDER_EVERY_S: Final = 0.04
 TIMEOUT_S: Final = 10.0
 SETTLE_S: Final = 90.0
@@ -89,7 +87,6 @@ async def trial(
 ) -> Found:
     """Runs one; see the module."""
     began = perf_counter()
-    chance = random.Random(seed)
     places = [f"worker{number}" for number in range(1, workers + 1)]
     killed: Counter[str] = Counter()
     async with (
@@ -106,22 +103,11 @@ async def trial(
                 await crew.start(place)
             while not customers.acknowledged:
                 await asyncio.sleep(0.1)
-            end = perf_counter() + seconds
-            while perf_counter() < end:
-                await asyncio.sleep(EVERY_S)
-                victim = chance.choice([*places, *cluster.roles])
-                say(f"kill -9 {victim}")
-                killed[victim.partition("-")[0].rstrip("0123456789")] += 1
-                if victim in places:
-                    await crew.again(victim)
-                else:
-                    await cluster.kill(victim)
-                    await asyncio.sleep(DOWN_S)
-                    await cluster.start(victim)
+            await kill_some(crew.victims(cluster), killed, seconds=seconds, chance=random.Random(seed), say=say)
             stop.set()
             await buying
             state = await _settled(shop, customers)
-            faults = await crew.end(places)
+            faults = await crew.end()
         finally:
             buying.cancel()
             await asyncio.gather(buying, return_exceptions=True)

@@ -8,7 +8,7 @@ from typing import Final
 import boki
 from bokiflow import Worker
 from examples.orders.app import LEASE_S, Shop
-from examples.queues.process import parser, serve
+from examples.process import parser, serve
 
 BOOK: Final = "shop"
 TIMEOUT_S: Final = 10.0

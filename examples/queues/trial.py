@@ -21,12 +21,10 @@ from typing import Final, NamedTuple
 import boki
 from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.errors import BokiError
+from examples.crew import Crew, kill_some
 from examples.queues.checks import check, read
-from examples.queues.crew import Crew
 from examples.queues.worker import BOOK, TIMEOUT_S, queues
 
-EVERY_S: Final = 1.0
-DOWN_S: Final = 0.5
 SETTLE_S: Final = 90.0
 """All messages are done so long after the last kill."""
 
@@ -59,7 +57,6 @@ async def trial(
 ) -> Found:
     """Runs one; see the module."""
     began = perf_counter()
-    chance = random.Random(seed)
     producers, consumers = ["producer1", "producer2"], ["consumer1", "consumer2"]
     killed: Counter[str] = Counter()
     async with LocalCluster(directory, bookies=3, engines=2, sequencers=2, unix_sockets=True) as cluster:
@@ -72,18 +69,7 @@ async def trial(
             for place in producers:
                 await crew.start(place, "--role", "produce", "--clients", str(load.producers // 2), *shards, *pushes)
             await _begun(directory)
-            end = perf_counter() + seconds
-            while perf_counter() < end:
-                await asyncio.sleep(EVERY_S)
-                victim = chance.choice([*producers, *consumers, *cluster.roles])
-                say(f"kill -9 {victim}")
-                killed[victim.partition("-")[0].rstrip("0123456789")] += 1
-                if victim in (*producers, *consumers):
-                    await crew.again(victim)
-                else:
-                    await cluster.kill(victim)
-                    await asyncio.sleep(DOWN_S)
-                    await cluster.start(victim)
+            await kill_some(crew.victims(cluster), killed, seconds=seconds, chance=random.Random(seed), say=say)
             faults = await crew.end(producers)
             notes = read(line for file in sorted(directory.glob("notes.*")) for line in file.read_text().splitlines())
             done, waiting = await _settled(cluster.url, load.consumers, len(notes.acknowledged))

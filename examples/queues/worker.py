@@ -20,7 +20,7 @@ import boki
 from boki_common.errors import BokiError
 from bokilib import Atomic, Log
 from bokiqueue import Message, Queue
-from examples.queues.process import parser, serve
+from examples.process import parser, serve
 
 BOOK: Final = "paper"
 SIZE: Final = 1_024

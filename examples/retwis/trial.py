@@ -9,10 +9,7 @@ worker, which another one replaces, or a role, which begins again on what it sto
 
 from __future__ import annotations
 
-import asyncio
 import random
-import signal
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -25,15 +22,13 @@ import boki
 from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.errors import BokiError
 from bokistore import BokiStore, JsonObject, StoreSettings
+from examples.crew import Crew, kill_some
 from examples.retwis.app import TIMELINE, TIMELINE_POSTS, USER_POSTS
 from examples.retwis.checks import UNKNOWN, Note, State, check
 from examples.retwis.worker import BOOK, WRONG
 
 CLIENTS: Final = 8
-EVERY_S: Final = 1.0
-DOWN_S: Final = 0.5
 END_S: Final = 60.0
-"""Workers have so long for their last calls."""
 VALUES_AT_ONCE: Final = 500
 
 
@@ -48,60 +43,6 @@ class Found(NamedTuple):
     seconds: float
 
 
-class Workers:
-    """Worker processes; a place that loses its worker gets another one."""
-
-    def __init__(self, url: str, directory: Path, clients: int) -> None:
-        self._url = url
-        self._directory = directory
-        self._clients = clients
-        self._running: dict[str, asyncio.subprocess.Process] = {}
-        self._lives: Counter[str] = Counter()
-
-    async def start(self, place: str) -> None:
-        self._lives[place] += 1
-        name = f"{place}.{self._lives[place]}"
-        command = ("-m", "examples.retwis.worker", self._url, "--name", name, "--clients", str(self._clients))
-        with (self._directory / "workers.log").open("ab") as log:
-            self._running[place] = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *command,
-                *("--notes", str(self._directory / f"{name}.notes")),
-                stdin=asyncio.subprocess.PIPE,
-                stderr=log,
-                cwd=Path(__file__).parents[2],
-                start_new_session=True,
-            )
-
-    async def kill(self, place: str) -> None:
-        worker = self._running.pop(place)
-        if worker.returncode is None:
-            worker.send_signal(signal.SIGKILL)
-        await worker.wait()
-
-    async def end(self) -> list[str]:
-        """Ends all as they were told to; what is wrong with how they ended."""
-        for worker in self._running.values():
-            assert worker.stdin is not None
-            worker.stdin.close()
-        faults = []
-        for place, worker in self._running.items():
-            try:
-                async with asyncio.timeout(END_S):
-                    code = await worker.wait()
-            except TimeoutError:
-                worker.kill()
-                code = await worker.wait()
-            if code:
-                faults.append(f"worker {place} ended with {code}; see {self._directory / 'workers.log'}")
-        return faults
-
-    async def clear(self) -> None:
-        """Whatever still runs ends."""
-        for place in list(self._running):
-            await self.kill(place)
-
-
 async def trial(
     directory: Path,
     *,
@@ -112,28 +53,14 @@ async def trial(
 ) -> Found:
     """Runs one; see the module."""
     began = perf_counter()
-    chance = random.Random(seed)
     places = [f"w{number}" for number in range(1, workers + 1)]
     killed: Counter[str] = Counter()
     async with LocalCluster(directory, bookies=3, engines=2, sequencers=2, unix_sockets=True) as cluster:
-        crew = Workers(cluster.url, directory, CLIENTS)
+        crew = Crew("examples.retwis.worker", cluster.url, directory)
         try:
             for place in places:
-                await crew.start(place)
-            end = perf_counter() + seconds
-            while perf_counter() + EVERY_S < end:
-                await asyncio.sleep(EVERY_S)
-                victim = chance.choice([*places, *cluster.roles])
-                say(f"kill -9 {victim}")
-                killed[victim.partition("-")[0].rstrip("0123456789")] += 1
-                if victim in places:
-                    await crew.kill(victim)
-                    await crew.start(victim)
-                else:
-                    await cluster.kill(victim)
-                    await asyncio.sleep(DOWN_S)
-                    await cluster.start(victim)
-            await asyncio.sleep(max(0.0, end - perf_counter()))
+                await crew.start(place, "--clients", str(CLIENTS), "--notes", str(directory))
+            await kill_some(crew.victims(cluster), killed, seconds=seconds, chance=random.Random(seed), say=say)
             faults = await crew.end()
         finally:
             await crew.clear()

@@ -1,6 +1,6 @@
 """A process of clients of Retwis. Each does one thing after another and notes what it asks before, and what it was told behind.
 
-    python -m examples.retwis.worker URL --name w1 --notes FILE          # until standard input closes, or somebody kills it
+    python -m examples.retwis.worker URL --name w1 --notes DIRECTORY          # until standard input closes, or somebody kills it
 
 Notes are lines of JSON, each written by one call, so that whoever kills the process leaves whole lines. What a snapshot may not show (a
 list that names a post that is not there, a name without its user) is noted as wrong.
@@ -8,19 +8,19 @@ list that names a post that is not there, a name without its user) is noted as w
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
-import sys
 from collections.abc import Awaitable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 import boki
 from boki_common.errors import BokiError, Trimmed
-from boki_common.runtime.process import loop_factory
 from bokistore import BokiStore, StoreSettings
+from examples import process
 from examples.retwis.app import NameTaken, Retwis
 from examples.retwis.checks import DONE, REFUSED, UNKNOWN
 from examples.retwis.mix import Mix, Step
@@ -143,23 +143,14 @@ async def run(url: str, name: str, notes: str, clients: int, stop: asyncio.Event
         await retwis.store.close()
 
 
-async def _until_input_closes(arguments: argparse.Namespace) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    loop.add_reader(sys.stdin.fileno(), stop.set)  # nobody writes to it: it can be read once it is closed
-    await run(arguments.url, arguments.name, arguments.notes, arguments.clients, stop)
-
-
 def main() -> None:
     """The entry point of the process."""
-    parser = argparse.ArgumentParser(prog="python -m examples.retwis.worker")
-    parser.add_argument("url")
-    parser.add_argument("--name", required=True)
-    parser.add_argument("--notes", required=True)
+    parser = process.parser("examples.retwis.worker")
+    parser.add_argument("--notes", type=Path, required=True, help="the directory of its notes")
     parser.add_argument("--clients", type=int, default=8)
-    arguments = parser.parse_args()
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_until_input_closes(arguments))
+    asked = parser.parse_args()
+    notes = asked.notes / f"{asked.name}.notes"
+    process.serve(partial(run, asked.url, asked.name, str(notes), asked.clients))
 
 
 if __name__ == "__main__":
