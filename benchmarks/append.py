@@ -23,19 +23,18 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import boki
-from benchmarks import bare_shape, machine, report, yardsticks
+from benchmarks import bare_shape, command, machine, report, yardsticks
 from benchmarks.bare_shape import Bare
 from benchmarks.closed_loop import Once, Workload, closed_loop
 from benchmarks.report import Ratio, Row
 from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.runtime.awake_cores import LATENCY_DEVICE, awake_cores, may_keep_awake
-from boki_common.runtime.process import loop_factory, tune_memory
+from boki_common.runtime.process import loop_factory
 
 MANY_RECORDS: Final = 256
 MANY_TASKS: Final = 4
@@ -222,22 +221,13 @@ async def run(directory: Path, arguments: argparse.Namespace) -> Rounds:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.append",
-        description="Durable appends through the whole path, beside what the machine can do without Boki.",
-    )
-    parser.add_argument("--quick", action="store_true", help="two short rounds: does it run at all")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each workload in each round")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="the whole run, for comparing")
+    about = "Durable appends through the whole path, beside what the machine can do without Boki."
+    parser = command.options("append", about, quick="two short rounds", parts=(), seconds=1.0)
     parser.add_argument("--plot", type=Path, metavar="FILE", help="PNG or SVG; needs matplotlib")
-    parser.add_argument("--directory", type=Path, help="where data goes: its disk is what is measured")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.rounds, arguments.seconds = 2, 0.3
-    tune_memory()
-    with tempfile.TemporaryDirectory(prefix="boki-bench-", dir=arguments.directory) as name:
-        directory = Path(name)
+    with command.workplace(arguments) as directory:
         facts = machine.facts(directory)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             rounds = runner.run(run(directory, arguments))

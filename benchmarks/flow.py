@@ -22,23 +22,20 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import psutil
 
 import boki
-from benchmarks import flow_many, machine, report
+from benchmarks import command, flow_many, machine, report
 from benchmarks.closed_loop import Once, Workload, closed_loop
 from benchmarks.flow_peer import ALONE, PEERS, Peer
 from benchmarks.flow_programs import app, asleep, steps
 from benchmarks.logbook import Bench, p50, rate
 from benchmarks.postgres_peer import PORT, installed, server_alone
 from benchmarks.report import Row
-from boki_common.runtime.process import loop_factory, tune_memory
 from bokiflow import Call, Worker, send, workflow_id
 
 CLIENTS: Final = 32
@@ -228,17 +225,15 @@ USUAL: Final = tuple(name for name in PARTS if name != "growth")
 
 def parsed() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.flow", description="Workflows beside others, in one run."
+    parser = command.options(
+        "flow",
+        "Workflows beside others, in one run.",
+        quick="short rounds, fewer of everything",
+        parts=PARTS,
+        seconds=4.0,
+        plots="PNGs of what is kept over time",
     )
-    parser.add_argument("--quick", action="store_true", help="short rounds, fewer of everything: does it run at all")
-    parser.add_argument("--only", nargs="+", choices=tuple(PARTS), metavar="PART", help=", ".join(PARTS))
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=4.0, help="of each workload in each round")
     parser.add_argument("--scale", type=float, default=1.0, help="of growth: 0.01 are 10,000 workflows")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="the whole run, for comparing")
-    parser.add_argument("--plots", type=Path, metavar="DIRECTORY", help="PNGs of what is kept over time")
-    parser.add_argument("--directory", type=Path, help="where data goes: its disk is what is measured")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.rounds, arguments.seconds = 2, 1.5
@@ -246,27 +241,12 @@ def parsed() -> argparse.Namespace:
     return arguments
 
 
-async def run(bench: Bench, scale: float, parts: Sequence[str]) -> None:
-    for name in parts:
-        sys.stderr.write(f"{name}\n")
-        await PARTS[name](bench, scale)
-
-
 def main() -> int:
     arguments = parsed()
-    tune_memory()
-    with tempfile.TemporaryDirectory(prefix="boki-bench-", dir=arguments.directory) as name:
-        facts = machine.facts(Path(name))
-        bench = Bench(arguments, Path(name))
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(run(bench, arguments.scale, arguments.only or USUAL))
-    shown = machine.shown(facts)
-    report.draw(
-        f"Boki: workflows, medians of {arguments.rounds} rounds", {**shown, **bench.facts}, bench.rows, bench.ratios
-    )
-    if arguments.json:
-        whole = {"benchmark": "flow", "machine": facts, "rounds": arguments.rounds, "seconds": arguments.seconds}
-        report.write_json(arguments.json, {**whole, "series": bench.series}, bench.rows, bench.ratios)
+    with command.workplace(arguments) as directory:
+        bench = Bench(arguments, directory)
+        facts = command.run(arguments.only or USUAL, lambda name: PARTS[name](bench, arguments.scale), directory)
+    command.show("flow", "workflows", arguments, facts, bench)
     if arguments.plots:
         flow_many.plot(arguments.plots, bench.series)
     return 0

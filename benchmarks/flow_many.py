@@ -21,7 +21,7 @@ import boki
 from benchmarks import report
 from benchmarks.closed_loop import Once, Workload, closed_loop
 from benchmarks.flow_programs import DAY_S, app, asleep, steps, waits
-from benchmarks.store_growth import QUIET_S, SAMPLE_S, SETTINGS, TERM_S, Samples
+from benchmarks.store_growth import QUIET_S, SETTINGS, TERM_S, Samples, draw, judge
 from bokiflow import Call, Flow, Handle, Worker, inspection
 from bokiflow.collect_rules import AGES
 
@@ -200,7 +200,7 @@ async def part_growth(bench: Bench, scale: float) -> None:
             )
         )
         samples = Samples(cluster)
-        watching = asyncio.create_task(samples.run(SAMPLE_S))
+        await stack.enter_async_context(samples.taken())
         numbers = iter(range(count))
 
         async def some() -> None:
@@ -210,43 +210,14 @@ async def part_growth(bench: Bench, scale: float) -> None:
 
         await asyncio.gather(*(some() for _ in range(OUTSTANDING)))
         await asyncio.sleep(QUIET_S)
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-        await samples.take()
-        await samples.close()
     columns = samples.columns
     bench.series["growth"] = dict(columns)
-    quarter = len(columns["seconds"]) // 4
-    for name in ("disk", "index") if columns["term"][-1] >= TERMS else ():
-        before, after = max(columns[name][quarter : 2 * quarter]), max(columns[name][-quarter:])
-        bench.ratio(f"growth_{name}_last_quarter_over_second", after / max(before, 1), "<=", 1.5)
-    peaks = {name: max(columns[name]) / 1e6 for name in ("disk", "index", "memory of the program")}
-    bench.facts["growth"] = f"{count:,} workflows, {columns['seconds'][-1]:.0f} s, {columns['term'][-1]:.0f} terms"
-    bench.facts["growth, peaks"] = ", ".join(f"{name} {value:,.0f} MB" for name, value in peaks.items())
+    judge(bench, columns, f"{count:,} workflows", settled=columns["term"][-1] >= TERMS)
 
 
 def plot(directory: Path, series: dict[str, Any]) -> None:
     """The curves of `growth`."""
-    if "growth" not in series:
-        return
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    columns = series["growth"]
-    directory.mkdir(parents=True, exist_ok=True)
-    figure = Figure(figsize=(11, 3.6), layout="constrained")
-    FigureCanvasAgg(figure)
-    figure.suptitle(f"{columns['updates'][-1]:,.0f} workflows of one step that ended")
-    done, disk, memory = figure.subplots(1, 3)
-    done.plot(columns["seconds"], [value / 1000 for value in columns["updates"]], color="#4c78a8")
-    done.set(ylabel="thousand ended", xlabel="seconds", ylim=(0, None))
-    seconds = columns["seconds"]
-    disk.plot(seconds, [value / 1e6 for value in columns["disk"]], color="#e15759", label="disk of three bookies")
-    disk.plot(seconds, [value / 1e6 for value in columns["index"]], color="#59a14f", label="index of the engine")
-    disk.set(ylabel="MB", xlabel="seconds", ylim=(0, None))
-    disk.legend(fontsize=8)
-    for name in sorted(name for name in columns if name.startswith("memory")):
-        memory.plot(seconds, [value / 1e6 for value in columns[name]], label=name.removeprefix("memory of "))
-    memory.set(ylabel="resident memory, MB", xlabel="seconds", ylim=(0, None))
-    memory.legend(fontsize=8)
-    figure.savefig(directory / "flow-growth.png", dpi=120)
+    if "growth" in series:
+        columns = series["growth"]
+        title = f"{columns['updates'][-1]:,.0f} workflows of one step that ended"
+        draw(directory, "flow-growth.png", title, columns, "workflows ended")

@@ -11,13 +11,12 @@ Sampled: operations so far, disk of the bookies without their journals (three co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import boki
-from benchmarks.store_growth import QUIET_S, SETTINGS, TERM_S, Samples
+from benchmarks.store_growth import QUIET_S, SETTINGS, TERM_S, Samples, draw, judge
 from bokiflow import App, Worker
 from bokilib import Log
 from bokiqueue import Queue
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 WORKFLOWS: Final = 1_000_000
 IDLE_QUEUES: Final = 100
 OUTSTANDING: Final = 32
-SAMPLE_S: Final = 1.0
 STORE: Final = StoreSettings(grace_ms=2_000)
 CARRY_EVERY_S: Final = 3.0
 
@@ -114,86 +112,31 @@ async def _many(one: Callable[[int], Awaitable[None]], count: int) -> None:
     await asyncio.gather(*(some() for _ in range(OUTSTANDING)))
 
 
-@asynccontextmanager
-async def _sampled(samples: Samples, load: Load) -> AsyncIterator[None]:
-    """What was done so far is sampled with the rest."""
-
-    async def run() -> None:
-        while True:
-            samples.appended = sum(load.done.values())
-            await samples.take()
-            await asyncio.sleep(SAMPLE_S)
-
-    watching = asyncio.create_task(run())
-    try:
-        yield
-    finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-
-
 async def part_growth(bench: Bench, scale: float) -> None:
     """The run; its curves are in the series `growth`."""
     count, idle = max(1, round(WORKFLOWS * scale)), max(1, min(IDLE_QUEUES, round(IDLE_QUEUES * scale * 10)))
     cluster = bench.cluster("growth", settings=SETTINGS, sequencers=2)
     async with cluster, boki.connect(cluster.url, timeout=120.0) as client:
         load = Load(Log(client.book("growth")))
-        samples = Samples(cluster)
+        samples = Samples(cluster, lambda: sum(load.done.values()))
         queues = await load.idle_queues(idle)
         busy = await Queue.open(load.log, "busy", int)
         carrier = load.store.carrier("growth", every_s=CARRY_EVERY_S, carry_ms=round(TERM_S * 1000))
-        async with _sampled(samples, load):
+        async with samples.taken():
             async with carrier, Worker(app, load.log) as worker:
                 await asyncio.gather(load.workflows(worker, count), load.updates(count), load.messages(busy, count))
                 await asyncio.sleep(min(QUIET_S, 10 + QUIET_S * scale))
             depths = [(await queue.stats()).depth for queue in queues]
         assert depths == [1] * idle, f"of queues in which nothing happened: {depths}"
         assert await load.store.object("hot").get("n", consistency="linearizable") == count
-        await samples.take()
         await load.store.close()
-        await samples.close()
     bench.series["growth"] = {"idle": idle, "count": count, **samples.columns}
-    _tell(bench, samples.columns, count, idle)
-
-
-def _tell(bench: Bench, columns: Mapping[str, list[float]], count: int, idle: int) -> None:
-    quarter = max(1, len(columns["seconds"]) // 4)
-    for name in ("disk", "index"):
-        before, after = max(columns[name][quarter : 2 * quarter]), max(columns[name][-quarter:])
-        bench.ratio(f"growth_{name}_last_quarter_over_second", after / max(before, 1), "<=", 1.5)
-    took = f"{columns['seconds'][-1]:.0f} s, {columns['term'][-1]:.0f} terms"
-    bench.facts["growth"] = f"{count:,} workflows, changes and messages beside {idle} idle queues, {took}"
-    peak = {name: max(values) / 1e6 for name, values in columns.items() if name not in ("seconds", "updates", "term")}
-    bench.facts["growth, peaks"] = ", ".join(f"{name} {value:,.0f} MB" for name, value in peak.items())
+    what = f"{count:,} workflows, changes and messages beside {idle} idle queues"
+    judge(bench, samples.columns, what, settled=True)
 
 
 def plot(directory: Path, series: Mapping[str, Any]) -> None:
     """The curves."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    directory.mkdir(parents=True, exist_ok=True)
-    figure = Figure(figsize=(11, 6.4), layout="constrained")
-    FigureCanvasAgg(figure)
-    figure.suptitle(
-        f"{series['count']:,} finished workflows, changes of an object and messages beside {series['idle']} idle queues"
-    )
-    (log, disk), (index, memory) = figure.subplots(2, 2)
-    seconds = series["seconds"]
-    terms = [at for at, (one, other) in enumerate(zip(series["term"], series["term"][1:], strict=False)) if other > one]
-    for axes in (log, disk, index, memory):
-        axes.set(xlabel="seconds")
-        for at in terms:
-            axes.axvline(seconds[at], color="#cccccc", linewidth=0.6, zorder=0)
-    log.plot(seconds, [value / 1000 for value in series["updates"]], color="#4c78a8")
-    log.set(ylabel="log: thousand operations so far", ylim=(0, None))
-    disk.plot(seconds, [value / 1e6 for value in series["disk"]], color="#e15759")
-    disk.set(ylabel="disk of three bookies, MB", ylim=(0, None))
-    index.plot(seconds, [value / 1e6 for value in series["index"]], color="#59a14f")
-    index.set(ylabel="index of the engine, MB", ylim=(0, None))
-    for name in sorted(name for name in series if name.startswith("memory")):
-        memory.plot(seconds, [value / 1e6 for value in series[name]], label=name.removeprefix("memory of "))
-    memory.set(ylabel="resident memory, MB", ylim=(0, None))
-    memory.legend(fontsize=8)
-    log.text(0.02, 0.95, "grey: a term begins", transform=log.transAxes, va="top", fontsize=8, color="#777777")
-    figure.savefig(directory / "libraries-growth.png", dpi=120)
+    what = "finished workflows, changes of an object and messages"
+    title = f"{series['count']:,} {what} beside {series['idle']} idle queues"
+    draw(directory, "libraries-growth.png", title, series, "operations so far")

@@ -24,18 +24,17 @@ import argparse
 import asyncio
 import statistics
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from benchmarks import ledger_disk, ledger_ours, machine, report, yardsticks
+from benchmarks import command, ledger_disk, ledger_ours, machine, report, yardsticks
 from benchmarks.ledger_cluster import LedgerCluster, started
 from benchmarks.ledger_ours import Measured, Span, WrongFigure
 from benchmarks.report import Ratio, Row
 from boki_common.errors import BokiError
-from boki_common.runtime.process import loop_factory, tune_memory
+from boki_common.runtime.process import loop_factory
 from itests.bookkeeper.java_service import JavaError
 from itests.support.apache_bookkeeper import BookkeeperMissing
 from itests.support.zookeeper import ZookeeperMissing
@@ -406,22 +405,13 @@ def write_json(path: Path, bench: Bench, whole: Mapping[str, object], ratios: li
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.ledger",
-        description="Our ledger client and bookies beside Apache BookKeeper's.",
-    )
-    parser.add_argument("--quick", action="store_true", help="one short round: does it run at all")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1.5, help="of each case in each round")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="the whole run, for comparing")
-    parser.add_argument("--directory", type=Path, help="where data goes: its disk is what is measured")
+    about = "Our ledger client and bookies beside Apache BookKeeper's."
+    parser = command.options("ledger", about, quick="one short round", parts=(), seconds=1.5, each="case")
     arguments = parser.parse_args()
     arguments.warm, arguments.hot = WARM_S, HOT_S
     if arguments.quick:
         arguments.rounds, arguments.seconds, arguments.warm, arguments.hot = 1, 0.4, 0.2, 1.5
-    tune_memory()
-    with tempfile.TemporaryDirectory(prefix="boki-bench-", dir=arguments.directory) as name:
-        directory = Path(name)
+    with command.workplace(arguments) as directory:
         facts = machine.facts(directory)
         try:
             with asyncio.Runner(loop_factory=loop_factory()) as runner:

@@ -29,21 +29,19 @@ import os
 import random
 import statistics
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import boki
-from benchmarks import bare_shape, logbook_parked, logbook_terms, machine, report
+from benchmarks import bare_shape, command, logbook_parked, logbook_terms, report
 from benchmarks.closed_loop import Once, Workload, closed_loop
 from benchmarks.logbook_ledger import ledger_appends
 from benchmarks.redis_peer import redis_client
 from benchmarks.report import Ratio, Row
 from boki_cli.demo.local_cluster import LocalCluster, Place
 from boki_common.runtime.awake_cores import awake_cores, may_keep_awake
-from boki_common.runtime.process import loop_factory, tune_memory
 
 DATA: Final = os.urandom(1024)
 BOOKS: Final = 100_000
@@ -447,38 +445,17 @@ PARTS: Final[Mapping[str, Callable[[Bench], Awaitable[None]]]] = {
 }
 
 
-async def run(bench: Bench, parts: Sequence[str]) -> None:
-    for name in parts:
-        sys.stderr.write(f"{name}\n")
-        await PARTS[name](bench)
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.logbook", description="LogBooks beside what they stand on, in one run."
-    )
-    parser.add_argument("--quick", action="store_true", help="two short rounds: does it run at all")
-    parser.add_argument("--only", nargs="+", choices=tuple(PARTS), metavar="PART", help=", ".join(PARTS))
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each workload in each round")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="the whole run, for comparing")
-    parser.add_argument("--plots", type=Path, metavar="DIRECTORY", help="PNGs of latency over time and of density")
-    parser.add_argument("--directory", type=Path, help="where data goes: its disk is what is measured")
+    about = "LogBooks beside what they stand on, in one run."
+    plots = "PNGs of latency over time and of density"
+    parser = command.options("logbook", about, quick="two short rounds", parts=PARTS, seconds=1.0, plots=plots)
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.rounds, arguments.seconds = 2, 1.0
-    tune_memory()
-    with tempfile.TemporaryDirectory(prefix="boki-bench-", dir=arguments.directory) as name:
-        facts = machine.facts(Path(name))
-        bench = Bench(arguments, Path(name))
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(run(bench, arguments.only or list(PARTS)))
-    title = f"Boki: LogBooks, medians of {arguments.rounds} rounds"
-    shown = machine.shown(facts)
-    report.draw(title, {**shown, **bench.facts}, bench.rows, bench.ratios)
-    if arguments.json:
-        whole = {"benchmark": "logbook", "machine": facts, "rounds": arguments.rounds, "seconds": arguments.seconds}
-        report.write_json(arguments.json, {**whole, "series": bench.series}, bench.rows, bench.ratios)
+    with command.workplace(arguments) as directory:
+        bench = Bench(arguments, directory)
+        facts = command.run(arguments.only or PARTS, lambda name: PARTS[name](bench), directory)
+    command.show("logbook", "LogBooks", arguments, facts, bench)
     if arguments.plots:
         logbook_terms.plot(arguments.plots, bench.series)
     return 0

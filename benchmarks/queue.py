@@ -20,20 +20,18 @@ import argparse
 import asyncio
 import statistics
 import sys
-import tempfile
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
 import boki
-from benchmarks import growth, machine, report
+from benchmarks import command, growth, report
 from benchmarks.logbook import Bench, over, p50, rate
 from benchmarks.postgres_peer import postgres
 from benchmarks.queue_load import UNTIMED, Handled, Shape, Side, measure
 from benchmarks.queue_peers import ABSENT_NATS, ABSENT_POSTGRES, Postgres, PostgresTransaction, nats, object_of
 from benchmarks.report import Row
-from boki_common.runtime.process import loop_factory, tune_memory
 from bokiqueue import Message, Queue
 from bokistore import BokiStore, Transaction
 
@@ -261,41 +259,28 @@ PARTS: Final[Mapping[str, Callable[[Bench], Awaitable[None]]]] = {
 
 def parsed() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.queue", description="Queues beside others, in one run.")
-    parser.add_argument("--quick", action="store_true", help="short rounds, little growth: does it run at all")
-    parser.add_argument("--only", nargs="+", choices=tuple(PARTS), metavar="PART", help=", ".join(PARTS))
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each load in each round")
+    parser = command.options(
+        "queue",
+        "Queues beside others, in one run.",
+        quick="short rounds, little growth",
+        parts=PARTS,
+        seconds=3.0,
+        each="load",
+        plots="PNGs of growth",
+    )
     parser.add_argument("--scale", type=float, default=0.05, help="of growth: 1 has a million finished workflows")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="the whole run, for comparing")
-    parser.add_argument("--plots", type=Path, metavar="DIRECTORY", help="PNGs of growth")
-    parser.add_argument("--directory", type=Path, help="where data goes: its disk is what is measured")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.rounds, arguments.seconds, arguments.scale = 2, 1.0, min(arguments.scale, 0.002)
     return arguments
 
 
-async def run(bench: Bench, parts: Sequence[str]) -> None:
-    for name in parts:
-        sys.stderr.write(f"{name}\n")
-        await PARTS[name](bench)
-
-
 def main() -> int:
     arguments = parsed()
-    tune_memory()
-    with tempfile.TemporaryDirectory(prefix="boki-bench-", dir=arguments.directory) as name:
-        facts = machine.facts(Path(name))
-        bench = Scaled(arguments, Path(name))
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(run(bench, arguments.only or tuple(PARTS)))
-    shown = machine.shown(facts)
-    title = f"Boki: queues, medians of {arguments.rounds} rounds"
-    report.draw(title, {**shown, **bench.facts}, bench.rows, bench.ratios)
-    if arguments.json:
-        whole = {"benchmark": "queue", "machine": facts, "rounds": arguments.rounds, "seconds": arguments.seconds}
-        report.write_json(arguments.json, {**whole, "series": bench.series}, bench.rows, bench.ratios)
+    with command.workplace(arguments) as directory:
+        bench = Scaled(arguments, directory)
+        facts = command.run(arguments.only or PARTS, lambda name: PARTS[name](bench), directory)
+    command.show("queue", "queues", arguments, facts, bench)
     if arguments.plots and "growth" in bench.series:
         series: Any = bench.series["growth"]
         growth.plot(arguments.plots, series)

@@ -17,23 +17,19 @@ short. How fair it is: docs/benchmarks.md.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 import boki
-from benchmarks import machine, report, store_growth
+from benchmarks import command, report, store_growth
 from benchmarks.closed_loop import Once, Workload, closed_loop
 from benchmarks.logbook import Bench, over, p50, rate
 from benchmarks.postgres_peer import RetwisPostgres, postgres, processes
 from benchmarks.retwis_load import fill, mixed, network
-from boki_common.runtime.process import loop_factory, tune_memory
 from bokistore import BokiStore, StoreSettings, Transaction
 from examples.retwis.app import Retwis
 
@@ -269,49 +265,32 @@ USUAL: Final = tuple(name for name in PARTS if name != "growth")
 
 def parsed() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.store", description="Stores beside PostgreSQL, in one run."
+    parser = command.options(
+        "store",
+        "Stores beside PostgreSQL, in one run.",
+        quick="few users, short rounds",
+        parts=PARTS,
+        seconds=3.0,
+        plots="a PNG of growth",
     )
-    parser.add_argument("--quick", action="store_true", help="few users, short rounds: does it run at all")
-    parser.add_argument("--only", nargs="+", choices=tuple(PARTS), metavar="PART", help=", ".join(PARTS))
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each workload in each round")
     parser.add_argument("--long", type=float, default=AUX_S, help="seconds of each run of aux")
     parser.add_argument(
         "--scale", type=float, default=1.0, help="of growth: 0.01 has 10,000 updates, 1,000 idle objects"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="the whole run, for comparing")
-    parser.add_argument("--plots", type=Path, metavar="DIRECTORY", help="a PNG of growth")
-    parser.add_argument("--directory", type=Path, help="where data goes: its disk is what is measured")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.rounds, arguments.seconds, arguments.long = 2, 1.0, 5.0
     return arguments
 
 
-async def run(bench: Bench, wanted: Wanted, parts: Sequence[str]) -> None:
-    for name in parts:
-        sys.stderr.write(f"{name}\n")
-        await PARTS[name](bench, wanted)
-
-
 def main() -> int:
     arguments = parsed()
-    tune_memory()
-    with tempfile.TemporaryDirectory(prefix="boki-bench-", dir=arguments.directory) as name:
-        facts = machine.facts(Path(name))
-        bench = Bench(arguments, Path(name))
-        wanted = Wanted(QUICK_USERS if arguments.quick else USERS, arguments.long, arguments.scale)
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(run(bench, wanted, arguments.only or USUAL))
-    shown = machine.shown(facts)
-    shown["users"] = f"{wanted.users:,}"
-    report.draw(
-        f"Boki: stores, medians of {arguments.rounds} rounds", {**shown, **bench.facts}, bench.rows, bench.ratios
-    )
-    if arguments.json:
-        whole = {"benchmark": "store", "machine": facts, "rounds": arguments.rounds, "seconds": arguments.seconds}
-        report.write_json(arguments.json, {**whole, "series": bench.series}, bench.rows, bench.ratios)
+    wanted = Wanted(QUICK_USERS if arguments.quick else USERS, arguments.long, arguments.scale)
+    with command.workplace(arguments) as directory:
+        bench = Bench(arguments, directory)
+        bench.facts["users"] = f"{wanted.users:,}"
+        facts = command.run(arguments.only or USUAL, lambda name: PARTS[name](bench, wanted), directory)
+    command.show("store", "stores", arguments, facts, bench)
     if arguments.plots and "growth" in bench.series:
         series: Any = bench.series["growth"]
         store_growth.plot(arguments.plots, series)

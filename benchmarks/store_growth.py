@@ -11,7 +11,8 @@ kind of process.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
@@ -53,11 +54,12 @@ VALUE: Final[JsonObject] = {"name": "an object that nobody changes", "tags": ["a
 
 
 class Samples:
-    """What was seen over time, as columns."""
+    """What was seen over time, as columns. `appended`: counts what was done so far, where nobody sets it."""
 
-    def __init__(self, cluster: Any) -> None:
+    def __init__(self, cluster: Any, appended: Callable[[], int] | None = None) -> None:
         self.columns: dict[str, list[float]] = {}
         self.appended = 0
+        self._count = appended
         self._cluster = cluster
         self._facts = AskedCluster(cluster.url, process_settings(None, {"metadata": cluster.metadata_uri}))
         self._began = perf_counter()
@@ -65,6 +67,7 @@ class Samples:
     async def take(self) -> None:
         """One row."""
         state = await self._facts.collect()
+        self.appended = self._count() if self._count else self.appended
         row: dict[str, float] = {"seconds": perf_counter() - self._began, "updates": float(self.appended)}
         row["index"] = sum(one.index_bytes for one in state.engines if one.up)
         row["term"] = max((one.term or 0 for one in state.logs), default=0)
@@ -76,13 +79,22 @@ class Samples:
         for name, value in row.items():
             self.columns.setdefault(name, []).append(float(value))
 
-    async def run(self, every_s: float) -> None:
-        """Rows until it is cancelled."""
-        while True:
-            await self.take()
-            await asyncio.sleep(every_s)
+    @asynccontextmanager
+    async def taken(self) -> AsyncIterator[None]:
+        """A row every `SAMPLE_S`, and one at the end."""
 
-    async def close(self) -> None:
+        async def run() -> None:
+            while True:
+                await self.take()
+                await asyncio.sleep(SAMPLE_S)
+
+        watching = asyncio.create_task(run())
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+        await self.take()
         await self._facts.close()
 
 
@@ -105,8 +117,7 @@ async def part_growth(bench: Bench, scale: float) -> None:
     async with cluster, boki.connect(cluster.url, timeout=120.0) as client:
         store = BokiStore(client.book("growth"), settings=STORE)
         samples = Samples(cluster)
-        watching = asyncio.create_task(samples.run(SAMPLE_S))
-        try:
+        async with samples.taken():
             await fill(store, [(f"idle/{number}", dict(VALUE)) for number in range(idle)])
             async with store.carrier("growth", every_s=CARRY_EVERY_S, carry_ms=round(TERM_S * 1000)):
                 await _update(store, updates, samples)
@@ -114,14 +125,13 @@ async def part_growth(bench: Bench, scale: float) -> None:
             assert await store.object("hot").get("n", consistency="linearizable") == updates
             last = await store.object(f"idle/{idle - 1}").value(consistency="linearizable")
             assert last == VALUE, f"what nobody changed is {last}"
-        finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
-        await samples.take()
         await store.close()
-        await samples.close()
     bench.series["growth"] = {"idle": idle, **samples.columns}
-    _judge(bench, samples.columns, updates, idle)
+    terms = samples.columns["term"]
+    carried = (
+        terms[len(terms) // 4] >= CARRIED_TERMS
+    )  # by then the idle objects were carried; in a run of few terms they were not
+    judge(bench, samples.columns, f"{updates:,} updates beside {idle:,} idle objects", settled=carried)
 
 
 async def _update(store: BokiStore, updates: int, samples: Samples) -> None:
@@ -135,49 +145,48 @@ async def _update(store: BokiStore, updates: int, samples: Samples) -> None:
     await asyncio.gather(*(some() for _ in range(OUTSTANDING)))
 
 
-def _judge(bench: Bench, columns: Mapping[str, Sequence[float]], updates: int, idle: int) -> None:
-    """What is kept comes and goes with terms: its peak in the last quarter should be what it was in the second, by when the idle
-    objects were carried; in a run of few terms they were not.
-    """
-    quarter = len(columns["seconds"]) // 4
-    for name in ("disk", "index") if columns["term"][quarter] >= CARRIED_TERMS else ():
+def judge(bench: Bench, columns: Mapping[str, Sequence[float]], what: str, *, settled: bool) -> None:
+    """What is kept comes and goes with terms: its peak in the last quarter should be what it was in the second, when `settled`."""
+    quarter = max(1, len(columns["seconds"]) // 4)
+    for name in ("disk", "index") if settled else ():
         before, after = max(columns[name][quarter : 2 * quarter]), max(columns[name][-quarter:])
         bench.ratio(f"growth_{name}_last_quarter_over_second", after / max(before, 1), "<=", 1.5)
-    took = f"{columns['seconds'][-1]:.0f} s, {columns['term'][-1]:.0f} terms"
-    bench.facts["growth"] = f"{updates:,} updates beside {idle:,} idle objects, {took}"
+    bench.facts["growth"] = f"{what}, {columns['seconds'][-1]:.0f} s, {columns['term'][-1]:.0f} terms"
     peak = {name: max(values) / 1e6 for name, values in columns.items() if name not in ("seconds", "updates", "term")}
-    took = f"{columns['seconds'][-1]:.0f} s, {columns['term'][-1]:.0f} terms"
-    bench.facts["growth"] = f"{updates:,} updates beside {idle:,} idle objects, {took}"
     bench.facts["growth, peaks"] = ", ".join(f"{name} {value:,.0f} MB" for name, value in peak.items())
 
 
 def plot(directory: Path, series: Mapping[str, Any]) -> None:
     """The curve."""
+    title = f"One object with {series['updates'][-1]:,.0f} updates beside {series['idle']:,} that nobody changes"
+    draw(directory, "store-growth.png", title, series, "updates so far")
+
+
+def draw(directory: Path, name: str, title: str, series: Mapping[str, Any], done: str) -> None:
+    """What was sampled: what was done, disk, index and memory, over time."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     directory.mkdir(parents=True, exist_ok=True)
     figure = Figure(figsize=(11, 6.4), layout="constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle(
-        f"One object with {series['updates'][-1]:,.0f} updates beside {series['idle']:,} that nobody changes"
-    )
+    figure.suptitle(title)
     (log, disk), (index, memory) = figure.subplots(2, 2)
     seconds = series["seconds"]
-    log.plot(seconds, [value / 1000 for value in series["updates"]], color="#4c78a8")
-    log.set(ylabel="log: thousand updates so far", ylim=(0, None))
     terms = [at for at, (one, other) in enumerate(zip(series["term"], series["term"][1:], strict=False)) if other > one]
     for axes in (log, disk, index, memory):
         axes.set(xlabel="seconds")
         for at in terms:
             axes.axvline(seconds[at], color="#cccccc", linewidth=0.6, zorder=0)
+    log.plot(seconds, [value / 1000 for value in series["updates"]], color="#4c78a8")
+    log.set(ylabel=f"log: thousand {done}", ylim=(0, None))
     disk.plot(seconds, [value / 1e6 for value in series["disk"]], color="#e15759")
     disk.set(ylabel="disk of three bookies, MB", ylim=(0, None))
     index.plot(seconds, [value / 1e6 for value in series["index"]], color="#59a14f")
     index.set(ylabel="index of the engine, MB", ylim=(0, None))
-    for name in sorted(name for name in series if name.startswith("memory")):
-        memory.plot(seconds, [value / 1e6 for value in series[name]], label=name.removeprefix("memory of "))
+    for kind in sorted(kind for kind in series if kind.startswith("memory")):
+        memory.plot(seconds, [value / 1e6 for value in series[kind]], label=kind.removeprefix("memory of "))
     memory.set(ylabel="resident memory, MB", ylim=(0, None))
     memory.legend(fontsize=8)
     log.text(0.02, 0.95, "grey: a term begins", transform=log.transAxes, va="top", fontsize=8, color="#777777")
-    figure.savefig(directory / "store-growth.png", dpi=120)
+    figure.savefig(directory / name, dpi=120)
