@@ -53,8 +53,7 @@ _SUMMARIES: Final = {
 
 def document(routes: Sequence[Route]) -> dict[str, Any]:
     """The whole document, of plain values."""
-    types = _types(routes)
-    _, components = msgspec.json.schema_components(types, ref_template=REFERENCE)
+    _, components = msgspec.json.schema_components(_types(routes), ref_template=REFERENCE)
     for kind in ONE_OF_TWO:
         if kind.__name__ in components:
             _say_one_of_two(components[kind.__name__])

@@ -74,12 +74,16 @@ def encode_tags(tags: Sequence[Tag]) -> EncodedTags:
     return _encode_tags(tags) if encoded is None else encoded
 
 
-def _encode_tags(tags: Sequence[Tag]) -> EncodedTags:
+def _check_sequence(tags: object) -> None:
     if isinstance(tags, (str, bytes)) or not isinstance(tags, Sequence):
         raise InvalidArgument(
             f"expected tags as a list or tuple of names and numbers, found {type(tags).__name__}"
             + (f"; write tags=[{tags[:40]!r}]" if isinstance(tags, str) else "")
         )
+
+
+def _encode_tags(tags: Sequence[Tag]) -> EncodedTags:
+    _check_sequence(tags)
     key = tuple(tags)
     if len(key) > limits.RECORD_TAGS:
         raise InvalidTag(f"expected at most {limits.RECORD_TAGS} tags, found {len(key)}", found=len(key))

@@ -289,6 +289,16 @@ class Numbers:
         if found is None:
             return False
         after = item.next
+        self._unlink(before, item)
+        self.bytes -= item.size
+        self.next_number -= item.count
+        while after is not None:
+            after.numbered(after.first - item.count)
+            after = after.next
+        return True
+
+    def _unlink(self, before: Pending | None, item: Pending) -> None:
+        after = item.next
         item.linked(None)
         if before is None:
             self.oldest = after
@@ -298,12 +308,6 @@ class Numbers:
             self.newest = before
         if self.queued is item:
             self.queued = after
-        self.bytes -= item.size
-        self.next_number -= item.count
-        while after is not None:
-            after.numbered(after.first - item.count)
-            after = after.next
-        return True
 
     # -- sending
 

@@ -346,16 +346,19 @@ class Engine:
 
         await keep_engine_list(self._metadata, ENGINE_ROLE, tell)
 
-    async def close(self) -> None:
-        """Leaves: closes its shard, its connections and its sockets. Idempotent."""
-        if self._closing:
-            return
-        self._closing = True
+    async def _leave(self) -> None:
         if self._membership is not None:
             try:
                 await self._membership.leave()
             except BokiError as error:
                 _log.info("membership vanishes with the session", error=error)
+
+    async def close(self) -> None:
+        """Leaves: closes its shard, its connections and its sockets. Idempotent."""
+        if self._closing:
+            return
+        self._closing = True
+        await self._leave()
         connections = list(self._connections)
         for server in self._servers:
             await server.close()

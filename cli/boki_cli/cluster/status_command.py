@@ -91,6 +91,13 @@ async def _status(invocation: Invocation, settings: ProcessSettings, *, why: boo
     return exit_codes.OK
 
 
+def _line_of(part: Part) -> Text:
+    line = Text.assemble(
+        ("up    ", "green") if part.up else ("down  ", "red"), (f"{part.role + ' ':<10}", "bold"), part.address
+    )
+    return line.append(f"  {(part.status.get('incarnation') or part.name)[:12]}", "dim")
+
+
 def draw(invocation: Invocation, found: ClusterStatus, *, why: bool = False) -> None:
     """The status for a person: one line a part; with `why` also what waits in each engine, and for what."""
     from boki_cli.facts.cluster_access import access_lines
@@ -98,11 +105,7 @@ def draw(invocation: Invocation, found: ClusterStatus, *, why: bool = False) -> 
 
     console = invocation.console()
     for part in found.parts:
-        line = Text.assemble(
-            ("up    ", "green") if part.up else ("down  ", "red"), (f"{part.role + ' ':<10}", "bold"), part.address
-        )
-        line.append(f"  {(part.status.get('incarnation') or part.name)[:12]}", "dim")
-        console.print(line, soft_wrap=True)
+        console.print(_line_of(part), soft_wrap=True)
         _print_below(console, describe(part, found))
         for text in clock_warnings(part):
             _print_below(console, text, "yellow")

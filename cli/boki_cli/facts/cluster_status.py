@@ -104,8 +104,7 @@ async def gather(
         return ClusterStatus(engines=await _all([_engine(name, one, how) for name, one in engines]))
     listed: set[Address] = set()
     engines += await _others(store, {address for _, address in engines}, listed)
-    sequencers = await members(store, SEQUENCER_ROLE)
-    controllers = await members(store, CONTROLLER_ROLE)
+    sequencers, controllers = await members(store, SEQUENCER_ROLE), await members(store, CONTROLLER_ROLE)
     view = await _view(store)
     found = await asyncio.gather(
         _all([_engine(name, one, how) for name, one in engines]),

@@ -84,13 +84,7 @@ class AppendRun:
         path = folder / f"{key[:40]}.json"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RunUnderWay(
-                    f"another `boki append` of {file} to the book {book} is under way on this machine; wait for it, or name a "
-                    "writer of your own: --writer NAME"
-                ) from None
+            _lock(descriptor, file, book)
             return cls(path, descriptor, _read(path, descriptor), source, book, skip)
         except BaseException:
             os.close(descriptor)
@@ -131,6 +125,16 @@ def state_folder() -> Path:
     """Where commands of this user remember what they were doing."""
     home = os.environ.get(STATE_VARIABLE, "")
     return (Path(home) if os.path.isabs(home) else Path.home() / ".local" / "state") / _FOLDER
+
+
+def _lock(descriptor: int, file: str, book: str) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RunUnderWay(
+            f"another `boki append` of {file} to the book {book} is under way on this machine; wait for it, or name a "
+            "writer of your own: --writer NAME"
+        ) from None
 
 
 def _read(path: Path, descriptor: int) -> _State | None:

@@ -78,9 +78,8 @@ class Soak:
             await last.append(_payload(self._rng, 0))
             async for record in last.read():
                 _verify(record, corrupt)
-        operations = recorder.operations
-        unknown = sum(one.outcome == "unknown" for one in operations)
-        return Round(operations, check(operations), corrupt, unknown, seconds_now() - begun)
+        unknown = sum(one.outcome == "unknown" for one in recorder.operations)
+        return Round(recorder.operations, check(recorder.operations), corrupt, unknown, seconds_now() - begun)
 
     async def _client(
         self,

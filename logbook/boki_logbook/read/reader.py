@@ -210,6 +210,12 @@ class Reader:
 
     # -- other reads
 
+    def _check_marks(self, book: int, queries: Sequence[tuple[int, int]]) -> None:
+        for at, (tag, at_most) in enumerate(queries):
+            mark = self._state.mark(book, tag)
+            if at_most < mark:
+                raise Trimmed(f"the stream is trimmed below {mark}: read from there on", mark=mark, index=at)
+
     async def prev_many(
         self, token: Token, book: int, queries: Sequence[tuple[int, int]], consistency: Consistency
     ) -> list[Buffer]:
@@ -220,10 +226,7 @@ class Reader:
             InvalidArgument: too many bytes. Lost: one of the records cannot be had any more. Else as `answer`.
         """
         await self._waiting.see(token, book, consistency)
-        for at, (tag, at_most) in enumerate(queries):
-            mark = self._state.mark(book, tag)
-            if at_most < mark:
-                raise Trimmed(f"the stream is trimmed below {mark}: read from there on", mark=mark, index=at)
+        self._check_marks(book, queries)
         seen, covered = self.view_of(book)
         found = [self._index.prev(book, tag, min(at_most, covered)) for tag, at_most in queries]
         floor = self._state.floor(book)

@@ -255,6 +255,14 @@ class CutBuilder:
         """What was reported of a shard whose OPEN is in an entry that was taken; None: there is none such."""
         return self._known.get(shard)
 
+    def _given(self, incarnation: str, ledger_id: int) -> int:
+        shard, owner = self._by_ledger[ledger_id]
+        if owner != incarnation or shard not in self._shards or self._shards[shard].closing:
+            raise ShardNotOpen(
+                f"ledger {ledger_id} was shard {shard} of engine {owner}; each shard needs a new ledger", shard=shard
+            )
+        return shard
+
     def open(self, incarnation: str, ledger_id: int) -> int:
         """Gives a shard number; the OPEN goes into the next entry. The same request again gives the same number.
 
@@ -262,15 +270,8 @@ class CutBuilder:
             ShardNotOpen: the ledger's shard is closed already, or another incarnation writes it.
             TermFull: all numbers are given.
         """
-        given = self._by_ledger.get(ledger_id)
-        if given is not None:
-            shard, owner = given
-            if owner != incarnation or shard not in self._shards or self._shards[shard].closing:
-                raise ShardNotOpen(
-                    f"ledger {ledger_id} was shard {shard} of engine {owner}; each shard needs a new ledger",
-                    shard=shard,
-                )
-            return shard
+        if ledger_id in self._by_ledger:
+            return self._given(incarnation, ledger_id)
         if self._next_shard >= limits.TERM_SHARDS:
             raise TermFull(f"all {limits.TERM_SHARDS} shard numbers of the term are given")
         shard, self._next_shard = self._next_shard, self._next_shard + 1

@@ -72,12 +72,7 @@ def concerned(before: Sequence[int], after: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted({log for old, new in zip(before, after, strict=True) if old != new for log in (old, new)}))
 
 
-def shares(logs: Sequence[int], weights: Mapping[int, int]) -> dict[int, int]:
-    """How many slots each log is due: its share rounded down or up, so that the fewest of `logs` have to move.
-
-    Raises:
-        InvalidArgument: no log has a weight, or a weight is negative or absurdly large.
-    """
+def _total(weights: Mapping[int, int]) -> int:
     for log, weight in weights.items():
         if not 0 <= weight <= WEIGHT_MAX:
             raise InvalidArgument(
@@ -86,6 +81,16 @@ def shares(logs: Sequence[int], weights: Mapping[int, int]) -> dict[int, int]:
     total = sum(weights.values())
     if total == 0:
         raise InvalidArgument("expected a log with a weight above 0, found none: slots must belong to some log")
+    return total
+
+
+def shares(logs: Sequence[int], weights: Mapping[int, int]) -> dict[int, int]:
+    """How many slots each log is due: its share rounded down or up, so that the fewest of `logs` have to move.
+
+    Raises:
+        InvalidArgument: no log has a weight, or a weight is negative or absurdly large.
+    """
+    total = _total(weights)
     held = Counter(logs)
     exact = {log: Fraction(limits.SLOTS * weight, total) for log, weight in sorted(weights.items())}
     due = {log: int(share) for log, share in exact.items()}

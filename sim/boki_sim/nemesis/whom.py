@@ -74,6 +74,15 @@ class Whom:
     def host_of(self, fault: Fault) -> Host | None:
         return None if self._hosts is None else self._hosts.get(host_of(fault))
 
+    def _can_meet(self, kind: str, name: str) -> bool:
+        if kind == "crash":
+            return name in self._clients
+        if kind in DISKS:
+            return name.startswith("bookie-")
+        if kind == "deaf":
+            return name.startswith("engine-")
+        return kind not in NEEDS_NODE or name in self._cluster.nodes
+
     def aim(self, fault: Fault, met: Met) -> str:
         """Whom it meets: one who takes part in the step, if the kind can meet him."""
         there = [name for name in names_of(met) if name in self._cluster.nodes or name in self._clients]
@@ -88,14 +97,7 @@ class Whom:
         if kind in ("clog", "reset"):
             names = [*there, *(name for name in fault.target.split(">") if name not in there)]
             return ">".join(names[:2])
-        if kind == "crash":
-            there = [name for name in there if name in self._clients]
-        elif kind in DISKS:
-            there = [name for name in there if name.startswith("bookie-")]
-        elif kind == "deaf":
-            there = [name for name in there if name.startswith("engine-")]
-        elif kind in NEEDS_NODE:
-            there = [name for name in there if name in self._cluster.nodes]
+        there = [name for name in there if self._can_meet(kind, name)]
         if kind == "partition":
             return ",".join([*there[:1], *(name for name in fault.target.split(",") if name not in there)])
         return there[0] if there else fault.target
