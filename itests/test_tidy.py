@@ -124,7 +124,6 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "sim/boki_sim/checkers/order.py": "sim/tests/checkers/test_check.py",
     "sim/boki_sim/checkers/records.py": "sim/tests/checkers/test_check.py",
     "sim/boki_sim/outcome.py": "sim/tests/test_subjects.py",
-    "sim/boki_sim/work/recorder.py": "sim/tests/work/test_workload.py",
     "sim/boki_sim/world/handles.py": "sim/tests/world/test_loop.py",
     "sim/boki_sim/world/process.py": "sim/tests/world/test_loop.py",
     "sim/boki_sim/world/transport.py": "sim/tests/world/test_network.py",

@@ -29,6 +29,7 @@ from boki_sim.faults.faults import draw
 from boki_sim.outcome import Outcome
 from boki_sim.run import _Run
 from boki_sim.verdicts.verdict_on_history import Entry
+from boki_sim.work.operations import payload_of
 from boki_sim.world.ending import uncollected
 from boki_sim.world.metadata import SimStore
 from boki_sim.world.process import SimProcess
@@ -159,7 +160,7 @@ class OffloadRun(_Run):
                 for entry in entries:
                     if term_of(entry.seqnum) == record.term and rows.get(entry.seqnum) != (
                         book_id(book),
-                        entry.payload,
+                        payload_of(entry.data),
                     ):
                         self.invariants.violated("files", f"record {entry.seqnum} is not in {path} as it was read")
         return copied
