@@ -41,12 +41,17 @@ async def test_what_is_kept_or_read_by_nobody_is_not_waited_for() -> None:
 
 async def test_who_fails_is_waited_for_no_longer() -> None:
     under_way = UnderWay(ViewCache(10))
-    with pytest.raises(ValueError, match="broken"), under_way.reading(["a"]):
-        waiting = asyncio.ensure_future(under_way.ended(["a"]))
-        await _turns()
-        raise ValueError("broken")
-    await waiting
+
+    async def reads() -> None:
+        with under_way.reading(["a"]):
+            await _turns()
+            raise ValueError("broken")
+
+    reading = asyncio.ensure_future(reads())
+    await asyncio.sleep(0)
     await under_way.ended(["a"])
+    with pytest.raises(ValueError, match="broken"):
+        await reading
 
 
 async def test_two_who_read_the_same_do_not_end_each_others_reads() -> None:
