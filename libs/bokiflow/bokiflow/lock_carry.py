@@ -37,12 +37,14 @@ log = get_logger(__name__)
 class LockCarried:
     """Locks of a book, as `bokilib.Carrier` carries them. Implements `bokilib.carrier.Carries`."""
 
-    library: Final = "lock"
-
     def __init__(self, opened: Log) -> None:
         self._log: Final = opened
         self._trimmer: Final = Trimmer(opened.book)
         self._names: dict[str, None] = {}
+
+    @property
+    def library(self) -> str:
+        return "lock"
 
     def collect(self, read: Read) -> int:
         """See `Carries`."""

@@ -81,12 +81,14 @@ class Turn(NamedTuple):
 class QueueCarried:
     """See the module. Implements `bokilib.carrier.Carries`."""
 
-    library: Final = LIBRARY
-
     def __init__(self, log: Log) -> None:
         self._log = log
         self._queues: dict[str, dict[tuple[int, str], None]] = {}
         """Of which anything is old; with groups of shards that did something then, of which some may be dropped."""
+
+    @property
+    def library(self) -> str:
+        return LIBRARY
 
     def collect(self, read: Read) -> int:
         for event in PICKER.of(read.record.seqnum, read.envelope):

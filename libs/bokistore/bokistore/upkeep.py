@@ -98,12 +98,14 @@ class Upkeep:
 class StoreCarried:
     """What of a store is carried forward: all of it, for nothing of it has an owner. Implements `bokilib.carrier.Carries`."""
 
-    library: Final = LIBRARY
-
     def __init__(self, checkpointer: Checkpointer, tend: Callable[[], Awaitable[object]]) -> None:
         self._checkpointer = checkpointer
         self._tend = tend
         self._subjects: dict[Subject, None] = {}
+
+    @property
+    def library(self) -> str:
+        return LIBRARY
 
     def collect(self, read: Read) -> int:
         self._subjects |= dict.fromkeys(subjects_of(PICKER.of(read.record.seqnum, read.envelope)))

@@ -142,6 +142,7 @@ async def test_a_book_with_a_lock_for_each_order_does_not_grow(
 
 async def test_many_locks_are_carried_by_one_record_and_those_that_moved_are_left(log: Log, clock: SetClock) -> None:
     names = [f"k{number}" for number in range(100)]
+    half = names[:50]
     for name in names:
         await log.append(Contribution((tags.lock(name),), {}, (Enqueued(name, "x", "0:1", False, 1, True),)))
     clock.ms += CARRY_MS
@@ -149,10 +150,10 @@ async def test_many_locks_are_carried_by_one_record_and_those_that_moved_are_lef
     class Slow(LockCarried):
         """Others are faster, for half of the locks."""
 
-        async def _views(self, several: Sequence[str]) -> dict[str, View]:
-            views = await super()._views(several)
+        async def _views(self, names: Sequence[str]) -> dict[str, View]:
+            views = await super()._views(names)
             faster = LockCarried(log)
-            faster._names = dict.fromkeys(names[:50])
+            faster._names = dict.fromkeys(half)
             assert await faster.carry(clock.ms, {}, carry_ms=CARRY_MS) == (50, 0)
             return views
 

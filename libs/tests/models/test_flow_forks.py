@@ -78,13 +78,14 @@ class World:
             others = (*self.todo[:at], *self.todo[at + 1 :])
             if self.crashes:
                 yield f"{who} dies", replace(self, todo=others, crashes=self.crashes - 1)
-            chained = self.rules.chained if parts[0] == 1 else self.rules.expected and parts[0] == 2
-            if (self._starts(parts[0]) and begun) or (chained and not self._holds(last)):
+            part, *later = parts
+            chained = self.rules.chained if part == 1 else self.rules.expected and part == 2
+            if (self._starts(part) and begun) or (chained and not self._holds(last)):
                 yield f"{who} is refused", replace(self, todo=others)
                 continue
-            after = (*others, (who, parts[1:], self.end + 1)) if len(parts) > 1 else others
-            wrote = (*self.log, (self.end + 1, who, parts[0]))
-            yield f"{who} writes {parts[0]}", replace(self, log=wrote, todo=after, end=self.end + 1)
+            after = (*others, (who, tuple(later), self.end + 1)) if later else others
+            wrote = (*self.log, (self.end + 1, who, part))
+            yield f"{who} writes {part}", replace(self, log=wrote, todo=after, end=self.end + 1)
         if self.collects and not begun and self.log:
             yield "it is forgotten", replace(self, log=(), floor=self.end, collects=self.collects - 1)
 
