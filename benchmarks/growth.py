@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import boki
 from benchmarks.store_growth import QUIET_S, SETTINGS, TERM_S, Samples, draw, judge
 from bokiflow import App, Worker
-from bokilib import Log
-from bokiqueue import Queue
+from bokilib import Carrier, Log
+from bokiqueue import Queue, carried
 from bokistore import BokiStore, Inc, StoreSettings
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Load:
                 async with message:
                     self.done["messages"] += 1
 
-        async with queue.consume() as messages:
+        async with queue.consume(carry_s=TERM_S) as messages:
             handling = [asyncio.create_task(handle()) for _ in range(4)]
             await _many(one, count)
             while self.done["messages"] < count:
@@ -121,7 +121,8 @@ async def part_growth(bench: Bench, scale: float) -> None:
         samples = Samples(cluster, lambda: sum(load.done.values()))
         queues = await load.idle_queues(idle)
         busy = await Queue.open(load.log, "busy", int)
-        carrier = load.store.carrier("growth", every_s=CARRY_EVERY_S, carry_ms=round(TERM_S * 1000))
+        both = [load.store.carried(), carried(load.log)]
+        carrier = Carrier(load.log, both, who="growth", every_s=CARRY_EVERY_S, carry_ms=round(TERM_S * 1000))
         async with samples.taken():
             async with carrier, Worker(app, load.log) as worker:
                 await asyncio.gather(load.workflows(worker, count), load.updates(count), load.messages(busy, count))

@@ -19,7 +19,7 @@ from boki_common.logs import get_logger
 from bokilib import tags
 from bokilib.conflict_rules import Expected
 from bokilib.contribution import Contribution
-from bokilib.errors import Fenced
+from bokilib.errors import Fenced, UnknownEvent
 from bokilib.fence import Fence
 from bokilib.log import Log, Read
 from bokiqueue import old_messages, settings
@@ -91,7 +91,12 @@ class QueueCarried:
         return LIBRARY
 
     def collect(self, read: Read) -> int:
-        for event in PICKER.of(read.record.seqnum, read.envelope):
+        try:
+            events = PICKER.of(read.record.seqnum, read.envelope)
+        except UnknownEvent as error:
+            log.warning("what a later version wrote of a queue keeps its term", error=str(error))
+            return len(self._queues)
+        for event in events:
             queue, *rest = parts_of(event)
             groups = self._queues.setdefault(queue, {})
             if len(rest) > 1:

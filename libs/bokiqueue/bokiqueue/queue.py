@@ -217,6 +217,7 @@ class Queue(Generic[T]):
         backoff_s: float = BACKOFF_S,
         who: str | None = None,
         member_lease_s: float = lease_rules.LEASE_S,
+        carry_s: float = CARRY_MS / 1000,
     ) -> Callable[[Callable[[Message[T], X], Awaitable[None]]], Handler[T, X]]:
         """Makes a handler of a function of a message and a transaction: `@queue.handler(store)`.
 
@@ -231,7 +232,12 @@ class Queue(Generic[T]):
         def decorate(body: Callable[[Message[T], X], Awaitable[None]]) -> Handler[T, X]:
             def consume() -> Consumer[T]:
                 return self.consume(
-                    group=group, prefetch=prefetch, lease_s=lease_s, who=who, member_lease_s=member_lease_s
+                    group=group,
+                    prefetch=prefetch,
+                    lease_s=lease_s,
+                    who=who,
+                    member_lease_s=member_lease_s,
+                    carry_s=carry_s,
                 )
 
             return Handler(consume, store, body, at_once=at_once, backoff=backoff_s)

@@ -20,6 +20,7 @@ from typing import Any, Final, Generic, TypeVar
 import boki
 import bokiqueue
 from bokilib import lease_rules
+from bokilib.checkpoint_rules import CARRY_MS
 from bokilib.contribution import Contribution
 from bokilib.log import Log
 from bokilib.ports import PayloadHook
@@ -201,10 +202,16 @@ class Queue(_Face, Generic[T]):
         lease_s: float = LEASE_S,
         who: str | None = None,
         member_lease_s: float = lease_rules.LEASE_S,
+        carry_s: float = CARRY_MS / 1000,
     ) -> Consumer[T]:
         made = self._call(
             lambda: self.queue.consume(
-                group=group, prefetch=prefetch, lease_s=lease_s, who=who, member_lease_s=member_lease_s
+                group=group,
+                prefetch=prefetch,
+                lease_s=lease_s,
+                who=who,
+                member_lease_s=member_lease_s,
+                carry_s=carry_s,
             )
         )
         return Consumer(self._book, made)

@@ -11,6 +11,8 @@ import pytest
 import boki
 from boki.testing import MemoryCluster
 from bokilib import Carrier
+from bokilib.ports import BookPort
+from bokilib.testing import Died, FaultyBook
 from bokiqueue import Consumer, Queue, carried
 
 DAY_MS = 24 * 3_600_000
@@ -76,3 +78,15 @@ async def settled(consumer: Consumer[Any]) -> None:
 async def round_of(queue: Queue[Any]) -> None:
     """One of whoever carries for the book."""
     await Carrier(queue.log, [carried(queue.log)], who="host-7").round()
+
+
+async def alive(book: BookPort, program: Awaitable[None]) -> None:
+    """Runs a program until it ends or its process is dead: then nothing of it goes on."""
+    task = asyncio.ensure_future(program)
+    while not task.done():
+        await asyncio.wait([task], timeout=0.002)
+        if isinstance(book, FaultyBook) and book.dead:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            raise Died
+    await task

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections import Counter
 from typing import Any
 
 import pytest
 
 import boki
-from bokiqueue import Queue, StaleReceipt
-from libs.tests.queue.conftest import DAY_MS, Another, SetClock, book_of, round_of, settled
+from bokilib import Carrier, Contribution, Event, Fenced, Log, tags
+from bokilib.errors import AppendUnknown
+from bokilib.events import open_record
+from bokilib.ports import BookPort
+from bokilib.testing import crash_everywhere
+from bokiqueue import Queue, StaleReceipt, carried
+from bokiqueue.events import PICKER, Acked
+from libs.tests.queue.conftest import DAY_MS, Another, SetClock, alive, book_of, round_of, settled, take
 
 
 async def oldest_ms(queue: Queue[Any], clock: SetClock) -> int:
@@ -101,3 +110,81 @@ async def test_an_owner_carries_what_is_his_and_receipts_stay_good(another: Anot
         with pytest.raises(StaleReceipt):
             message.extend(1)
     assert (await queue.stats()).depth == 0
+
+
+ORDERS = 2
+
+
+async def work(book: BookPort) -> None:
+    """Pushes, carries, and acks all, as one process; what is a millisecond old is carried, also what is somebody's who is alive."""
+    log = Log(book)
+    queue = await Queue.open(log, "jobs", object, shards=1, max_deliveries=0)
+    for number in range(ORDERS):
+        while True:
+            try:
+                await queue.push(number, key="k", dedup_id=str(number))
+                break
+            except AppendUnknown:
+                pass
+    carrier = Carrier(log, [carried(log)], who="me", carry_ms=0)
+    with contextlib.suppress(Fenced, AppendUnknown):
+        await carrier.round()
+    async with queue.consume(who="me", member_lease_s=0.6) as messages:
+        while True:
+            try:
+                async with asyncio.timeout(0.02):
+                    await (await anext(messages)).ack()
+            except (StaleReceipt, Fenced):
+                pass
+            except TimeoutError:
+                if not (await queue.stats()).depth:
+                    break
+    with contextlib.suppress(Fenced, AppendUnknown):
+        await carrier.round()
+
+
+async def check(book: boki.Book) -> None:
+    """Each message was acked once, and nothing of it is left."""
+    acked: Counter[object] = Counter()
+    async for item in book.read(tags.queue_consumer("jobs", 0, "default")):
+        if isinstance(item, boki.Record):
+            for event in PICKER.of(item.seqnum, open_record(item.seqnum, item.data)):
+                acked.update(event.ids if isinstance(event, Acked) else ())
+    assert set(acked.values()) <= {1}
+    assert (await (await Queue.open(Log(book), "jobs", object)).stats()).depth == 0
+
+
+async def test_a_crash_of_who_carries_at_any_operation_loses_nothing_and_acks_nothing_twice() -> None:
+    async def program(book: BookPort) -> None:
+        await alive(book, work(book))
+
+    explored = await crash_everywhere(program, program, check)
+    assert explored.operations > 20
+
+
+async def test_what_a_later_version_wrote_keeps_its_term_and_nobody_elses(another: Another, clock: SetClock) -> None:
+    class Later(Event, tag="queue.later", frozen=True):
+        id: str
+
+    queue = await another(shards=1)
+    await queue.push("waits")
+    await queue.log.append(Contribution(("queue/later",), {}, (Later("jobs"),)))
+    clock.ms += DAY_MS
+    await round_of(queue)
+    old = [item async for item in book_of(queue).read() if isinstance(item, boki.Record) and item.time_ms < clock.ms]
+    assert [one.tags for one in old] == [("queue/later",)]
+    assert [one.body for one in await queue.peek()] == ["waits"]
+
+
+async def test_what_a_dropped_group_did_goes(another: Another, clock: SetClock) -> None:
+    queue = await another(shards=2)
+    await queue.register("audit")
+    await queue.push_many([1, 2])
+    async with queue.consume(group="audit") as messages:
+        for message in await take(messages, 2):
+            await message.ack()
+    await queue.drop("audit")
+    streams = [make("jobs", shard, "audit") for shard in range(2) for make in (tags.queue_consumer, tags.queue_owner)]
+    assert not [tag for tag in streams async for item in book_of(queue).read(tag) if isinstance(item, boki.Record)]
+    await days(queue, clock, 2)
+    assert [one.body for one in await queue.peek()] == [1, 2]

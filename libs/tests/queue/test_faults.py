@@ -17,24 +17,13 @@ from bokilib import tags
 from bokilib.errors import AppendUnknown
 from bokilib.events import open_record
 from bokilib.ports import BookPort
-from bokilib.testing import UNKNOWNS, Died, FaultyBook, crash_everywhere, start_anywhere
+from bokilib.testing import UNKNOWNS, crash_everywhere, start_anywhere
 from bokiqueue import Message, Queue
 from bokiqueue.events import PICKER, Acked, Pushed
 from bokistore import BokiStore, StoreSettings, Transaction
+from libs.tests.queue.conftest import alive
 
 ORDERS = 3
-
-
-async def alive(book: BookPort, program: Awaitable[None]) -> None:
-    """Runs a program until it ends or its process is dead: then nothing of it goes on."""
-    task = asyncio.ensure_future(program)
-    while not task.done():
-        await asyncio.wait([task], timeout=0.002)
-        if isinstance(book, FaultyBook) and book.dead:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            raise Died
-    await task
 
 
 async def surely(push: Callable[[], Awaitable[int]]) -> None:
