@@ -154,6 +154,7 @@ async def check(book: boki.Book) -> None:
     assert (await (await Queue.open(Log(book), "jobs", object)).stats()).depth == 0
 
 
+@pytest.mark.timeout(300)  # machines may be busy
 async def test_a_crash_of_who_carries_at_any_operation_loses_nothing_and_acks_nothing_twice() -> None:
     async def program(book: BookPort) -> None:
         await alive(book, work(book))

@@ -96,12 +96,14 @@ async def another(book: BookPort) -> None:
     await alive(book, sell(book, "other", 0.03))
 
 
+@pytest.mark.timeout(300)  # machines may be busy
 async def test_crashes_at_every_operation_leave_each_effect_once() -> None:
     explored = await crash_everywhere(program, program, check)
     assert explored.operations > 20
     assert explored.runs > 40
 
 
+@pytest.mark.timeout(300)  # machines may be busy
 async def test_lost_answers_leave_each_effect_once() -> None:
     explored = await crash_everywhere(program, program, check, kinds=UNKNOWNS)
     assert explored.runs > 10
@@ -113,6 +115,7 @@ async def test_crashes_of_recoveries_leave_each_effect_once() -> None:
     await crash_everywhere(program, program, check, pairs=True)
 
 
+@pytest.mark.timeout(300)  # machines may be busy
 async def test_a_second_owner_at_any_operation_leaves_each_effect_once() -> None:
     explored = await start_anywhere(program, another, check)
     assert explored.runs > 20

@@ -24,7 +24,8 @@ from bokiqueue import Message, Queue
 from bokiqueue.events import PICKER, Acked, Pushed
 from bokistore import BokiStore, StoreSettings, Transaction
 from libs.tests.flow.conftest import Inline
-from libs.tests.queue.test_faults import alive, surely
+from libs.tests.queue.conftest import alive
+from libs.tests.queue.test_faults import surely
 
 ORDERS = ("ann", "bob")
 app = App("shop")
@@ -106,11 +107,13 @@ async def another(book: BookPort) -> None:
     await alive(book, Shop(book).run("other", 0.03))
 
 
+@pytest.mark.timeout(300)  # machines may be busy
 async def test_crashes_at_every_operation_leave_each_effect_once() -> None:
     explored = await crash_everywhere(program, program, check)
     assert explored.operations > 30
 
 
+@pytest.mark.timeout(300)  # machines may be busy
 async def test_lost_answers_leave_each_effect_once() -> None:
     assert (await crash_everywhere(program, program, check, kinds=UNKNOWNS)).runs > 10
 

@@ -18,7 +18,8 @@ from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere
 from bokiqueue import Queue, Received, Receiving
 from bokistore import BokiStore, StoreSettings, Transaction
 from libs.tests.flow.conftest import Inline
-from libs.tests.queue.test_faults import alive, surely
+from libs.tests.queue.conftest import alive
+from libs.tests.queue.test_faults import surely
 
 ORDERS = ["apples", "pears"]
 
@@ -75,6 +76,7 @@ async def sold_once(book: boki.Book) -> None:
     assert (await (await till.open()).stats()).depth == 0
 
 
+@pytest.mark.timeout(300)  # machines may be busy
 @pytest.mark.parametrize("kinds", [("before", "after"), UNKNOWNS])
 async def test_a_crash_or_a_lost_answer_anywhere_takes_each_message_once(kinds: tuple[FaultKind, ...]) -> None:
     assert (await crash_everywhere(program, program, sold_once, kinds=kinds)).runs > 10
