@@ -198,9 +198,9 @@ class Consumer(Generic[T]):
         """A message that may be handled now."""
         if not self._members.may_act():
             return None
-        for owner in self._owners.values():
-            owner.expire(now_s)
-        if not self._ready:
+        if not self._ready:  # a lease that ran out is looked at when there is room: not for each message
+            for owner in self._owners.values():
+                owner.expire(now_s)
             self._fill()
         while self._ready:
             owner, hand = self._ready.popleft()
