@@ -269,8 +269,9 @@ async def test_a_trial_with_the_rows_in_cassandra_which_is_killed_as_well(tmp_pa
 
 
 @pytest.mark.processes
+@pytest.mark.timeout(400)
 async def test_a_short_trial(tmp_path: Path) -> None:
-    found = await trial(HOTEL, tmp_path, seconds=5, seed=3)
+    found = await trial(HOTEL, tmp_path, seconds=12, least=150, seed=3)
     assert found.faults == []
     assert found.killed.total() >= 1
     asked = Counter(answer.request.operation for answer in found.answers)

@@ -90,6 +90,8 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "libs/bokiflow/bokiflow/tables/applier.py": "libs/tests/flow/tables/test_tables.py",
     "libs/bokiflow/bokiflow/tables/catalog.py": "libs/tests/flow/tables/test_tables.py",
     "libs/bokiflow/bokiflow/tables/memory.py": "libs/tests/flow/tables/test_ports.py",
+    "libs/bokiflow/bokiflow/tables/swap_rules.py": "libs/tests/flow/tables/test_swaps.py",
+    "libs/bokiflow/bokiflow/tables/swapping.py": "libs/tests/flow/tables/test_swaps.py",
     "libs/bokiflow/bokiflow/tables/transactions.py": "libs/tests/flow/tables/test_tables.py",
     "libs/bokiflow/bokiflow/tables/upkeep.py": "libs/tests/flow/tables/test_tables.py",
     "libs/bokiflow/bokiflow_tools/*_command*.py": "libs/tests/flow/test_commands.py",

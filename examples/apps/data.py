@@ -52,6 +52,9 @@ class Data(Protocol):
     async def all(self) -> dict[str, JsonObject]:
         """Every row, as of now, which is behind all that was acknowledged."""
 
+    async def settle(self) -> None:
+        """What is elsewhere than in the log is brought up to date with it."""
+
     async def close(self) -> None:
         """Nothing is lost without it."""
 
@@ -113,6 +116,9 @@ class StoreData:
             values = await self._store.values(some, at=at)
             found.update((name, value) for name, value in zip(some, values, strict=True) if value is not None)
         return found
+
+    async def settle(self) -> None:
+        """See `Data`. Nothing is elsewhere."""
 
     async def close(self) -> None:
         """See `Data`."""

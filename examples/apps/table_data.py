@@ -1,4 +1,5 @@
-"""Data of an application in tables of Apache Cassandra: what is before ":" in a row's name is its table, which has one column of JSON.
+"""Data of an application in tables of Apache Cassandra: what is before ":" in a row's name is its table, which has one column of JSON,
+and versions, so that all rows can be looked at as of one place.
 
 A database that is down for a while is waited for: what reads is asked again, what writes is decided by the log.
 """
@@ -55,7 +56,7 @@ class TableData:
     async def opened(cls, tables: Tables, names: Sequence[str]) -> TableData:
         """Opens the tables, which are made where they are not there."""
         for name in names:
-            await patiently(lambda name=name: tables.open(Schema(name, {COLUMN: "json"})))  # type: ignore[misc]  # one more parameter, with its default
+            await patiently(lambda name=name: tables.open(Schema(name, {COLUMN: "json"}, "versioned")))  # type: ignore[misc]  # one more parameter, with its default
         return cls(tables, names)
 
     @property
@@ -114,16 +115,25 @@ class TableData:
             await patiently(lambda start=start: some(names[start : start + ROWS_AT_ONCE]))  # type: ignore[misc]  # as above
 
     async def all(self) -> dict[str, JsonObject]:
-        """See `Data`. Nobody may write meanwhile: tables have no snapshot of all rows."""
+        """See `Data`."""
+        place = await self._tables.log.book.now(consistency="linearizable")
         found: dict[str, JsonObject] = {}
         for name in self._names:
-            await patiently(lambda name=name: self._tables.settle(name))  # type: ignore[misc]  # as above
-            keys = [key async for key in self._tables.port.keys(self._tables.schema(name))]
+            keys = await patiently(lambda name=name: self._tables.keys_at(name, place))  # type: ignore[misc]  # as above
             for start in range(0, len(keys), ROWS_AT_ONCE):
-                some = [f"{name}:{key}" for key in keys[start : start + ROWS_AT_ONCE]]
-                values = await self.read(some)
-                found.update((name, value) for name, value in zip(some, values, strict=True) if value is not None)
+                some = keys[start : start + ROWS_AT_ONCE]
+                rows = await patiently(lambda name=name, some=some: self._tables.as_of(name, some, place))  # type: ignore[misc]  # as above
+                found.update(
+                    (f"{name}:{key}", cast(JsonObject, row[COLUMN]))
+                    for key, row in zip(some, rows, strict=True)
+                    if row is not None
+                )
         return found
+
+    async def settle(self) -> None:
+        """Brings the database up to date with the log, which need not keep it any more then."""
+        for name in self._names:
+            await patiently(lambda name=name: self._tables.settle(name))  # type: ignore[misc]  # as above
 
     async def close(self) -> None:
         """See `Data`."""

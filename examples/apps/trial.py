@@ -14,7 +14,7 @@ import asyncio
 import os
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -34,7 +34,9 @@ from examples.apps.service import HOST, open_data
 from examples.crew import DOWN_S, Crew, Victims, kill_some
 
 CLIENTS: Final = 8
-END_S: Final = 60.0
+READY_S: Final = 180.0
+MORE_S: Final = 2.0
+"""Of kills, again and again, until enough was answered."""
 PAGE_S: Final = 1.0
 LOOK_S: Final = 6.0
 READY_AGAIN_S: Final = 0.05
@@ -69,7 +71,20 @@ class Services:
         """Begins all, and waits until they serve. Raises TimeoutError; RuntimeError: one ended."""
         for name, port in self._ports.items():
             await self.crew.start(name, *self._options, "--port", str(port))
-        async with asyncio.timeout(END_S), aiohttp.ClientSession() as session:
+        await self.ready()
+
+    def victims(self, cluster: LocalCluster) -> dict[str, Callable[[], Awaitable[None]]]:
+        """All of them, and the roles of a cluster: each serves again before another one is killed, however busy the machine is."""
+        again = {name: partial(self._again, name) for name in self._ports}
+        return {**self.crew.victims(cluster), **again}
+
+    async def _again(self, name: str) -> None:
+        await self.crew.again(name, DOWN_S)
+        await self.ready()
+
+    async def ready(self) -> None:
+        """Waits until all serve. Raises TimeoutError; RuntimeError: one ended."""
+        async with asyncio.timeout(READY_S), aiohttp.ClientSession() as session:
             for name, port in self._ports.items():
                 while True:
                     if self.crew.has_ended(name):
@@ -147,6 +162,7 @@ async def trial(
     directory: Path,
     *,
     seconds: float = 20.0,
+    least: int = 0,
     seed: int = 1,
     services: int = 2,
     clients: int = CLIENTS,
@@ -156,6 +172,7 @@ async def trial(
     """Runs one; see the module.
 
     Args:
+        seconds, least: of load and kills: so long, and until so many requests are answered.
         tables: has the rows, and is killed as well; by default a store has them.
     """
     directory.mkdir(parents=True, exist_ok=True)
@@ -171,16 +188,18 @@ async def trial(
                 load = Load(application, calls, application.trial_mix, name="trial", seed=seed)
                 watch = Watch(application, load, calls, directory / "page.html")
                 say(f"how it stands: {directory / 'page.html'}")
-                looking = asyncio.create_task(_look(cluster.url, application, watch) if tables is None else _nothing())
+                looking = asyncio.create_task(_look(cluster.url, application, watch, port))
                 try:
-                    victims = crew.victims(cluster, DOWN_S)
+                    victims = serving.victims(cluster)
                     if tables is not None:
                         victims[CASSANDRA] = partial(_again, tables)
-                    await _under_load(victims, load, watch, clients, seconds, random.Random(seed), say)
+                    await _under_load(victims, load, watch, clients, (seconds, least), random.Random(seed), say)
                 finally:
                     looking.cancel()
-                    await asyncio.gather(looking, return_exceptions=True)
+                    (looked,) = await asyncio.gather(looking, return_exceptions=True)
                 faults = [*load.faults, *await crew.end()]
+                if not isinstance(looked, asyncio.CancelledError):
+                    faults.append(f"what has to hold was not looked at any more: {looked!r}")
         finally:
             await crew.clear()
         rows = await _rows(cluster.url, application, port)
@@ -211,7 +230,7 @@ async def _under_load(
     load: Load,
     watch: Watch,
     clients: int,
-    seconds: float,
+    until: tuple[float, int],
     chance: random.Random,
     say: Callable[[str], None],
 ) -> None:
@@ -219,7 +238,10 @@ async def _under_load(
     asking = asyncio.create_task(load.closed(clients, stop))
     showing = asyncio.create_task(watch.run())
     try:
+        seconds, least = until
         await kill_some(victims, watch.killed, seconds=seconds, chance=chance, say=say)
+        while len(load.answers) < least:
+            await kill_some(victims, watch.killed, seconds=MORE_S, chance=chance, say=say)
         stop.set()
         await asking
     finally:
@@ -228,9 +250,9 @@ async def _under_load(
         await asyncio.gather(asking, showing, return_exceptions=True)
 
 
-async def _look(url: str, application: Application, watch: Watch) -> None:
+async def _look(url: str, application: Application, watch: Watch, tables: int) -> None:
     """Every some seconds: what has to hold of any snapshot."""
-    async with open_data(url, application) as data:
+    async with open_data(url, application, tables) as data:
         while True:
             await asyncio.sleep(LOOK_S)
             try:
@@ -242,14 +264,12 @@ async def _look(url: str, application: Application, watch: Watch) -> None:
             watch.checks.append(Check(watch.seconds, len(rows), application.always(rows)))
 
 
-async def _nothing() -> None:
-    """Tables have no snapshot of all rows: they are looked at in the end."""
-
-
 async def _rows(url: str, application: Application, tables: int) -> dict[str, JsonObject]:
+    """All rows in the end, when the database has them too."""
     async with open_data(url, application, tables) as data:
         while True:
             try:
+                await data.settle()
                 return await data.all()
             except BokiError as error:
                 if not error.retryable:

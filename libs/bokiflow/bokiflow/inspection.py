@@ -27,6 +27,7 @@ from bokiflow.histories import History, Kept, fold
 from bokiflow.history import recorded
 from bokiflow.instance_state import Held, Status, held, status_of
 from bokiflow.outcomes import Outcome
+from bokiflow.partition_fold import PartitionFold
 from bokilib import tags
 from bokilib.log import Log
 from bokilib.ports import ConsistencyName
@@ -136,6 +137,27 @@ async def first(log: Log, id: str) -> tuple[int, Started] | None:
                 found = await whole_history(log, id)
                 return found.start, found.started
     return None
+
+
+async def unfinished(log: Log, group: str) -> list[int]:
+    """Where each workflow of a group began that is not over, as of now."""
+    position = await log.book.now(consistency="linearizable")
+    folds = [PartitionFold() for _ in range(tags.PARTITIONS)]
+    wanted = [tags.flow_part(group, partition) for partition in range(tags.PARTITIONS)]
+    async for item in log.book.read(tags=wanted, start=1, stop=position + 1):
+        if isinstance(item, boki.Gap):
+            continue  # what was trimmed is in a checkpoint, or over
+        envelope = await log.open(item)
+        for event in PICKER.of(item.seqnum, envelope):
+            if isinstance(event, Started) and event.group == group:
+                folds[tags.partition_of(event.id)].started(item.seqnum, item.time_ms, event.id)
+            elif isinstance(event, PartitionCheckpoint) and event.group == group:
+                folds[event.partition].checkpointed(item.time_ms, envelope.by, event)
+    starts = {id: start for fold in folds for id, start in fold.ids.items()}
+    states = await newest_of(log, list(starts))
+    return [
+        start for start, state in zip(starts.values(), states, strict=True) if state is not None and state.ended is None
+    ]
 
 
 async def history(log: Log, id: str, last: int) -> History:

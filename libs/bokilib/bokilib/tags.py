@@ -15,6 +15,7 @@ share a tag. That costs false conflicts and no more, because events hold their i
 | `flow/part/<g>/<k>` `flow/to/<g>/<k>` `flow/partown/<g>/<k>` `flow/done/<g>/<k>` | of a partition of instances |
 | `flow/attr/<part>/<k>=<v>` `flow/out/<id>/<key>` | searchable attributes; what an instance emits |
 | `table/row/<t>/<k>` `table/rows/<t>` `table/cat/<t>` | changes of a row of a table; of all its rows; what the table is |
+| `table/floor/<t>` | which versions of its rows are gone |
 | `lock/<k>` `lock/ck/<k>` | a lock's queue; its checkpoints |
 | `queue/cfg/<q>` `queue/p/<q>/<i>` `queue/own/<q>/<i>/<g>` `queue/c/<q>/<i>/<g>` | settings; messages; owners; consumers |
 | `queue/old/<q>/<i>` | messages that were carried forward |
@@ -137,6 +138,11 @@ def table_rows(table: str) -> str:
 def table_catalog(table: str) -> str:
     """What a table is."""
     return tag_of("table/cat", table)
+
+
+def table_floor(table: str) -> str:
+    """Which versions of rows of a table are gone."""
+    return tag_of("table/floor", table)
 
 
 def lock(name: str) -> str:

@@ -7,15 +7,20 @@ await bokiflow.transact(tables, book, "7")
 
 from bokiflow.tables.errors import (
     ForeignWrite,
+    NotHeld,
     RowsMoved,
     TableBehind,
     TableRefused,
     TableUnavailable,
+    VersionsGone,
     WriteUnknown,
+    WrittenUnlocked,
 )
+from bokiflow.tables.locking import LockingTransaction, locked, staged
 from bokiflow.tables.memory import MemoryTables
 from bokiflow.tables.ports import TablePort
 from bokiflow.tables.schema import Kind, Mode, Schema
+from bokiflow.tables.swap_rules import OneRow
 from bokiflow.tables.tables import Tables
 from bokiflow.tables.transactions import Transaction
 from bokiflow.tables.upkeep import Settled
@@ -23,8 +28,11 @@ from bokiflow.tables.upkeep import Settled
 __all__ = [
     "ForeignWrite",
     "Kind",
+    "LockingTransaction",
     "MemoryTables",
     "Mode",
+    "NotHeld",
+    "OneRow",
     "RowsMoved",
     "Schema",
     "Settled",
@@ -34,5 +42,9 @@ __all__ = [
     "TableUnavailable",
     "Tables",
     "Transaction",
+    "VersionsGone",
     "WriteUnknown",
+    "WrittenUnlocked",
+    "locked",
+    "staged",
 ]

@@ -2,7 +2,10 @@
 
     async with await CassandraTables.connect(["10.0.0.1"], keyspace="shop") as port: ...
 
-- Every cell is written `USING TIMESTAMP`, by one statement a row, which a replica takes whole or not. No TTL, no deletion, no condition.
+- Every cell is written `USING TIMESTAMP`, by one statement a row, which a replica takes whole or not. No TTL, no condition. Versions of
+  rows are deleted in one range, which hides nothing that is newer.
+- In mode `lwt` rows change by light-weight transactions only, and are read with consistency SERIAL: Cassandra finishes what may be under
+  way, or it will never be. All who share a table use SERIAL, or all LOCAL_SERIAL (with `consistency="LOCAL_QUORUM"`) of one data centre.
 - A table is made with what the schema says. What is there already must fit: kinds of columns, no TTL of the table, and no column that
   was dropped and added again: Cassandra hides what was written to it with a time stamp below the moment of the drop, and ours always are.
 - Statements are prepared once; paging, routing and connections are the driver's.
@@ -19,10 +22,21 @@ from typing import Any, Final, Self
 from boki_common.errors import BokiError, InvalidArgument
 from boki_common.runtime.bodies import ThreadBodies
 from boki_common.runtime.ports import Bodies
-from bokiflow.tables.cassandra_types import CQL, checked_columns, from_database, to_database
+from bokiflow.tables.cassandra_types import (
+    CQL,
+    OURS,
+    checked_columns,
+    checked_keys,
+    from_database,
+    standing_of,
+    swapped,
+    table_text,
+    to_database,
+)
 from bokiflow.tables.errors import TableRefused, TableUnavailable, WriteUnknown
 from bokiflow.tables.rows import ABSENT, VERSION, Cell, RowKey, Stored
 from bokiflow.tables.schema import KEY, NAME, Schema
+from bokiflow.tables.swap_rules import OP, OUTCOME, Standing, Swap
 
 try:
     import cassandra
@@ -44,6 +58,7 @@ STATEMENTS: Final = 512
 """That are kept prepared; columns that are written together make one each."""
 TIMEOUT_S: Final = 10
 OWNERS: Final = "boki_tables"
+HELPED: Final = "boki_helped"
 CONSISTENCIES: Final = {
     "QUORUM": ConsistencyLevel.QUORUM,
     "LOCAL_QUORUM": ConsistencyLevel.LOCAL_QUORUM,
@@ -73,11 +88,13 @@ _UNAVAILABLE: Final = (
 class CassandraTables:
     """See the module. One keyspace; belongs to one event loop."""
 
-    def __init__(self, cluster: Cluster, session: Session, keyspace: str, bodies: Bodies) -> None:
+    def __init__(self, cluster: Cluster, session: Session, keyspace: str, bodies: Bodies, serial: int) -> None:
+        """`serial`: consistency of what reads rows of mode `lwt`."""
         self._cluster: Final = cluster
         self._session: Final = session
         self._keyspace: Final = keyspace
         self._bodies: Final = bodies
+        self._serial: Final = serial
         self._loop: Final = asyncio.get_running_loop()
         self._prepared: dict[str, Any] = {}
 
@@ -112,11 +129,13 @@ class CassandraTables:
                 f"expected one of {sorted(CONSISTENCIES)}, of which a read sees each write that was acknowledged; found {consistency!r}",
                 found=consistency,
             )
+        serial = ConsistencyLevel.LOCAL_SERIAL if consistency == "LOCAL_QUORUM" else ConsistencyLevel.SERIAL
         policy = DCAwareRoundRobinPolicy(local_dc) if local_dc else RoundRobinPolicy()
         profile = ExecutionProfile(
             load_balancing_policy=TokenAwarePolicy(policy),
             retry_policy=FallthroughRetryPolicy(),
             consistency_level=CONSISTENCIES[consistency],
+            serial_consistency_level=serial,
             request_timeout=timeout_s,
         )
         chosen = bodies or ThreadBodies()
@@ -126,7 +145,7 @@ class CassandraTables:
         except Exception as error:  # whatever a driver raises that cannot connect
             await chosen.run(cluster.shutdown)
             raise TableUnavailable(f"no Cassandra answers at {list(hosts)}, port {port}: {error}") from error
-        made = cls(cluster, session, keyspace, chosen)
+        made = cls(cluster, session, keyspace, chosen, serial)
         copies = replication or {"class": "SimpleStrategy", "replication_factor": 1}
         text = ", ".join(f"'{name}': '{value}'" for name, value in copies.items())
         await made._change(f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {{{text}}}", OWNERS)
@@ -148,11 +167,15 @@ class CassandraTables:
     async def ensure(self, schema: Schema) -> None:
         """See `TablePort`."""
         table = f'{self._keyspace}."{schema.name}"'
-        columns = {VERSION: "bigint", ABSENT: "text", **{name: CQL[kind] for name, kind in schema.columns.items()}}
-        made = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
-        await self._change(f"CREATE TABLE IF NOT EXISTS {table} ({KEY} text PRIMARY KEY, {made})", schema.name)
+        columns = {**OURS[schema.mode], **{name: CQL[kind] for name, kind in schema.columns.items()}}
+        await self._change(table_text(schema, table), schema.name)
+        if schema.mode == "lwt":
+            await self._change(
+                f"CREATE TABLE IF NOT EXISTS {self._keyspace}.{HELPED} (op text PRIMARY KEY, outcome text)", HELPED
+            )
+        checked_keys(schema, await self._kinds(schema.name))
         there = await self._columns(schema.name)
-        for name in columns.keys() - there.keys():
+        for name in sorted(columns.keys() - there.keys()):
             await self._change(f'ALTER TABLE {table} ADD IF NOT EXISTS "{name}" {columns[name]}', schema.name)
         checked_columns(
             schema, await self._columns(schema.name), await self._dropped(schema.name), await self._ttl(schema.name)
@@ -165,6 +188,10 @@ class CassandraTables:
             table,
         )
         return {row[0]: row[1] for row in rows}
+
+    async def _kinds(self, table: str) -> dict[str, str]:
+        text = "SELECT column_name, kind FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?"
+        return {row[0]: row[1] for row in await self._ask(text, (self._keyspace, table), table)}
 
     async def _dropped(self, table: str) -> list[str]:
         text = "SELECT column_name FROM system_schema.dropped_columns WHERE keyspace_name = ? AND table_name = ?"
@@ -184,39 +211,103 @@ class CassandraTables:
 
     async def read(self, schema: Schema, key: str) -> Stored:
         """See `TablePort`."""
-        names = [VERSION, ABSENT, *schema.columns]
+        return await self._read(schema, key, None)
+
+    async def _read(self, schema: Schema, key: str, at_most: int | None) -> Stored:
+        versioned = schema.mode == "versioned"
+        names = [ABSENT, *schema.columns]
         picked = ", ".join(f'"{name}", writetime("{name}")' for name in names)
-        text = f'SELECT {picked} FROM {self._keyspace}."{schema.name}" WHERE {KEY} = ?'
-        rows = await self._ask(text, (key,), schema.name)
+        version = VERSION if versioned else f"{VERSION}, writetime({VERSION})"
+        text = f'SELECT {picked}, {version} FROM {self._keyspace}."{schema.name}" WHERE {KEY} = ?'
+        text += f" AND {VERSION} <= ?" if at_most is not None else ""
+        text += f" ORDER BY {VERSION} DESC LIMIT 1" if versioned else ""
+        rows = await self._ask(text, (key,) if at_most is None else (key, at_most), schema.name)
         if not rows:
             return {}
-        values = rows[0]
+        *values, last = rows[0]
+        values += [last, last] if versioned else [last]
         return {
             name: Cell(from_database(schema.columns.get(name), values[2 * at]), values[2 * at + 1])
-            for at, name in enumerate(names)
+            for at, name in enumerate([*names, VERSION])
             if values[2 * at + 1] is not None
         }
 
     async def write(self, schema: Schema, key: RowKey, cells: Mapping[str, Any], timestamp: int) -> None:
         """See `TablePort`."""
-        names = sorted(cells)
+        versioned = schema.mode == "versioned"
+        names = [name for name in sorted(cells) if not (versioned and name == VERSION)]
         assignments = ", ".join(f'"{name}" = ?' for name in names)
         text = f'UPDATE {self._keyspace}."{schema.name}" USING TIMESTAMP ? SET {assignments} WHERE {KEY} = ?'
         values = [to_database(schema.columns.get(name), cells[name]) for name in names]
-        await self._write(text, (timestamp, *values, key.key), schema.name)
+        if versioned:
+            await self._write(f"{text} AND {VERSION} = ?", (timestamp, *values, key.key, timestamp), schema.name)
+        else:
+            await self._write(text, (timestamp, *values, key.key), schema.name)
 
     async def keys(self, schema: Schema) -> AsyncIterator[str]:
         """See `TablePort`."""
         last: str | None = None
         while True:
             where = "" if last is None else f"WHERE token({KEY}) > token(?) "
-            text = f'SELECT {KEY} FROM {self._keyspace}."{schema.name}" {where}LIMIT {PAGE_ROWS}'
+            text = f'SELECT DISTINCT {KEY} FROM {self._keyspace}."{schema.name}" {where}LIMIT {PAGE_ROWS}'
             rows = await self._ask(text, () if last is None else (last,), schema.name)
             for row in rows:
                 yield row[0]
             if len(rows) < PAGE_ROWS:
                 return
             last = rows[-1][0]
+
+    async def read_at(self, schema: Schema, key: str, at_most: int) -> Stored:
+        """See `TablePort`."""
+        return await self._read(schema, key, at_most)
+
+    async def drop_below(self, schema: Schema, key: str, version: int) -> None:
+        """See `TablePort`. The time stamp is above that of all that is deleted, and below the rest."""
+        text = f'DELETE FROM {self._keyspace}."{schema.name}" USING TIMESTAMP ? WHERE {KEY} = ? AND {VERSION} < ?'
+        await self._write(text, (version - 1, key, version), schema.name)
+
+    async def standing(self, schema: Schema, key: str) -> Standing:
+        """See `TablePort`."""
+        names = [OP, OUTCOME, ABSENT, *schema.columns]
+        picked = ", ".join(f'"{name}"' for name in names)
+        text = f'SELECT {picked} FROM {self._keyspace}."{schema.name}" WHERE {KEY} = ?'
+        return standing_of(schema, names, await self._ask(text, (key,), schema.name, serial=True))
+
+    async def swap(self, schema: Schema, key: str, seen: str | None, swap: Swap) -> bool:
+        """See `TablePort`."""
+        written = swapped(schema, swap)
+        assignments = ", ".join(f'"{name}" = ?' for name in written)
+        condition, values = ("= null", ()) if seen is None else ("= ?", (seen,))
+        text = f'UPDATE {self._keyspace}."{schema.name}" SET {assignments} WHERE {KEY} = ? IF {OP} {condition}'
+        rows = await self._write(text, (*written.values(), key, *values), schema.name)
+        return bool(rows[0][0])
+
+    async def help(self, op: str, outcome: str) -> None:
+        """See `TablePort`. What is forgotten stays so, however late it is noted once more: for as long as Cassandra keeps deletions."""
+        text = f"INSERT INTO {self._keyspace}.{HELPED} (op, outcome) VALUES (?, ?) USING TIMESTAMP 1"
+        await self._write(text, (op, outcome), HELPED)
+
+    async def helped(self, op: str) -> str | None:
+        """See `TablePort`."""
+        rows = await self._ask(f"SELECT outcome FROM {self._keyspace}.{HELPED} WHERE op = ?", (op,), HELPED)
+        return str(rows[0][0]) if rows else None
+
+    async def helps(self) -> AsyncIterator[str]:
+        """See `TablePort`."""
+        last: str | None = None
+        while True:
+            where = "" if last is None else "WHERE token(op) > token(?) "
+            text = f"SELECT op FROM {self._keyspace}.{HELPED} {where}LIMIT {PAGE_ROWS}"
+            rows = await self._ask(text, () if last is None else (last,), HELPED)
+            for row in rows:
+                yield row[0]
+            if len(rows) < PAGE_ROWS:
+                return
+            last = rows[-1][0]
+
+    async def unhelp(self, op: str) -> None:
+        """See `TablePort`."""
+        await self._write(f"DELETE FROM {self._keyspace}.{HELPED} USING TIMESTAMP 2 WHERE op = ?", (op,), HELPED)
 
     # -- the driver
 
@@ -231,9 +322,14 @@ class CassandraTables:
         except _UNAVAILABLE as error:
             raise TableUnavailable(f"Cassandra does not change table {table!r}: {error}", table=table) from error
 
-    async def _ask(self, text: str, values: tuple[Any, ...], table: str) -> list[Any]:
+    async def _ask(self, text: str, values: tuple[Any, ...], table: str, *, serial: bool = False) -> list[Any]:
         try:
-            return await self._answer(self._session.execute_async(await self._statement(text), values))
+            statement = await self._statement(text)
+            if not serial:
+                return await self._answer(self._session.execute_async(statement, values))
+            bound = statement.bind(values)
+            bound.consistency_level = self._serial
+            return await self._answer(self._session.execute_async(bound))
         except _REFUSED as error:
             raise TableRefused(f"Cassandra refuses to read table {table!r}: {error}", table=table) from error
         except _UNAVAILABLE as error:

@@ -8,10 +8,22 @@ from typing import Any, Final
 import msgspec
 
 from bokiflow.tables.errors import TableRefused
-from bokiflow.tables.rows import ABSENT, VERSION
-from bokiflow.tables.schema import KEY, Kind, Schema
+from bokiflow.tables.rows import ABSENT, NO_ROW, VERSION
+from bokiflow.tables.schema import KEY, Kind, Mode, Schema
+from bokiflow.tables.swap_rules import NOTHING, OP, OUTCOME, Standing, Swap
 
 CQL: Final[Mapping[Kind, str]] = {"text": "text", "int": "bigint", "float": "double", "bool": "boolean", "json": "text"}
+OURS: Final[Mapping[Mode, Mapping[str, str]]] = {
+    "log": {VERSION: "bigint", ABSENT: "text"},
+    "versioned": {VERSION: "bigint", ABSENT: "text"},
+    "lwt": {OP: "text", OUTCOME: "text", ABSENT: "text"},
+}
+"""Columns beside the user's, by mode."""
+KEYS: Final[Mapping[Mode, Mapping[str, str]]] = {
+    "log": {KEY: "partition_key"},
+    "versioned": {KEY: "partition_key", VERSION: "clustering"},
+    "lwt": {KEY: "partition_key"},
+}
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
 
@@ -32,7 +44,7 @@ def checked_columns(schema: Schema, there: Mapping[str, str], dropped: Sequence[
     Args:
         there: types of columns. dropped: columns that once were. ttl_s: after which the table forgets cells; 0: never.
     """
-    expected = {KEY: "text", VERSION: "bigint", ABSENT: "text"}
+    expected = {KEY: "text", **OURS[schema.mode]}
     expected |= {name: CQL[kind] for name, kind in schema.columns.items()}
     for name, kind in expected.items():
         if there.get(name) != kind:
@@ -48,6 +60,58 @@ def checked_columns(schema: Schema, there: Mapping[str, str], dropped: Sequence[
             )
     if ttl_s:
         raise _refused(schema, "a table that forgets nothing", f"a TTL of {ttl_s} s", "set default_time_to_live = 0")
+
+
+def table_text(schema: Schema, table: str) -> str:
+    """The statement that makes a table."""
+    columns = {**OURS[schema.mode], **{name: CQL[kind] for name, kind in schema.columns.items()}}
+    made = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
+    keys = ", ".join(KEYS[schema.mode])
+    order = f" WITH CLUSTERING ORDER BY ({VERSION} DESC)" if schema.mode == "versioned" else ""
+    return f"CREATE TABLE IF NOT EXISTS {table} ({KEY} text, {made}, PRIMARY KEY ({keys})){order}"
+
+
+def checked_keys(schema: Schema, there: Mapping[str, str]) -> None:
+    """Raises TableRefused: the table is of another mode. `there`: what columns are to its key."""
+    keys = {name: kind for name, kind in there.items() if kind != "regular"}
+    others = sorted(
+        name for columns in OURS.values() for name in columns if name in there and name not in OURS[schema.mode]
+    )
+    if others:
+        raise _refused(
+            schema,
+            f"a table of mode {schema.mode!r}",
+            f"column {others[0]!r} of another mode",
+            "all its users have one mode: give this one another name",
+        )
+    if keys != KEYS[schema.mode]:
+        raise _refused(
+            schema,
+            f"the keys of mode {schema.mode!r}, {dict(KEYS[schema.mode])}",
+            f"{keys}",
+            "it was made in another mode, or by somebody else: give this one another name",
+        )
+
+
+def standing_of(schema: Schema, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Standing:
+    """A row of mode `lwt` as the driver gave it; `names`: of the columns that were asked for."""
+    if not rows:
+        return NOTHING
+    row = dict(zip(names, rows[0], strict=True))
+    cells = {name: from_database(kind, row[name]) for name, kind in schema.columns.items() if row[name] is not None}
+    return Standing(row[OP], row[OUTCOME] or "", None if row[ABSENT] == NO_ROW else cells)
+
+
+def swapped(schema: Schema, swap: Swap) -> dict[str, Any]:
+    """What a swap writes, by column; None: nothing is in it any more."""
+    written: dict[str, Any] = {OP: swap.op, OUTCOME: swap.outcome}
+    if swap.cells is not None:
+        cells = swap.cells
+        written |= {
+            name: to_database(kind, cells[name]) if name in cells else None for name, kind in schema.columns.items()
+        }
+        written[ABSENT] = NO_ROW if swap.gone else None
+    return written
 
 
 def _refused(schema: Schema, expected: str, found: str, remedy: str) -> TableRefused:

@@ -10,14 +10,15 @@ from bokiflow.tables.table_events import PICKER, Made
 from bokilib import tags
 from bokilib.contribution import Contribution
 from bokilib.log import Log
+from bokilib.ports import ConsistencyName
 
 ATTEMPTS: Final = 32
 
 
-async def newest(log: Log, table: str) -> tuple[Made, int] | None:
+async def newest(log: Log, table: str, *, consistency: ConsistencyName = "linearizable") -> tuple[Made, int] | None:
     """The record that says what a table is; None: nobody made it in this book."""
     tag = tags.table_catalog(table)
-    record = await log.book.read_prev(tag, consistency="linearizable")
+    record = await log.book.read_prev(tag, consistency=consistency)
     if record is None:
         return None
     made = [event for event in PICKER.of(record.seqnum, await log.open(record), table) if isinstance(event, Made)]

@@ -2,7 +2,8 @@
 
 BokiError
 ├── UsageError      TableRefused
-└── LogBookError    TableUnavailable, WriteUnknown (perhaps applied), RowsMoved (a Conflict), ForeignWrite, TableBehind
+└── LogBookError    TableUnavailable, WriteUnknown (perhaps applied), RowsMoved (a Conflict), ForeignWrite, TableBehind,
+                    VersionsGone, WrittenUnlocked, NotHeld
 """
 
 from __future__ import annotations
@@ -59,3 +60,23 @@ class TableBehind(LogBookError):
     Attributes:
         table, key.
     """
+
+
+class VersionsGone(LogBookError):
+    """Somebody looks at a row as of a place of which the versions are collected: `Tables.collect` was not told of who runs him.
+
+    Attributes:
+        table. expected: places that can be looked at begin here. found.
+    """
+
+
+class WrittenUnlocked(LogBookError):
+    """A row that a transaction has locked was changed by somebody who takes no locks. Nothing was written; it may be run again.
+
+    Attributes:
+        table, key.
+    """
+
+
+class NotHeld(LogBookError):
+    """Somebody else runs this workflow by now, or its worker has another `Log` than its tables: nothing is written for it here."""

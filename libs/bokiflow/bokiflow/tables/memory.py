@@ -10,9 +10,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-from bokiflow.tables.errors import TableRefused
+from bokiflow.tables.errors import TableRefused, WriteUnknown
 from bokiflow.tables.rows import ABSENT, VERSION, Cell, RowKey, Stored
-from bokiflow.tables.schema import KEY, Kind, Schema
+from bokiflow.tables.schema import KEY, Kind, Mode, Schema
+from bokiflow.tables.swap_rules import NOTHING, Standing, Swap
 
 
 class MemoryTables:
@@ -23,12 +24,26 @@ class MemoryTables:
         self.reads = 0
         self.fault = fault
         self._columns: dict[str, dict[str, Kind]] = {}
+        self._modes: dict[str, Mode] = {}
         self._owners: dict[str, str] = {}
         self._rows: dict[RowKey, dict[str, Cell]] = {}
+        self._versions: dict[RowKey, dict[int, dict[str, Cell]]] = {}
+        self._swapped: dict[RowKey, Standing] = {}
+        self._late: list[Callable[[], bool]] = []
+        """Swaps that were sent, and may still come."""
+        self._helped: dict[str, str] = {}
 
     async def ensure(self, schema: Schema) -> None:
         """See `TablePort`."""
         await self._operate("ensure")
+        mode = self._modes.setdefault(schema.name, schema.mode)
+        if mode != schema.mode:
+            raise TableRefused(
+                f"table {schema.name!r} was made in mode {mode!r}, expected {schema.mode!r}: give this one another name",
+                table=schema.name,
+                expected=schema.mode,
+                found=mode,
+            )
         there = self._columns.setdefault(schema.name, {})
         for name, kind in schema.columns.items():
             if there.setdefault(name, kind) != kind:
@@ -51,16 +66,19 @@ class MemoryTables:
         await self._operate("read")
         self.reads += 1
         self._check(schema, schema.columns)
-        wanted = {*schema.columns, VERSION, ABSENT}
-        row = self._rows.get(RowKey(schema.name, key), {})
-        return {name: cell for name, cell in row.items() if name in wanted}
+        if schema.mode == "versioned":
+            return self._newest(schema, key, None)
+        return _known(schema, self._rows.get(RowKey(schema.name, key), {}))
 
     async def write(self, schema: Schema, key: RowKey, cells: Mapping[str, Any], timestamp: int) -> None:
         """See `TablePort`."""
         await self._operate("write")
         self._check(schema, cells)
         self.writes += 1
-        row = self._rows.setdefault(key, {})
+        if schema.mode == "versioned":
+            row = self._versions.setdefault(key, {}).setdefault(timestamp, {})
+        else:
+            row = self._rows.setdefault(key, {})
         for name, value in cells.items():
             there = row.get(name)
             if there is None or (timestamp, repr(value)) > (there.written, repr(there.value)):
@@ -70,9 +88,91 @@ class MemoryTables:
     async def keys(self, schema: Schema) -> AsyncIterator[str]:
         """See `TablePort`."""
         await self._operate("keys")
-        for key in list(self._rows):
+        for key in [*self._rows, *self._versions, *self._swapped]:
             if key.table == schema.name:
                 yield key.key
+
+    async def read_at(self, schema: Schema, key: str, at_most: int) -> Stored:
+        """See `TablePort`."""
+        await self._operate("read")
+        self.reads += 1
+        return self._newest(schema, key, at_most)
+
+    def _newest(self, schema: Schema, key: str, at_most: int | None) -> Stored:
+        there = self._versions.get(RowKey(schema.name, key), {})
+        version = max((one for one in there if at_most is None or one <= at_most), default=None)
+        return {} if version is None else _known(schema, there[version])
+
+    async def drop_below(self, schema: Schema, key: str, version: int) -> None:
+        """See `TablePort`."""
+        await self._operate("drop")
+        there = self._versions.get(RowKey(schema.name, key), {})
+        for one in [one for one in there if one < version]:
+            del there[one]
+
+    async def standing(self, schema: Schema, key: str) -> Standing:
+        """See `TablePort`."""
+        await self._operate("standing")
+        self.reads += 1
+        self._check(schema, schema.columns)
+        row = self._swapped.get(RowKey(schema.name, key), NOTHING)
+        if row.cells is None:
+            return row
+        return row._replace(cells={name: value for name, value in row.cells.items() if name in schema.columns})
+
+    async def swap(self, schema: Schema, key: str, seen: str | None, swap: Swap) -> bool:
+        """See `TablePort`. A swap that fails by `after swap` was made; one by `late swap` is made later, if it still can: see `arrive`."""
+        await self._operate("swap")
+        self._check(schema, swap.cells or {})
+        try:
+            self.fault("late swap")
+        except WriteUnknown:
+            self._late.append(lambda: self._swap(schema, key, seen, swap))
+            raise
+        made = self._swap(schema, key, seen, swap)
+        self.fault("after swap")
+        return made
+
+    def arrive(self) -> None:
+        """What was late comes."""
+        late, self._late = self._late, []
+        for swap in late:
+            swap()
+
+    def _swap(self, schema: Schema, key: str, seen: str | None, swap: Swap) -> bool:
+        where = RowKey(schema.name, key)
+        there = self._swapped.get(where, NOTHING)
+        if there.op != seen:
+            return False
+        self.writes += 1
+        cells = there.cells
+        if swap.cells is not None:  # columns that a process does not know stay as they are
+            others = {name: value for name, value in (there.cells or {}).items() if name not in schema.columns}
+            cells = None if swap.gone else {**others, **swap.cells}
+        self._swapped[where] = Standing(swap.op, swap.outcome, cells)
+        return True
+
+    async def help(self, op: str, outcome: str) -> None:
+        """See `TablePort`."""
+        await self._operate("help")
+        self._helped.setdefault(op, outcome)
+        self.fault("after help")
+
+    async def helped(self, op: str) -> str | None:
+        """See `TablePort`."""
+        await self._operate("helped")
+        return self._helped.get(op)
+
+    async def helps(self) -> AsyncIterator[str]:
+        """See `TablePort`."""
+        await self._operate("helps")
+        for op in list(self._helped):
+            yield op
+
+    async def unhelp(self, op: str) -> None:
+        """See `TablePort`."""
+        await self._operate("unhelp")
+        self._helped.pop(op, None)
 
     def drop_column(self, table: str, column: str) -> None:
         """As `ALTER TABLE … DROP` does."""
@@ -95,3 +195,9 @@ class MemoryTables:
                 expected=sorted(columns),
                 found=sorted(there or ()),
             )
+
+
+def _known(schema: Schema, row: Mapping[str, Cell]) -> Stored:
+    """What of a row a process reads that knows this of its table."""
+    wanted = {*schema.columns, VERSION, ABSENT}
+    return {name: cell for name, cell in row.items() if name in wanted}

@@ -9,6 +9,8 @@ than one it has: a record is written only over the one before it. So a reader ne
 | `boki_absent` | columns that hold nothing, with commas between; `*`: there is no row |
 | a column | what the newest record that named it said |
 
+A versioned table has a row for each record, with all that the row was then, and `boki_v` in its key.
+
 Every cell is written with the seqnum of its record as its time stamp, so an old write that comes late changes nothing, and one that is
 repeated changes nothing. Nothing is ever deleted in the database: a deletion that it forgets lets older cells come back."""
 
@@ -135,7 +137,8 @@ def written(row: Row, change: Change, schema: Schema) -> Written:
     if then.cells is None:
         return Written(row.key.table, row.key.key, row.version, {}, [], gone=True)
     absent = [name for name in schema.columns if name not in then.cells]
-    cells = {name: value for name, value in (change.cells or {}).items() if value is not None}
+    named = then.cells if schema.mode == "versioned" else change.cells or {}
+    cells = {name: value for name, value in named.items() if value is not None}
     return Written(row.key.table, row.key.key, row.version, cells, absent)
 
 

@@ -2,13 +2,19 @@
 
 A table has a key, which is text, and columns. Kinds are those that can be written again and again with one result: no counters, no lists
 that are appended to, nothing that a server's clock decides (`TTL`, `now()`).
+
+| mode | who decides | for | what it cannot keep |
+|---|---|---|---|
+| `log` | the log | transactions of several rows, with steps of workflows | looking without a record: what was is gone |
+| `versioned` | the log | the same, and looking without a record: the table has versions | tables that others write |
+| `lwt` | the database | tables that others write too, each row by itself | two rows, or a row and a step, at once |
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
@@ -18,7 +24,7 @@ from bokiflow.tables.errors import TableRefused
 from bokilib.codec import Json, check_json
 
 Kind: TypeAlias = Literal["text", "int", "float", "bool", "json"]
-Mode: TypeAlias = Literal["log"]
+Mode: TypeAlias = Literal["log", "versioned", "lwt"]
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
@@ -62,6 +68,18 @@ def check_schema(schema: Schema) -> Schema:
     if schema.mode not in MODES:
         raise InvalidArgument(f"expected the mode to be one of {list(MODES)}, found {schema.mode!r}", found=schema.mode)
     return schema
+
+
+def check_mode(schema: Schema, modes: Sequence[Mode], what: str) -> None:
+    """Raises TableRefused: the table's mode cannot keep it; it names one that can."""
+    if schema.mode not in modes:
+        raise TableRefused(
+            f"table {schema.name!r} is kept in mode {schema.mode!r}, which does not take {what}: the nearest mode that does is "
+            f"{modes[0]!r}; a table keeps its mode, so make another one",
+            table=schema.name,
+            expected=list(modes),
+            found=schema.mode,
+        )
 
 
 def merged(known: Schema, wanted: Schema) -> Schema:

@@ -5,6 +5,7 @@
 | `table/row/<table>/<key>` | Written: each change of a row; what it becomes follows from what was before, which the record expects |
 | `table/rows/<table>` | Written of all rows: who brings a table up to date reads it |
 | `table/cat/<table>` | Made: what a table is; who writes a row expects that nobody changed it |
+| `table/floor/<table>` | Collected: which versions of rows are gone |
 """
 
 from __future__ import annotations
@@ -29,11 +30,18 @@ class Made(Event, tag="table.made", frozen=True):
     token: str
 
 
+class Collected(Event, tag="table.floor", frozen=True):
+    """Of each row, versions that only somebody needs who looks at it as of before `floor` may be gone."""
+
+    id: str
+    floor: int
+
+
 class Written(Event, tag="table.row", frozen=True):
     """A row changes.
 
     Attributes:
-        id: the table. before: seqnum of the row's change before; 0: none. cells: what it has anew.
+        id: the table. before: seqnum of the row's change before; 0: none. cells: what it has anew; of a versioned table all that it has.
         absent: columns that hold nothing afterwards, whatever is stored in them. gone: there is no row afterwards.
     """
 
@@ -45,6 +53,6 @@ class Written(Event, tag="table.row", frozen=True):
     gone: bool = False
 
 
-AnyTableEvent: TypeAlias = Made | Written
+AnyTableEvent: TypeAlias = Made | Written | Collected
 
-PICKER: Final[Picker[AnyTableEvent]] = Picker("table", (Made, Written))
+PICKER: Final[Picker[AnyTableEvent]] = Picker("table", (Made, Written, Collected))

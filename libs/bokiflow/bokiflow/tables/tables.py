@@ -8,10 +8,12 @@
 
     await bokiflow.transact(tables, book, "7")                     # in a workflow of Worker(app, log)
     await tables.transact(book, "7")                               # elsewhere
+    await tables.look("hotel", "7")                                # in a workflow, without a record: mode `versioned`
+    await tables.change("stock", "7", take_one)                    # anywhere: mode `lwt`
 
 - A transaction is one record of the log. It reads what is stored and what the log has above it, so it never misses what was decided.
 - The database follows by milliseconds; whoever reads it directly sees that. `settle` brings it up to date after a crash.
-- A table is of one book, in one mode; nobody else writes it.
+- A table is of one book, in one mode; nobody else writes it. In mode `lwt` the database decides, row by row, and others may write.
 """
 
 from __future__ import annotations
@@ -20,15 +22,20 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Concatenate, Final, ParamSpec, Self, TypeVar
+from typing import Concatenate, Final, ParamSpec, Self, TypeVar, cast
 
 from boki_common.errors import Conflict, InvalidArgument
-from bokiflow.tables import catalog, upkeep
+from bokiflow.calls import context
+from bokiflow.errors import NotInWorkflow
+from bokiflow.flow import Flow
+from bokiflow.instance import Instance
+from bokiflow.tables import catalog, swapping, upkeep, versions
 from bokiflow.tables.applier import Applier
 from bokiflow.tables.errors import TableRefused, TableUnavailable
 from bokiflow.tables.ports import TablePort
 from bokiflow.tables.rows import Row, RowKey, stored_row
-from bokiflow.tables.schema import Schema, check_key, check_schema
+from bokiflow.tables.schema import Schema, check_key, check_mode, check_schema
+from bokiflow.tables.swap_rules import OneRow
 from bokiflow.tables.table_events import Made, Written
 from bokiflow.tables.transactions import Opened, Transaction
 from bokilib.codec import JsonObject
@@ -39,6 +46,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 CACHED_ROWS: Final = 10_000
+SHARED: Final = "shared"
+"""Whose a table is that several books write."""
 RETRIES: Final = 32
 
 
@@ -82,17 +91,24 @@ class Tables:
     async def _open(self, made: Made, seqnum: int) -> None:
         schema = Schema(made.id, made.columns, made.mode)
         await self.port.ensure(schema)
-        owner = await self.port.claim(made.id, made.token)
-        if owner != made.token:
+        token = SHARED if made.mode == "lwt" else made.token
+        owner = await self.port.claim(made.id, token)
+        if owner != token:
+            whose = (
+                "by all who open it in mode 'lwt'"
+                if owner == SHARED
+                else "by another book, whose seqnums its rows have"
+            )
             raise TableRefused(
-                f"table {made.id!r} is kept by another book, whose seqnums its rows have: give this one another name, or keyspace",
+                f"table {made.id!r} is kept {whose}: give this one another name, or keyspace; for a table of several, the nearest mode is "
+                "'lwt'",
                 table=made.id,
-                expected=made.token,
+                expected=token,
                 found=owner,
             )
         there = self._opened.get(made.id)
         if there is None or there.seqnum < seqnum:
-            self._opened[made.id] = Opened(schema, seqnum)
+            self._opened[made.id] = Opened(schema, seqnum, made.token)
 
     def schema(self, table: str) -> Schema:
         """What a table is. Raises InvalidArgument: it is not open."""
@@ -157,11 +173,99 @@ class Tables:
         return (await self.get_many(table, [key]))[0]
 
     async def get_many(self, table: str, keys: Sequence[str]) -> list[JsonObject | None]:
-        """Rows as of now, all of one snapshot; outside of workflows, and in steps."""
+        """Rows as of now, outside of workflows, and in steps; all of one snapshot, but in mode `lwt`."""
         for key in keys:
             check_key(key)
+        schema = self.schema(table)
+        if schema.mode == "lwt":
+            return [one.cells for one in await asyncio.gather(*(self.port.standing(schema, key) for key in keys))]
         tx = Transaction(self)
         return await tx.get_many(table, keys)
+
+    # -- mode `versioned`
+
+    async def look(self, table: str, key: str) -> JsonObject | None:
+        """See `look_many`."""
+        return (await self.look_many(table, [key]))[0]
+
+    async def look_many(self, table: str, keys: Sequence[str]) -> list[JsonObject | None]:
+        """Rows as of the newest place that this workflow was told of: what was decided before that, and nothing later; it makes no record.
+
+        While a database that does not answer is waited for, the workflow is told nothing else, of time either.
+
+        Raises:
+            TableRefused: the table has no versions. NotInWorkflow.
+        """
+        check_mode(self.schema(table), ("versioned",), "looking without a record")
+        for key in keys:
+            check_key(key)
+        instance = cast(Instance | None, context())
+        if instance is None:
+            raise NotInWorkflow("only code of a workflow looks without a record; elsewhere: get_many, as_of")
+        return cast("list[JsonObject | None]", await instance.look(lambda place: self.as_of(table, keys, place)))
+
+    async def as_of(self, table: str, keys: Sequence[str], place: int) -> list[JsonObject | None]:
+        """Rows of a versioned table as of a place that this session has seen. Raises VersionsGone, TableUnavailable, ForeignWrite."""
+        return [row.value() for row in await self.rows_as_of(table, keys, place)]
+
+    async def rows_as_of(self, table: str, keys: Sequence[str], place: int) -> list[Row]:
+        """The same, with their versions."""
+        check_mode(self.schema(table), ("versioned",), "looking at what was")
+        found: list[Row | None] = await versions.of_log(self.log, table, keys, place)
+        missing = [at for at, row in enumerate(found) if row is None]
+        if missing:
+            await self._learn(table)
+            read = await versions.of_table(self.log, self.port, self.schema(table), [keys[at] for at in missing], place)
+            for at, row in zip(missing, read, strict=True):
+                found[at] = row
+        return [row for row in found if row is not None]
+
+    async def keys_at(self, table: str, place: int) -> list[str]:
+        """Keys of all rows of a versioned table of which there ever was something, as of a place."""
+        check_mode(self.schema(table), ("versioned",), "looking at what was")
+        _, changed = await upkeep.changed(self.log, table)
+        stored = {key async for key in self.port.keys(self.schema(table))}
+        return sorted(stored | {key.key for key in changed})
+
+    async def _learn(self, table: str) -> None:
+        """Learns of columns that others added, as far as this session has seen."""
+        found = await catalog.newest(self.log, table, consistency="session")
+        if found is not None and found[1] > self.opened(table).seqnum:
+            await self.made(*found)
+
+    async def collect(self, table: str, *flows: Flow) -> int:
+        """Deletes versions that no workflow of these groups of workers looks at any more; returns below which place that is.
+
+        Args:
+            flows: of all groups that look at the table: a workflow of another one, which looks at what is gone, is blocked.
+        """
+        check_mode(self.schema(table), ("versioned",), "collecting versions")
+        place = await versions.oldest_place(self.log, flows)
+        await versions.raise_floor(self.log, table, place)
+        async for key in self.port.keys(self.schema(table)):
+            await versions.drop(self.port, self.schema(table), key, place)
+        return place
+
+    # -- mode `lwt`
+
+    async def change(
+        self,
+        table: str,
+        key: str,
+        body: Callable[Concatenate[OneRow, P], Awaitable[R]],
+        *args: P.args,
+        **options: P.kwargs,
+    ) -> R:
+        """Runs `body(row, …)` on one row of a table that others write too, and changes it, once; in a workflow as a step.
+
+        It is run again while the row changes, so it must do nothing outside of `row`. What it raises undoes it, and is raised here.
+
+        Raises:
+            TableRefused: the table is of another mode. WriteUnknown (not in a workflow, where it is waited for): perhaps it was done.
+        """
+        schema = self.schema(table)
+        check_mode(schema, ("lwt",), "changes of single rows that the database decides")
+        return await swapping.change(self, self.opened(table), check_key(key), body, args, options)
 
     # -- rows
 
@@ -195,7 +299,8 @@ class Tables:
     # -- upkeep
 
     async def settle(self, table: str) -> upkeep.Settled:
-        """Brings a table up to date with the log, and trims what the log need not keep of it any more.
+        """Brings a table up to date with the log, and trims what the log need not keep of it any more; in mode `lwt`, forgets what was
+        noted of operations that are over.
 
         Once in a while, and after a crash if somebody reads the database directly. Any process may do it, two at once are safe.
 
@@ -203,6 +308,8 @@ class Tables:
             TableUnavailable: the database lacks something still; nothing was trimmed.
         """
         opened = {table: self.opened(table)}
+        if opened[table].schema.mode == "lwt":
+            return upkeep.Settled(await swapping.forget(self.port, self.log, opened[table].token), 0)
         stream, rows = await upkeep.changed(self.log, table)
         keys = list(rows)
         behind = 0

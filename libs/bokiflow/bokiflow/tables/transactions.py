@@ -18,7 +18,7 @@ from boki_common.errors import InvalidArgument, Trimmed
 from bokiflow.tables.errors import RowsMoved, TableBehind
 from bokiflow.tables.reading import Ask, Reading
 from bokiflow.tables.rows import Change, Row, RowKey, changed, put, written
-from bokiflow.tables.schema import Schema, check_cells, check_key
+from bokiflow.tables.schema import Schema, check_cells, check_key, check_mode
 from bokiflow.tables.table_events import PICKER, Made, Written
 from bokilib import tags
 from bokilib.codec import Json, JsonObject
@@ -30,10 +30,11 @@ ROWS: Final = 120
 
 
 class Opened(NamedTuple):
-    """A table that is open: what it is, and where the log says so."""
+    """A table that is open: what it is, where the log says so, and whose it is."""
 
     schema: Schema
     seqnum: int
+    token: str = ""
 
 
 class Database(Protocol):
@@ -89,9 +90,17 @@ class Transaction:
         await self._read(wanted)
         return [changed(self._reading.rows[key], self._changes.get(key)).value() for key in wanted]
 
+    def version(self, table: str, key: str) -> int:
+        """Seqnum of the newest change of a row that was read; 0: there never was one."""
+        return self._reading.rows[RowKey(table, key)].version
+
     def _schema(self, table: str) -> Schema:
         if table not in self._opened:
-            self._opened[table] = self._database.opened(table)
+            opened = self._database.opened(table)
+            check_mode(
+                opened.schema, ("log", "versioned"), "transactions: each of its rows changes by itself, by `change`"
+            )
+            self._opened[table] = opened
         return self._opened[table].schema
 
     async def _read(self, wanted: Sequence[RowKey]) -> None:
@@ -138,7 +147,7 @@ class Transaction:
                 if isinstance(event, Made):
                     await self._database.made(event, record.seqnum)
                     raise RowsMoved(f"table {event.id!r} has other columns now")
-                if (key := RowKey(event.id, event.key)) in asked:
+                if isinstance(event, Written) and (key := RowKey(event.id, event.key)) in asked:
                     news.setdefault(key, []).append((record.seqnum, event))
         return news
 
@@ -168,6 +177,11 @@ class Transaction:
             raise TransactionOver("this transaction has ended: begin another one")
 
     # -- for who commits it
+
+    async def read_and_changed(self) -> list[tuple[RowKey, int, Change | None]]:
+        """All rows that it read or changed: their versions, and what becomes of them."""
+        await self._read(list(self._changes))
+        return [(key, row.version, self._changes.get(key)) for key, row in self._reading.rows.items()]
 
     def end(self) -> None:
         """Nothing more is read or written."""

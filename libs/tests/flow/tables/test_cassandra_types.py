@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bokiflow.tables import Schema, TableRefused
-from bokiflow.tables.cassandra_types import checked_columns, from_database, to_database
+from bokiflow.tables.cassandra_types import KEYS, OURS, checked_columns, checked_keys, from_database, to_database
+from bokiflow.tables.schema import MODES, Mode
 
 SCHEMA = Schema("hotel", {"left_over": "int", "more": "json"})
 THERE = {
@@ -44,3 +45,24 @@ def test_json_is_stored_as_text() -> None:
     assert stored == '{"a":[1,null]}'
     assert from_database("json", stored) == {"a": [1, None]}
     assert (from_database("json", None), to_database("int", 7), from_database(None, 7)) == (None, 7, 7)
+
+
+@pytest.mark.parametrize(
+    ("mode", "there", "said"),
+    [
+        ("log", {"id": "partition_key", "boki_v": "clustering"}, "keys of mode 'log'"),
+        ("versioned", {"id": "partition_key", "boki_v": "regular"}, "keys of mode 'versioned'"),
+        ("lwt", {"id": "partition_key", "boki_v": "regular"}, "column 'boki_v' of another mode"),
+        ("log", {"id": "partition_key", "boki_op": "regular"}, "column 'boki_op' of another mode"),
+        ("log", {"id": "partition_key", "day": "partition_key"}, "keys of mode 'log'"),
+    ],
+)
+def test_a_table_of_another_mode_or_other_keys_is_refused(mode: Mode, there: dict[str, str], said: str) -> None:
+    with pytest.raises(TableRefused, match=said):
+        checked_keys(Schema("t", {"a": "int"}, mode), there)
+
+
+def test_a_table_of_its_mode_fits() -> None:
+    for mode in MODES:
+        kinds = {name: KEYS[mode].get(name, "regular") for name in ("id", "a", *OURS[mode])}
+        checked_keys(Schema("t", {"a": "int"}, mode), kinds)

@@ -1,0 +1,339 @@
+"""Mode `lwt`: rows that others write too change once each time, in memory and on a real Cassandra, whatever becomes of statements."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+
+import boki
+import bokiflow
+from boki.testing import MemoryCluster
+from bokiflow import App, Worker
+from bokiflow.tables import MemoryTables, OneRow, Schema, TablePort, Tables, TableUnavailable, WriteUnknown, swapping
+from bokiflow.tables.errors import NotHeld
+from bokiflow.tables.swap_rules import NOTHING, Name, Standing, Swap, ended, is_over, name_of
+from bokilib.codec import Json
+from bokilib.log import Log
+from bokilib.ports import BookPort
+from bokilib.testing import UNKNOWNS, Died, FaultKind, FaultyBook, crash_everywhere, start_anywhere, while_alive
+from libs.tests.flow.conftest import Inline
+from libs.tests.flow.tables.test_in_workflows import DatabaseFault
+from libs.tests.flow.tables.test_tables import Faults
+
+STOCK = Schema("stock", {"left": "int", "name": "text", "more": "json"}, "lwt")
+
+
+class SoldOut(Exception):
+    pass
+
+
+async def opened(cluster: MemoryCluster, port: TablePort, book: str = "shop") -> Tables:
+    """Another process."""
+    tables = Tables(Log((await cluster.connect()).book(book)), port)
+    await tables.open(STOCK)
+    return tables
+
+
+async def take(row: OneRow, by: int = 1) -> int:
+    there = row.value or {"left": 10}
+    left = cast(int, there["left"]) - by
+    if left < 0:
+        raise SoldOut(f"only {left + by}")
+    row.put({"left": left})
+    return left
+
+
+# -- rules
+
+
+def test_an_operation_ended_as_its_row_says_or_as_was_noted() -> None:
+    assert ended("p", Standing("p", "ok", {}), None) == "ok"
+    assert ended("p", Standing("q", "no", {}), "ok") == "ok"
+    assert ended("p", Standing("q", "no", {}), None) is None
+    assert ended("p", NOTHING, None) is None
+
+
+def test_names_are_told_apart_from_those_of_others() -> None:
+    name = Name("token", "a|b", 5, "x")
+    assert name_of(name.text) == name
+    assert name_of("somebody's") is None
+    assert not is_over(name, 10**15), "a workflow's is over when that is"
+    assert is_over(Name("token", "", 5, "x"), 10**15)
+    assert not is_over(Name("token", "", 5, "x"), 6)
+
+
+def test_a_row_within_an_operation() -> None:
+    row = OneRow(STOCK, Standing("q", "", {"left": 3, "name": "a"}))
+    assert row.swap("p", "o") == Swap("p", "o", None)
+    row.put({"name": None, "more": [1]})
+    assert row.value == {"left": 3, "more": [1]}
+    assert row.swap("p", "o") == Swap("p", "o", {"left": 3, "more": [1]})
+    row.delete()
+    assert row.value is None
+    assert row.swap("p", "o") == Swap("p", "o", {}, gone=True)
+    row.put({"left": 1})
+    assert row.value == {"left": 1}
+    with pytest.raises(boki.InvalidArgument):
+        row.put({"left": "x"})
+
+
+# -- the port
+
+
+async def test_a_row_changes_if_its_operation_is_what_was_seen(port: TablePort) -> None:
+    await port.ensure(STOCK)
+    assert await port.standing(STOCK, "seven") == NOTHING
+    assert await port.swap(STOCK, "seven", None, Swap("p", "1", {"left": 2**62, "more": {"a": [None]}}))
+    assert await port.standing(STOCK, "seven") == ("p", "1", {"left": 2**62, "more": {"a": [None]}})
+    assert not await port.swap(STOCK, "seven", None, Swap("q", "2", {}))
+    assert not await port.swap(STOCK, "seven", "x", Swap("q", "2", {}))
+    assert await port.swap(STOCK, "seven", "p", Swap("q", "2", {"name": "b"}))
+    assert await port.standing(STOCK, "seven") == ("q", "2", {"name": "b"})
+    assert await port.swap(STOCK, "seven", "q", Swap("r", "3"))
+    assert await port.standing(STOCK, "seven") == ("r", "3", {"name": "b"})
+    assert await port.swap(STOCK, "seven", "r", Swap("s", "4", {}, gone=True))
+    assert await port.standing(STOCK, "seven") == ("s", "4", None)
+    assert await port.swap(STOCK, "seven", "s", Swap("t", "5", {"left": 1}))
+    assert await port.standing(STOCK, "seven") == ("t", "5", {"left": 1})
+    assert [key async for key in port.keys(STOCK)] == ["seven"]
+
+
+async def test_operations_are_noted_until_nobody_asks(port: TablePort) -> None:
+    await port.ensure(STOCK)
+    assert await port.helped("p") is None
+    for _ in range(2):
+        await port.help("p", "ok")
+    assert await port.helped("p") == "ok"
+    assert [op async for op in port.helps()] == ["p"]
+    await port.unhelp("p")
+    assert await port.helped("p") is None
+    await port.help("p", "ok")  # by who was very late
+    assert [op async for op in port.helps()] in ([], ["p"])
+
+
+# -- what they do
+
+
+async def test_rows_change_and_processes_of_two_books_lose_no_update(cluster: MemoryCluster, port: TablePort) -> None:
+    """Two applications on one table: each of a book of its own."""
+    async with MemoryCluster() as elsewhere:
+        several = [await opened(cluster, port), await opened(elsewhere, port), await opened(cluster, port, "other")]
+        await asyncio.gather(*(tables.change("stock", "seven", take) for tables in several for _ in range(3)))
+        for tables in several:
+            assert await tables.get_many("stock", ["seven", "eight"]) == [{"left": 1}, None]
+        with pytest.raises(SoldOut, match="only 1"):
+            await several[0].change("stock", "seven", take, by=2)
+        assert await several[1].change("stock", "seven", take) == 0
+
+
+async def test_a_workflow_changes_a_row_once_in_a_step(cluster: MemoryCluster, port: TablePort) -> None:
+    process = Process((await cluster.connect()).book("shop"), port)
+    await process.tables.open(STOCK)
+    async with process.worker as worker:
+        before = worker.log.appends
+        assert await (await worker.start(process.twice.call(), id="x")).result() == [9, 8, "only 8"]
+        assert worker.log.appends - before == 4, "start, three steps, the last with the end"
+    assert await process.tables.get("stock", "seven") == {"left": 8}
+    assert (await process.tables.settle("stock")).rows == 2, "all but the last were noted"
+    assert [op async for op in port.helps()] == []
+
+
+# -- statements that are lost
+
+
+@pytest.mark.parametrize("what", ["standing", "helped", "help", "after help", "swap", "after swap", "late swap"])
+async def test_after_a_time_out_the_row_says_what_became_of_it(
+    cluster: MemoryCluster, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = Faults(WriteUnknown if "swap" in what or "after" in what else TableUnavailable)
+    port = MemoryTables(faults)
+    one, other = await opened(cluster, port), await opened(cluster, port)
+    await other.change("stock", "seven", take)
+    faults.left = {what: 2}
+    assert await one.change("stock", "seven", take) == 8
+    port.arrive()
+    assert await other.change("stock", "seven", take) == 7
+    port.arrive()
+    assert await one.get("stock", "seven") == {"left": 7}
+
+
+async def test_what_comes_late_is_applied_once_or_never(cluster: MemoryCluster) -> None:
+    faults = Faults(WriteUnknown)
+    port = MemoryTables(faults)
+    one = await opened(cluster, port)
+    asked = 0
+
+    async def body(row: OneRow) -> int:
+        """It depends on more than the row, as a body may."""
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            faults.left = {"late swap": 1}
+        if asked == 2:
+            port.arrive()  # the first attempt's, after its row was read again
+        row.put({"left": 100 + asked})
+        return asked
+
+    assert await one.change("stock", "seven", body) == 1
+    assert await one.get("stock", "seven") == {"left": 101}
+
+
+async def test_one_that_is_given_up_is_unknown(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(swapping, "OUTSIDE_S", 0.01)
+    faults = Faults(TableUnavailable)
+    tables = await opened(cluster, MemoryTables(faults))
+    faults.left = {"standing": 10**6}
+    with pytest.raises(WriteUnknown, match="may or may not") as unknown:
+        await tables.change("stock", "seven", take)
+    assert not unknown.value.definite
+
+
+# -- zombies
+
+
+class Process:
+    """A workflow that takes two, and then more than there is."""
+
+    def __init__(self, book: BookPort, port: TablePort) -> None:
+        self.tables = Tables(Log(book), port)
+        self.app = App("stock")
+        self.worker = Worker(self.app, self.tables.log, name="w", bodies=Inline())
+
+        @self.app.workflow
+        async def twice() -> list[Json]:
+            found: list[Json] = [await self.tables.change("stock", "seven", take) for _ in range(2)]
+            try:
+                await self.tables.change("stock", "seven", take, by=20)
+            except SoldOut as refused:
+                found.append(str(refused))
+            return found
+
+        self.twice = twice
+
+
+class World:
+    """A database that processes share, one run after the other; somebody else changes the row between them."""
+
+    def __init__(self) -> None:
+        self.port = MemoryTables()
+        self.others = 0
+
+    async def begin(self, _: boki.Book) -> None:
+        self.port, self.others = MemoryTables(), 0
+
+    async def work(self, book: BookPort) -> None:
+        process = Process(book, self.port)
+
+        async def work() -> None:
+            async with process.tables:
+                await process.tables.open(STOCK)
+                async with process.worker:
+                    while True:
+                        try:
+                            handle = await process.worker.start(process.twice.call(), id="x")
+                            break
+                        except boki.OutcomeUnknown:
+                            pass
+                    found = await handle.result()
+                    assert isinstance(found[0], int) and isinstance(found[1], int)
+                    assert found[0] > found[1] and str(found[2]).startswith("only")
+
+        await while_alive(book, work())
+
+    async def again(self, book: BookPort) -> None:
+        """Another application writes first, over whatever is there."""
+        async with MemoryCluster() as elsewhere:
+            other = await opened(elsewhere, self.port)
+            await other.change("stock", "seven", take)
+            self.others += 1
+        await self.work(book)
+
+    async def check(self, book: boki.Book) -> None:
+        tables = Tables(Log(book), self.port)
+        await tables.open(STOCK)
+        assert await tables.get("stock", "seven") == {"left": 8 - self.others}
+        await tables.settle("stock")
+        assert [op async for op in self.port.helps() if "|x" in op] == [], "its workflow is over"
+
+
+@pytest.mark.parametrize("kinds", [("before", "after"), UNKNOWNS])
+async def test_a_death_or_a_lost_answer_at_every_operation_of_the_log(kinds: tuple[FaultKind, ...]) -> None:
+    world = World()
+    assert (await crash_everywhere(world.work, world.again, world.check, kinds=kinds, before=world.begin)).runs > 8
+
+
+async def test_a_second_worker_before_every_operation() -> None:
+    world = World()
+    assert (await start_anywhere(world.work, world.work, world.check, before=world.begin)).runs > 8
+
+
+@pytest.mark.parametrize("dies", [True, False])
+async def test_a_death_or_no_answer_around_every_operation_of_the_database(dies: bool) -> None:
+    at = -1
+    for at in itertools.count():
+        async with MemoryCluster() as cluster:
+            world = World()
+            book = FaultyBook((await cluster.connect()).book("shop"))
+            world.port.fault = fault = DatabaseFault(at, book, dies=dies)
+            try:
+                await world.work(book)
+            except (Died, WriteUnknown):
+                pass
+            world.port.fault = lambda _: None
+            await world.again((await cluster.connect()).book("shop"))
+            await world.check((await cluster.connect()).book("shop"))
+        if not fault.met:
+            break
+    assert at >= 12
+
+
+async def test_two_zombies_of_one_workflow_race_and_the_row_changes_once(
+    cluster: MemoryCluster, port: TablePort
+) -> None:
+    one = Process((await cluster.connect()).book("shop"), port)
+    await one.tables.open(STOCK)
+    async with one.worker as worker:
+        handle = await worker.start(one.twice.call(), id="x")
+        other = Process((await cluster.connect()).book("shop"), port)
+        await other.tables.open(STOCK)
+        async with other.worker:  # of the same name: it takes over what the first one still runs
+            assert await handle.result() == [9, 8, "only 8"]
+    assert await one.tables.get("stock", "seven") == {"left": 8}
+
+
+async def test_a_zombie_whose_operation_is_forgotten_writes_nothing(cluster: MemoryCluster) -> None:
+    """It has stood still since before it read the row; meanwhile its workflow ended elsewhere, and what was noted was forgotten."""
+    port = MemoryTables()
+    one = Process((await cluster.connect()).book("shop"), port)
+    await one.tables.open(STOCK)
+    names: list[str] = []
+    applied: Callable[..., object] = swapping.applied
+    async with one.worker as worker:
+        handle = await worker.start(one.twice.call(), id="x")
+        assert await handle.result() == [9, 8, "only 8"]
+    names = [op async for op in port.helps()]
+    await one.tables.settle("stock")
+    zombie = await opened(cluster, port)
+    late = swapping.Operation(STOCK, "seven", names[0], take)
+    with pytest.raises(NotHeld, match="somebody else"):
+        await applied(port, late, lambda: swapping.held_here(zombie.log, "x"))  # type: ignore[misc]  # a coroutine
+    assert await one.tables.get("stock", "seven") == {"left": 8}
+
+
+async def test_tables_of_another_log_than_the_workers_are_refused(cluster: MemoryCluster) -> None:
+    tables = await opened(cluster, MemoryTables())
+    app = App("stock")
+
+    @app.workflow
+    async def once() -> int:
+        return await tables.change("stock", "seven", take)
+
+    async with Worker(app, (await cluster.connect()).book("shop"), bodies=Inline()) as worker:
+        with pytest.raises(NotHeld, match="own Log"):
+            await (await worker.start(once.call(), id="x")).result()
+    with pytest.raises(bokiflow.NotInWorkflow):
+        await bokiflow.recv("x")
