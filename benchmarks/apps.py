@@ -217,6 +217,8 @@ def _over(numerator: Sequence[Row], denominator: Sequence[Row]) -> float:
 # -- primitives
 
 READ, WRITE, CONDITION, INVOKE = "read", "write", "conditional write", "invoke"
+LOOK: Final = "read without a record"
+"""Of tables that have versions; beside a read of Beldi's."""
 ROW: Final = "row:x"
 
 
@@ -262,7 +264,14 @@ class Primitives:
             for _ in range(OPERATIONS):
                 await nothing()
 
+        @app.workflow
+        async def looks() -> None:
+            for _ in range(OPERATIONS):
+                assert isinstance(data, TableData), "a store has no such reads"
+                await data.look([ROW])
+
         self.calls: Final[Mapping[str, bokiflow.Workflow[[], None]]] = {
+            LOOK: looks,
             READ: reads,
             WRITE: writes,
             CONDITION: conditions,
@@ -297,7 +306,7 @@ async def part_primitives(bench: Bench, wanted: Wanted) -> None:
         beldi = await stack.enter_async_context(await Beldi.connect(wanted.cassandra.port))
         logs = {"boki": Log(client.book("store")), "tables": Log(client.book("tables"))}
         tables = await stack.enter_async_context(Tables(logs["tables"], port))
-        await tables.open(Schema("row", {"value": "json"}))
+        await tables.open(Schema("row", {"value": "json"}, "versioned"))
         store = BokiStore(logs["boki"])
         datas: dict[str, Data] = {"boki": StoreData(store), "tables": TableData(tables, ["row"])}
         sides: dict[str, Callable[[str, str], Awaitable[None]]] = {
@@ -324,8 +333,10 @@ def _running(primitives: Primitives, worker: bokiflow.Worker) -> Callable[[str, 
 async def _measured(bench: Bench, sides: Mapping[str, Callable[[str, str], Awaitable[None]]]) -> None:
     times: dict[tuple[str, str], list[float]] = {}
     for number in range(bench.rounds * (5 if bench.quick else 20) + 3):
-        for what in (READ, WRITE, CONDITION, INVOKE):
+        for what in (LOOK, READ, WRITE, CONDITION, INVOKE):
             for kind, run in sides.items():
+                if what == LOOK and kind != "tables":
+                    continue
                 began = perf_counter()
                 await run(what, f"{kind}-{what}-{number}-{os.getpid()}")
                 if number >= 3:
@@ -341,6 +352,8 @@ async def _measured(bench: Bench, sides: Mapping[str, Callable[[str, str], Await
         bench.ratio(f"{what.replace(' ', '_')}_p50_over_beldi", value, "<=", 0.25)
         value = statistics.median(times[what, "tables"]) / statistics.median(times[what, "beldi"])
         bench.ratio(f"{what.replace(' ', '_')}_p50_in_cassandra_over_beldi", value, "<=", 0.5)
+    value = statistics.median(times[LOOK, "tables"]) / statistics.median(times[READ, "beldi"])
+    bench.ratio(f"{LOOK.replace(' ', '_')}_p50_in_cassandra_over_beldi", value, "<=", 0.25)
 
 
 async def part_movie(bench: Bench, wanted: Wanted) -> None:
