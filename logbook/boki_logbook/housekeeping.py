@@ -72,6 +72,7 @@ class Housekeeping:
         )
         self._history = TermHistory(metadata)
         self._node: SnapshotNode = NO_SNAPSHOT
+        self._node_since_s = 0.0
         self._reclaimer: Reclaimer
         self._retired: dict[int, float] = {}
         """Ledgers of earlier snapshots → when they may be deleted."""
@@ -164,7 +165,8 @@ class Housekeeping:
         able = [one.incarnation for one in listed if one.slots == ALL_SLOTS]
         rank = able.index(core.incarnation) if core.incarnation in able else len(able)
         before = self._node
-        self._node, version = await self._store.newest(make=not rank)
+        node, version = await self._store.newest(make=not rank)
+        self._take(node)
         self._waited = self._waited + 1 if rank and self._snapshot_due() and self._node == before else 0
         if self._waited < rank * PATIENCE_ROUNDS:
             return
@@ -175,6 +177,11 @@ class Housekeeping:
         await self._reclaimer.run(self._node)
         await self._delete_retired()
         await self._look_for_leftovers()
+
+    def _take(self, node: SnapshotNode) -> None:
+        """The newest snapshot, as seen now."""
+        if node != self._node:
+            self._node, self._node_since_s = node, asyncio.get_running_loop().time()
 
     def _anything_due(self) -> bool:
         now_s = asyncio.get_running_loop().time()
@@ -198,6 +205,7 @@ class Housekeeping:
             records=core.state.records,
             ended={term: log for log, term in newest.items()},
             least_records=self._settings.snapshot_records,
+            age_s=asyncio.get_running_loop().time() - self._node_since_s,
         )
 
     async def _snapshot(self, version: int) -> None:
@@ -211,7 +219,7 @@ class Housekeeping:
         self._supersede = False
         if saved is None:
             return
-        self._node = saved
+        self._take(saved)
         until_s = asyncio.get_running_loop().time() + self._settings.reclaim_grace_s
         self._retired.update(dict.fromkeys(before.ledgers, until_s))
         _log.info("snapshot written", ledgers=saved.ledgers, rows=saved.rows, bytes=saved.bytes)

@@ -123,7 +123,7 @@ class EngineSettings:
     snapshot_records: int = setting(
         262_144, unit="records", minimum=1,
         help="An index snapshot is written when so many were applied since the last one, and at least half of its rows; "
-        "when a term has ended since, already at half of its rows.",
+        "when a term has ended since, already at half of its rows, or once that one is old: a second for each MiB of it.",
     )  # fmt: skip
     reclaim_grace_s: float = setting(
         600.0, unit="s", minimum=0.0,

@@ -2,7 +2,8 @@
 
 Rules:
 - A snapshot holds the whole state, so it is written at intervals that grow with it: what was applied since the last one is at
-  least half of that one's rows. Bytes written stay a constant factor of what is appended (docs/adr/0012).
+  least half of that one's rows. Bytes written stay a constant factor of what is appended (docs/adr/0012). For the end of a term
+  less will do once the last one is so old that its bytes are few for that time: who waits for the end of a term waits for that.
 - It holds each log at one metalog position that is applied whole, with the progress vector there. What was received beyond
   is no part of it: two engines at equal positions write equal terms.
 - No snapshot replaces one that is further in any log.
@@ -20,6 +21,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from boki_common import limits
 from boki_common.errors import CorruptData
 from boki_common.runtime.ports import Buffer
 from boki_logbook.state.snapshot_format import LogPoint
@@ -32,6 +34,8 @@ ROWS_SHARE: Final = 2
 """What is applied between two snapshots is at least the rows of the first divided by this."""
 SMALL_ROWS: Final = 64 * 1024
 """A snapshot of no more rows, about 1 MiB, is written after each term, so that terms of a quiet cluster are reclaimed too."""
+ENDS_BYTES_PER_S: Final = limits.MIB
+"""What snapshots may cost that are written for ends of terms alone."""
 RAW_BYTES_LIMIT: Final = 1 << 40
 """No snapshot is larger: a node that says so is damaged."""
 
@@ -89,19 +93,23 @@ def decode_node(data: Buffer) -> SnapshotNode:
     return node
 
 
-def snapshot_due(node: SnapshotNode, *, records: int, ended: Mapping[int, int], least_records: int) -> bool:
+def snapshot_due(
+    node: SnapshotNode, *, records: int, ended: Mapping[int, int], least_records: int, age_s: float = 0.0
+) -> bool:
     """Whether a new snapshot is worth its bytes.
 
     Args:
         records: positions applied here, of all terms.
         ended: term applied to its end → its log.
         least_records: applied since the last one, when no term has ended since: what a start reads anyway.
+        age_s: for how long, at least, the last one is the newest.
     """
     applied = records - node.records
     enough = applied * ROWS_SHARE >= node.rows
-    if applied >= least_records:
-        return enough
-    return (enough or node.rows <= SMALL_ROWS) and any(not node.covers(term, log) for term, log in ended.items())
+    if enough and applied >= least_records:
+        return True
+    cheap = node.rows <= SMALL_ROWS or age_s * ENDS_BYTES_PER_S > node.bytes
+    return (enough or cheap) and any(not node.covers(term, log) for term, log in ended.items())
 
 
 def behind(node: SnapshotNode, logs: Iterable[LogPoint]) -> list[int]:

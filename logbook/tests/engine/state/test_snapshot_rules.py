@@ -86,6 +86,19 @@ def test_a_small_snapshot_is_due_after_each_term() -> None:
     assert not snapshot_due(small, records=500_000, ended={2: 0}, least_records=100)
 
 
+@pytest.mark.parametrize(
+    ("megabytes", "age_s", "ended", "due"),
+    [(0.1, 1.0, 3, True), (20, 1.0, 3, False), (20, 19.0, 3, False), (20, 21.0, 3, True), (20, 1e9, 2, False)],
+)
+def test_an_end_of_a_term_is_in_a_snapshot_once_the_last_one_is_old_for_its_bytes(
+    megabytes: float, age_s: float, ended: int, due: bool
+) -> None:
+    """So a term that ended can be offloaded, and reclaimed, though nobody appends any more; and terms that end often cost little."""
+    node = msgspec.structs.replace(NODE, bytes=int(megabytes * 2**20))
+    assert snapshot_due(node, records=500_001, ended={ended: 0}, least_records=200_000, age_s=age_s) == due
+    assert not snapshot_due(node, records=549_999, ended={}, least_records=100, age_s=age_s), "for an end alone"
+
+
 def test_a_ledger_whose_version_has_passed_is_never_named() -> None:
     assert never_named(7, 3, NODE, 4)
     assert not never_named(7, 4, NODE, 4), "its writer may be about to name it"
