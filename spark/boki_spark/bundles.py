@@ -7,17 +7,20 @@ Rules:
 - A bundle has at most `BUNDLE_POSITIONS` positions, or one partition, and so at most 256 KiB pickled.
 - What is bundled is told by where partitions begin and end, and by nothing that changes while a log goes on: a batch of a stream that
   is run again has the same bundles.
+
+Of files (`together`), which streams do not read, it is told by how much of each is about to be read: of one tag in a thousand a little.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
 UNBUNDLED: Final = 64
 BUNDLE: Final = 64
 """Partitions that go together, at most."""
 BUNDLE_POSITIONS: Final = 4_096
+_ROUNDING: Final = 1e-9
 
 
 class Piece(Protocol):
@@ -31,6 +34,7 @@ class Piece(Protocol):
 
 
 P = TypeVar("P", bound=Piece)
+T = TypeVar("T")
 
 
 def bundled(partitions: Sequence[P], *, least: int = 1) -> list[tuple[P, ...]]:
@@ -47,3 +51,23 @@ def bundled(partitions: Sequence[P], *, least: int = 1) -> list[tuple[P, ...]]:
         found[-1].append(one)
         positions += own
     return [tuple(bundle) for bundle in found] if len(found) >= least else [(one,) for one in partitions]
+
+
+def together(pieces: Sequence[T], fill: Callable[[T], float], *, least: int = 1) -> list[tuple[T, ...]]:
+    """What each task reads, in order: pieces that fill a bundle to 1 at most, or one piece.
+
+    Args:
+        fill: how far a piece fills a bundle.
+        least: tasks that are asked for; pieces that fill fewer bundles are dealt out to as many, as far as they go.
+    """
+    fills = [fill(one) for one in pieces]
+    room = min(1.0, sum(fills) / least)
+    found: list[list[T]] = []
+    filled = 0.0
+    for one, own in zip(pieces, fills, strict=True):
+        if not found or len(found[-1]) == BUNDLE or filled + own > room * (1 + _ROUNDING):
+            found.append([])
+            filled = 0.0
+        found[-1].append(one)
+        filled += own
+    return [tuple(bundle) for bundle in found]

@@ -38,10 +38,14 @@ from boki_spark.faults import ColdDamaged, ColdMissing
 from boki_spark.files import Files
 from boki_spark.manifest import Manifest, SliceFile, decode_manifest, folder_of, joined, pack_spans, unpack_spans
 from boki_spark.slice_reader import SliceReader
-from boki_spark.slices import numbers_of
+from boki_spark.slices import GROUP_BYTES, numbers_of
 
 SPAN_TEXT: Final = 192 * limits.KIB
 """A partition whose spans are told in more is cut in two: pickled it stays below 256 KiB."""
+TASK_BYTES: Final = 16 * limits.MIB
+"""About to be read of files by one task that reads little of each: a task of Python costs some 50 ms."""
+ROW_COST: Final = 16
+"""What is read for a row that is asked for, in rows: others lie in its row group."""
 TERMS_AT_ONCE: Final = 16
 """Of which record and manifest are asked for."""
 
@@ -75,6 +79,13 @@ class ColdPartition:
     def rows_to_deliver(self) -> U64:
         """Spans of positions, ascending. Raises ColdDamaged."""
         return unpack_spans(self.rows_text)
+
+    @property
+    def share_of_task(self) -> float:
+        """How far it fills a task: by the bytes that are read for it, roughly, and by its own when it travels."""
+        size = self.file.bytes / self.file.rows
+        read = min(self.rows * size * ROW_COST + GROUP_BYTES, self.file.bytes)
+        return max(read / TASK_BYTES, len(self.rows_text) / SPAN_TEXT)
 
 
 class ColdChoice(NamedTuple):

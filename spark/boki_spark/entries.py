@@ -46,6 +46,8 @@ from boki_spark.faults import ClusterAway, DataLoss, PlanStale
 
 WINDOW_BYTES: Final = 4 * limits.MIB
 WINDOW_ENTRIES: Final = 256
+RUN_BYTES: Final = limits.MIB
+"""Of a window that one request asks a bookie for: between two of them it serves others."""
 PAUSE_S: Final = 0.1
 """Between two tries at what does not answer."""
 FINAL: Final = (CorruptData, DigestMismatch, ProtocolError)
@@ -89,6 +91,8 @@ class PartitionReader:
         metalog = Metalog(partition.metalog_ledger, partition.metalog_stop) if partition.metalog_ledger >= 0 else None
         self._carried = CarriedEntries(ledgers, metalog=lambda _: metalog, shards=lambda _: shards)
         self._tags = np.array(sorted(partition.tags), np.uint64)
+        entry_bytes = max(partition.data_bytes // max(len(self._entries.entries), 1), 1)
+        self._run_entries = max(RUN_BYTES // entry_bytes, 1)
         self._seen = 0
         """Rows that the plan counted, delivered or filtered out."""
 
@@ -138,7 +142,7 @@ class PartitionReader:
 
     async def _window(self, low: int, high: int) -> list[RecordBatch | None]:
         """The entries [low, high); None: it is lost, and that is tolerated."""
-        runs = list(_runs(self._entries, low, high))
+        runs = _runs(self._entries, low, high, self._run_entries)
         parts = await asyncio.gather(*(self._run(numbers) for numbers in runs), return_exceptions=True)
         found: dict[int, RecordBatch | None] = {}
         for numbers, part in zip(runs, parts, strict=True):
@@ -272,14 +276,14 @@ class PartitionReader:
         return fits
 
 
-def _runs(entries: EntryColumns, low: int, high: int) -> list[list[int]]:
-    """Numbers of entries [low, high) that follow one another in a ledger, each group ascending."""
+def _runs(entries: EntryColumns, low: int, high: int, most: int) -> list[list[int]]:
+    """Numbers of entries [low, high) that follow one another in a ledger, each group ascending and of `most` entries at most."""
     last: dict[int, list[int]] = {}
     found: list[list[int]] = []
     for number in range(low, high):
         ledger, entry = int(entries.ledgers[number]), int(entries.entries[number])
         group = last.get(ledger)
-        if group is not None and int(entries.entries[group[-1]]) + 1 == entry:
+        if group is not None and len(group) < most and int(entries.entries[group[-1]]) + 1 == entry:
             group.append(number)
         else:
             last[ledger] = group = [number]

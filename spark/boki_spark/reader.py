@@ -24,7 +24,7 @@ from boki_common.runtime.loop_thread import LoopThread
 from boki_logbook.scan.facts import COMMITTED, LIVE, Committed, ScanRange
 from boki_logbook.scan.partitions import Partition, cut
 from boki_logbook.scan.plan import Plan
-from boki_spark.bundles import bundled
+from boki_spark.bundles import bundled, together
 from boki_spark.cluster import Cluster, ClusterOptions
 from boki_spark.codes import coded
 from boki_spark.cold_reads import ColdPartition, choose_cold
@@ -84,8 +84,15 @@ class RecordsReader(_Records, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         with Planning(options) as planning:
-            partitions = planning.run(batch_partitions(planning.cluster, options))
-            return [RecordPartition(one) for one in bundled(partitions, least=options.partitions)]
+            return tasks_of(planning.run(batch_partitions(planning.cluster, options)), options.partitions)
+
+
+def tasks_of(partitions: Sequence[Partition | ColdPartition], least: int) -> list[RecordPartition]:
+    """What each task of a batch reads: files first. `least`: tasks that are asked for."""
+    files = [one for one in partitions if isinstance(one, ColdPartition)]
+    ledgers = [one for one in partitions if isinstance(one, Partition)]
+    few = [RecordPartition(one) for one in together(files, lambda one: one.share_of_task, least=least)]
+    return [*few, *(RecordPartition(one) for one in bundled(ledgers, least=least - len(few)))]
 
 
 async def batch_partitions(cluster: Cluster, options: ReadOptions) -> list[Partition | ColdPartition]:

@@ -16,7 +16,7 @@ from boki_logbook.scan.partitions import bounds_of, cut
 from boki_logbook.state.state import DecisionState
 from boki_logbook.testing.cluster import RecordSpec, RunSpec
 from boki_logbook.testing.plans import apply, begin, everything, plan_of
-from boki_spark.bundles import BUNDLE, BUNDLE_POSITIONS, UNBUNDLED, bundled
+from boki_spark.bundles import BUNDLE, BUNDLE_POSITIONS, UNBUNDLED, bundled, together
 
 TERMS = 10_000
 
@@ -71,3 +71,17 @@ def test_a_stream_goes_through_ten_thousand_terms_in_steps(tiny: DecisionState) 
         asked = asked._replace(start=end)
         steps += 1
     assert steps == 3
+
+
+@given(st.lists(st.floats(0.001, 3.0), max_size=200), st.integers(1, 20))
+def test_pieces_that_are_read_together_are_in_order_and_fill_no_task_twice(fills: list[float], least: int) -> None:
+    bundles = together(fills, lambda one: one, least=least)
+    assert [one for bundle in bundles for one in bundle] == fills
+    assert all(len(bundle) == 1 or (sum(bundle) <= 1.001 and len(bundle) <= BUNDLE) for bundle in bundles)
+
+
+def test_small_pieces_are_dealt_out_to_as_many_tasks_as_are_asked_for() -> None:
+    assert [len(one) for one in together([0.01] * 16, lambda one: one, least=4)] == [4, 4, 4, 4]
+    assert [len(one) for one in together([0.01] * 3, lambda one: one, least=4)] == [1, 1, 1]
+    assert [len(one) for one in together([0.01] * 16, lambda one: one)] == [16]
+    assert together([], lambda one: 1.0) == []
