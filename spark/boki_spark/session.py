@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 SHORT_RUN: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss2m"
 """Options of Java that halve its processor time in a run of a minute; in longer ones its own choice is faster."""
 
+WORKER_START: Final = "180s"
+"""What a Python worker may take to start: 15 s, Spark's own limit, are less than a machine takes whose cores are wanted twenty times."""
+
 
 def local_session(
     scratch: Path, *, master: str = "local[2]", short: bool = True, options: Mapping[str, str] | None = None
@@ -51,6 +54,7 @@ def local_session(
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.driver.bindAddress": "127.0.0.1",
+        "spark.python.authenticate.socketTimeout": WORKER_START,
         **({"spark.driver.extraJavaOptions": SHORT_RUN} if short else {}),
         **(options or {}),
     }

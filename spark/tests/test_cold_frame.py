@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Offload = Callable[[int, Path], str]
 Damage = Callable[[bytes], bytes]
 
-pytestmark = [pytest.mark.spark, pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.alone, pytest.mark.timeout(900)]
 
 
 def fill(client: boki.sync.Client, name: str, count: int, size: int = 10) -> list[int]:

@@ -18,7 +18,7 @@ PAGE = ROOT / "docs" / "spark.md"
 @pytest.mark.spark
 @pytest.mark.alone
 @pytest.mark.processes
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_the_page_of_spark(spark: SparkSession, dev: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, object] = {"spark": spark, "scratch": tmp_path}
     for example in blocks(PAGE):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Offload = Callable[[int, Path], str]
 
-pytestmark = [pytest.mark.spark, pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.alone, pytest.mark.timeout(900)]
 
 WAIT_S = 60
 

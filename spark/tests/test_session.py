@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.spark
 @pytest.mark.alone
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_workers_run_the_same_python_and_times_are_utc(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.sparkContext.parallelize([0], 1).map(lambda _: sys.executable).collect() == [sys.executable]

@@ -14,7 +14,7 @@ import boki
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.alone, pytest.mark.timeout(900)]
 
 WAIT_S = 60
 
