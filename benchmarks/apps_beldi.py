@@ -92,9 +92,10 @@ class Beldi:
         if statement is None:
             statement = self._prepared[text] = await asyncio.to_thread(self._session.prepare, text)
         future: asyncio.Future[list[Any]] = self._loop.create_future()
-        tell = self._loop.call_soon_threadsafe
+        resolve = self._loop.call_soon_threadsafe
         self._session.execute_async(statement, values).add_callbacks(
-            lambda rows: tell(future.set_result, list(rows or ())), lambda error: tell(future.set_exception, error)
+            lambda rows: resolve(future.set_result, list(rows or ())),
+            lambda error: resolve(future.set_exception, error),
         )
         return await future
 
@@ -150,8 +151,8 @@ class Instance:
         value = rows[0][0] if rows else None
         text = "INSERT INTO reads (step, value) VALUES (?, ?) IF NOT EXISTS"
         applied, *there = await self._beldi.ask_if(text, step, value)
-        told = value if applied else there[-1]
-        return None if told is None else msgspec.json.decode(told, type=dict[str, Any])
+        kept = value if applied else there[-1]
+        return None if kept is None else msgspec.json.decode(kept, type=dict[str, Any])
 
     async def write(self, name: str, value: JsonObject) -> bool:
         """Writes a row; whether nobody else did since it was looked at."""

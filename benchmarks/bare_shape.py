@@ -74,17 +74,17 @@ class _Quorum:
 
     async def connect(self, directory: Path) -> None:
         for number in range(BOOKIES):
-            self._peers.append(await _connect(directory / f"bookie-{number}", self._hear(number)))
+            self._peers.append(await _connect(directory / f"bookie-{number}", self._receiver(number)))
 
-    def _hear(self, number: int) -> Callable[[_Peer, bytes], None]:
-        def heard(_: _Peer, data: bytes) -> None:
+    def _receiver(self, number: int) -> Callable[[_Peer, bytes], None]:
+        def arrived(_: _Peer, data: bytes) -> None:
             self._answered[number] += len(data) // len(ANSWER)
             done = sorted(self._answered, reverse=True)[QUORUM - 1]
             if done > self._done:
                 self._done = done
                 self._reached()
 
-        return heard
+        return arrived
 
     def send(self, data: bytes) -> None:
         for peer in self._peers:

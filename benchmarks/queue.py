@@ -82,7 +82,7 @@ class BokiRecord:
         await self._queue.push(body)
 
     async def consume(self, consumers: int, ready: asyncio.Event, handled: Handled) -> None:
-        @self._queue.handler(_Telling(self._store, handled), at_once=consumers)
+        @self._queue.handler(_Answering(self._store, handled), at_once=consumers)
         async def handle(message: Message[str], tx: Transaction) -> None:
             tx[f"o{object_of(message.body)}"].inc("n")
             tx.add(self._to.pushed(message.body))
@@ -94,7 +94,7 @@ class BokiRecord:
             await asyncio.Event().wait()
 
 
-class _Telling:
+class _Answering:
     """Tells of a message when its record is in the log."""
 
     def __init__(self, store: BokiStore, handled: Handled) -> None:

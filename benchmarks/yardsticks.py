@@ -85,7 +85,7 @@ class _Echo(_Frames):
         self.transport.write(bytes(frame))
 
 
-class _Asker(_Frames):
+class _EchoClient(_Frames):
     """Sends the next frame when the last one came back."""
 
     def __init__(self, count: int) -> None:
@@ -116,7 +116,7 @@ def echo_server(socket: Path) -> AbstractContextManager[int]:
 async def echo_us(socket: Path, *, count: int = 2000) -> float:
     """Median time in µs from sending a frame of 1 KiB until it is back."""
     loop = asyncio.get_running_loop()
-    transport, asker = await loop.create_unix_connection(lambda: _Asker(count), str(socket))
+    transport, asker = await loop.create_unix_connection(lambda: _EchoClient(count), str(socket))
     try:
         asker.ask()
         await asker.done

@@ -24,14 +24,14 @@ async def test_an_order_is_handled_in_one_record_and_has_a_result() -> None:
             for id, item, count in (("1", "apples", 3), ("2", "pears", STOCK + 1)):
                 await shop.orders.push(Order(id, item, count))
             async with shop.receipts.consume() as receipts:
-                told = []
+                received = []
                 for _ in range(2):
                     async with await anext(receipts) as receipt:
-                        told.append(receipt.body)
+                        received.append(receipt.body)
             results = [await worker.flow.handle(workflow_of(id), shop.fulfil).result() for id in ("1", "2")]
         assert results == ["sent 3 apples", "no pears left"]
         assert await shop.store.object("stock").get("apples") == STOCK - 3
-        assert sorted(told) == ["1", "2"]
+        assert sorted(received) == ["1", "2"]
 
 
 def right() -> tuple[list[Order], list[str], State]:

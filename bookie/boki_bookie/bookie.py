@@ -77,7 +77,7 @@ class Bookie:
         self.storage: Storage | StorageRouter = storages[0] if len(storages) == 1 else StorageRouter(storages)
         self.admin: BookieAdmin | None = None
         """Its administration page, if the settings ask for one."""
-        self.told_read_only = False
+        self.kept_read_only = False
         """An administrator wants no writes, whatever the disk has."""
         self._shelves = shelves
         self._metadata = metadata
@@ -267,9 +267,9 @@ class Bookie:
         found: list[Reason] = []
         if self.failed.done():
             found.append(Reason("failed", f"the store failed, restart the bookie: {self.failed.result()}"))
-        if self.told_read_only:
+        if self.kept_read_only:
             found.append(Reason("read_only", "an administrator made it read-only: DELETE /state/readonly ends that"))
-        if any(shelf.is_full for shelf in self._shelves) or (self.storage.read_only and not self.told_read_only):
+        if any(shelf.is_full for shelf in self._shelves) or (self.storage.read_only and not self.kept_read_only):
             found.append(Reason("disk_full", "read-only: the disk is nearly full; it comes back when there is space"))
         path = bookie_path(self.bookie_id, read_only=self._registered_read_only)
         try:
@@ -285,10 +285,10 @@ class Bookie:
                 )
         return found
 
-    async def tell_read_only(self, read_only: bool) -> None:
+    async def keep_read_only(self, read_only: bool) -> None:
         """An administrator's word: no writes until he takes it back. Survives no restart."""
         await self._look_at_space()  # what the disk says, before his word is mixed with it
-        self.told_read_only = read_only
+        self.kept_read_only = read_only
         for shelf in self._shelves:
             shelf.storage.read_only = shelf.is_full or read_only
         _log.info("told by an administrator", read_only=read_only, bookie_id=self.bookie_id)
@@ -322,14 +322,14 @@ class Bookie:
                     await self.storage.disk_full.wait()
             except TimeoutError:
                 pass  # time for a look
-            was_told = self.storage.disk_full.is_set()
+            was_full = self.storage.disk_full.is_set()
             self.storage.disk_full.clear()
             try:
-                if not was_told:
+                if not was_full:
                     await self._look_at_space()
                 if self._membership is None or self._registered_read_only != self.storage.read_only:
                     await self._register()
-                await self._life.tell(self._checkpoints())
+                await self._life.record(self._checkpoints())
             except WrongDirectory as error:
                 self._stop(error)
             except BokiError as error:
@@ -342,7 +342,7 @@ class Bookie:
     async def _look_at_shelf(self, shelf: _Shelf) -> None:
         storage, settings = shelf.storage, self._settings
         free = await shelf.disk.free_bytes()
-        if storage.read_only and not self.told_read_only:
+        if storage.read_only and not self.kept_read_only:
             shelf.is_full = True  # a checkpoint found no space
         if shelf.is_full:
             storage.request_checkpoint()  # perhaps what is left suffices: the journal shrinks then
@@ -350,7 +350,7 @@ class Bookie:
             shelf.is_full = True
         elif free >= settings.writable_above_bytes:
             shelf.is_full = False
-        read_only = shelf.is_full or self.told_read_only
+        read_only = shelf.is_full or self.kept_read_only
         where = shelf.disk.describe()
         if read_only and not storage.read_only:
             why = "the disk is nearly full" if shelf.is_full else "an administrator said so"

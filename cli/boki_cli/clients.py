@@ -73,7 +73,7 @@ async def _open(
     stop = asyncio.Event() if stop is None else stop
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience_s
-    told = False
+    warned = False
     while not stop.is_set():
         client = boki.connect(url, timeout=timeout_s)
         left_s = max(deadline - loop.time(), 0.0)
@@ -85,9 +85,9 @@ async def _open(
         except Unreachable as error:
             if loop.time() + PAUSE_S >= deadline:
                 raise
-            if not told:
+            if not warned:
                 waiting(error)
-                told = True
+                warned = True
         try:
             async with asyncio.timeout(PAUSE_S):
                 await stop.wait()

@@ -53,7 +53,7 @@ class _State:
     stream: TextIO | None = None
     lost: int = 0
     """Lines, for as long as the process lives."""
-    untold: int = 0
+    unreported: int = 0
     """Of those that a stream refused, how many no line told of."""
 
 
@@ -129,13 +129,13 @@ class _Sink:
         if stream is None:  # a process without one
             return
         try:
-            if _State.untold:
-                stream.write(lost_notice(_State.untold))
-                _State.untold = 0
+            if _State.unreported:
+                stream.write(lost_notice(_State.unreported))
+                _State.unreported = 0
             stream.write(line + "\n")
             stream.flush()
         except (OSError, ValueError):  # a full disk, a reader that is gone, a stream that was closed
-            _State.untold += 1
+            _State.unreported += 1
             count_lost(1)
 
     debug = info = warning = error = _write

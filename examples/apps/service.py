@@ -30,7 +30,7 @@ from bokistore import BokiStore, StoreSettings
 from examples import process
 from examples.apps.application import Application
 from examples.apps.data import Data, StoreData
-from examples.apps.table_data import TableData, patiently
+from examples.apps.table_data import TableData, with_retries
 from examples.hotel.application import HOTEL
 from examples.movie.application import MOVIE
 
@@ -112,7 +112,7 @@ async def in_tables(log: Log, application: Application, port: int) -> AsyncItera
     async def connect() -> CassandraTables:
         return await CassandraTables.connect([HOST], port=port, keyspace=application.name)
 
-    async with await patiently(connect) as cassandra, Tables(log, cassandra) as tables:
+    async with await with_retries(connect) as cassandra, Tables(log, cassandra) as tables:
         yield await TableData.opened(tables, application.tables)
 
 

@@ -56,7 +56,7 @@ class TableData:
     async def opened(cls, tables: Tables, names: Sequence[str]) -> TableData:
         """Opens the tables, which are made where they are not there."""
         for name in names:
-            await patiently(lambda name=name: tables.open(Schema(name, {COLUMN: "json"}, "versioned")))  # type: ignore[misc]  # one more parameter, with its default
+            await with_retries(lambda name=name: tables.open(Schema(name, {COLUMN: "json"}, "versioned")))  # type: ignore[misc]  # one more parameter, with its default
         return cls(tables, names)
 
     @property
@@ -79,7 +79,7 @@ class TableData:
                     found[f"{table}:{key}"] = _value(row)
             return [found[name] for name in names]
 
-        return await patiently(together)
+        return await with_retries(together)
 
     async def look(self, names: Sequence[str]) -> list[JsonObject | None]:
         """In a workflow: rows of one table as of what it was told last, without a record."""
@@ -117,17 +117,17 @@ class TableData:
             await self._tables.commit(tx)
 
         for start in range(0, len(names), ROWS_AT_ONCE):
-            await patiently(lambda start=start: some(names[start : start + ROWS_AT_ONCE]))  # type: ignore[misc]  # as above
+            await with_retries(lambda start=start: some(names[start : start + ROWS_AT_ONCE]))  # type: ignore[misc]  # as above
 
     async def all(self) -> dict[str, JsonObject]:
         """See `Data`."""
         place = await self._tables.log.book.now(consistency="linearizable")
         found: dict[str, JsonObject] = {}
         for name in self._names:
-            keys = await patiently(lambda name=name: self._tables.keys_at(name, place))  # type: ignore[misc]  # as above
+            keys = await with_retries(lambda name=name: self._tables.keys_at(name, place))  # type: ignore[misc]  # as above
             for start in range(0, len(keys), ROWS_AT_ONCE):
                 some = keys[start : start + ROWS_AT_ONCE]
-                rows = await patiently(lambda name=name, some=some: self._tables.as_of(name, some, place))  # type: ignore[misc]  # as above
+                rows = await with_retries(lambda name=name, some=some: self._tables.as_of(name, some, place))  # type: ignore[misc]  # as above
                 found.update(
                     (f"{name}:{key}", cast(JsonObject, row[COLUMN]))
                     for key, row in zip(some, rows, strict=True)
@@ -138,7 +138,7 @@ class TableData:
     async def settle(self) -> None:
         """Brings the database up to date with the log, which need not keep it any more then."""
         for name in self._names:
-            await patiently(lambda name=name: self._tables.settle(name))  # type: ignore[misc]  # as above
+            await with_retries(lambda name=name: self._tables.settle(name))  # type: ignore[misc]  # as above
 
     async def close(self) -> None:
         """See `Data`."""
@@ -154,7 +154,7 @@ def _value(row: JsonObject | None) -> JsonObject | None:
     return None if row is None else cast(JsonObject, row[COLUMN])
 
 
-async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
+async def with_retries(ask: Callable[[], Awaitable[T]]) -> T:
     """Asks until there is an answer, for as long as what fails may be better the next time."""
     end = asyncio.get_running_loop().time() + WAIT_S
     while True:

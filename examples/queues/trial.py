@@ -98,9 +98,9 @@ async def _settled(url: str, shards: int, least: int) -> tuple[list[tuple[str, f
             try:
                 waiting = (await work.stats()).depth
                 if (not waiting and (await done.stats()).depth >= least) or perf_counter() > deadline:
-                    told = [one.body for one in await done.peek(10**6)]
+                    reported = [one.body for one in await done.peek(10**6)]
                     return [
-                        (str(one["id"]), float(str(one["took_ms"]))) for one in told if isinstance(one, dict)
+                        (str(one["id"]), float(str(one["took_ms"]))) for one in reported if isinstance(one, dict)
                     ], waiting
             except BokiError as error:
                 if not error.retryable:

@@ -56,7 +56,7 @@ async def queues(book: boki.Book, shards: int) -> tuple[Queue[Work], Queue[Done]
     return work, await Queue.open(log, "done", Done, shards=1)
 
 
-class Notebook:
+class NoteFile:
     """A file of lines, each written by one call."""
 
     def __init__(self, file: str) -> None:
@@ -67,7 +67,7 @@ class Notebook:
         assert os.write(self._file, line) == len(line)
 
 
-async def produce(work: Queue[Work], name: str, every_s: float, notes: Notebook, stop: asyncio.Event) -> None:
+async def produce(work: Queue[Work], name: str, every_s: float, notes: NoteFile, stop: asyncio.Event) -> None:
     """One producer; it waits for its push, and then for its turn."""
     number = 0
     loop = asyncio.get_running_loop()
@@ -136,7 +136,7 @@ def main() -> None:
                     group.create_task(consume(client, arguments.shards, name, stop))
                 return
             work, _ = await queues(client.book(BOOK), arguments.shards)
-            notes = Notebook(f"{arguments.notes}.{arguments.name}")
+            notes = NoteFile(f"{arguments.notes}.{arguments.name}")
             for name in names:
                 group.create_task(produce(work, name, arguments.every_ms / 1000, notes, stop))
 

@@ -34,7 +34,7 @@ TIMEOUT_S: Final = 10.0
 WRONG: Final = "wrong"
 
 
-class Notebook:
+class NoteFile:
     """Where a worker notes its calls."""
 
     def __init__(self, file: str) -> None:
@@ -48,9 +48,9 @@ class Notebook:
 class Client:
     """One client: registers a user, follows some, then does what the mix says."""
 
-    def __init__(self, retwis: Retwis, notebook: Notebook, name: str) -> None:
+    def __init__(self, retwis: Retwis, note_file: NoteFile, name: str) -> None:
         self._retwis = retwis
-        self._notebook = notebook
+        self._note_file = note_file
         self._mix = Mix(name)
         self._first_name = name
         self._name = name
@@ -101,7 +101,7 @@ class Client:
             if known:
                 auth = await self._call("login", {}, self._retwis.login(known["username"], PASSWORD))
                 if auth is not None and auth != known["auth"]:
-                    self._notebook.note(
+                    self._note_file.note(
                         client=self._name, outcome=WRONG, said=f"{known['username']} got another's auth"
                     )
 
@@ -113,7 +113,7 @@ class Client:
         self._number += 1
         notes = operation in ("register", "follow", "post")
         client, number = self._name, self._number
-        self._notebook.note(client=client, number=number, operation=operation, about=about)
+        self._note_file.note(client=client, number=number, operation=operation, about=about)
         outcome, answer = UNKNOWN, None
         try:
             answer = await call
@@ -121,14 +121,14 @@ class Client:
         except (Trimmed, NameTaken, boki.Conflict):
             outcome = REFUSED
         except AssertionError as fault:
-            self._notebook.note(client=client, outcome=WRONG, said=f"{operation}: {fault}")
+            self._note_file.note(client=client, outcome=WRONG, said=f"{operation}: {fault}")
         except BokiError as error:
             if error.definite:
                 outcome = REFUSED
             elif notes:  # what is still under way may be ordered behind what comes next
                 self._lives += 1
                 self._name = f"{self._first_name}+{self._lives}"
-        self._notebook.note(client=client, number=number, outcome=outcome, answer=answer if notes else None)
+        self._note_file.note(client=client, number=number, outcome=outcome, answer=answer if notes else None)
         return answer
 
 
@@ -136,10 +136,10 @@ async def run(url: str, name: str, notes: str, clients: int, stop: asyncio.Event
     """Serves its clients until `stop`."""
     async with boki.connect(url, timeout=TIMEOUT_S) as client:
         retwis = Retwis(BokiStore(client.book(BOOK), settings=SETTINGS))
-        notebook = Notebook(notes)
+        note_file = NoteFile(notes)
         async with asyncio.TaskGroup() as group:
             for number in range(clients):
-                group.create_task(Client(retwis, notebook, f"{name}-{number}").run(stop))
+                group.create_task(Client(retwis, note_file, f"{name}-{number}").run(stop))
         await retwis.store.close()
 
 

@@ -28,7 +28,7 @@ from boki_common.engine import engine_protocol as engine
 from boki_common.engine.answers import AnswerRow, decode_answers, decode_committed, encode_answers
 from boki_common.engine.engine_protocol import Consistency, Direction, GapKind, GapRow, Query, Verdict
 from boki_common.engine.read_reply import decode_point, decode_read_reply, encode_read_reply, encode_records
-from boki_common.engine.reads_together import decode_reads, decode_told, encode_told
+from boki_common.engine.reads_together import decode_read_answers, decode_reads, encode_read_answers
 from boki_common.engine.tag_reads import decode_tag_read
 from boki_common.ids import BookieId, Position
 from boki_common.net import messages
@@ -191,7 +191,7 @@ def _v2_runs(data: memoryview) -> None:
     """What is decoded many at a time."""
     frames = [data, data[1:], data]
     v2.decode_add_run(frames, 0)
-    v2.decode_plain_reads(frames, 0)
+    v2.decode_unfenced_reads(frames, 0)
 
 
 # -- disks
@@ -387,7 +387,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target("found", engine.decode_found, (_joined(engine.encode_found(TOKEN, 5, 9)),)),
     Target("read reply", decode_read_reply, (_a_reply(),)),
     Target("point", decode_point, (_a_point(),)),
-    Target("told", decode_told, (encode_told([(5, [_a_reply()]), (6, [b""])], more=True),)),
+    Target("told", decode_read_answers, (encode_read_answers([(5, [_a_reply()]), (6, [b""])], more=True),)),
     Target("sequencer HELLO", sequencer.decode_hello, (sequencer.encode_hello(("ab" * 16,), token=NO_TOKEN, role=ENGINE),)),
     Target("sequencer welcome", sequencer.decode_welcome, (
         sequencer.encode_welcome(sequencer.Welcome(1, "ab" * 16, 0, 1, True, True)),

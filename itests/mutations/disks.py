@@ -126,7 +126,7 @@ DISK_MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "checkpoints are not told",
         "bookie",
-        (("                await self._life.tell(self._checkpoints())\n", ""),),
+        (("                await self._life.record(self._checkpoints())\n", ""),),
         "bookie/tests/begin/test_life.py::test_a_bookie_of_which_a_copy_was_started_elsewhere_ends",
     ),
     Mutation(

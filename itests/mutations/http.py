@@ -92,7 +92,7 @@ HTTP_MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "a silent HTTP connection stays",
         "common",
-        (("call_later(server.first_head_s, self.force_close)", "call_later(server.first_head_s, self.heard)"),),
+        (("call_later(server.first_head_s, self.force_close)", "call_later(server.first_head_s, self.received)"),),
         "common/tests/http/test_http_server.py::test_a_connection_that_brings_no_whole_head_in_time_is_ended",
     ),
     Mutation(

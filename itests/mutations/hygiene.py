@@ -117,7 +117,7 @@ HYGIENE_MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "each failed accept is a line",
         "common",
-        (("        self._accept_told_at = now\n", ""),),
+        (("        self._accept_reported_at = now\n", ""),),
         "common/tests/runtime/test_loop_faults.py::test_a_thousand_failed_accepts_are_one_line_with_what_to_do",
     ),
 )

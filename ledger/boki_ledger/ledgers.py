@@ -34,7 +34,7 @@ class LedgerWriter(Protocol):
     async def acknowledged(self, entry_id: int) -> None:
         """Waits until entries up to this one, which were submitted, have their ack quorum. Raises what fails the writer."""
 
-    def ask_unfenced(self, told: Callable[[bool], None]) -> bool:
+    def ask_unfenced(self, on_answer: Callable[[bool], None]) -> bool:
         """Asks the bookies whether the ledger was fenced when this was called. `told` is called once, later, unless the writer
         fails or ends before: True, it was not, so nobody had recovered it; False, nobody knows. Returns False, and does not call
         `told`, when they cannot be asked."""

@@ -254,7 +254,7 @@ class Appends:
             book, writer, first, first_seqnum, position, count, verdict, _, flags = row
             found = undecided.get(RUN_KEY.pack(book, writer))
             if found is None:
-                self._told(row)
+                self._answered(row)
             elif not (verdict or flags):
                 found.committed_at(first, count, first_seqnum, token, position, now, outbox)
                 self._looked_at(found)
@@ -264,7 +264,7 @@ class Appends:
             if self._inquiries:
                 self._asked(row, token, now)
 
-    def _told(self, row: AnswerRow) -> None:
+    def _answered(self, row: AnswerRow) -> None:
         """A row about nobody here: perhaps about the engine."""
         admission = admission_of(row)
         if admission is not None:

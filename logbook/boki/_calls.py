@@ -43,7 +43,7 @@ class Link(Protocol):
     def watch(self) -> None:
         """Something is owed from now on."""
 
-    def heard(self) -> None:
+    def received(self) -> None:
         """The engine answered."""
 
     async def change(self) -> None:
@@ -99,7 +99,7 @@ class Calls:
                 if deadline < deadlines.timer_at:
                     deadlines.set_timer(deadline)
                 answer = await future
-                link.heard()
+                link.received()
                 return answer
         except BokiError as error:
             if not error.retryable:
@@ -148,7 +148,7 @@ class Calls:
                 future = peer.request(opcode, *body)
                 asked[:] = [peer]
                 answer = await future
-                link.heard()
+                link.received()
                 return answer
             except BokiError as error:
                 if not error.retryable:

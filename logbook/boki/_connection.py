@@ -291,9 +291,9 @@ class Connection:
         if peer is not self.peer:
             return  # of a connection given up: whatever it says about numbers sent again since does not count
         if opcode == wire.OP_READS:
-            self._calls.together.told(body)
+            self._calls.together.answered(body)
             return
-        self._watch.heard()
+        self._watch.received()
         self._side.answers(body)
         self.attempts.decided()
         if self._changed is not None and not self._side.owed:
@@ -371,9 +371,9 @@ class Connection:
         """Something is owed from now on."""
         self._watch.begin()
 
-    def heard(self) -> None:
+    def received(self) -> None:
         """The engine answered a call."""
-        self._watch.heard()
+        self._watch.received()
         self.attempts.answered()
 
     def give_up_old(self) -> None:

@@ -89,10 +89,10 @@ async def read_since(reader: Reader, query: Query, seen: Sequence[SeenTag], *, t
 def _check_whole(reader: Reader, seen: Sequence[SeenTag], answer: Answer) -> None:
     gaps: list[Gap] = [*answer.unreadable]
     if answer.gaps:
-        told = decode_gaps(tuple(answer.gaps), reader.book)
+        decoded = decode_gaps(tuple(answer.gaps), reader.book)
         gaps += [
             Gap(gap.kind, gap.first, gap.last, gap.book, tag=seen[row.tag - 1].tag if row.tag else None)
-            for gap, row in zip(told, answer.gaps, strict=True)
+            for gap, row in zip(decoded, answer.gaps, strict=True)
         ]
     if gaps:
         raise gaps[0].error()

@@ -207,14 +207,14 @@ class Ticket:
     def was_there(self, first: int, end: int, first_seqnum: int) -> None:
         """For the SDK: the verdict, of a number that the log had before."""
         if self._outcome is None:
-            self._tell(Duplicate(first_seqnum + self.first - first))
+            self._resolve(Duplicate(first_seqnum + self.first - first))
 
     def failed(self, first: int, end: int, error: BokiError) -> None:
         """For the SDK: the verdict."""
         if self._outcome is None:
-            self._tell(error)
+            self._resolve(error)
 
-    def _tell(self, outcome: int | BokiError) -> None:
+    def _resolve(self, outcome: int | BokiError) -> None:
         self._outcome = outcome
         waiter = self._waiter
         if waiter is not None and not waiter.done():

@@ -15,7 +15,7 @@ from typing import Final
 
 from boki._dial import EnginePeer
 from boki_common.engine import engine_protocol as wire
-from boki_common.engine.reads_together import READS_ROWS, asked_row, decode_told, of_row
+from boki_common.engine.reads_together import READS_ROWS, asked_row, decode_read_answers, of_row
 
 
 class ReadsTogether:
@@ -49,9 +49,9 @@ class ReadsTogether:
             self._send({token: self._asked.pop(token)})
         return future
 
-    def told(self, body: memoryview) -> None:
+    def answered(self, body: memoryview) -> None:
         """The engine pushed answers. Raises ProtocolError."""
-        answers, more = decode_told(body)
+        answers, more = decode_read_answers(body)
         self._peer.take_answers(answers)
         if self._more and not more:
             self._loop.call_soon(self._leave)  # behind those who hear this now, and whose turn is the next

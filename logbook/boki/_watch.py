@@ -31,7 +31,7 @@ class Watched(Protocol):
 class Watch:
     """See the module. Invariant: while something is owed, its timer is set."""
 
-    __slots__ = ("_call_later", "_heard", "_look_s", "_probing", "_silence_s", "_timer", "_watched")
+    __slots__ = ("_call_later", "_received", "_look_s", "_probing", "_silence_s", "_timer", "_watched")
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Watch:
         self._silence_s: Final = silence_s
         self._look_s: Final = look_s
         self._timer: asyncio.TimerHandle | None = None
-        self._heard = True
+        self._received = True
         self._probing = False
 
     def begin(self) -> None:
@@ -55,10 +55,10 @@ class Watch:
             self._look()
 
     def connected(self) -> None:
-        self._heard, self._probing = True, False
+        self._received, self._probing = True, False
 
-    def heard(self) -> None:
-        self._heard = True
+    def received(self) -> None:
+        self._received = True
 
     def close(self) -> None:
         if self._timer is not None:
@@ -78,8 +78,8 @@ class Watch:
         peer = self._watched.peer
         if peer is None:
             return
-        if self._heard:
-            self._heard = self._probing = False
+        if self._received:
+            self._received = self._probing = False
         elif self._probing:
             silent_s = 2 * self._silence_s
             peer.connection.abort(CallTimeout(f"{peer.peer} has been silent for {silent_s} s", peer=peer.peer))
@@ -91,4 +91,4 @@ class Watch:
 
     def _probed(self, future: asyncio.Future[memoryview]) -> None:
         if not future.cancelled() and future.exception() is None:
-            self._heard = True
+            self._received = True

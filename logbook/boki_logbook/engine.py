@@ -92,7 +92,7 @@ class Engine:
         self._works: list[asyncio.Task[None]] = []
         self._scans = ScanHandles(lambda asked, mode: self.core.capture(asked, mode))
         self._admission = AdmissionWatch(
-            metadata, needed=settings.acks, waiting_s=lambda: self.core.unordered_s, tell=self._tell_admission
+            metadata, needed=settings.acks, waiting_s=lambda: self.core.unordered_s, on_change=self._announce_admission
         )
         self._closing = False
 
@@ -229,9 +229,9 @@ class Engine:
         """Whether new appends are taken."""
         return self._admission.now
 
-    def _tell_admission(self, admission: Admission) -> None:
+    def _announce_admission(self, admission: Admission) -> None:
         for connection in list(self._connections):
-            connection.tell_admission(admission)
+            connection.announce_admission(admission)
 
     @property
     def reads(self) -> Counter:
@@ -337,14 +337,14 @@ class Engine:
         await self._join()
 
     async def _list(self) -> None:
-        def tell(engines: list[EngineMember]) -> None:
+        def update(engines: list[EngineMember]) -> None:
             self.core.known_engines = listed_addresses(engines)
-            self._outside.told(engines)
-            self._subscriptions.told(engines)
+            self._outside.update(engines)
+            self._subscriptions.update(engines)
             if self._neighbours is not None:
-                self._neighbours.told(engines)
+                self._neighbours.update(engines)
 
-        await keep_engine_list(self._metadata, ENGINE_ROLE, tell)
+        await keep_engine_list(self._metadata, ENGINE_ROLE, update)
 
     async def _leave(self) -> None:
         if self._membership is not None:

@@ -44,7 +44,7 @@ class OutsideDoor:
         bound = [server.address for server in self._servers]
         return all_advertised(bound, self._settings.outside_advertise, key="engine.outside_advertise")
 
-    def told(self, engines: Iterable[EngineMember]) -> None:
+    def update(self, engines: Iterable[EngineMember]) -> None:
         """These engines are there."""
         self._known = [address for engine in engines for address in engine.outside][:LISTED_ENGINES]
 

@@ -50,7 +50,7 @@ class ShardLink(Protocol):
     async def barrier(self) -> Position:
         """A position that all that was ordered before this call is below, proven (ADR 22). Raises TermOver, NetworkError, Overloaded."""
 
-    def ask_barrier(self, told: Callable[[Position | BokiError], None]) -> None:
+    def ask_barrier(self, on_answer: Callable[[Position | BokiError], None]) -> None:
         """Asks for the same, and calls back once, later: the position, or what `barrier` would raise."""
 
     async def clock(self) -> SequencerTime | None:

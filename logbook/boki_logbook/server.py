@@ -31,7 +31,7 @@ from boki_common.engine import engine_protocol as wire
 from boki_common.engine.admission import Admission
 from boki_common.engine.answers import Answers, encode_answers
 from boki_common.engine.engine_protocol import Consistency, Query, Token
-from boki_common.engine.reads_together import decode_reads, encode_told
+from boki_common.engine.reads_together import decode_reads, encode_read_answers
 from boki_common.engine.tag_reads import TagRead, decode_tag_read
 from boki_common.errors import (
     DECODE_FAULTS,
@@ -118,7 +118,7 @@ class SdkConnection:
         self._waiting: dict[asyncio.Task[None], None] = {}
         self._takes_reads = False
         """Whether it said that it takes READS."""
-        self._told_more = False
+        self._announced_more = False
         """Whether what it was told last in a READS said that others follow."""
         self._cursors: dict[int, tuple[int, asyncio.Task[None]]] = {}
         """The request of each that waits."""
@@ -245,9 +245,9 @@ class SdkConnection:
         self._peer.respond(request_id, opcode, msgspec.msgpack.encode(answer))
         self._is_sdk = hello.role == wire.ROLE_SDK
         if not self._engine.admission.taken:
-            self.tell_admission(self._engine.admission)
+            self.announce_admission(self._engine.admission)
 
-    def tell_admission(self, admission: Admission) -> None:
+    def announce_admission(self, admission: Admission) -> None:
         """Says whether new appends are taken; earlier versions pass it over, and wait."""
         if self._is_sdk and not self._peer.closed:
             self._push(*encode_answers({}, [admission.row()]))
@@ -367,9 +367,9 @@ class SdkConnection:
         if read.cursor:
             task = next(reversed(self._waiting))
             self._cursors[read.cursor] = request_id, task
-            task.add_done_callback(partial(self._cursor_told, read.cursor))
+            task.add_done_callback(partial(self._cursor_answered, read.cursor))
 
-    def _cursor_told(self, cursor: int, task: asyncio.Task[None]) -> None:
+    def _cursor_answered(self, cursor: int, task: asyncio.Task[None]) -> None:
         if self._cursors.get(cursor, (0, None))[1] is task:
             del self._cursors[cursor]
 
@@ -405,7 +405,7 @@ class SdkConnection:
 
     def respond_reads(self, answers: Sequence[Answer], *, more: bool) -> None:
         self._in_groups -= len(answers)
-        peer, together = self._peer, self._takes_reads and (more or self._told_more or len(answers) > 1)
+        peer, together = self._peer, self._takes_reads and (more or self._announced_more or len(answers) > 1)
         small = []
         for answer in answers:
             request_id, reply = answer
@@ -415,9 +415,9 @@ class SdkConnection:
                 peer.respond(request_id, wire.OP_READ, *reply)
         if together:
             more = more and not self._connection.paused
-            if small or more is not self._told_more:
-                peer.push_now(wire.OP_READS, encode_told(small, more=more))
-                self._told_more = more
+            if small or more is not self._announced_more:
+                peer.push_now(wire.OP_READS, encode_read_answers(small, more=more))
+                self._announced_more = more
 
     def read_later(self, request_id: int, token: Token, query: Query) -> None:
         self._in_groups -= 1

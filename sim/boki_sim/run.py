@@ -220,11 +220,11 @@ class _Run:
             async with asyncio.timeout(PATIENCE_S + SETTLE_S):
                 client = await self.cluster.connected()
                 stage = "append"
-                await self._append_patiently(client, "barrier-1")
+                await self._append_to_all(client, "barrier-1")
                 stage = "hear the last verdicts of the clients"
                 await asyncio.wait(self.working.values())
                 stage = "append and read"
-                await self._append_patiently(client, "barrier-2")
+                await self._append_to_all(client, "barrier-2")
                 self._read_from = self.loop.time()
                 books = {}
                 for name in BOOKS:
@@ -255,7 +255,7 @@ class _Run:
             self.invariants.violated("liveness", f"all faults are over, but to {stage} fails: {error!r}")
             return None
 
-    async def _append_patiently(self, client: boki.Client, payload: str) -> None:
+    async def _append_to_all(self, client: boki.Client, payload: str) -> None:
         """To every book; these records are part of the history. A log that forgets writers within seconds may forget that of a record
         that is sent again: then another record is tried."""
         for name in BOOKS:

@@ -56,7 +56,7 @@ def run_subject(
     try:
         run.go(chosen.program)
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed failed
-        violations.append(_told(name, error))
+        violations.append(_violation(name, error))
     return Outcome(
         seed,
         name,
@@ -94,7 +94,7 @@ def _runs(chosen: boki.sim.Subject, seed: int, work_s: float) -> Runs:
     return Runs(seed, chosen.faults, work_s or chosen.seconds, how)
 
 
-def _told(name: str, error: BaseException) -> str:
+def _violation(name: str, error: BaseException) -> str:
     """As a violation: the rule is whose program failed, how and in which function; then the text."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -89,7 +89,7 @@ class Life:
             ) from error
         return cls(metadata, identity, life)
 
-    async def tell(self, checkpoints: Sequence[int]) -> None:
+    async def record(self, checkpoints: Sequence[int]) -> None:
         """These are durable: a copy that has not got so far is an older one.
 
         Raises:

@@ -115,8 +115,8 @@ def judge_copy(held: HeldLife, known: KnownLife | None, *, directory: int) -> Co
         return Copy.CURRENT if held.slots[1] is None else Copy.FORGOTTEN
     if not held.has(known.token):
         return Copy.AHEAD if held.number > known.number else Copy.OLDER
-    told = known.checkpoints[directory] if directory < len(known.checkpoints) else 0
-    return Copy.OLDER if held.checkpoint is not None and held.checkpoint < told else Copy.CURRENT
+    recorded = known.checkpoints[directory] if directory < len(known.checkpoints) else 0
+    return Copy.OLDER if held.checkpoint is not None and held.checkpoint < recorded else Copy.CURRENT
 
 
 def slot_to_write(held: HeldLife, known: KnownLife | None) -> int:

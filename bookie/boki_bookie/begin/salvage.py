@@ -46,7 +46,7 @@ SCAN_BYTES: Final = 4 * MIB
 """Of an entry log file, read at a time; and as much again as one entry may have."""
 
 _ADDS: Final = frozenset({RecordKind.ENTRY, RecordKind.REPLACED, RecordKind.LAC})
-_TELLS: Final = frozenset({RecordKind.LEDGER, RecordKind.TOMBSTONE})
+_ADVICE: Final = frozenset({RecordKind.LEDGER, RecordKind.TOMBSTONE})
 
 _log = get_logger("bookie")
 
@@ -254,7 +254,7 @@ class Salvage:
             if kind in _ADDS:
                 wanted = self._knows(entry_ids(body)[0])
             else:
-                wanted = kind in _TELLS
+                wanted = kind in _ADVICE
             if wanted:
                 journal_apply.apply(self._index, kind, body)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from boki_bookie.entries.ledger_index import NO_ENTRY, Ledger
 from boki_bookie.entries.places import joined_runs
 
-RANGES_TOLD: Final = 1_000
+RANGES_LISTED: Final = 1_000
 """Runs of consecutive entries in the report of one ledger; of more, the first."""
 
 
@@ -44,6 +44,6 @@ def detail(ledger: Ledger, *, limbo: bool) -> dict[str, Any]:
         "explicit_lac": None if ledger.lac == NO_ENTRY else ledger.lac,
         "cached_entries": len(cached),
         "stored_entries": len(ledger.places),
-        "entry_ranges": runs[:RANGES_TOLD],
-        "entry_ranges_left_out": max(0, len(runs) - RANGES_TOLD),
+        "entry_ranges": runs[:RANGES_LISTED],
+        "entry_ranges_left_out": max(0, len(runs) - RANGES_LISTED),
     }

@@ -82,7 +82,7 @@ class LedgerValidation:
 
     async def _look(self, ledger_id: int) -> V2Status:
         loop = asyncio.get_running_loop()
-        patient_until: float | None = None
+        give_up_at: float | None = None
         backoff = Backoff(FIRST_DELAY_S, DELAY_MAX_S)
         while True:
             try:
@@ -92,8 +92,8 @@ class LedgerValidation:
                     self._digests.learn(ledger_id, metadata)
                 if status is not None:
                     return status
-                patient_until = patient_until or loop.time() + self._patience_s
-                if loop.time() >= patient_until:
+                give_up_at = give_up_at or loop.time() + self._patience_s
+                if loop.time() >= give_up_at:
                     _log.warning("refused an add of a ledger that does not name this bookie", ledger_id=ledger_id)
                     return V2Status.FENCED
             except (MetadataUnavailable, MetadataUnknown) as error:

@@ -51,14 +51,14 @@ class Administered(Protocol):
     @property
     def storage(self) -> Store: ...
 
-    told_read_only: bool
+    kept_read_only: bool
 
     async def reasons(self) -> Sequence[Reason]:
         """Why it does not serve or does not take writes; none means healthy."""
 
     async def free_bytes(self) -> int: ...
 
-    async def tell_read_only(self, read_only: bool) -> None:
+    async def keep_read_only(self, read_only: bool) -> None:
         """An administrator's word."""
 
 
@@ -156,17 +156,17 @@ class BookieAdmin:
     async def _read_only(self, _request: web.Request) -> web.Response:
         """`by` an administrator or the disk; both may be."""
         bookie = self._bookie
-        by = ["administrator"] if bookie.told_read_only else []
+        by = ["administrator"] if bookie.kept_read_only else []
         if bookie.storage.read_only and any(reason.reason == "disk_full" for reason in await bookie.reasons()):
             by.append("disk")
         return answer({"read_only": bookie.storage.read_only, "by": by})
 
     async def _make_read_only(self, request: web.Request) -> web.Response:
-        await self._bookie.tell_read_only(True)
+        await self._bookie.keep_read_only(True)
         return await self._read_only(request)
 
     async def _make_writable(self, request: web.Request) -> web.Response:
-        await self._bookie.tell_read_only(False)
+        await self._bookie.keep_read_only(False)
         return await self._read_only(request)
 
     # -- ledgers

@@ -51,8 +51,8 @@ from boki_common.bookkeeper.v2 import (
     Request,
     UnknownRequest,
     decode_add_run,
-    decode_plain_reads,
     decode_request,
+    decode_unfenced_reads,
     encode_add_acks,
     encode_add_response,
     encode_auth,
@@ -179,7 +179,7 @@ class BookieConnection:
         try:
             while at < end:
                 frame = frames[at]
-                if frame.nbytes == READ_BYTES and (reads := decode_plain_reads(frames, at)):
+                if frame.nbytes == READ_BYTES and (reads := decode_unfenced_reads(frames, at)):
                     self._take_reads(reads)
                     at += len(reads)
                     continue
@@ -270,7 +270,7 @@ class BookieConnection:
         self._unanswered += count
         self._backpressure.took(size, count)
         if self._server.watchers.looks:
-            self._tell_watchers(joined)
+            self._notify_watchers(joined)
         if self._storage.when_durable(partial(self._acknowledge, joined, count, size)):
             self._backpressure.wait_for_room()
 
@@ -289,7 +289,7 @@ class BookieConnection:
             self._serve(reads, ranges)
         self._backpressure.look()
 
-    def _tell_watchers(self, acks: bytes) -> None:
+    def _notify_watchers(self, acks: bytes) -> None:
         ledgers = (acks[at : at + _LEDGER_BYTES] for at in range(_ACK_LEDGER, len(acks), ADD_RESPONSE_BYTES))
         for ledger_id in dict.fromkeys(ledgers):
             self._server.watchers.changed(int.from_bytes(ledger_id, "big"))

@@ -171,7 +171,7 @@ class V3Requests:
                 self._send(BookieInfoResponse(request.txn_id, V2Status.TOO_MANY_REQUESTS))
             else:
                 self._unanswered += 1
-                self._shared.spawn(self._tell_space(request), "bookie info")
+                self._shared.spawn(self._answer_space(request), "bookie info")
         elif isinstance(request, AuthRequest):
             answer = auth.answer(request.message, self._shared.bookie_id)
             self._send(AuthResponse(request.txn_id, V2Status.OK, answer))
@@ -451,7 +451,7 @@ class V3Requests:
             return ListEntriesResponse(request.txn_id, V2Status.IO_ERROR, request.ledger_id)
         return ListEntriesResponse(request.txn_id, V2Status.OK, request.ledger_id, listed)
 
-    async def _tell_space(self, request: BookieInfoRequest) -> None:
+    async def _answer_space(self, request: BookieInfoRequest) -> None:
         try:
             free = await self._shared.free_bytes()
         except BokiError:

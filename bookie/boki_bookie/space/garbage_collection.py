@@ -28,7 +28,7 @@ from boki_common.metrics import Metrics
 from boki_common.retry import event_or_timeout
 from boki_common.runtime.ports import Clock, Random
 
-ELSEWHERE_TOLD: Final = 1_000
+ELSEWHERE_LOGGED: Final = 1_000
 """So many ledgers that lie elsewhere are named, at most."""
 JITTER_PERCENT: Final = 25
 """Runs are this much sooner than due at most, so that the bookies of a cluster do not ask all at once."""
@@ -106,7 +106,7 @@ class GarbageCollector:
             deleted_ledgers=ledgers.deleted,
             emptied_ledgers=ledgers.emptied,
             elsewhere_ledgers=len(ledgers.elsewhere),
-            elsewhere=tuple(sorted(ledgers.elsewhere)[:ELSEWHERE_TOLD]),
+            elsewhere=tuple(sorted(ledgers.elsewhere)[:ELSEWHERE_LOGGED]),
             tombstones=len(self._index.tombstones),
             files=len(files.uses),
             live_bytes=sum(use.live_bytes for use in files.uses),

@@ -112,7 +112,7 @@ async def test_a_copy_made_before_a_checkpoint_that_was_told_is_refused(world: A
     older = copied(disk, world)
     life = await machine.live(disk)
     older.put(LIFE_NAME, disk.contents(LIFE_NAME))  # made within the life
-    await life.tell([3])
+    await life.record([3])
     with pytest.raises(
         WrongDirectory, match=r"expected start 1 \(checkpoints \(3,\)\).*found start 1 \(checkpoint 0\)"
     ):
@@ -266,7 +266,7 @@ async def test_a_directory_of_an_earlier_version_has_its_first_life_when_there_i
     await disk.remove(LIFE_NAME)
     disk.capacity_bytes = 0
     life = await machine.live(disk)
-    await life.tell([1])
+    await life.record([1])
     assert decode_cookie((await world.store.get(cookie_path(identity.bookie_id))).value).life is None
     disk.capacity_bytes = 2**40
     await machine.live(disk)

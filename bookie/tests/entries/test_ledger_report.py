@@ -37,7 +37,7 @@ def test_ranges_and_counts_are_those_of_the_entries(stored: set[int], flushing: 
 
 
 def test_ranges_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_report, "RANGES_TOLD", 2)
+    monkeypatch.setattr(ledger_report, "RANGES_LISTED", 2)
     told = ledger_report.detail(ledger_of({1, 3, 4, 9, 20}, set(), set()), limbo=True)
     assert (told["entry_ranges"], told["entry_ranges_left_out"]) == ([[1, 1], [3, 4]], 2)
     assert told["limbo"]

@@ -204,10 +204,10 @@ def _engine(part: Part, sequencers: Sequence[Part]) -> EngineState:
     )
 
 
-def _ack_counts(told: Mapping[str, Any]) -> list[int]:
+def _ack_counts(answer: Mapping[str, Any]) -> list[int]:
     """Of the buckets that are known here; an engine of another version may have others."""
-    same = [float(bound) for bound in told.get("bounds") or ()] == list(LATENCY_BUCKETS_S)
-    return [int(count) for count in told["counts"]] if same else []
+    same = [float(bound) for bound in answer.get("bounds") or ()] == list(LATENCY_BUCKETS_S)
+    return [int(count) for count in answer["counts"]] if same else []
 
 
 def _sequencer(part: Part) -> SequencerState:

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from boki_ledger.client import LedgerClient
     from boki_ledger.read.replica_copies import Copied
 
-FAULTS_TOLD: Final = 20
+FAULTS_LISTED: Final = 20
 """Faults that the final message names; the lines before it have all of them."""
-RANGES_TOLD: Final = 20
+RANGES_LISTED: Final = 20
 
 
 @dataclass(slots=True)
@@ -198,8 +198,8 @@ def runs_of(entries: Iterable[int]) -> list[tuple[int, int]]:
 def ranges_text(entries: Sequence[int]) -> str:
     """Ascending ids for a person: "0-7, 9"; of very many runs the first ones."""
     runs = runs_of(entries)
-    told = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs[:RANGES_TOLD])
-    return told + (f", … ({len(runs) - RANGES_TOLD:,} more ranges)" if len(runs) > RANGES_TOLD else "")
+    listed = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs[:RANGES_LISTED])
+    return listed + (f", … ({len(runs) - RANGES_LISTED:,} more ranges)" if len(runs) > RANGES_LISTED else "")
 
 
 # -- what a person, or a program, sees
@@ -232,9 +232,9 @@ def _report(invocation: Invocation, done: Repair) -> None:
                 "end; --recover-open closes them, which fences their writers"
             )
     if done.faults:
-        told = "; ".join(done.faults[:FAULTS_TOLD])
-        more = f"; and {len(done.faults) - FAULTS_TOLD} more" if len(done.faults) > FAULTS_TOLD else ""
-        raise CheckFailed(f"bookie {done.bookie} is not whole: {told}{more}", bookie_id=done.bookie)
+        listed = "; ".join(done.faults[:FAULTS_LISTED])
+        more = f"; and {len(done.faults) - FAULTS_LISTED} more" if len(done.faults) > FAULTS_LISTED else ""
+        raise CheckFailed(f"bookie {done.bookie} is not whole: {listed}{more}", bookie_id=done.bookie)
 
 
 class _Lines(Watcher):

@@ -145,11 +145,11 @@ async def _report(invocation: Invocation, store: MetadataStore, log: int, term: 
     next_term = (await read_view(store)).view.term_of(log)
     record = await read_record(store, term)
     assert record.given_up is not None, "this is what was decided"
-    told = {"log": log, "term": term, "last_entry": record.last_entry, "next_term": next_term} | described(
+    report = {"log": log, "term": term, "last_entry": record.last_entry, "next_term": next_term} | described(
         record.given_up
     )
     if invocation.json:
-        invocation.emit(told)
+        invocation.emit(report)
     else:
         click.echo(
             f"term {term} of log {log} ends before entry {record.given_up.first_entry}; log {log} is in term {next_term}"

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 ENTRIES: Final = 1_024
 """Entries that one command declares lost, at most: each is asked for."""
-ANSWERS_TOLD: Final = 16
+ANSWERS_LISTED: Final = 16
 """Answers about entries that the evidence holds word by word; their number is told."""
 READ_ENTRIES: Final = 64
 
@@ -107,11 +107,11 @@ def register(group: CommandGroup) -> None:
             said = LossEvidence(
                 reason=reason, by=by or somebody(), time_ms=process.SystemClock().now_ms(), bookies_are_gone=gone
             )
-            told = await declare_lost(store, ledgers, what, said, forget_rows=forget_rows)
+            listed = await declare_lost(store, ledgers, what, said, forget_rows=forget_rows)
             if invocation.json:
-                invocation.emit(told)
+                invocation.emit(listed)
             else:
-                stand = "their rows stand" if told["indexed"] else "their records join nothing"
+                stand = "their rows stand" if listed["indexed"] else "their records join nothing"
                 click.echo(f"entries {first} to {stop - 1} of shard {shard} of term {term} are declared lost: {stand}")
 
         return run_with_ledgers(invocation, metadata, run)
@@ -166,8 +166,8 @@ async def declare_lost(
             first=what.first_entry,
             stop=what.stop_entry,
             indexed=indexed,
-            answers=answers.told,
-            bookies=await _words(ledgers, shard.ledger_id, answers.told),
+            answers=answers.listed,
+            bookies=await _words(ledgers, shard.ledger_id, answers.listed),
         )
     )
     await _not_copied(store, term, what)
@@ -175,11 +175,11 @@ async def declare_lost(
     return described(evidence) | {"term": position.term, "entry": position.entry}
 
 
-async def _words(ledgers: LedgerClient, ledger_id: int, told: Iterable[str]) -> dict[str, dict[str, str]]:
+async def _words(ledgers: LedgerClient, ledger_id: int, listed: Iterable[str]) -> dict[str, dict[str, str]]:
     """What each bookie says of these entries; nothing of a ledger that nobody knows."""
     found = {}
     try:
-        for entry in told:
+        for entry in listed:
             words = await ledgers.words_of_replicas(ledger_id, int(entry))
             found[entry] = {str(bookie): word for bookie, word in words.items()}
     except (NoSuchLedger, ProtocolError, CorruptData):
@@ -249,7 +249,7 @@ class _Answers(NamedTuple):
     """What replicas said of entries that cannot be had, in words, of the first ones; and those of which the metalog has no copy
     that anybody can read either."""
 
-    told: dict[str, str]
+    listed: dict[str, str]
     unfit: list[int]
 
 
@@ -278,8 +278,8 @@ async def _answers(ledgers: LedgerClient, shard: _ShardEnds, what: Lost, *, gone
             if usable is None:
                 answers.unfit.append(entry)
             answer = fault or answer
-            if len(answers.told) < ANSWERS_TOLD:
-                answers.told[str(entry)] = answer
+            if len(answers.listed) < ANSWERS_LISTED:
+                answers.listed[str(entry)] = answer
     return answers
 
 

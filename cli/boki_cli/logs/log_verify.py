@@ -42,13 +42,13 @@ def register(group: CommandGroup) -> None:
         async def main() -> int:
             async with roles.open_metadata(settings) as parts, roles.ledger_client(parts, settings) as ledgers:
                 reports = await verify_logs(parts.metadata, ledgers, log, invocation.say)
-            _tell(invocation, reports)
+            _report(invocation, reports)
             return exit_codes.OK
 
         return process.run_command(main)
 
 
-def _tell(invocation: Invocation, reports: Sequence[Report]) -> None:
+def _report(invocation: Invocation, reports: Sequence[Report]) -> None:
     """A row per term. Raises CheckFailed when one has a fault."""
     if invocation.json:
         for report in reports:

@@ -54,7 +54,7 @@ _CRC_ADD: Final = Struct(f">IBBH{MASTER_KEY_BYTES}s{_ENTRY.size}sI")
 _READ: Final = Struct(">BBHqq")
 _WHOLE_READ: Final = Struct(">IBBHqq")
 _READ_IN_RUN: Final = Struct(">Iqq")
-_PLAIN_READS: Final = frozenset(VERSION << 24 | OP_READ << 16 | flags for flags in (0, FLAG_HIGH_PRIORITY))
+_UNFENCED_READS: Final = frozenset(VERSION << 24 | OP_READ << 16 | flags for flags in (0, FLAG_HIGH_PRIORITY))
 """First words of reads that do not fence."""
 READ_BYTES: Final = _READ.size
 """Of a read that does not fence, without its length."""
@@ -326,7 +326,7 @@ def decode_add_run(frames: Sequence[memoryview], start: int) -> AddRun | None:
     return AddRun(ledger_id, key, bool(word & FLAG_RECOVERY_ADD), entry_ids, bodies, count, size - _BODY_START * count)
 
 
-def decode_plain_reads(frames: Sequence[memoryview], start: int) -> list[tuple[int, int]]:
+def decode_unfenced_reads(frames: Sequence[memoryview], start: int) -> list[tuple[int, int]]:
     """(ledger, entry) of the reads that begin at `frames[start]`, up to the first frame that is none, or fences."""
     unpack = _READ_IN_RUN.unpack_from
     reads: list[tuple[int, int]] = []
@@ -334,7 +334,7 @@ def decode_plain_reads(frames: Sequence[memoryview], start: int) -> list[tuple[i
         if len(frame) != READ_BYTES:
             break
         word, ledger_id, entry_id = unpack(frame)
-        if word not in _PLAIN_READS:
+        if word not in _UNFENCED_READS:
             break
         reads.append((ledger_id, entry_id))
     return reads

@@ -56,7 +56,7 @@ def decode_reads(body: memoryview) -> tuple[dict[int, Position], list[tuple[int,
     return token, reads
 
 
-def encode_told(answers: Sequence[tuple[int, Sequence[Buffer]]], *, more: bool) -> bytes:
+def encode_read_answers(answers: Sequence[tuple[int, Sequence[Buffer]]], *, more: bool) -> bytes:
     """Answers to some of what READS asked; `more`: others follow at once."""
     rows: list[Buffer] = [_TOLD.pack(len(answers), _MORE if more else 0)]
     parts: list[Buffer] = []
@@ -66,7 +66,7 @@ def encode_told(answers: Sequence[tuple[int, Sequence[Buffer]]], *, more: bool) 
     return b"".join(rows + parts)
 
 
-def decode_told(body: memoryview) -> tuple[list[tuple[int, memoryview]], bool]:
+def decode_read_answers(body: memoryview) -> tuple[list[tuple[int, memoryview]], bool]:
     """Returns request ids and answers, and whether more follow at once. Raises ProtocolError."""
     expect(len(body) >= _TOLD.size, "answers to reads", _TOLD.size, len(body))
     count, flags = _TOLD.unpack_from(body)

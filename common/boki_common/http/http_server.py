@@ -112,7 +112,7 @@ class _Server(web.Server):
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = request.protocol
         assert isinstance(connection, _Connection)
-        connection.heard()
+        connection.received()
         expected = request.headers.get(hdrs.EXPECT)
         if expected is not None and expected.lower() != CONTINUE:
             return self.refuse(
@@ -153,12 +153,12 @@ class _Connection(web.RequestHandler):
             self.force_close()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self.heard()
+        self.received()
         self._server.open -= 1
         self._server.is_full = self._server.open >= self._server.limit
         super().connection_lost(exc)
 
-    def heard(self) -> None:
+    def received(self) -> None:
         """A whole head came."""
         if self._first_head is not None:
             self._first_head.cancel()
@@ -172,7 +172,7 @@ class _Connection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """Answers what was no request, or a fault of the server's."""
-        self.heard()
+        self.received()
         if isinstance(exc, HttpProcessingError):
             error: BokiError = malformed(exc)
             _log.info("no request could be read from a connection", peer=request.remote, error=str(error))

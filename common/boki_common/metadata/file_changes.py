@@ -41,7 +41,7 @@ class FileChanges:
             poll.register(self._woken, select.POLLIN)
 
     @property
-    def told(self) -> bool:
+    def notified(self) -> bool:
         """Whether the system tells of writes."""
         return self._events >= 0
 
@@ -67,11 +67,11 @@ class FileChanges:
         ready = [descriptor for descriptor, _ in poll.poll(max(0.0, timeout_s) * 1_000)]
         if self._woken in ready:
             os.read(self._woken, _READ_BYTES)
-        return not self.told or self._events in ready
+        return not self.notified or self._events in ready
 
     def forget(self) -> None:
         """What was written until now is not told any more."""
-        if self.told:
+        if self.notified:
             try:
                 os.read(self._events, _READ_BYTES)
             except BlockingIOError:

@@ -41,7 +41,7 @@ from boki_common.errors import (
     Overloaded,
 )
 from boki_common.metadata import paths
-from boki_common.metadata.store import NOTHING, ToldWatch, Versioned
+from boki_common.metadata.store import NOTHING, NotifiedWatch, Versioned
 
 T = TypeVar("T")
 
@@ -91,7 +91,7 @@ class MemoryTree:
         self._sessions: set[int] = set()
         self._last_session = 0
         self._last_created = 0
-        self._watches: dict[str, dict[ToldWatch, MemoryStore]] = {}
+        self._watches: dict[str, dict[NotifiedWatch, MemoryStore]] = {}
         self._watch_count = 0
         self._delayed: deque[_Delayed] = deque()
         self._stores: list[MemoryStore] = []
@@ -169,7 +169,7 @@ class MemoryTree:
         self._last_created += 1
         self._nodes[path] = _Node(value, session, created=self._last_created)
         parent.children.add(paths.name_of(path))
-        self._tell(path, paths.parent_of(path))
+        self._notify(path, paths.parent_of(path))
 
     def create_sequential(self, prefix: str, value: bytes, session: int) -> str:
         parent = self._parent(prefix)
@@ -189,7 +189,7 @@ class MemoryTree:
             self.create(new, new_value, 0)
         node.value = value
         node.version += 1
-        self._tell(path)
+        self._notify(path)
         return node.version
 
     def delete(self, path: str, version: int) -> None:
@@ -198,13 +198,13 @@ class MemoryTree:
             raise paths.not_empty(path)
         self._remove(path)
 
-    def add_watch(self, watch: ToldWatch, store: MemoryStore) -> None:
+    def add_watch(self, watch: NotifiedWatch, store: MemoryStore) -> None:
         if self._watch_count >= limits.METADATA_WATCHES:
             raise Overloaded(f"{limits.METADATA_WATCHES} watches are open: close those that are no longer waited for")
         self._watch_count += 1
         self._watches.setdefault(watch.path, {})[watch] = store
 
-    def remove_watch(self, watch: ToldWatch) -> None:
+    def remove_watch(self, watch: NotifiedWatch) -> None:
         watches = self._watches.get(watch.path, {})
         if watches.pop(watch, None) is not None:
             self._watch_count -= 1
@@ -244,13 +244,13 @@ class MemoryTree:
     def _remove(self, path: str) -> None:
         del self._nodes[path]
         self._nodes[paths.parent_of(path)].children.discard(paths.name_of(path))
-        self._tell(path, paths.parent_of(path))
+        self._notify(path, paths.parent_of(path))
 
-    def _tell(self, *changed: str) -> None:
+    def _notify(self, *changed: str) -> None:
         for path in changed:
             for watch, store in self._watches.get(path, {}).items():
                 if self.reachable and store.reachable:
-                    watch.tell()
+                    watch.notify()
 
 
 class MemoryStore:
@@ -264,7 +264,7 @@ class MemoryStore:
         self._next_writes: deque[Fault] = deque()
         self._session = 0
         self._open = False
-        self._watches: list[ToldWatch] = []
+        self._watches: list[NotifiedWatch] = []
         self._callbacks: list[Callable[[], None]] = []
 
     async def start(self) -> None:
@@ -316,7 +316,7 @@ class MemoryStore:
             for callback in self._callbacks:
                 callback()
         for watch in self._watches:
-            watch.tell()
+            watch.notify()
 
     async def get(self, path: str) -> Versioned:
         paths.check_path(path)
@@ -360,15 +360,15 @@ class MemoryStore:
         paths.check_version(version, path)
         await self._write("delete", path, lambda: self.tree.delete(path, version))
 
-    def watch(self, path: str) -> ToldWatch:
+    def watch(self, path: str) -> NotifiedWatch:
         paths.check_path(path)
         self._require_open()
-        watch = ToldWatch(path, self.forget_watch)
+        watch = NotifiedWatch(path, self.forget_watch)
         self.tree.add_watch(watch, self)
         self._watches.append(watch)
         return watch
 
-    def forget_watch(self, watch: ToldWatch) -> None:
+    def forget_watch(self, watch: NotifiedWatch) -> None:
         """What a watch calls when it is closed."""
         self.tree.remove_watch(watch)
         if watch in self._watches:

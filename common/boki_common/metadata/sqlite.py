@@ -48,7 +48,7 @@ from boki_common.metadata.file_changes import FileChanges
 from boki_common.metadata.liveness import is_gone
 from boki_common.metadata.machine_facts import process_identity, refuse_network_file_system
 from boki_common.metadata.sqlite_tree import SessionRow, SqliteTree, Stamp, open_database
-from boki_common.metadata.store import NOTHING, ToldWatch, Versioned
+from boki_common.metadata.store import NOTHING, NotifiedWatch, Versioned
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ class SqliteStore:
         self._create = create
         self._session_timeout_s = session_timeout_s
         self._worker: _Worker | None = None
-        self._watches: list[ToldWatch] = []
+        self._watches: list[NotifiedWatch] = []
         self._callbacks: list[Callable[[], None]] = []
 
     async def start(self) -> None:
@@ -96,7 +96,7 @@ class SqliteStore:
             self._session_timeout_s,
             asyncio.get_running_loop(),
             self._session_lost,
-            self._tell,
+            self._notify,
             create=self._create,
         )
         await worker.start()
@@ -151,17 +151,17 @@ class SqliteStore:
         paths.check_version(version, path)
         await self._write(lambda tree, _session: tree.delete(path, version))
 
-    def watch(self, path: str) -> ToldWatch:
+    def watch(self, path: str) -> NotifiedWatch:
         paths.check_path(path)
         worker = self._running()
         if len(self._watches) >= limits.METADATA_WATCHES:
             raise Overloaded(f"{limits.METADATA_WATCHES} watches are open: close those that are no longer waited for")
-        watch = ToldWatch(path, self.forget_watch)
+        watch = NotifiedWatch(path, self.forget_watch)
         self._watches.append(watch)
         worker.watch(path)
         return watch
 
-    def forget_watch(self, watch: ToldWatch) -> None:
+    def forget_watch(self, watch: NotifiedWatch) -> None:
         """What a watch calls when it is closed."""
         self._watches.remove(watch)
         if self._worker is not None and all(other.path != watch.path for other in self._watches):
@@ -183,10 +183,10 @@ class SqliteStore:
             raise ClosedError(f"the metadata store {self.path} is not started or was closed")
         return self._worker
 
-    def _tell(self, path: str) -> None:
+    def _notify(self, path: str) -> None:
         for watch in self._watches:
             if watch.path == path:
-                watch.tell()
+                watch.notify()
 
     def _session_lost(self) -> None:
         for callback in self._callbacks:
@@ -261,7 +261,7 @@ class _Worker:
         session_timeout_s: float,
         loop: asyncio.AbstractEventLoop,
         session_lost: Callable[[], None],
-        tell: Callable[[str], None],
+        notify: Callable[[str], None],
         *,
         create: bool,
     ) -> None:
@@ -269,7 +269,7 @@ class _Worker:
         self._create = create
         self._loop = loop
         self._session_lost = session_lost
-        self._tell = tell
+        self._notify = notify
         self._jobs: deque[tuple[Future[Any], Callable[[], Any]] | None] = deque()
         """None: end."""
         self._changes = FileChanges()
@@ -455,13 +455,13 @@ class _Worker:
         self._changes.forget()
         self._stale = True  # until it was looked at
         changes, stamps = self._tree.read(self._stamps_if_changed)
-        self._stale = not self._changes.told
+        self._stale = not self._changes.notified
         self._written = False
         changed = [path for path, stamp in stamps.items() if stamp != self._stamps[path]]
         self._seen_changes = changes
         self._stamps.update(stamps)
         for path in changed:
-            self._on_loop(self._tell, path)
+            self._on_loop(self._notify, path)
 
     def _stamps_if_changed(self) -> tuple[int, dict[str, Stamp | None]]:
         """The counter of changes, and stamps if it moved since the last look."""

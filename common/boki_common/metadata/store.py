@@ -43,29 +43,29 @@ class Watch(Protocol):
         """Stops watching. Idempotent."""
 
 
-class ToldWatch:
+class NotifiedWatch:
     """A `Watch` that its store tells of changes; the store forgets it when it is closed."""
 
-    def __init__(self, path: str, forget: Callable[[ToldWatch], None]) -> None:
+    def __init__(self, path: str, forget: Callable[[NotifiedWatch], None]) -> None:
         self.path = path
         self._forget = forget
-        self._told = asyncio.Event()
+        self._notified = asyncio.Event()
         self._closed = False
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """For the store: something may have changed."""
-        self._told.set()
+        self._notified.set()
 
     async def changed(self) -> None:
-        await self._told.wait()
+        await self._notified.wait()
         if self._closed:
             raise ClosedError(f"the watch of {self.path} is closed")
-        self._told.clear()
+        self._notified.clear()
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._told.set()
+            self._notified.set()
             self._forget(self)
 
 

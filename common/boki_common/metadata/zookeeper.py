@@ -55,7 +55,7 @@ class _ZookeeperWatch:
         self._wake.set()
         self._closed = False
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         self._fired += 1
         self._wake.set()
 
@@ -315,8 +315,8 @@ class ZookeeperStore:
             for callback in self._callbacks:
                 callback()
         for watch in [watch for watches in self._watches.values() for watch in watches]:
-            watch.tell()
+            watch.notify()
 
     def _node_changed(self, path: str) -> None:
         for watch in self._watches.get(path, ()):
-            watch.tell()
+            watch.notify()

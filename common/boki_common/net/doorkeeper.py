@@ -18,7 +18,7 @@ from boki_common.logs import get_logger
 from boki_common.net.strangers import StrangerLimits, Strangers
 
 _LOOKS_A_PERIOD: Final = 2
-_TELL_EVERY_S: Final = 60.0
+_REPORT_EVERY_S: Final = 60.0
 
 _log = get_logger("net")
 
@@ -58,7 +58,7 @@ class Doorkeeper(Generic[G]):
         self._next_end: asyncio.TimerHandle | None = None
         self._next_look: asyncio.TimerHandle | None = None
         self._dropped = 0
-        self._told_at: float | None = None
+        self._reported_at: float | None = None
 
     def came(self, guest: G) -> None:
         """A connection was made."""
@@ -120,8 +120,8 @@ class Doorkeeper(Generic[G]):
         self._strangers.left(guest)
         self._dropped += 1
         now = self._loop.time()
-        if self._told_at is None or now - self._told_at >= _TELL_EVERY_S:
-            self._told_at = now
+        if self._reported_at is None or now - self._reported_at >= _REPORT_EVERY_S:
+            self._reported_at = now
             _log.warning("dropped connections", address=self.address, count=self._dropped, error=error)
             self._dropped = 0
         guest.abort(error)

@@ -157,11 +157,11 @@ class RecordBatch:
         if runs is None and run_count <= FEW_RUNS:
             runs = list(map(make_run, RUN_ROW.iter_unpack(view[FIXED_HEADER.size : ends.runs])))
         batch = cls(view, fixed, ends, runs)
-        if not trusted and not (records == 1 and batch._is_one_plain_record()):
+        if not trusted and not (records == 1 and batch._is_one_unconditional_record()):
             batch._check_columns()
         return batch
 
-    def _is_one_plain_record(self) -> bool:
+    def _is_one_unconditional_record(self) -> bool:
         """Whether `_check_columns` would find nothing in this batch of one record; what has flags or expectations is left to
         that. Nearly all that is sent alone is so, and looked at in a third of the time."""
         view, ends = self._view, self._ends

@@ -60,7 +60,7 @@ class ErrorStream(io.TextIOBase):
         self._own = _opened_anew(descriptor)
         self._descriptor = descriptor if self._own is None else self._own
         self._notice = notice
-        self._tell_lost = lost
+        self._report_lost = lost
         self._held: deque[bytes] = deque()
         self._held_bytes = 0
         self._held_bytes_limit = held_bytes_limit
@@ -144,17 +144,17 @@ class ErrorStream(io.TextIOBase):
         if lines is None:
             lines = max(1, data.count(b"\n"))
         self._lost += lines
-        self._tell_lost(lines)
+        self._report_lost(lines)
 
     def _written(self, data: bytes) -> bytes:
         """Writes what can be written now, what was lost told before it; returns the rest."""
         if self._lost:
             notice = ("\n" if self._begun else "") + self._notice(self._lost)
             data = notice.encode("utf-8", "backslashreplace") + data
-            told, self._lost = self._lost, 0
+            reported, self._lost = self._lost, 0
             rest = self._piecewise(data, lines=data.count(b"\n") - notice.count("\n"))
             if self._lost:  # it failed again: the count goes on
-                self._lost += told
+                self._lost += reported
             return rest
         return self._piecewise(data)
 

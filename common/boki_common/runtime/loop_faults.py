@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from boki_common.logs import Logger, get_logger
 
-TELL_EVERY_S: Final = 60.0
+REPORT_EVERY_S: Final = 60.0
 
 _NO_RESOURCE: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -28,7 +28,7 @@ class LoopFaults:
 
     def __init__(self, log: Logger = _log) -> None:
         self._log = log
-        self._accept_told_at: float | None = None
+        self._accept_reported_at: float | None = None
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -42,9 +42,9 @@ class LoopFaults:
         self._log.error(str(context.get("message", "a fault")), error=error, exc_info=error, **facts)
 
     def _cannot_accept(self, now: float, error: OSError) -> None:
-        if self._accept_told_at is not None and now - self._accept_told_at < TELL_EVERY_S:
+        if self._accept_reported_at is not None and now - self._accept_reported_at < REPORT_EVERY_S:
             return
-        self._accept_told_at = now
+        self._accept_reported_at = now
         self._log.error(
             "no connection can be accepted for now: trying again each second; raise the limit of open files, `ulimit -n`",
             error=error,

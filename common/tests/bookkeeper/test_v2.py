@@ -189,14 +189,14 @@ REQUESTS = st.one_of(
 def test_reads_that_do_not_fence_are_taken_together_as_one_by_one(requests: list[bytes]) -> None:
     found = [memoryview(request)[4:] for request in requests]
     for start in range(len(found)):
-        reads = v2.decode_plain_reads(found, start)
+        reads = v2.decode_unfenced_reads(found, start)
         for frame, read in zip(found[start:], reads, strict=False):
             request = v2.decode_request(frame)
             assert isinstance(request, v2.ReadRequest) and request.master_key is None
             assert read == (request.ledger_id, request.entry_id)
     plain = [v2.encode_read(number, -number, high_priority=number % 2 == 1) for number in range(5)]
     frames = [memoryview(one)[4:] for one in plain]
-    assert v2.decode_plain_reads([*frames, memoryview(b"x"), *frames], 1) == [(1, -1), (2, -2), (3, -3), (4, -4)]
+    assert v2.decode_unfenced_reads([*frames, memoryview(b"x"), *frames], 1) == [(1, -1), (2, -2), (3, -3), (4, -4)]
 
 
 @given(st.lists(st.binary(max_size=40), max_size=6), st.booleans())

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from boki_common.engine import engine_protocol as protocol
 from boki_common.engine.engine_protocol import Consistency, Direction, Query
-from boki_common.engine.reads_together import READS_ROWS, asked_row, decode_reads, decode_told, encode_told, of_row
+from boki_common.engine.reads_together import (
+    READS_ROWS,
+    asked_row,
+    decode_read_answers,
+    decode_reads,
+    encode_read_answers,
+    of_row,
+)
 from boki_common.errors import ProtocolError
 from boki_common.ids import Position
 
@@ -57,14 +64,14 @@ def test_reads_are_linearizable_and_within_limits(field: str, value: Any) -> Non
 
 @given(st.lists(st.tuples(u32, st.lists(st.binary(max_size=9), max_size=3)), max_size=4), st.booleans())
 def test_answers(answers: list[tuple[int, list[bytes]]], more: bool) -> None:
-    told, follow = decode_told(memoryview(encode_told(answers, more=more)))
+    told, follow = decode_read_answers(memoryview(encode_read_answers(answers, more=more)))
     assert [(number, bytes(body)) for number, body in told] == [(number, b"".join(parts)) for number, parts in answers]
     assert follow is more
 
 
 SAMPLES: dict[str, tuple[bytes, Callable[[memoryview], object]]] = {
     "asked": (protocol.encode_token({0: Position(1, 2)}) + row_of(QUERY), decode_reads),
-    "told": (encode_told([(1, [b"a", b"b"]), (2, [])], more=True), decode_told),
+    "told": (encode_read_answers([(1, [b"a", b"b"]), (2, [])], more=True), decode_read_answers),
 }
 
 

@@ -46,7 +46,7 @@ needs_inotify = pytest.mark.skipif(not sys.platform.startswith("linux"), reason=
 
 @needs_inotify
 def test_a_write_is_told_until_it_is_forgotten(changes: FileChanges, file: Path) -> None:
-    assert changes.told
+    assert changes.notified
     assert not changes.wait(0.0)
     write_in_place(file)
     assert changes.wait(LONG_S)
@@ -98,7 +98,7 @@ def test_without_inotify_the_file_may_always_have_changed(file: Path, monkeypatc
     monkeypatch.setattr(file_changes, "_watched", none)
     changes = FileChanges()
     changes.watch(str(file))
-    assert not changes.told
+    assert not changes.notified
     assert changes.wait(0.0)
     changes.forget()
     assert changes.wait(0.0)
@@ -109,5 +109,5 @@ def test_without_inotify_the_file_may_always_have_changed(file: Path, monkeypatc
 def test_a_file_that_is_not_there_is_polled(tmp_path: Path) -> None:
     changes = FileChanges()
     changes.watch(str(tmp_path / "none"))
-    assert not changes.told
+    assert not changes.notified
     changes.close()

@@ -353,5 +353,5 @@ def test_one_record_is_checked_as_several_are(numbers: list[int], flags: int, mo
     for at in range(len(whole) - 6):
         views += [whole[:at] + bytes((value,)) + whole[at + 1 :] for value in (0, 1, 2, 5, 16, 255)]
     short = list(map(found, views))
-    monkeypatch.setattr(RecordBatch, "_is_one_plain_record", lambda _: False)
+    monkeypatch.setattr(RecordBatch, "_is_one_unconditional_record", lambda _: False)
     assert short == list(map(found, views))

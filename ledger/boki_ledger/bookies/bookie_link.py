@@ -164,7 +164,7 @@ class BookieLink:
         assert self.can_carry(ledger_id) and not self.life.closed
         channel = self._channels[ledger_id] = Channel(self, ledger_id, listener)
         if self.error is not None:
-            self._loop.call_soon(self._tell_late, channel, self.error)
+            self._loop.call_soon(self._report_late, channel, self.error)
             self.life.poke()
         self.life.want()
         return channel
@@ -448,7 +448,7 @@ class BookieLink:
         if self.idle:
             self._on_idle(self)
 
-    def _tell_late(self, channel: Channel, error: BokiError) -> None:
+    def _report_late(self, channel: Channel, error: BokiError) -> None:
         if self._channels.get(channel.ledger_id) is channel and not channel.up:
             channel.listener.channel_down(error)
 

@@ -153,7 +153,7 @@ class V3Link:
         channel = V3Channel(self, ledger_id, listener, deferred_sync=deferred_sync)
         self._channels[channel] = None
         if self._life.error is not None:
-            self._loop.call_soon(self._tell_late, channel, self._life.error)
+            self._loop.call_soon(self._report_late, channel, self._life.error)
             self._life.poke()
         self._life.want()
         return channel
@@ -474,7 +474,7 @@ class V3Link:
 
     # -- inside
 
-    def _tell_late(self, channel: V3Channel, error: BokiError) -> None:
+    def _report_late(self, channel: V3Channel, error: BokiError) -> None:
         if channel.open and channel in self._channels and not channel.up:
             channel.listener.channel_down(error)
 

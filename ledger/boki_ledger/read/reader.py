@@ -233,15 +233,15 @@ class LedgerReader:
     def _end(self, error: BokiError) -> None:
         self._ended = error
         self._reads.forget_ahead()
-        self._tell_change()
+        self._announce_change()
 
-    def _tell_change(self) -> None:
+    def _announce_change(self) -> None:
         change, self._change = self._change, None
         if change is not None and not change.done():
             change.set_result(None)
 
     def _take(self, seen: SeenMetadata) -> None:
-        self._tell_change()
+        self._announce_change()
         self._seen = seen
         metadata = seen.metadata
         if metadata.state is LedgerState.CLOSED:

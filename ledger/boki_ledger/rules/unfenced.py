@@ -29,7 +29,7 @@ from boki_common import limits
 
 UNPROVEN_S: Final = 0.1
 
-Told: TypeAlias = Callable[[bool], None]
+OnAnswer: TypeAlias = Callable[[bool], None]
 """Called once, later, with whether it is proven."""
 
 
@@ -58,7 +58,7 @@ class Mark(NamedTuple):
 
 class _Check(NamedTuple):
     marks: Sequence[Mark]
-    told: list[Told]
+    on_answer: list[OnAnswer]
     asked_s: float
 
 
@@ -71,7 +71,7 @@ class UnfencedChecks:
         self._quorum = ack_quorum
         self._ask_again = ask_again
         self._checks: list[_Check] = []
-        self._waiting: list[Told] = []
+        self._waiting: list[OnAnswer] = []
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -80,12 +80,12 @@ class UnfencedChecks:
         """Whether somebody waits."""
         return bool(self._checks)
 
-    def ask(self, told: Told) -> bool:
+    def ask(self, on_answer: OnAnswer) -> bool:
         """Calls back, unless it returns False: it cannot be asked now."""
         if len(self._checks) >= limits.LEDGER_FENCE_CHECKS:
-            self._waiting.append(told)
+            self._waiting.append(on_answer)
             return True
-        return self._leave([told])
+        return self._leave([on_answer])
 
     def answered(self) -> None:
         """Replicas answered; to be called while `open`."""
@@ -100,10 +100,10 @@ class UnfencedChecks:
         waiting, self._waiting = self._waiting, []
         unproven = waiting if waiting and not self._leave(waiting) else []
         for check in checks[:proven]:
-            for told in check.told:
-                told(True)
-        for told in unproven:
-            told(False)
+            for on_answer in check.on_answer:
+                on_answer(True)
+        for on_answer in unproven:
+            on_answer(False)
 
     def interrupted(self) -> None:
         """What is asked may never be answered any more: tells so, in the next turn of the loop."""
@@ -116,11 +116,11 @@ class UnfencedChecks:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _leave(self, told: list[Told]) -> bool:
+    def _leave(self, on_answer: list[OnAnswer]) -> bool:
         marks = self._ask_again()
         if marks is None:
             return False
-        self._checks.append(_Check(marks, told, self._loop.time()))
+        self._checks.append(_Check(marks, on_answer, self._loop.time()))
         if self._timer is None:
             self._timer = self._loop.call_later(UNPROVEN_S, self._look)
         return True
@@ -138,5 +138,5 @@ class UnfencedChecks:
     def _give_up(self) -> None:
         checks, waiting = self._checks, self._waiting
         self._checks, self._waiting = [], []
-        for told in [*(told for check in checks for told in check.told), *waiting]:
-            told(False)
+        for on_answer in [*(on_answer for check in checks for on_answer in check.on_answer), *waiting]:
+            on_answer(False)

@@ -102,16 +102,16 @@ class ModelLedger:
             self._news.clear()
             await self._news.wait()
 
-    def ask_unfenced(self, told: Callable[[bool], None]) -> bool:
+    def ask_unfenced(self, on_answer: Callable[[bool], None]) -> bool:
         ledgers, loop = self._ledgers, asyncio.get_running_loop()
         if not ledgers.proves or not self.acked:
             return False
         if self.fenced:
             loop.call_soon(self.fail)
         elif ledgers.hold_proofs:
-            ledgers.asked.append(told)
+            ledgers.asked.append(on_answer)
         else:
-            loop.call_soon(told, True)
+            loop.call_soon(on_answer, True)
         return True
 
     async def close(self) -> int:

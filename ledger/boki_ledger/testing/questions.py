@@ -13,8 +13,8 @@ class Question:
     """Asks a writer at once; `heard` is what it was told."""
 
     def __init__(self, writer: LedgerWriter) -> None:
-        self.heard: list[bool] = []
-        self.taken = writer.ask_unfenced(self.heard.append)
+        self.replies: list[bool] = []
+        self.taken = writer.ask_unfenced(self.replies.append)
 
 
 def sent(ledgers: Ledgers) -> Counter[tuple[str, int]]:

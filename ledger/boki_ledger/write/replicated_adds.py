@@ -28,7 +28,7 @@ from boki_common.logs import get_logger
 from boki_common.runtime.ports import Buffer
 from boki_ledger.ports import LedgerPorts
 from boki_ledger.rules.acks import AckTracker
-from boki_ledger.rules.unfenced import Mark, Told, UnfencedChecks
+from boki_ledger.rules.unfenced import Mark, OnAnswer, UnfencedChecks
 from boki_ledger.rules.write_set import write_sets
 from boki_ledger.transport import AddChannel
 
@@ -122,9 +122,9 @@ class ReplicatedAdds:
             self._begin()
         return entry_id
 
-    def ask_unfenced(self, told: Told) -> bool:
+    def ask_unfenced(self, on_answer: OnAnswer) -> bool:
         """Asks the bookies whether the ledger is fenced; see `unfenced`. False: they cannot be asked now, `told` is not called."""
-        return self.checks.ask(told)
+        return self.checks.ask(on_answer)
 
     def _repeat(self) -> list[Mark] | None:
         """Sends the last complete entry again to all of its write set that are ready, if they are enough."""
@@ -238,9 +238,9 @@ class ReplicatedAdds:
             self._head, self._head_since = self.acks.lac + 1, self.loop.time()
             self._tick = self.loop.call_later(self.ports.settings.answer_timeout_s / 4, self._check_head)
         if self.some_fail:
-            self.loop.call_soon(self._tell_failing)
+            self.loop.call_soon(self._report_failing)
 
-    def _tell_failing(self) -> None:
+    def _report_failing(self) -> None:
         if not self.closed and self.some_fail:
             self.owner.slots_failed()
 
@@ -263,7 +263,7 @@ class ReplicatedAdds:
                         )
                     )
         self._tick = self.loop.call_later(limit / 4, self._check_head)
-        self._tell_failing()
+        self._report_failing()
 
 
 class _Slot:

@@ -192,7 +192,7 @@ class LedgerWriter:
                 raise self._refusal
             await self._waiters.wait(entry_id)
 
-    def ask_unfenced(self, told: Callable[[bool], None]) -> bool:
+    def ask_unfenced(self, on_answer: Callable[[bool], None]) -> bool:
         """Asks the bookies for proof that nobody had fenced the ledger when this was called: nobody has recovered it then, and
         what was acknowledged is all that any reader was ever told of. Costs a round trip, and no flush (`unfenced`).
 
@@ -203,7 +203,7 @@ class LedgerWriter:
         Returns:
             Whether it could be asked; not before the first entry, after one over 8 KiB, or with too few bookies.
         """
-        return self._refusal is None and not self._deferred_sync and self._adds.ask_unfenced(told)
+        return self._refusal is None and not self._deferred_sync and self._adds.ask_unfenced(on_answer)
 
     async def force(self) -> int:
         """Makes durable what was acknowledged before this call, on all bookies of the ensemble; returns the LAC then.

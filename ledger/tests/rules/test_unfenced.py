@@ -132,9 +132,9 @@ def test_in_whatever_order_answers_come_what_is_proven_was_answered(
         for index, late in answers:
             if late:
                 proving.add(index)
-            was_told = bool(asked.told)
+            was_full = bool(asked.told)
             asked.answer(index)
-            if asked.told and not was_told:
+            if asked.told and not was_full:
                 assert len(proving) >= 2, "a quorum answered what was sent after the question"
         assert asked.told == [("a", True)], "when all is answered it is proven"
 

@@ -29,11 +29,11 @@ async def test_it_cannot_be_asked_before_an_entry_is_acknowledged(ledgers: Ledge
     held.release()
     assert not any(one.taken for one in questions)
     await turns()
-    assert not any(one.heard for one in questions)
+    assert not any(one.replies for one in questions)
     assert set(sent(ledgers).values()) == {1}
     asked = Question(writer)
     await turns()
-    assert asked.heard == [True]
+    assert asked.replies == [True]
 
 
 async def test_it_cannot_be_asked_with_a_large_entry(ledgers: Ledgers) -> None:
@@ -42,7 +42,7 @@ async def test_it_cannot_be_asked_with_a_large_entry(ledgers: Ledgers) -> None:
         await writer.append(bytes(size))
         question = Question(writer)
         await turns()
-        assert (question.taken, question.heard) == (taken, [True] * taken), size
+        assert (question.taken, question.replies) == (taken, [True] * taken), size
 
 
 async def test_of_entries_that_complete_together_the_last_decides(ledgers: Ledgers) -> None:
@@ -60,7 +60,7 @@ async def test_of_entries_that_complete_together_the_last_decides(ledgers: Ledge
         assert writer.last_acked == first + 1
         question = Question(writer)
         await turns()
-        assert (question.taken, question.heard) == (taken, [True] * taken)
+        assert (question.taken, question.replies) == (taken, [True] * taken)
 
 
 async def test_after_a_change_of_the_ensemble_it_can_be_asked_from_the_next_entry_on(
@@ -91,9 +91,9 @@ async def test_after_a_change_of_the_ensemble_it_can_be_asked_from_the_next_entr
     ledgers.bookies.seen.clear()
     asked = Question(writer)
     await turns()
-    assert asked.heard == [True]
+    assert asked.replies == [True]
     assert sent(ledgers) == {("b4", 1): 1, ("b2", 1): 1, ("b3", 1): 1}
-    assert not any(one.heard for one in (frozen, still_frozen, changed))
+    assert not any(one.replies for one in (frozen, still_frozen, changed))
 
 
 async def test_a_question_in_flight_when_the_ensemble_changes_is_unproven(ledgers: Ledgers) -> None:
@@ -105,10 +105,10 @@ async def test_a_question_in_flight_when_the_ensemble_changes_is_unproven(ledger
     await turns()
     ledgers.bookies.crash("b1")
     await turns()
-    assert question.heard == [False]
+    assert question.replies == [False]
     adds.release()
     await turns()
-    assert writer.last_acked == 1 and question.heard == [False]
+    assert writer.last_acked == 1 and question.replies == [False]
 
 
 async def test_whoever_waits_when_a_change_begins_is_told_that_nothing_is_proven(ledgers: Ledgers) -> None:
@@ -123,10 +123,10 @@ async def test_whoever_waits_when_a_change_begins_is_told_that_nothing_is_proven
     writer.submit(b"1")
     await turns()
     assert (await ledgers.metadata(writer.ledger_id)).ensembles[-1] == (1, ("b4", "b2", "b3"))
-    assert [one.heard for one in questions] == [[False]] * (limits.LEDGER_FENCE_CHECKS + 1)
+    assert [one.replies for one in questions] == [[False]] * (limits.LEDGER_FENCE_CHECKS + 1)
     held.release()
     await turns()
-    assert [one.heard for one in questions] == [[False]] * (limits.LEDGER_FENCE_CHECKS + 1)
+    assert [one.replies for one in questions] == [[False]] * (limits.LEDGER_FENCE_CHECKS + 1)
 
 
 async def test_bookies_that_a_recovery_left_out_prove_nothing_during_a_change(
@@ -150,11 +150,11 @@ async def test_bookies_that_a_recovery_left_out_prove_nothing_during_a_change(
     await recovered(ledgers, writer)
     question = Question(writer)
     await turns()
-    assert not question.taken and question.heard == []
+    assert not question.taken and question.replies == []
     committed()
     late.release()
     await turns()
-    assert question.heard == []
+    assert question.replies == []
 
 
 def answers_shut(ledgers: Ledgers) -> Callable[[], None]:
@@ -179,7 +179,7 @@ async def test_it_cannot_be_asked_at_the_end_and_nobody_is_told_after_it(ledgers
         await turns()
         question = Question(writer)
         await turns()
-        assert (question.taken, question.heard) == (False, [])
+        assert (question.taken, question.replies) == (False, [])
         return
     writer = await first_entry(ledgers)
     held = ledgers.bookies.hold(kind="add", answer=True)
@@ -200,7 +200,7 @@ async def test_it_cannot_be_asked_at_the_end_and_nobody_is_told_after_it(ledgers
         assert await closing == 0
     held.release()
     await turns()
-    assert question.heard == [] and (refused.taken, refused.heard) == (False, [])
+    assert question.replies == [] and (refused.taken, refused.replies) == (False, [])
     with pytest.raises(ClosedError):
         writer.submit(b"1")
 
@@ -212,7 +212,7 @@ async def test_it_cannot_be_asked_in_the_turn_in_which_the_writer_begins_to_clos
     question = Question(writer)
     assert await closing == 0
     await turns()
-    assert (question.taken, question.heard, sent(ledgers)) == (False, [], {})
+    assert (question.taken, question.replies, sent(ledgers)) == (False, [], {})
 
 
 @pytest.mark.parametrize("how", ["closed", "abandoned", "fenced"])
@@ -235,7 +235,7 @@ def test_the_time_limit_tells_nobody_after_the_end(how: str) -> None:
             pass_on(held, entry_id=1)
             assert isinstance(writer.failed, LedgerFenced)
         await let_pass(10 * UNPROVEN_S)
-        assert not any(one.heard for one in questions)
+        assert not any(one.replies for one in questions)
         await ledgers.close()
 
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:

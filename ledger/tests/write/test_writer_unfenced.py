@@ -29,24 +29,24 @@ async def test_it_is_proven_by_two_of_three_answers(ledgers: Ledgers) -> None:
     await turns()
     held["b3"].release()
     await turns()
-    assert question.heard == []
+    assert question.replies == []
     held["b1"].release()
-    assert question.heard == [True]
+    assert question.replies == [True]
     held["b2"].release()
     await turns()
-    assert question.heard == [True]
+    assert question.replies == [True]
 
 
 async def test_nothing_is_stored_and_no_number_is_used(ledgers: Ledgers) -> None:
     writer = await first_entry(ledgers)
-    heard = RecordedAcks(writer)
+    replies = RecordedAcks(writer)
     stored = {name: dict(one.entries[writer.ledger_id]) for name, one in ledgers.bookies.bookies.items() if one.entries}
     questions = [Question(writer) for _ in range(3)]
     await turns()
-    assert [one.heard for one in questions] == [[True]] * 3
+    assert [one.replies for one in questions] == [[True]] * 3
     assert sent(ledgers) == {("b1", 0): 3, ("b2", 0): 3, ("b3", 0): 3}
     assert {name: ledgers.bookies[name].entries[writer.ledger_id] for name in stored} == stored
-    assert (writer.last_submitted, writer.last_acked, heard.acked) == (0, 0, [])
+    assert (writer.last_submitted, writer.last_acked, replies.acked) == (0, 0, [])
     assert await writer.append(b"1") == 1
     assert await writer.close() == 1
     assert (await ledgers.metadata(writer.ledger_id)).length == 2
@@ -63,10 +63,10 @@ async def test_the_last_acknowledged_entry_is_what_is_sent_again(ledgers: Ledger
     question = Question(writer)
     await turns()
     assert sent(ledgers) == {("b1", 1): 1, ("b2", 1): 1, ("b3", 1): 1}
-    assert question.heard == [], "that of entry 2 may be what was answered, as far as counts tell"
+    assert question.replies == [], "that of entry 2 may be what was answered, as far as counts tell"
     held.release()
     await turns()
-    assert question.heard == [True] and writer.last_acked == 2
+    assert question.replies == [True] and writer.last_acked == 2
 
 
 async def test_who_asks_while_many_questions_are_in_flight_shares_the_next(ledgers: Ledgers) -> None:
@@ -74,7 +74,7 @@ async def test_who_asks_while_many_questions_are_in_flight_shares_the_next(ledge
     questions = [Question(writer) for _ in range(3 * limits.LEDGER_FENCE_CHECKS)]
     assert all(one.taken for one in questions)
     await turns()
-    assert [one.heard for one in questions] == [[True]] * 3 * limits.LEDGER_FENCE_CHECKS
+    assert [one.replies for one in questions] == [[True]] * 3 * limits.LEDGER_FENCE_CHECKS
     assert set(sent(ledgers).values()) == {limits.LEDGER_FENCE_CHECKS + 1}
 
 
@@ -85,13 +85,13 @@ async def test_two_bookies_are_enough_and_one_is_not_asked(ledgers: Ledgers, cra
     await turns()
     question = Question(writer)
     await turns()
-    assert question.taken and question.heard == [True]
+    assert question.taken and question.replies == [True]
     ledgers.bookies.crash("b2" if crashed != "b2" else "b3")
     await turns()
     ledgers.bookies.seen.clear()
     refused = Question(writer)
     await turns()
-    assert (refused.taken, refused.heard, sent(ledgers)) == (False, [], {})
+    assert (refused.taken, refused.replies, sent(ledgers)) == (False, [], {})
 
 
 async def test_a_bookie_that_lacks_the_last_entry_gets_it_so(ledgers: Ledgers) -> None:
@@ -103,7 +103,7 @@ async def test_a_bookie_that_lacks_the_last_entry_gets_it_so(ledgers: Ledgers) -
     assert ledgers.bookies.stored("b3", writer.ledger_id) == []
     question = Question(writer)
     await turns()
-    assert question.heard == [True]
+    assert question.replies == [True]
     assert ledgers.bookies.stored("b3", writer.ledger_id) == [0]
     assert await recovered(ledgers, writer) == 0
 
@@ -119,12 +119,12 @@ async def test_late_acknowledgements_of_what_was_sent_before_do_not_count(ledger
     unanswered = ledgers.bookies.hold(bookie="b2", kind="add")
     question = Question(writer)
     await turns()
-    assert question.heard == [], "b1 answered"
+    assert question.replies == [], "b1 answered"
     assert len(late) == 2
     pass_on(late)
-    assert question.heard == [], "b3 answered what it was sent before the question"
+    assert question.replies == [], "b3 answered what it was sent before the question"
     pass_on(late)
-    assert question.heard == [True]
+    assert question.replies == [True]
     unanswered.release()
 
 
@@ -139,12 +139,12 @@ async def test_acknowledgements_of_all_entries_sent_before_are_no_proof_in_any_o
     for entry_id in (0, 3, 1):
         for _ in range(3):
             pass_on(answers, entry_id=entry_id)
-    assert question.heard == [], "three answers of each, and three adds were sent to each before"
+    assert question.replies == [], "three answers of each, and three adds were sent to each before"
     assert writer.last_acked == 1
     pass_on(answers)
-    assert question.heard == []
+    assert question.replies == []
     pass_on(answers)
-    assert question.heard == [True] and writer.last_acked == 3
+    assert question.replies == [True] and writer.last_acked == 3
 
 
 async def test_entries_sent_after_the_question_prove_it_as_the_repeat_does(ledgers: Ledgers) -> None:
@@ -152,12 +152,12 @@ async def test_entries_sent_after_the_question_prove_it_as_the_repeat_does(ledge
     repeats = ledgers.bookies.hold(kind="add", entry_id=0)
     question = Question(writer)
     await turns()
-    assert question.heard == [] and len(repeats) == 3
+    assert question.replies == [] and len(repeats) == 3
     assert await writer.append(b"1") == 1
-    assert question.heard == [True]
+    assert question.replies == [True]
     repeats.release()
     await turns()
-    assert question.heard == [True]
+    assert question.replies == [True]
 
 
 async def test_entries_that_were_not_sent_yet_when_it_was_asked_prove_it_too(ledgers: Ledgers) -> None:
@@ -167,25 +167,25 @@ async def test_entries_that_were_not_sent_yet_when_it_was_asked_prove_it_too(led
     writer.submit(b"2")
     question = Question(writer)
     await turns()
-    assert question.heard == [True] and len(repeats) == 3
+    assert question.replies == [True] and len(repeats) == 3
     assert writer.last_acked == 2
 
 
 async def test_entries_in_flight_complete_as_before(ledgers: Ledgers) -> None:
     writer = await first_entry(ledgers)
-    heard = RecordedAcks(writer)
+    replies = RecordedAcks(writer)
     held = ledgers.bookies.hold(kind="add")
     questions = []
     for number in range(1, 6):
         writer.submit(b"%d" % number)
         questions.append(Question(writer))
         await turns()
-    assert heard.acked == [] and not any(one.heard for one in questions)
+    assert replies.acked == [] and not any(one.replies for one in questions)
     held.release(reverse=True)
     await turns()
-    assert writer.last_acked == heard.acked[-1] == 5
-    assert heard.acked == sorted(set(heard.acked))
-    assert [one.heard for one in questions] == [[True]] * 5
+    assert writer.last_acked == replies.acked[-1] == 5
+    assert replies.acked == sorted(set(replies.acked))
+    assert [one.replies for one in questions] == [[True]] * 5
     assert {count for (_, entry_id), count in sent(ledgers).items() if entry_id > 0} == {1}
     assert await writer.close() == 5
 
@@ -201,12 +201,12 @@ async def test_who_asks_when_an_entry_is_acknowledged_does_not_count_that_answer
     pass_on(answers)
     [question] = questions
     pass_on(answers)
-    assert question.taken and question.heard == [], "all three answered what was sent before"
+    assert question.taken and question.replies == [], "all three answered what was sent before"
     await turns()
     pass_on(answers)
-    assert question.heard == []
+    assert question.replies == []
     pass_on(answers)
-    assert question.heard == [True]
+    assert question.replies == [True]
 
 
 async def test_runs_of_acknowledgements_count_each_entry(ledgers: Ledgers) -> None:
@@ -222,9 +222,9 @@ async def test_runs_of_acknowledgements_count_each_entry(ledgers: Ledgers) -> No
     assert writer.last_acked == 1 and question.taken
     slots[2].adds_answered([(0, 2)], [])
     slots[0].adds_answered([(1, 1)], [])
-    assert question.heard == []
+    assert question.replies == []
     slots[1].adds_answered([(1, 1)], [])
-    assert question.heard == [True]
+    assert question.replies == [True]
     held.discard()
 
 
@@ -246,11 +246,11 @@ async def test_what_was_sent_again_before_the_question_does_not_count(ledgers: L
     ]
     pass_on(answers)
     pass_on(answers)
-    assert writer.last_acked == 1 and question.heard == []
+    assert writer.last_acked == 1 and question.replies == []
     pass_on(answers)
-    assert question.heard == []
+    assert question.replies == []
     pass_on(answers)
-    assert question.heard == [True]
+    assert question.replies == [True]
 
 
 @pytest.mark.parametrize("when", ["asked", "answered by one"])
@@ -263,15 +263,15 @@ async def test_a_bookie_that_reconnects_in_between_leaves_it_unproven(ledgers: L
         next(go for one, go in answers.kept if one.bookie == "b2")()
     ledgers.bookies.crash("b1")
     ledgers.bookies.restart("b1")
-    assert question.heard == []
+    assert question.replies == []
     await turns()
-    assert question.heard == [False] and [one.heard for one in waiting] == [[False]] * limits.LEDGER_FENCE_CHECKS
+    assert question.replies == [False] and [one.replies for one in waiting] == [[False]] * limits.LEDGER_FENCE_CHECKS
     answers.release()
     await turns()
-    assert question.heard == [False]
+    assert question.replies == [False]
     again = Question(writer)
     await turns()
-    assert again.heard == [True]
+    assert again.replies == [True]
 
 
 async def test_what_a_bookie_answered_on_an_earlier_connection_does_not_count(ledgers: Ledgers) -> None:
@@ -281,10 +281,10 @@ async def test_what_a_bookie_answered_on_an_earlier_connection_does_not_count(le
     held = [ledgers.bookies.hold(bookie=name, kind="add") for name in ("b1", "b3")]
     question = Question(writer)
     await turns()
-    assert question.taken and question.heard == [], "b2 alone has answered"
+    assert question.taken and question.replies == [], "b2 alone has answered"
     held[0].release()
     await turns()
-    assert question.heard == [True]
+    assert question.replies == [True]
 
 
 async def test_answers_on_a_new_connection_do_not_count_even_before_that_is_told(
@@ -298,9 +298,9 @@ async def test_answers_on_a_new_connection_do_not_count_even_before_that_is_told
     first.adds_answered([(0, 1)], [])
     first.adds_answered([(0, 1)], [])
     second.adds_answered([(0, 1)], [])
-    assert question.heard == []
+    assert question.replies == []
     await turns()
-    assert question.heard == [False]
+    assert question.replies == [False]
     held.discard()
 
 
@@ -317,7 +317,7 @@ async def test_answers_that_were_lost_with_a_connection_do_not_spoil_the_next(le
     await turns()
     question = Question(writer)
     await turns()
-    assert question.heard == [True]
+    assert question.replies == [True]
 
 
 async def test_a_bookie_that_refuses_the_repeat_leaves_it_unproven_and_is_tried_again(ledgers: Ledgers) -> None:
@@ -326,13 +326,13 @@ async def test_a_bookie_that_refuses_the_repeat_leaves_it_unproven_and_is_tried_
     held = ledgers.bookies.hold(bookie="b2", kind="add", answer=True)
     question = Question(writer)
     await turns()
-    assert question.heard == [False]
+    assert question.replies == [False]
     held.release()
     ended()
     await until(lambda: not writer.failing_bookies)
     again = Question(writer)
     await turns()
-    assert again.heard == [True] and writer.failed is None
+    assert again.replies == [True] and writer.failed is None
 
 
 def test_bookies_that_do_not_answer_leave_it_unproven_after_a_tenth_of_a_second() -> None:
@@ -343,16 +343,16 @@ def test_bookies_that_do_not_answer_leave_it_unproven_after_a_tenth_of_a_second(
         held = [ledgers.bookies.hold(bookie=name, kind="add") for name in ("b1", "b2")]
         questions = [Question(writer) for _ in range(limits.LEDGER_FENCE_CHECKS + 1)]
         await let_pass(UNPROVEN_S * 0.9)
-        assert not any(one.heard for one in questions)
+        assert not any(one.replies for one in questions)
         await let_pass(UNPROVEN_S * 0.2)
-        assert [one.heard for one in questions] == [[False]] * (limits.LEDGER_FENCE_CHECKS + 1)
+        assert [one.replies for one in questions] == [[False]] * (limits.LEDGER_FENCE_CHECKS + 1)
         for one in held:
             one.release()
         await let_pass(UNPROVEN_S)
-        assert [one.heard for one in questions] == [[False]] * (limits.LEDGER_FENCE_CHECKS + 1)
+        assert [one.replies for one in questions] == [[False]] * (limits.LEDGER_FENCE_CHECKS + 1)
         again = Question(writer)
         await turns()
-        assert again.heard == [True]
+        assert again.replies == [True]
         await ledgers.close()
 
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
@@ -364,16 +364,16 @@ def test_bookies_that_do_not_answer_leave_it_unproven_after_a_tenth_of_a_second(
 
 async def test_a_ledger_that_another_client_recovered_fails_the_writer(ledgers: Ledgers) -> None:
     writer = await first_entry(ledgers)
-    heard = RecordedAcks(writer)
+    replies = RecordedAcks(writer)
     assert await recovered(ledgers, writer) == 0
     question, more = Question(writer), [Question(writer) for _ in range(limits.LEDGER_FENCE_CHECKS)]
     assert question.taken
     await turns()
-    assert isinstance(writer.failed, LedgerFenced) and len(heard.failed) == 1
-    assert [one.heard for one in (question, *more)] == [[]] * (limits.LEDGER_FENCE_CHECKS + 1)
+    assert isinstance(writer.failed, LedgerFenced) and len(replies.failed) == 1
+    assert [one.replies for one in (question, *more)] == [[]] * (limits.LEDGER_FENCE_CHECKS + 1)
     last = Question(writer)
     await turns()
-    assert (last.taken, last.heard) == (False, [])
+    assert (last.taken, last.replies) == (False, [])
 
 
 @pytest.mark.parametrize("unfenced", ["b1", "b2", "b3"])
@@ -388,11 +388,11 @@ async def test_one_bookie_that_nobody_fenced_is_no_proof(ledgers: Ledgers, unfen
     ]
     question = Question(writer)
     await turns()
-    assert writer.failed is None and question.heard == []
+    assert writer.failed is None and question.replies == []
     for one in refusals:
         one.release()
     await turns()
-    assert isinstance(writer.failed, LedgerFenced) and question.heard == []
+    assert isinstance(writer.failed, LedgerFenced) and question.replies == []
     late.release()
 
 
@@ -410,10 +410,10 @@ async def test_acknowledgements_from_before_the_fence_prove_nothing_after_it(led
     for go in acknowledged:
         go()
     assert writer.last_acked == 2, "they are in the ledger"
-    assert question.heard == []
+    assert question.replies == []
     for go in refused:
         go()
-    assert isinstance(writer.failed, LedgerFenced) and question.heard == []
+    assert isinstance(writer.failed, LedgerFenced) and question.replies == []
 
 
 async def test_a_repeat_that_arrives_after_the_fence_is_refused(ledgers: Ledgers) -> None:
@@ -424,7 +424,7 @@ async def test_a_repeat_that_arrives_after_the_fence_is_refused(ledgers: Ledgers
     await recovered(ledgers, writer)
     under_way.release()
     await turns()
-    assert question.heard == [] and isinstance(writer.failed, LedgerFenced)
+    assert question.replies == [] and isinstance(writer.failed, LedgerFenced)
 
 
 async def test_a_repeat_that_arrived_before_the_fence_proves_it_though_its_answer_is_late(ledgers: Ledgers) -> None:
@@ -435,7 +435,7 @@ async def test_a_repeat_that_arrived_before_the_fence_proves_it_though_its_answe
     await recovered(ledgers, writer)
     answers.release()
     await turns()
-    assert question.heard == [True] and writer.failed is None
+    assert question.replies == [True] and writer.failed is None
 
 
 # -- ensembles with more bookies than an entry has
@@ -450,7 +450,7 @@ async def test_the_write_set_of_the_last_entry_is_asked(ledgers: Ledgers) -> Non
         ledgers.bookies.seen.clear()
         question = Question(writer)
         await turns()
-        assert question.heard == [True]
+        assert question.replies == [True]
         members = [writer._adds.ensemble[slot] for slot in write_set(entry_id, 5, 3)]
         assert sent(ledgers) == {(bookie, entry_id): 1 for bookie in members}
 
@@ -465,11 +465,11 @@ async def test_two_of_a_write_set_prove_it_and_who_is_not_in_it_does_not_count(l
     for _ in range(3):
         writer.submit(b"x")
     await turns()
-    assert question.heard == [], "b4 and b5 have acknowledged entries that were sent later"
+    assert question.replies == [], "b4 and b5 have acknowledged entries that were sent later"
     pass_on(held["b1"])
-    assert question.heard == []
+    assert question.replies == []
     pass_on(held["b3"])
-    assert question.heard == [True]
+    assert question.replies == [True]
     for one in held.values():
         one.release()
     await turns()
@@ -492,11 +492,11 @@ async def test_in_stripes_what_was_sent_before_does_not_count(ledgers: Ledgers) 
     assert (len(entries), len(repeats)) == (30, 3)
     for go in entries:
         go()
-    assert writer.last_acked == 10 and question.heard == []
+    assert writer.last_acked == 10 and question.replies == []
     repeats[0]()
-    assert question.heard == []
+    assert question.replies == []
     repeats[1]()
-    assert question.heard == [True]
+    assert question.replies == [True]
 
 
 async def test_a_write_set_with_too_few_bookies_is_not_asked_though_others_are_up(ledgers: Ledgers) -> None:
@@ -511,4 +511,4 @@ async def test_a_write_set_with_too_few_bookies_is_not_asked_though_others_are_u
     ledgers.bookies.restart("b2")
     question = Question(writer)
     await turns()
-    assert question.heard == [True]
+    assert question.replies == [True]

@@ -147,17 +147,17 @@ class Role(DockerContainer):
         kind = name.partition("-")[0]
         listen = {"bookie": 3181, "sequencer": 7041, "controller": 7042, "engine": 7040}[kind]
         advertise = "BOKI_BOOKIE_HOST" if kind == "bookie" else f"BOKI_{kind.upper()}_ADVERTISE"
-        told = {
+        settings_of_role = {
             "BOKI_METADATA": "zk://zookeeper:2181/boki",
             "BOKI_INSECURE": "true",
             "BOKI_LISTEN": f"0.0.0.0:{listen}",
             advertise: name,
         }
         if port:
-            told["BOKI_ENGINE_OUTSIDE_LISTEN"] = f"0.0.0.0:{OUTSIDE_PORT}"
-            told["BOKI_ENGINE_OUTSIDE_ADVERTISE"] = f"{LOOPBACK}:{port}"
+            settings_of_role["BOKI_ENGINE_OUTSIDE_LISTEN"] = f"0.0.0.0:{OUTSIDE_PORT}"
+            settings_of_role["BOKI_ENGINE_OUTSIDE_ADVERTISE"] = f"{LOOPBACK}:{port}"
             self.ports[f"{OUTSIDE_PORT}/tcp"] = (LOOPBACK, port)  # type: ignore[assignment] # docker-py takes an address too
-        for variable, value in {**told, **settings}.items():
+        for variable, value in {**settings_of_role, **settings}.items():
             self.with_env(variable, value)
         if volume:
             self.with_volume_mapping(volume, DATA, "rw")

@@ -35,12 +35,17 @@ class AdmissionWatch:
     """
 
     def __init__(
-        self, metadata: MetadataStore, *, needed: int, waiting_s: Callable[[], float], tell: Callable[[Admission], None]
+        self,
+        metadata: MetadataStore,
+        *,
+        needed: int,
+        waiting_s: Callable[[], float],
+        on_change: Callable[[Admission], None],
     ) -> None:
         self._metadata: Final = metadata
         self._needed: Final = needed
         self._waiting_s: Final = waiting_s
-        self._tell: Final = tell
+        self._on_change: Final = on_change
         self.now = TAKEN
 
     async def run(self) -> None:
@@ -69,4 +74,4 @@ class AdmissionWatch:
                 _log.info("appends are taken again", writable=len(writable))
             else:
                 _log.warning("appends are refused", error=self.now.error())
-            self._tell(self.now)
+            self._on_change(self.now)

@@ -381,8 +381,8 @@ class Appender:
         """If its last entry was carried, nobody here can tell whether that will be ordered: its CLOSE does."""
         self._end_if_finished(shard)
         link = self._link
-        untold = shard.carried_entries > max(shard.cut_entries, shard.acked_entries)
-        if shard is self._shard and untold and link is not None and link.term == shard.term:
+        unreported = shard.carried_entries > max(shard.cut_entries, shard.acked_entries)
+        if shard is self._shard and unreported and link is not None and link.term == shard.term:
             self._background.spawn(self._close_shard(link, shard.number))
 
     def _end_if_finished(self, shard: Shard) -> None:

@@ -82,18 +82,18 @@ class AnswersDue:
             self._of_cut = []
             self.waiting = True
 
-    def tell(self, token: Token, position: int) -> None:
+    def send(self, token: Token, position: int) -> None:
         """Tells what is due; the index has passed `token`, and covers the log up to the seqnum `position`."""
         due, self._due, self.waiting = self._due, [], False
-        told: dict[AppendSource, Answers] = {}
+        by_source: dict[AppendSource, Answers] = {}
         for source, batch, answers, first_seqnum in due:
-            if source not in told:
-                told[source] = Answers()
+            if source not in by_source:
+                by_source[source] = Answers()
             if answers is None:
-                told[source].add_committed(batch.run_columns, first_seqnum, position)
+                by_source[source].add_committed(batch.run_columns, first_seqnum, position)
                 continue
             runs = batch.runs
-            told[source].add(
+            by_source[source].add(
                 [
                     (
                         *((run := runs[at])[0], run[1], first, seqnum, position, count, verdict, actual),
@@ -102,5 +102,5 @@ class AnswersDue:
                     for at, first, count, seqnum, verdict, actual in answers
                 ]
             )
-        for source, rows in told.items():
+        for source, rows in by_source.items():
             source.answered(token, rows)

@@ -269,7 +269,7 @@ class Indexer:
                 cuts.popleft()
                 advanced = True
             if advanced and applier.answers.waiting:  # they leave first: nobody can ask before this callback has ended
-                applier.answers.tell({self.log: self._frontier.positions[self.log]}, self._frontier.covered[self.log])
+                applier.answers.send({self.log: self._frontier.positions[self.log]}, self._frontier.covered[self.log])
             self._state.index_decided()
             if advanced:
                 self._notify()

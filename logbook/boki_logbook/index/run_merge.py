@@ -9,7 +9,7 @@ Rules:
 - Sources stay whole and are read on, until they are replaced. What dies in them meanwhile is told (`trim_book`, `trim`,
   `drop`) and done again on the result, before it is given: columns of `held` are taken as they were at the beginning.
 - Rows that are dead, and streams that are forgotten, are left out; of a dead stream the last row stays, as sorted_run.py says.
-- Told more than `TOLD_PAIRS` of them it gives up (`overrun`), and is begun anew.
+- Told more than `CHANGED_PAIRS` of them it gives up (`overrun`), and is begun anew.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MERGED_RUNS: Final = 4
 """So many neighbours of like size become one."""
 DEAD_SHARE: Final = 4
 """A run is written anew when a row in so many is dead."""
-TOLD_PAIRS: Final = 64 * 1024
+CHANGED_PAIRS: Final = 64 * 1024
 """Marks and streams that are kept to be done again, at most."""
 MAPPING_BYTES: Final = 512 * limits.KIB
 """Columns from this size on are not the allocator's."""
@@ -58,7 +58,7 @@ def next_merge(lengths: Sequence[int], dead: Sequence[int], *, largest: int) -> 
     return None
 
 
-class _Told(NamedTuple):
+class _Change(NamedTuple):
     """What died in the sources meanwhile. Without tags: the whole book below the only mark, or all of it forgotten."""
 
     book: int
@@ -128,8 +128,8 @@ class RunMerge:
         self._oldest, self._newest = 2**64 - 1, 0
         self._stale = False
         self._long: _Long | None = None
-        self._told: deque[_Told] = deque()
-        self._told_pairs = 0
+        self._changes: deque[_Change] = deque()
+        self._changed_pairs = 0
         self.looked_at = 0
         """Rows, and streams that are told of, that were looked at."""
         self._made: SortedRun | None = None
@@ -148,7 +148,7 @@ class RunMerge:
     @property
     def overrun(self) -> bool:
         """Whether so much died meanwhile that nothing comes of it."""
-        return self._told_pairs > TOLD_PAIRS
+        return self._changed_pairs > CHANGED_PAIRS
 
     @property
     def result(self) -> SortedRun | None:
@@ -160,33 +160,33 @@ class RunMerge:
 
     def trim_book(self, book: int, mark: int) -> None:
         """As `SortedRun.trim_book` was done on the sources."""
-        self._tell(_Told(book, None, (mark,)), 1)
+        self._note(_Change(book, None, (mark,)), 1)
 
     def trim(self, book: int, tags: U64, marks: Sequence[int]) -> None:
         """As `SortedRun.trim` was done on the sources."""
-        self._tell(_Told(book, tags, marks), len(marks))
+        self._note(_Change(book, tags, marks), len(marks))
 
     def drop(self, book: int, tag: int) -> None:
         """As `SortedRun.drop` was done on the sources."""
-        self._tell(_Told(book, None, (), tag), 1)
+        self._note(_Change(book, None, (), tag), 1)
 
-    def _tell(self, told: _Told, pairs: int) -> None:
-        self._told_pairs += pairs
+    def _note(self, change: _Change, pairs: int) -> None:
+        self._changed_pairs += pairs
         if not self.overrun:
-            self._told.append(told)
+            self._changes.append(change)
 
     def _replay(self) -> None:
         """Does some of what was told on the result."""
         run, budget = self._made, REPLAYED_PAIRS
-        while self._told and run is not None and budget > 0:
-            book, tags, marks, dropped_tag = self._told.popleft()
+        while self._changes and run is not None and budget > 0:
+            book, tags, marks, dropped_tag = self._changes.popleft()
             if dropped_tag >= 0:
                 run.drop(book, dropped_tag)
             elif tags is None:
                 run.trim_book(book, marks[0])
             else:
                 if len(marks) > budget:
-                    self._told.appendleft(_Told(book, tags[budget:], marks[budget:]))
+                    self._changes.appendleft(_Change(book, tags[budget:], marks[budget:]))
                     tags, marks = tags[:budget], marks[:budget]
                 run.trim(book, tags, marks)
             budget -= max(1, len(marks))
@@ -200,7 +200,7 @@ class RunMerge:
             return False
         if self._all_read:
             self._replay()
-            self._ended = not self._told or self._made is None
+            self._ended = not self._changes or self._made is None
         elif self._long is not None or not self._slice(rows):
             self._copy_long(rows)
         if not self._all_read and self._long is None and not any(source.left for source in self._sources):
@@ -339,7 +339,7 @@ class RunMerge:
                 span=span,
             )
             self._made.stale = self._stale
-        self._ended = not self._told or self._made is None
+        self._ended = not self._changes or self._made is None
 
 
 def _column(count: int, kind: type[_Number]) -> NDArray[_Number]:

@@ -24,7 +24,7 @@ _log = get_logger("engine")
 
 
 async def keep_engine_list(
-    metadata: MetadataStore, role: str, tell: Callable[[list[EngineMember]], None], *, retry_s: float = RETRY_S
+    metadata: MetadataStore, role: str, on_change: Callable[[list[EngineMember]], None], *, retry_s: float = RETRY_S
 ) -> None:
     """Tells all members of a role, now and after each change. Ends only when cancelled."""
     watch = metadata.watch(f"{MEMBERS}/{role}")
@@ -36,7 +36,7 @@ async def keep_engine_list(
                 _log.info("list of engines not read", error=error)
                 await asyncio.sleep(retry_s)
                 continue
-            tell(engine_members(found))
+            on_change(engine_members(found))
             await watch.changed()
     finally:
         watch.close()

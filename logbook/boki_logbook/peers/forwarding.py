@@ -86,7 +86,7 @@ class Neighbours:
         self._changed: asyncio.Future[None] | None = None
         self._forwarders: dict[Forwarder, None] = {}
 
-    def told(self, engines: Sequence[EngineMember]) -> None:
+    def update(self, engines: Sequence[EngineMember]) -> None:
         """Engines came or went."""
         self._engines = list(engines)
         if self._changed is not None and not self._changed.done():

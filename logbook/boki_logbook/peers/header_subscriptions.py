@@ -59,7 +59,7 @@ class HeaderSubscriptions:
         self._following: dict[str, asyncio.Task[None]] = {}
         self._ending = BackgroundTasks()
 
-    def told(self, engines: Sequence[EngineMember]) -> None:
+    def update(self, engines: Sequence[EngineMember]) -> None:
         """Engines came or went."""
         others = {engine.incarnation: engine for engine in engines if engine.incarnation != self._incarnation()}
         for gone in [one for one in self._following if one not in others]:

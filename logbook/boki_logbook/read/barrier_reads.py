@@ -126,9 +126,9 @@ class BarrierReads:
         if link is None or self._closed:
             self._begin(self._serve(log, group, book))
         else:
-            link.ask_barrier(partial(self._told, log, group, book))
+            link.ask_barrier(partial(self._answered, log, group, book))
 
-    def _told(self, log: int, group: list[_Read], book: int, position: Position | BokiError) -> None:
+    def _answered(self, log: int, group: list[_Read], book: int, position: Position | BokiError) -> None:
         """What the first sequencer says that is asked. Nearly always all can be answered at once."""
         if isinstance(position, BokiError) or self._closed:
             self._begin(self._serve(log, group, book))
@@ -169,7 +169,7 @@ class BarrierReads:
         connection, the book and the session, is looked at once."""
         views = self._views
         answer_here = views.answer_here
-        told: Requester | None = None
+        answering: Requester | None = None
         answers: list[Answer] = []
         slice_reads = FIRST_SLICE_READS
         seen: tuple[Requester | None, int, Token] = None, 0, {}
@@ -196,16 +196,16 @@ class BarrierReads:
                 merge_tokens(reached, at)
                 requester.read_later(request_id, reached, query._replace(consistency=Consistency.SESSION))
                 continue
-            if told is not None and requester is not told:
-                told.respond_reads(answers, more=False)
+            if answering is not None and requester is not answering:
+                answering.respond_reads(answers, more=False)
                 slice_reads, answers = FIRST_SLICE_READS, []
-            told = requester
+            answering = requester
             answers.append((request_id, reply))
             if len(answers) == slice_reads:
-                told.respond_reads(answers, more=True)
+                answering.respond_reads(answers, more=True)
                 slice_reads, answers = min(2 * slice_reads, SLICE_READS), []
-        if told is not None:
-            told.respond_reads(answers, more=False)
+        if answering is not None:
+            answering.respond_reads(answers, more=False)
 
     def _served(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]

@@ -246,11 +246,11 @@ def pages_of(captured: Captured) -> Iterator[Page]:
     """All pages; making one takes a millisecond or two, and looks at nothing that changes but as the module says."""
     terms, spans = captured.facts, captured.spans
     for at in range(0, max(len(terms), 1), PAGE_TERMS):
-        told = (
+        page_terms = (
             _facts_of(one, one.end_pos, captured.metalog) if isinstance(one, TermPlaces) else one
             for one in terms[at : at + PAGE_TERMS]
         )
-        yield Page(terms=tuple(told), time_ms=captured.time_ms)
+        yield Page(terms=tuple(page_terms), time_ms=captured.time_ms)
     for at in range(0, len(spans), PAGE_TERMS):
         yield Page(spans=spans[at : at + PAGE_TERMS])
     for span, columns in zip(spans, captured.columns, strict=True):

@@ -184,7 +184,7 @@ def _pack(entries: EntryColumns, rows: U64, start: int, stop: int) -> bytes:
     assert len(shards) <= LEDGERS, "a term has far fewer shards"
     firsts = entries.first_positions.astype(np.int64)
     counts = entries.stop_positions.astype(np.int64) - firsts
-    how, told = _pack_rows(rows, start, stop)
+    how, row_bytes = _pack_rows(rows, start, stop)
     columns = (
         ledgers,
         shards.astype(np.uint32),
@@ -196,7 +196,7 @@ def _pack(entries: EntryColumns, rows: U64, start: int, stop: int) -> bytes:
         entries.given_up.astype(np.uint8),
     )
     head = _HEAD.pack(len(entries.entries), len(shards), how)
-    return b"".join((head, int(base).to_bytes(8, "little"), *(column.tobytes() for column in columns), told))
+    return b"".join((head, int(base).to_bytes(8, "little"), *(column.tobytes() for column in columns), row_bytes))
 
 
 def _pack_rows(rows: U64, start: int, stop: int) -> tuple[int, bytes]:
@@ -248,11 +248,11 @@ def _unpack(one: Partition) -> tuple[EntryColumns, U64]:
         raise CorruptData(f"a partition of term {one.term} cannot be read: {error}") from error
 
 
-def _unpack_rows(how: int, told: bytes, start: int, stop: int) -> U64:
+def _unpack_rows(how: int, row_bytes: bytes, start: int, stop: int) -> U64:
     if how == _ALL:
         return np.array([[start, stop]], np.uint64)
     if how == _SPANS:
-        return np.frombuffer(told, np.uint32).reshape(-1, 2).astype(np.uint64) + np.uint64(start)
-    bits = np.unpackbits(np.frombuffer(told, np.uint8), count=stop - start, bitorder="little")
+        return np.frombuffer(row_bytes, np.uint32).reshape(-1, 2).astype(np.uint64) + np.uint64(start)
+    bits = np.unpackbits(np.frombuffer(row_bytes, np.uint8), count=stop - start, bitorder="little")
     edges = np.flatnonzero(np.diff(bits, prepend=0, append=0).astype(np.int8))
     return edges.reshape(-1, 2).astype(np.uint64) + np.uint64(start) if len(edges) else NO_SPANS

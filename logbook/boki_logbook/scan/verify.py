@@ -332,8 +332,8 @@ class Verifier:
             [run for run in batch.runs if not self._slots >> slot_of(run.book) & 1] if self._slots != ALL_SLOTS else ()
         )
         if elsewhere:
-            told = ForeignRuns(report.term, number, entry, sum(run.count for run in elsewhere), elsewhere[0].book)
-            self._unopened.append((report, number, entry, str(told)))
+            foreign = ForeignRuns(report.term, number, entry, sum(run.count for run in elsewhere), elsewhere[0].book)
+            self._unopened.append((report, number, entry, str(foreign)))
 
 
 def _parsed(payload: Buffer, first: int, last: int) -> RecordBatch:

@@ -46,7 +46,7 @@ from boki_logbook.writers.writers import Actual
 from boki_metalog.entries.metalog_entry import Command, Expire, Lost, Trim
 from boki_metalog.terms.term_order import ALL_SLOTS, slot_mask
 
-FOREIGN_TOLD: Final = 16
+FOREIGN_REPORTED: Final = 16
 FORGET_AGE_S: Final = 3_600.0
 """A trim with `forget` of an earlier version, which says no time, drops an emptied stream whose newest record is older. Whole minutes
 count."""
@@ -98,7 +98,7 @@ class DecisionState:
         self.verdicts = Verdicts()
         self.places = Places()
         self.records = 0
-        self.foreign: deque[ForeignRuns] = deque(maxlen=FOREIGN_TOLD)
+        self.foreign: deque[ForeignRuns] = deque(maxlen=FOREIGN_REPORTED)
         """The newest entries that had what their terms do not order, for people."""
         self._current: dict[int, TermPlaces] = {}
         self._guards: dict[int, SlotGuard | None] = {}
@@ -182,7 +182,9 @@ class DecisionState:
         guard = self._guard(places)
         foreign = () if guard is None else guard.foreign(batch)
         if batch.run_count > FEW_RUNS and not foreign:
-            decision = self.verdicts.decide_plain(batch.run_columns, expectations, first_seqnum, streams, time_ms)
+            decision = self.verdicts.decide_unconditional(
+                batch.run_columns, expectations, first_seqnum, streams, time_ms
+            )
         if decision is None:
             runs = passed_over(batch.runs, foreign) if foreign else batch.runs
             crcs = batch.crc_values if batch.crc_count else ()
@@ -208,9 +210,9 @@ class DecisionState:
         found = [run for run in runs if not indexed(run.book, slots)]
         if not found:
             return None
-        told = ForeignRuns(places.term, shard, entry, sum(run.count for run in found), found[0].book)
-        self.foreign.append(told)
-        return told
+        runs_elsewhere = ForeignRuns(places.term, shard, entry, sum(run.count for run in found), found[0].book)
+        self.foreign.append(runs_elsewhere)
+        return runs_elsewhere
 
     def index_decided(self) -> None:
         """All that was decided can be looked up."""

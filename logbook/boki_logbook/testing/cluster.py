@@ -51,19 +51,19 @@ class RecordingSource:
         self.tokens: list[dict[int, Position]] = []
         self.pushes = 0
         self.refusals: list[tuple[int, BokiError]] = []
-        self._heard = asyncio.Event()
+        self._pushed = asyncio.Event()
 
-    async def heard(self) -> None:
+    async def pushed(self) -> None:
         """Waits for the next push of answers."""
-        self._heard.clear()
-        await self._heard.wait()
+        self._pushed.clear()
+        await self._pushed.wait()
 
     def answered(self, token: Token, answers: Answers) -> None:
-        told, rows = decode_answers(memoryview(b"".join(answers.encode(token))))
+        seen, rows = decode_answers(memoryview(b"".join(answers.encode(token))))
         self.pushes += 1
-        self.tokens.append(told)
+        self.tokens.append(seen)
         self.rows.extend(rows)
-        self._heard.set()
+        self._pushed.set()
 
     def refused(self, request_id: int, error: BokiError) -> None:
         self.refusals.append((request_id, error))
@@ -145,7 +145,7 @@ async def committed(core: EngineCore, *runs: RunSpec) -> list[int]:
     append(core, source, *runs)
     async with asyncio.timeout(10):
         while sum(row.count for row in source.rows) < count:
-            await source.heard()
+            await source.pushed()
     return [row.first_seqnum + at for row in source.rows for at in range(row.count)]
 
 
@@ -205,7 +205,7 @@ def _same_places(one: TermPlaces, other: TermPlaces) -> bool:
     )
 
 
-class PlainStreams:
+class ModelStreams:
     """The model of `Streams`: a dict from (book, tag) to a sorted list, and a plain list of what was committed."""
 
     def __init__(self) -> None:

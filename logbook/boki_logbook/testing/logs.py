@@ -99,18 +99,18 @@ class ScriptedLink:
         self._log.cut()
         return Position(self.term, len(self._log.history[self.term]))
 
-    def ask_barrier(self, told: Callable[[Position | BokiError], None]) -> None:
-        asyncio.get_running_loop().call_soon(self._tell_barrier, told)
+    def ask_barrier(self, on_answer: Callable[[Position | BokiError], None]) -> None:
+        asyncio.get_running_loop().call_soon(self._answer_barrier, on_answer)
 
-    def _tell_barrier(self, told: Callable[[Position | BokiError], None]) -> None:
+    def _answer_barrier(self, on_answer: Callable[[Position | BokiError], None]) -> None:
         try:
             self._check()
         except BokiError as error:
-            told(error)
+            on_answer(error)
             return
         self._log.builder.barrier()
         self._log.cut()
-        told(Position(self.term, len(self._log.history[self.term])))
+        on_answer(Position(self.term, len(self._log.history[self.term])))
 
     async def clock(self) -> SequencerTime | None:
         await asyncio.sleep(0)
@@ -185,12 +185,12 @@ class ScriptedLogs:
             core.view_changed(self.view)
         for log in installed:
             if log not in self.holding:
-                await self.logs[log].tell()
+                await self.logs[log].announce()
 
     async def release(self, log: int) -> None:
         """The followers of a log that was held hear what they missed."""
         self.holding.remove(log)
-        await self.logs[log].tell()
+        await self.logs[log].announce()
 
     async def join(self, core: EngineCore, *, live: bool = True) -> None:
         """Replays the past of all logs to an engine; then it follows them."""
@@ -223,7 +223,7 @@ class ScriptedLog:
         self.history: dict[int, list[MetalogEntry]] = {}
         self.infos: dict[int, TermInfo] = {}
         self.members: dict[EngineCore, ScriptedLink] = {}
-        self._told: dict[EngineCore, list[int]] = {}
+        self._announced: dict[EngineCore, list[int]] = {}
         """Terms that each engine still has to hear the end of, or the beginning."""
         self._cut_due = False
         self.logs = ScriptedLogs(0) if logs is None else logs
@@ -272,7 +272,7 @@ class ScriptedLog:
                 link.up = False
                 core.logs[self.number].sequencer_down()
 
-    async def tell(self) -> None:
+    async def announce(self) -> None:
         """The followers of all engines hear what they missed: ends of terms, and beginnings."""
         for core in list(self.members):
             await self._catch_up(core)
@@ -293,8 +293,8 @@ class ScriptedLog:
             for first in range(known.entry, len(entries), 3):
                 part.entries_ordered(term, first, entries[first : first + 3])
                 await part.caught_up()
-            if record is not None and term not in self._told[core]:
-                self._told[core].append(term)
+            if record is not None and term not in self._announced[core]:
+                self._announced[core].append(term)
                 await part.term_ended(record)
 
     async def begin_term(self) -> None:
@@ -356,7 +356,7 @@ class ScriptedLog:
         """The engine has heard nothing yet."""
         self.members[core] = ScriptedLink(self, self.term)
         self.members[core].up = not self.sealed
-        self._told[core] = []
+        self._announced[core] = []
 
     def connect(self, core: EngineCore) -> ScriptedLink:
         """A new connection of an engine to the sequencer."""

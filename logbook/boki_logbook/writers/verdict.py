@@ -21,8 +21,9 @@ been forgotten: it fails. A stream that is known was never forgotten since, so i
 A run without expectations costs O(1), however many records it has. The expectations of a run are looked at together: when
 all hold by what was decided before the batch, and no record of the batch before theirs joined one of their streams, the run is
 as one that has none; else they are looked at record by record. Many runs that are all of different writers, in turn and
-without conditions that may fail are decided together (`decide_plain`). What is known of writers, and for how long, is in writers.py and
-writer_table.py. An ordered EXPIRE forgets a writer, and nothing else does: END runs of DESIGN §6.9 are as any other (ADR 23).
+without conditions that may fail are decided together (`decide_unconditional`). What is known of writers, and for how long, is in
+writers.py and writer_table.py. An ordered EXPIRE forgets a writer, and nothing else does: END runs of DESIGN §6.9 are as any other
+(ADR 23).
 """
 
 from __future__ import annotations
@@ -276,7 +277,7 @@ class Verdicts:
             streams.commit(decision._joined, start)
         return decision
 
-    def decide_plain(
+    def decide_unconditional(
         self, runs: NDArray[np.void], expectations: Expectations, first_seqnum: int, streams: Streams, time_ms: int
     ) -> Decision | None:
         """`decide` of many runs (`RecordBatch.run_columns`) where all are as nearly all are.
@@ -292,7 +293,7 @@ class Verdicts:
                 if expectation_count and not self._all_hold(book, wanted, start, streams):
                     return None
                 start, expected = start + count, expected + expectation_count
-        if not self.writers.commit_plain(runs, first_seqnum, time_ms):
+        if not self.writers.commit_unconditional(runs, first_seqnum, time_ms):
             return None
         decision = Decision(streams, first_seqnum, committed=runs)
         streams.commit(0, int(runs["count"].sum()))

@@ -5,7 +5,7 @@
     states    `WriterState` of named writers, and of those with several answers kept
 
 A session writer that awaits nothing before its last run has one row, which is one line of the processor's cache. Of many
-writers, `commit_plain` looks up and changes all rows together, so the memory is waited for once and not writer after writer
+writers, `commit_unconditional` looks up and changes all rows together, so the memory is waited for once and not writer after writer
 (writers are random: so are their bits); and the garbage collector sees none of them. What a row cannot say moves the writer
 into `states` (`state`); it comes back where it is one of many again.
 
@@ -141,12 +141,12 @@ class WriterTable:
 
     def _state_of(self, at: int) -> WriterState:
         state, words = WriterState(named=False), self.words
-        state.take_plain(words[at + LAST], words[at + FLOOR], words[at + SEQNUM], words[at + TIME])
+        state.take_table_row(words[at + LAST], words[at + FLOOR], words[at + SEQNUM], words[at + TIME])
         return state
 
     # -- many writers
 
-    def commit_plain(self, runs: NDArray[np.void], first_seqnum: int, time_ms: int) -> bool:
+    def commit_unconditional(self, runs: NDArray[np.void], first_seqnum: int, time_ms: int) -> bool:
         """Decides runs (`RecordBatch.run_columns`) that are all the next numbers, without conditions that may fail, of different
         session writers that await nothing before them: all are committed, one after another.
 
@@ -207,7 +207,7 @@ class WriterTable:
             row = self.add_row(key)
             if state is not None:
                 del self.states[key]
-                self._table[row >> _ROW_SHIFT, LAST : TIME + 1] = state.plain_row
+                self._table[row >> _ROW_SHIFT, LAST : TIME + 1] = state.as_table_row
         return row
 
     def idle(self, before_ms: int, limit: int, *, named: bool) -> list[tuple[int, bytes, int]]:

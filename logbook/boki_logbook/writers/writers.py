@@ -110,12 +110,12 @@ class WriterState:
         return self._runs is None and not self.named
 
     @property
-    def plain_row(self) -> tuple[int, int, int, int]:
-        """What `take_plain` takes."""
+    def as_table_row(self) -> tuple[int, int, int, int]:
+        """What `take_table_row` takes."""
         assert self.plain
         return self.last, self.floor, self._seqnum, self.time_ms
 
-    def take_plain(self, last: int, floor: int, seqnum: int, time_ms: int) -> None:
+    def take_table_row(self, last: int, floor: int, seqnum: int, time_ms: int) -> None:
         """Numbers from `floor` to `last` are committed, from that seqnum on; nothing else is known."""
         self.last, self.floor, self._seqnum, self.time_ms = last, floor, seqnum, time_ms
         self._runs = None

@@ -142,8 +142,8 @@ def fail(state: State, mutant: str) -> State:
 
 def told_to_close(state: State) -> State:
     """Whether the sequencer has the newest carried entry nobody here knows: its CLOSE will say."""
-    untold = state.carried > max(state.cut, state.acked)
-    return send(state, "CLOSE") if not state.ended and untold else state
+    unreported = state.carried > max(state.cut, state.acked)
+    return send(state, "CLOSE") if not state.ended and unreported else state
 
 
 def connect_again(state: State, mutant: str) -> State:

@@ -18,7 +18,7 @@ from boki_common.engine import engine_protocol as wire
 from boki_common.engine.answers import AnswerRow, decode_answers
 from boki_common.engine.engine_protocol import Consistency, Direction, Query, Verdict
 from boki_common.engine.read_reply import decode_read_reply
-from boki_common.engine.reads_together import asked_row, decode_told
+from boki_common.engine.reads_together import asked_row, decode_read_answers
 from boki_common.errors import (
     BokiError,
     ConnectionLost,
@@ -61,7 +61,7 @@ class Sdk:
     def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
         assert request_id == 0
         if opcode == wire.OP_READS:
-            answers, more = decode_told(body)
+            answers, more = decode_read_answers(body)
             self.told.update(answers)
             self.slices.append((len(answers), more))
             peer.take_answers(answers)

@@ -29,7 +29,7 @@ async def test_sdks_are_told_that_appends_are_refused_and_taken_again(served: Se
             await book.append(b"x")
         assert caught.value.definite and caught.value.retryable
         for connection in served.connections:
-            connection.tell_admission(room)
+            connection.announce_admission(room)
         async with asyncio.timeout(5):
             while book._appends._admission is not TAKEN:
                 await asyncio.sleep(0)

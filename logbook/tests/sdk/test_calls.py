@@ -47,7 +47,7 @@ class Link:
 
     def watch(self) -> None: ...
 
-    def heard(self) -> None:
+    def received(self) -> None:
         self.answers += 1
 
     async def change(self) -> None:

@@ -13,7 +13,7 @@ import boki
 from boki._together import ReadsTogether
 from boki_common.engine import engine_protocol as wire
 from boki_common.engine.engine_protocol import Consistency, Direction
-from boki_common.engine.reads_together import READS_ROWS, decode_reads, encode_told
+from boki_common.engine.reads_together import READS_ROWS, decode_reads, encode_read_answers
 from boki_common.errors import BokiError, ConnectionLost, Overloaded
 from boki_common.ids import Position
 from boki_common.net.connection import Address
@@ -51,7 +51,9 @@ class Engine:
     def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None: ...
 
     def tell(self, *numbers: int, more: bool) -> None:
-        self.peer.push_now(wire.OP_READS, encode_told([(number, [b"%d" % number]) for number in numbers], more=more))
+        self.peer.push_now(
+            wire.OP_READS, encode_read_answers([(number, [b"%d" % number]) for number in numbers], more=more)
+        )
 
 
 class Sdk:
@@ -63,7 +65,7 @@ class Sdk:
 
     def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
         self.told += 1
-        self.reads.told(body)
+        self.reads.answered(body)
 
     def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None: ...
 
@@ -171,10 +173,10 @@ async def test_what_was_asked_in_the_turn_in_which_more_was_announced_waits_too(
     await ends.settle()
     ((_, numbers),) = ends.engine.came
     ends.ask(1)
-    ends.sdk.reads.told(memoryview(encode_told([(numbers[0], [])], more=True)))
+    ends.sdk.reads.answered(memoryview(encode_read_answers([(numbers[0], [])], more=True)))
     await ends.settle()
     assert len(ends.engine.came) == 1
-    ends.sdk.reads.told(memoryview(encode_told([], more=False)))
+    ends.sdk.reads.answered(memoryview(encode_read_answers([], more=False)))
     await ends.settle()
     assert ends.sizes()[1:] == [(0, 1)]
     assert (asked[0].done(), asked[1].done()) == (True, False)
@@ -182,7 +184,7 @@ async def test_what_was_asked_in_the_turn_in_which_more_was_announced_waits_too(
 
 @taken
 async def test_a_full_message_leaves_at_once_whatever_follows(ends: Ends) -> None:
-    ends.sdk.reads.told(memoryview(encode_told([], more=True)))
+    ends.sdk.reads.answered(memoryview(encode_read_answers([], more=True)))
     ends.ask(READS_ROWS + 1)
     await ends.settle()
     assert ends.sizes() == [(0, READS_ROWS)]

@@ -88,7 +88,7 @@ async def test_one_that_was_heard_is_not_asked() -> None:
     watched = Watched()
     watch = watch_of(watched)
     for _ in range(5):
-        watch.heard()
+        watch.received()
         watched.look()
     assert not watched.questions and watched.looked == 6
 

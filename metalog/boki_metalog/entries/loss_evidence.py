@@ -126,18 +126,18 @@ def lines_of(found: Mapping[str, Any]) -> Sequence[str]:
     """What `described` gives, for people, a fact a line."""
     if "fault" in found:
         return [f"its evidence cannot be read: {found['fault']}", f"{found['bytes']} bytes, {found['begins']!r}"]
-    told = [_who_and_why(found["time_ms"], found["by"], found["reason"]) or "nobody said why"]
+    lines = [_who_and_why(found["time_ms"], found["by"], found["reason"]) or "nobody said why"]
     answers: Mapping[str, str] = found["answers"]
     bookies: Mapping[str, Mapping[str, str]] = found["bookies"]
     for entry in sorted({*answers, *bookies}, key=lambda entry: (len(entry), entry)):
-        told.append(f"entry {entry} of ledger {found['ledger']}: {answers.get(entry, 'see its bookies')}")
-        told += [f"  {bookie}: {answer}" for bookie, answer in bookies.get(entry, {}).items()]
+        lines.append(f"entry {entry} of ledger {found['ledger']}: {answers.get(entry, 'see its bookies')}")
+        lines += [f"  {bookie}: {answer}" for bookie, answer in bookies.get(entry, {}).items()]
     missing = found["stop"] - found["first"] - len({*answers, *bookies})
     if missing > 0:
-        told.append(f"and {missing} entries more")
+        lines.append(f"and {missing} entries more")
     if found["bookies_are_gone"]:
-        told.append("bookies that did not answer were said to be gone for good")
-    return told
+        lines.append("bookies that did not answer were said to be gone for good")
+    return lines
 
 
 def _sound(text: str, characters: int) -> str:

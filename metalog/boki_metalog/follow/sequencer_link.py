@@ -127,16 +127,16 @@ class SequencerLink:
             self._barrier.add_done_callback(_retrieved)
         return await asyncio.shield(self._barrier)
 
-    def ask_barrier(self, told: Callable[[Position | BokiError], None]) -> None:
+    def ask_barrier(self, on_answer: Callable[[Position | BokiError], None]) -> None:
         """`barrier`, for who collects requests: leaves at once, and without a task. Calls back once, later, with the position
         or with what `barrier` would raise."""
         try:
             future = self._peer.request_now(protocol.OP_BARRIER, protocol.encode_term(self.term))
         except BokiError as error:
-            self._loop.call_soon(told, error)
+            self._loop.call_soon(on_answer, error)
             return
         give_up = self._loop.call_later(limits.CALL_TIMEOUT_S, future.cancel)
-        future.add_done_callback(partial(_tell, told, give_up))
+        future.add_done_callback(partial(_pass_on, on_answer, give_up))
 
     async def _ask_for_barrier(self) -> Position:
         self._barrier = None  # a task begins in the next turn: who asks from now on needs a request of his own
@@ -165,8 +165,8 @@ class SequencerLink:
             self._peer.push_now(protocol.OP_REPORT, protocol.encode_report(self.term, unsent))
 
 
-def _tell(
-    told: Callable[[Position | BokiError], None], give_up: asyncio.TimerHandle, answer: asyncio.Future[memoryview]
+def _pass_on(
+    on_answer: Callable[[Position | BokiError], None], give_up: asyncio.TimerHandle, answer: asyncio.Future[memoryview]
 ) -> None:
     give_up.cancel()
     found: Position | BokiError
@@ -176,7 +176,7 @@ def _tell(
         found = CallTimeout(f"the sequencer did not answer a barrier within {limits.CALL_TIMEOUT_S} s")
     except BokiError as error:
         found = error
-    told(found)
+    on_answer(found)
 
 
 def _retrieved(barrier: asyncio.Task[Position]) -> None:

@@ -88,13 +88,13 @@ class ViewFeed:
         if asyncio.get_running_loop().time() < self._hurry_until:
             await event_or_timeout(self._hurried, HURRY_PAUSE_S)
             return
-        told, hurried = asyncio.ensure_future(watch.changed()), asyncio.ensure_future(self._hurried.wait())
+        change, hurried = asyncio.ensure_future(watch.changed()), asyncio.ensure_future(self._hurried.wait())
         try:
-            await asyncio.wait([told, hurried], return_when=asyncio.FIRST_COMPLETED)
-            if told.done():
-                told.result()
+            await asyncio.wait([change, hurried], return_when=asyncio.FIRST_COMPLETED)
+            if change.done():
+                change.result()
         finally:
-            told.cancel()
+            change.cancel()
             hurried.cancel()
             self._hurried.clear()
 

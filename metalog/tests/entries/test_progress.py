@@ -303,7 +303,7 @@ def test_a_full_term_keeps_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
             builder.take(0)
 
 
-class PlainOrder:
+class ModelOrder:
     """What `CutBuilder` does for one open shard, said without any of its means."""
 
     def __init__(self) -> None:
@@ -336,7 +336,7 @@ class PlainOrder:
 def test_every_short_sequence_of_reports_commands_barriers_and_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "METALOG_COMMANDS", 2)
     for steps in product(("report", "order", "barrier", "take"), repeat=6):
-        builder, plain = builder_of(A), PlainOrder()
+        builder, plain = builder_of(A), ModelOrder()
         for step in (*steps, "take", "take", "take", "take"):
             plain.do(step, builder)
 

@@ -145,13 +145,13 @@ class BookOrder:
                 self._graph.before(number, _MISSED, self._record[seqnum])
                 break
         if read.trimmed > read.low:
-            self._told_of_trim(number, read)
+            self._answered_with_trim(number, read)
         oldest = min(shown, default=0)
         for trim in trimmed.done if shown else ():
             if oldest < trim.before and any(self._must_take(trim, seqnum) for seqnum in shown):
                 self._graph.before(number, _TRIM_AFTER, self._number[id(trim)])
 
-    def _told_of_trim(self, number: int, read: Operation) -> None:
+    def _answered_with_trim(self, number: int, read: Operation) -> None:
         """Only trims say that something is trimmed: one that reached so far came before.
 
         Where nothing was found it may be one of another stream that forgot: marks go with the streams that they are of, so nobody

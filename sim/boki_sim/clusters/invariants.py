@@ -360,11 +360,11 @@ class Invariants:
         for run in known.kept:
             for number in range(max(run.first, upto + 1), run.first + run.count):
                 seqnum = run.first_seqnum and run.first_seqnum + number - run.first
-                told = self._verdicts.setdefault((book, writer, number), (run.verdict, seqnum))
-                if told != (run.verdict, seqnum):
+                earlier = self._verdicts.setdefault((book, writer, number), (run.verdict, seqnum))
+                if earlier != (run.verdict, seqnum):
                     self.violated(
                         "5 verdict",
-                        f"number {number} of writer {writer.hex()} in book {book} was {told}, "
+                        f"number {number} of writer {writer.hex()} in book {book} was {earlier}, "
                         f"and is {(run.verdict, seqnum)} for {name} (verdict, seqnum)",
                     )
 

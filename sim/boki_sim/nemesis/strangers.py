@@ -275,8 +275,8 @@ def _of_bookie(answer: bytes, *, handshake: bool) -> str:
     """What is wrong with a bookie's answer to a stranger; "" if nothing."""
     frame = memoryview(answer)
     if handshake:
-        told = v2.decode_auth(frame)
-        return "" if told.plugin == auth.TOKEN and told.token else repr(told)
+        decoded = v2.decode_auth(frame)
+        return "" if decoded.plugin == auth.TOKEN and decoded.token else repr(decoded)
     response: Any = v2.decode_response(frame)
     return "" if response.status == V2Status.UNAUTHORIZED else repr(response)
 

@@ -74,8 +74,8 @@ class LateWriters:
         named = NamedWriter(self._recorder(f"late-{number}"), writer)
         for pause in pauses:
             await asyncio.sleep(pause)
-            told = await named.go_on(client.book(book))
-            self._cluster.trace.add(f"late-{number}", "goes on as", writer, book, told)
+            error = await named.go_on(client.book(book))
+            self._cluster.trace.add(f"late-{number}", "goes on as", writer, book, error)
         try:
             await client.close()
         except BokiError:

@@ -26,7 +26,7 @@ from boki_sim.checkers.history import Operation
 from boki_sim.work.operations import CONFLICT, NEVER, OK, UNKNOWN
 
 _FORGOTTEN: Final = "WriterForgotten"
-_NEVER_TOLD: Final = ("NumberReused", "AnswerForgotten", "TooManyWriters")
+_NEVER_ANSWERED: Final = ("NumberReused", "AnswerForgotten", "TooManyWriters")
 """Errors that a writer who keeps to the rules does not hear within a run."""
 _HOLES: Final = "have no holes"
 """What a writer is told whose number is too high."""
@@ -80,11 +80,11 @@ def _as_one(sent: Sequence[Operation]) -> Operation:
 
 
 def _answers(key: Key, sent: Sequence[Operation]) -> Iterable[str]:
-    told = {(one.outcome, one.seqnum) for one in sent if one.outcome in (OK, CONFLICT)}
-    if len(told) > 1:
-        yield f"{_name(key)} was answered differently: {sorted(told, key=str)}"
+    answers = {(one.outcome, one.seqnum) for one in sent if one.outcome in (OK, CONFLICT)}
+    if len(answers) > 1:
+        yield f"{_name(key)} was answered differently: {sorted(answers, key=str)}"
     for one in sent:
-        if one.error.startswith(_NEVER_TOLD):
+        if one.error.startswith(_NEVER_ANSWERED):
             yield f"{_name(key)}, sent at {one.start:.4f} s with the record that it always had, was told {one.error}"
 
 
@@ -126,8 +126,8 @@ def _heard_of(calls: Iterable[Operation], until: float) -> float:
 
 def _after_the_end(name: str, calls: Sequence[Operation], kept_s: float) -> Iterable[str]:
     """Whoever is forgotten stays so: there is no first number again."""
-    told = [one.until for one in calls if one.error.startswith(_FORGOTTEN) or _HOLES in one.error]
-    forgotten = min((end for end in told if 0 < _heard_of(calls, end) <= end - kept_s), default=inf)
+    answers = [one.until for one in calls if one.error.startswith(_FORGOTTEN) or _HOLES in one.error]
+    forgotten = min((end for end in answers if 0 < _heard_of(calls, end) <= end - kept_s), default=inf)
     for one in calls:
         if one.outcome in (OK, CONFLICT) and one.start > forgotten:
             yield f"{name} was forgotten at {forgotten:.4f} s, but number {one.number} is answered at {one.until:.4f} s"

@@ -27,14 +27,14 @@ def run_inline(
     before_s, after_s = numbers.expovariate(1 / MEAN_S), numbers.expovariate(1 / MEAN_S)
 
     def run() -> None:
-        tell: Callable[[], None]
+        finish: Callable[[], None]
         try:
-            tell = partial(future.set_result, body(*args))
+            finish = partial(future.set_result, body(*args))
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001 - as an executor does: the caller is told
-            tell = partial(future.set_exception, error)
-        loop.call_later(after_s, lambda: None if future.done() else tell())
+            finish = partial(future.set_exception, error)
+        loop.call_later(after_s, lambda: None if future.done() else finish())
 
     loop.call_later(before_s, run)
     return future

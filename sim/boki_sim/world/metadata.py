@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from boki_common import limits
 from boki_common.metadata.memory import MemoryStore, MemoryTree
-from boki_common.metadata.store import NOTHING, ToldWatch, Versioned
+from boki_common.metadata.store import NOTHING, NotifiedWatch, Versioned
 from boki_sim.world.loop import SimLoop
 from boki_sim.world.process import SimProcess, State
 from boki_sim.world.steps import Steps, of_change
@@ -162,7 +162,7 @@ class SimStore:
     async def delete(self, path: str, *, version: int) -> None:
         await self._write("delete", path, None, lambda: self.inner.delete(path, version=version))
 
-    def watch(self, path: str) -> ToldWatch:
+    def watch(self, path: str) -> NotifiedWatch:
         return self.inner.watch(path)
 
     def on_session_lost(self, callback: Callable[[], None]) -> None:

@@ -136,8 +136,8 @@ class SimProcess:
         self.alive = self.running = False
         self._loop.bury(self)  # before its turns are dropped: some tasks are known to nothing but their next turn
         self.ready.clear()
-        told, self.on_death = self.on_death, []
-        for callback in told:
+        waiting, self.on_death = self.on_death, []
+        for callback in waiting:
             callback()
 
     def kill_after(self, callbacks: int) -> None:

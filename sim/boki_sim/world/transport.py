@@ -75,7 +75,7 @@ class SimTransport(asyncio.Transport):
         self._inbox: deque[bytes] = deque()
         self._reading = True
         self._closing = False
-        self._lost_told = False
+        self._lost_reported = False
         self._high = HIGH_WATER_BYTES
         self._low = HIGH_WATER_BYTES // 4
         self._full = SOCKET_BYTES + HIGH_WATER_BYTES
@@ -146,12 +146,12 @@ class SimTransport(asyncio.Transport):
         self._closing = True
         self._end_output(FIN)
         if not self.get_write_buffer_size():
-            self._tell_lost(None)
+            self._report_lost(None)
 
     def abort(self) -> None:
         self._closing = True
         self.drop(self._network.ending())
-        self._tell_lost(None)
+        self._report_lost(None)
 
     # -- called by the network
 
@@ -196,7 +196,7 @@ class SimTransport(asyncio.Transport):
     def _take(self, piece: bytes) -> None:
         if piece is RST:
             self._closing = True
-            self._tell_lost(ConnectionResetError(104, "Connection reset by peer"))
+            self._report_lost(ConnectionResetError(104, "Connection reset by peer"))
         elif piece is FIN:
             self._take_end()
         elif piece:
@@ -204,7 +204,7 @@ class SimTransport(asyncio.Transport):
             peer = self.peer
             peer.out.outstanding -= len(piece)
             if peer._writing_paused or peer._closing:
-                self._tell_room(peer)
+                self._announce_room(peer)
             if not self._closing:
                 try:
                     self._feed(piece)
@@ -238,7 +238,7 @@ class SimTransport(asyncio.Transport):
         )
         self._closing = True
         self.drop(RST)
-        self._tell_lost(error)
+        self._report_lost(error)
 
     def _fill(self, protocol: asyncio.BufferedProtocol, buffer: memoryview, piece: bytes) -> None:
         at, end = 0, len(piece)
@@ -257,7 +257,7 @@ class SimTransport(asyncio.Transport):
                 following = protocol.get_buffer(-1)
                 buffer = following if type(following) is memoryview else memoryview(following).cast("B")
 
-    def _tell_room(self, peer: SimTransport) -> None:
+    def _announce_room(self, peer: SimTransport) -> None:
         """This end read some of the peer's output, who waits for it to have room again."""
         if not peer.dead and peer.get_write_buffer_size() <= peer._low:
             peer.process.call_soon(peer._room)
@@ -270,17 +270,17 @@ class SimTransport(asyncio.Transport):
             assert self._protocol is not None
             self._protocol.resume_writing()
         if self._closing and not self.get_write_buffer_size():
-            self._tell_lost(None)
+            self._report_lost(None)
 
     def _end_output(self, mark: bytes) -> None:
         if not self.out.ended:
             self._network.send(self, mark)
             self.out.ended = True
 
-    def _tell_lost(self, error: Exception | None) -> None:
-        if self._lost_told:
+    def _report_lost(self, error: Exception | None) -> None:
+        if self._lost_reported:
             return
-        self._lost_told = True
+        self._lost_reported = True
         self._network.loop.call_soon(self._lost, error)
 
     def _lost(self, error: Exception | None) -> None:

@@ -15,7 +15,7 @@ AT = Address("127.0.0.1", 1)
 
 
 def watch_of(store: object, told: list[Admission], waiting_s: float = 9.0) -> AdmissionWatch:
-    return AdmissionWatch(store, needed=2, waiting_s=lambda: waiting_s, tell=told.append)  # type: ignore[arg-type]
+    return AdmissionWatch(store, needed=2, waiting_s=lambda: waiting_s, on_change=told.append)  # type: ignore[arg-type]
 
 
 async def test_what_changes_is_told_once() -> None:

@@ -43,7 +43,7 @@ def rows_of(pieces: list[list[RunSpec]], few_runs: int) -> list[list[AnswerRow]]
         patch.setattr(answers_due, "FEW_ROWS", few_runs)
         due.decided(own, decision)
     due.cut_passed()
-    due.tell(TOKEN, 77)
+    due.send(TOKEN, 77)
     return [source.rows for source in sources]
 
 
@@ -78,11 +78,11 @@ def test_nobody_is_told_before_the_cut_is_passed_and_then_each_source_once() -> 
     due = AnswersDue()
     for _ in range(2):
         due.passed_over(own, lambda book, writer: 3)
-    due.tell(TOKEN, 77)
+    due.send(TOKEN, 77)
     assert not due.waiting and one.pushes == 0
     due.cut_passed()
     assert due.waiting
-    due.tell(TOKEN, 77)
+    due.send(TOKEN, 77)
     assert (one.pushes, len(one.rows), one.tokens, due.waiting) == (1, 2, [TOKEN], False)
     assert other.pushes == 0, "it has sent no number"
 
@@ -93,5 +93,5 @@ def test_what_is_passed_over_is_a_gap_behind_the_last_decided_number() -> None:
     due = AnswersDue()
     due.passed_over(an_entry((source, runs)), lambda book, writer: {1: 4, 2: 3}[book])
     due.cut_passed()
-    due.tell(TOKEN, 77)
+    due.send(TOKEN, 77)
     assert source.rows == [AnswerRow(1, WRITERS[0], 5, 4, 77, 2, Verdict.GAP)]

@@ -32,7 +32,7 @@ class PlainRecord(NamedTuple):
     tags: frozenset[int]
 
 
-class PlainIndex:
+class ModelIndex:
     """What DESIGN §7 says of trim, word by word."""
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class IndexMachine(RuleBasedStateMachine):
         self.patch.setattr("boki_logbook.index.index_tail.FEW_RUNS", few_runs)
         self.patch.setattr("boki_logbook.index.index.SPREAD_ROWS", spread_rows)
         self.index = Index(tail_rows=tail_rows, slice_rows=slice_rows)
-        self.model = PlainIndex()
+        self.model = ModelIndex()
         self.next_seqnum = 1
 
     @rule(runs=st.lists(RUNS, min_size=1, max_size=2), gap=st.integers(0, 5), data=st.data())

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boki_logbook.index.run_merge import MERGED_RUNS, REPLAYED_PAIRS, TOLD_PAIRS, RunMerge, merged, next_merge
+from boki_logbook.index.run_merge import CHANGED_PAIRS, MERGED_RUNS, REPLAYED_PAIRS, RunMerge, merged, next_merge
 from boki_logbook.index.sorted_run import CUT, LIVE, SUNK, SortedRun
 
 BOOKS = st.sampled_from([0, 1, 2**64 - 1])
@@ -128,7 +128,7 @@ def test_columns_that_others_have_do_not_change() -> None:
 def test_a_merge_that_is_told_too_much_gives_up() -> None:
     merge = RunMerge([made([(1, frozenset())], 1)])
     tags = np.arange(1, 4_097, dtype=np.uint64)
-    for _ in range(TOLD_PAIRS // len(tags)):
+    for _ in range(CHANGED_PAIRS // len(tags)):
         merge.trim(1, tags, [2] * len(tags))
     assert not merge.overrun
     merge.drop(1, 5)

@@ -388,7 +388,7 @@ async def test_wrong_addresses_are_passed_over(monkeypatch: pytest.MonkeyPatch) 
     server = await MessageServer.start(ANYWHERE, lambda _: Strange(), strangers=BEFORE_FIRST_FRAME)
     neighbours = Neighbours(0, lambda: "0" * 32)
     addresses = ("?", "0.0.0.0:1", "127.0.0.1:1", str(server.address))
-    neighbours.told([EngineMember("e" * 32, addresses, parse_index_slots("all"))])
+    neighbours.update([EngineMember("e" * 32, addresses, parse_index_slots("all"))])
     requester = Nobody()
     forwarder = neighbours.forwarder(requester)
     forwarder.append(b"\0\0", make_batch(RunSpec(1, ALICE, 1, plain_records("x"))), 7)
@@ -419,7 +419,7 @@ async def test_engines_spread_over_those_that_index_a_slot() -> None:
     tried = []
     for me in ("0" * 32, "1" * 32, "2" * 32):
         neighbours = Neighbours(0, lambda me=me: me)  # type: ignore[misc]
-        neighbours.told(engines)
+        neighbours.update(engines)
         tried.append([engine.incarnation[0] for engine in neighbours.indexing(1)])
         assert [engine.incarnation[0] for engine in neighbours.indexing(3)][:1] in (["3"], ["0"])
     assert all(len(one) in (2, 3) for one in tried)

@@ -19,7 +19,7 @@ from boki_common.testing.machine import CountingRandom
 from boki_common.writer_ids import born_writer
 from boki_logbook.index.places import ShardPlace
 from boki_logbook.state.state import DecisionState
-from boki_logbook.testing.cluster import PlainStreams, RecordSpec, RunSpec, make_batch
+from boki_logbook.testing.cluster import ModelStreams, RecordSpec, RunSpec, make_batch
 from boki_logbook.writers.verdict import Answer, Decision, Verdicts
 
 ALICE = b"alice".ljust(16, b"\0")
@@ -33,7 +33,7 @@ class Log:
 
     def __init__(self) -> None:
         self.verdicts = Verdicts()
-        self.streams = PlainStreams()
+        self.streams = ModelStreams()
         self.end = FIRST_SEQNUM
         self.time_ms = 1_000
 
@@ -54,7 +54,7 @@ def crcs_of(runs: Iterable[RunSpec]) -> Iterator[int]:
     return (crc32(repr(record).encode()) for run in runs if run.flags & RUN_NAMED for record in run.records)
 
 
-def check_partition(decision: Decision, streams: PlainStreams, batch: RecordBatch) -> None:
+def check_partition(decision: Decision, streams: ModelStreams, batch: RecordBatch) -> None:
     """Every record either joined or lost, and every number of every run has an answer, in order."""
     spans = sorted([*decision.losers, *streams.committed])
     assert sum(stop - first for first, stop in spans) == batch.record_count
@@ -201,7 +201,7 @@ def test_conditions_inside_one_run_see_the_records_before_them() -> None:
     assert decision.losers == [(2, 3), (4, 5)]
 
 
-class LookedAt(PlainStreams):
+class LookedAt(ModelStreams):
     """Counts the streams that are looked at one by one."""
 
     one_by_one = 0
@@ -429,7 +429,7 @@ class Outcome(NamedTuple):
     actual: tuple[tuple[int, int], ...]
 
 
-class PlainWriter:
+class ModelWriter:
     def __init__(self) -> None:
         self.last = 0
         self.floor = 1
@@ -437,18 +437,18 @@ class PlainWriter:
         self.records: dict[int, RecordSpec] = {}
 
 
-class PlainVerdicts:
+class ModelVerdicts:
     """The rules of DESIGN §6.6, one record at a time."""
 
     def __init__(self) -> None:
-        self.writers: dict[tuple[int, bytes], PlainWriter] = {}
+        self.writers: dict[tuple[int, bytes], ModelWriter] = {}
         self.newest: dict[tuple[int, int], int] = {}
         self.floors: dict[int, int] = {}
         self.end = FIRST_SEQNUM
 
     def decide(self, spec: RunSpec) -> list[Outcome]:
         key = spec.book, spec.writer
-        writer = self.writers.get(key, PlainWriter())
+        writer = self.writers.get(key, ModelWriter())
         found = []
         for number, record in enumerate(spec.records, spec.first):
             found.append(self.record(spec, writer, number, record))
@@ -461,7 +461,7 @@ class PlainVerdicts:
         writer.floor = max(writer.floor, floor)
         return found
 
-    def record(self, spec: RunSpec, writer: PlainWriter, number: int, record: RecordSpec) -> Outcome:
+    def record(self, spec: RunSpec, writer: ModelWriter, number: int, record: RecordSpec) -> Outcome:
         if number <= writer.last:
             if number < writer.floor:
                 return Outcome(Verdict.FORGOTTEN, 0, ())
@@ -524,7 +524,7 @@ def run_specs(draw: st.DrawFn) -> RunSpec:
     st.sampled_from([0, 0, FIRST_SEQNUM + 5]),
 )
 def test_verdicts_equal_those_of_the_model(batches: list[tuple[RunSpec, ...]], floor: int) -> None:
-    log, model = Log(), PlainVerdicts()
+    log, model = Log(), ModelVerdicts()
     model.floors[1] = floor
     log.verdicts.raise_floor(1, floor)
     for runs in batches:
@@ -561,7 +561,7 @@ def test_verdicts_with_the_index_of_an_engine_equal_those_of_the_model(
     together: bool,
 ) -> None:
     """`together`: all runs of a batch are decided together where that can be, however few they are."""
-    state, model = DecisionState(tail_rows=tail_rows), PlainVerdicts()
+    state, model = DecisionState(tail_rows=tail_rows), ModelVerdicts()
     model.floors[1] = floor
     state.verdicts.raise_floor(1, floor)
     places = state.begin_term(1, 0, ((0, 1023),))

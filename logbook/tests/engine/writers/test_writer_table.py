@@ -53,7 +53,9 @@ class Log:
         batch, streams = make_batch(*runs), NoStreams()
         decision: Decision | None = None
         if self.together:
-            decision = self.verdicts.decide_plain(batch.run_columns, batch.expectations, self.end, streams, self.end)
+            decision = self.verdicts.decide_unconditional(
+                batch.run_columns, batch.expectations, self.end, streams, self.end
+            )
         if decision is None:
             decision = self.verdicts.decide(batch.runs, batch.expectations, self.end, streams, self.end)
         else:
@@ -113,7 +115,7 @@ def test_what_is_not_plain_changes_nothing_and_is_left_to_be_looked_at_one_by_on
         columns = make_batch(run(0, 2), run(1, 4)).run_columns.copy()
         columns[1] = (lame.book, lame.writer, b"", *lame[2:])
         columns["key"][1] = WRITER_KEY.pack(lame.book, lame.writer)
-        assert not log.verdicts.writers.commit_plain(columns, 2_000, 1)
+        assert not log.verdicts.writers.commit_unconditional(columns, 2_000, 1)
         assert log.verdicts.state() == before
     assert log.decided_together == 1
 

@@ -13,7 +13,7 @@ from boki_common.testing.machine import CountingRandom
 from boki_common.writer_ids import born_writer
 from boki_logbook.index.places import ShardPlace
 from boki_logbook.state.state import DecisionState
-from boki_logbook.testing.cluster import PlainStreams, RecordSpec, RunSpec, make_batch
+from boki_logbook.testing.cluster import ModelStreams, RecordSpec, RunSpec, make_batch
 from boki_logbook.writers.verdict import Verdicts
 from boki_metalog.entries.metalog_entry import Trim
 
@@ -189,7 +189,7 @@ def test_engines_refuse_writers_that_are_too_old_when_the_model_does(steps: list
         answer = model.append(append(number, writer=writers[at], void=void), 0)
         run = RunSpec(1, writers[at], number, (RecordSpec(),), 1, RUN_VOID if void else 0)
         batch = make_batch(run)
-        streams = PlainStreams()
+        streams = ModelStreams()
         streams.batch, streams.first_seqnum = batch, end
         (found,) = verdicts.decide(batch.runs, batch.expectations, end, streams).answers
         end += 1
