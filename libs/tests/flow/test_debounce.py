@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -10,10 +13,12 @@ import boki
 from boki.testing import MemoryCluster
 from bokiflow import App, Worker, debounce
 from bokiflow.flow_events import PICKER, Started
+from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.log import Log
 from bokilib.ports import BookPort
-from bokilib.testing import crash_everywhere, while_alive
-from libs.tests.flow.conftest import Inline, working
+from bokilib.testing import CRASHES, UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
+from libs.tests.flow.conftest import Inline, SetClock, until, working
+from libs.tests.flow.test_collector import DAY_MS, later
 
 
 def search(ran: list[str]) -> App:
@@ -77,35 +82,158 @@ async def test_a_call_at_the_moment_of_closing_is_in_this_round_or_the_next(clus
             assert ran == (["last"] if first.id == last.id else ["first", "last"])
 
 
-async def test_a_crash_anywhere_starts_the_round_once() -> None:
+@asynccontextmanager
+async def working_in_virtual_time(app: App) -> AsyncIterator[Worker]:
+    """A worker in virtual time, that says nothing by itself and collects when it is told."""
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        options: dict[str, Any] = {"clock": LoopClock(), "lease_s": 1e9, "collect_every_s": 1e9}
+        async with working(cluster, app, **options) as worker:
+            yield worker
+
+
+@pytest.mark.parametrize("days", [1, 2, 6, 7, 8, 9])
+async def test_a_round_is_found_or_begun_anew_however_long_the_last_one_is_over(days: int) -> None:
+    """Its history goes after a minute, its end is said again each day, and a week later the log is to forget it."""
     ran: list[str] = []
+    app, clock = search(ran), SetClock()
+    index = app.find("index")
+    async with MemoryCluster(clock=clock) as cluster, working(cluster, app, clock=clock) as worker:
+
+        async def call(what: str) -> str:
+            handle = await worker.flow.debounce(index.call(what), id="doc", quiet_s=0.01)
+            of_round = handle.id.removesuffix("/run")
+            await until(lambda: of_round in worker._executors and bool(worker._executors[of_round].instance.timers))
+            clock.ms += 1_000
+            assert await handle.result() == what
+            return handle.id
+
+        ids = [await call("0"), await call("1")]
+        for _ in range(days):
+            await later(worker, clock, DAY_MS)
+        await later(worker, clock, DAY_MS // 48)  # what is to be forgotten may not be yet
+        ids += [await call("2"), await call("3")]
+        assert ran == ["0", "1", "2", "3"]
+        assert len(set(ids[:2])) == 2 and len(set(ids[1:])) == 3
+
+
+@in_virtual_time
+async def test_a_call_at_the_very_moment_the_round_fires_is_in_it_or_in_the_next() -> None:
+    """The same instant of the clock, before and after the timer in the order of the loop."""
+    found: set[int] = set()
+    for steps in range(0, 60, 2):
+        ran: list[str] = []
+        app = search(ran)
+        index = app.find("index")
+        async with working_in_virtual_time(app) as worker:
+            first = await worker.flow.debounce(index.call("first"), id="doc", quiet_s=5)
+            due_s = asyncio.get_running_loop().time() + 5
+            await asyncio.sleep(4.9)
+            while asyncio.get_running_loop().time() < due_s - 0.002:
+                await asyncio.sleep(0.001)
+            for _ in range(steps):
+                await asyncio.sleep(0.000_1)
+            last = await worker.flow.debounce(index.call("last"), id="doc", quiet_s=5)
+            assert await last.result() == "last"
+            assert await first.result() == ("last" if first.id == last.id else "first")
+            assert ran == (["last"] if first.id == last.id else ["first", "last"])
+            found.add(len(ran))
+    assert found == {1, 2}, "both happen"
+
+
+@pytest.mark.parametrize("jump_ms", [3_600_000, -3_600_000])
+@in_virtual_time
+async def test_a_clock_that_jumps_closes_a_round_sooner_or_later_and_loses_no_call(jump_ms: int) -> None:
+    """Ahead: it is over at once. Back: it waits for the clock; the calls that come then are in it."""
+    ran: list[str] = []
+    app = search(ran)
+    index = app.find("index")
+
+    class Jumping(LoopClock):
+        ahead_ms = 0
+
+        def now_ms(self) -> int:
+            return super().now_ms() + self.ahead_ms
+
+    clock = Jumping()
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        options: dict[str, Any] = {"clock": clock, "lease_s": 1e9, "collect_every_s": 1e9}
+        async with working(cluster, app, **options) as worker:
+            first = await worker.flow.debounce(index.call("first"), id="doc", quiet_s=60, at_most_s=600)
+            await asyncio.sleep(30)
+            clock.ahead_ms = jump_ms
+            await asyncio.sleep(30.1)
+            last = await worker.flow.debounce(index.call("last"), id="doc", quiet_s=60, at_most_s=600)
+            began_s = asyncio.get_running_loop().time()
+            results = [await first.result(), await last.result()]
+            took_s = asyncio.get_running_loop().time() - began_s
+            if jump_ms > 0:
+                assert results == ["first", "last"] and took_s < 61
+            else:
+                assert results == ["last", "last"] and first.id == last.id and 3_500 < took_s < 3_700
+
+
+async def _call(app: App, book: BookPort) -> str:
+    """Calls until it is known to be called, and waits for what that starts; returns its id."""
+    async with Worker(app, book, name="w", bodies=Inline(), clock=LoopClock()) as worker:
+        while True:
+            try:
+                handle = await worker.flow.debounce(app.find("index").call("a"), id="doc", quiet_s=0.01)
+                break
+            except boki.OutcomeUnknown:
+                pass
+        assert await handle.result() == "a"
+        return handle.id
+
+
+async def _runs(book: boki.Book) -> list[str]:
+    """Ids of what rounds started, in the order of the log."""
+    log, found = Log(book), []
+    async for item in book.read():
+        assert not isinstance(item, boki.Gap)
+        for event in PICKER.of(item.seqnum, await log.open(item)):
+            if isinstance(event, Started) and event.name == "index":
+                found.append(event.id)
+    return found
+
+
+@pytest.mark.parametrize("kinds", [CRASHES, UNKNOWNS])
+@in_virtual_time
+async def test_a_crash_or_a_lost_answer_anywhere_starts_each_round_once(kinds: tuple[FaultKind, ...]) -> None:
+    """A call that is repeated, since nobody heard of it, may be a round of its own."""
+    told: list[str] = []
 
     async def work(book: BookPort) -> None:
-        app = search(ran)
-        async with Worker(app, book, name="w", bodies=Inline()) as worker:
-            while True:
-                try:
-                    handle = await worker.flow.debounce(app.find("index").call("a"), id="doc", quiet_s=0.01)
-                    break
-                except boki.OutcomeUnknown:
-                    pass
-            assert await handle.result() == "a"
+        told.append(await _call(search([]), book))
 
     async def program(book: BookPort) -> None:
         await while_alive(book, work(book))
 
     async def check(book: boki.Book) -> None:
-        log, found = Log(book), []
-        async for item in book.read():
-            assert not isinstance(item, boki.Gap)
-            for event in PICKER.of(item.seqnum, await log.open(item)):
-                if isinstance(event, Started) and event.name == "index":
-                    found.append(event.id)
-        assert 1 <= len(found) <= 2 and len(set(found)) == len(found), (
-            "a call that is repeated later may be a round of its own"
+        found = await _runs(book)
+        assert 1 <= len(found) <= 3 and len(set(found)) == len(found), (
+            "a program, a repetition, and who comes after a crash"
         )
+        assert told[-1] == found[-1], "who was told of a round was told of one that started something"
 
-    assert (await crash_everywhere(program, program, check)).runs > 10
+    assert (await crash_everywhere(program, program, check, kinds=kinds, clock=LoopClock())).runs > 10
+
+
+@in_virtual_time
+async def test_a_second_worker_anywhere_that_calls_too_loses_neither_call() -> None:
+    told: list[str] = []
+
+    async def program(book: BookPort) -> None:
+        async def work() -> None:
+            told.append(await _call(search([]), book))
+
+        await while_alive(book, work())
+
+    async def check(book: boki.Book) -> None:
+        found = await _runs(book)
+        assert 1 <= len(found) <= 2 and len(set(found)) == len(found) and set(told) <= set(found)
+        told.clear()
+
+    assert (await start_anywhere(program, program, check, clock=LoopClock())).runs > 10
 
 
 @pytest.mark.parametrize(("quiet_s", "most_s"), [(0, 1), (2, 1), (-1, None)])
