@@ -12,9 +12,11 @@ import asyncio
 from types import TracebackType
 from typing import Final
 
+from bokilib.lease_rules import beat_every
 from bokilib.log import Log
 from bokilib.members import Members
 
+SOON_S: Final = 0.05
 NAME_CHARS: Final = 8
 """Of a Log's incarnation, where nobody gave a name."""
 
@@ -53,6 +55,11 @@ class Peers:
     def settled(self) -> bool:
         """Whether a whole lease was listened to, so that everybody alive is known."""
         return asyncio.get_running_loop().time() - self._begun_s > self.lease_s
+
+    def look_in(self) -> float:
+        """Seconds until the next look at who is there: soon after somebody may have been silent for a lease, and three times a lease."""
+        beat_s, silent_s = beat_every(self.lease_s), self._members.silent_in()
+        return beat_s if silent_s is None else min(beat_s, silent_s + SOON_S)
 
     def alive(self) -> list[str]:
         """Who was heard of, and did not leave."""

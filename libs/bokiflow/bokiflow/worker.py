@@ -215,7 +215,7 @@ class Worker:
 
     async def _rounds(self) -> None:
         while True:
-            await asyncio.sleep(lease_rules.beat_every(self._peers.lease_s))
+            await asyncio.sleep(self._peers.look_in())
             try:
                 await self._round()
                 await self.locks.tidy()

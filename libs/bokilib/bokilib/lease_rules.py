@@ -49,3 +49,8 @@ class Observer:
     def dead(self, member: str, now_s: float) -> bool:
         """Whether nothing was heard of a member for a whole lease, in which this process was listening."""
         return now_s - max(self._heard.get(member, self._since_s), self._since_s) > self._lease_s
+
+    def silent_in(self, now_s: float) -> float | None:
+        """Seconds until it may be known of somebody that he is dead, who is not known to be; None: there is nobody."""
+        since_s = [self._since_s, *self._heard.values()]
+        return min((left_s for one in since_s if (left_s := one + self._lease_s - now_s) >= 0), default=None)

@@ -100,6 +100,10 @@ class Members:
         """Whether a member was silent for a lease, while this one listened."""
         return self._observer is not None and self._observer.dead(member, self._now())
 
+    def silent_in(self) -> float | None:
+        """Seconds until another one may be known to be dead, if nothing is heard of it till then; None: there is nobody."""
+        return None if self._observer is None else self._observer.silent_in(self._now())
+
     def may_act(self) -> bool:
         """Whether others still take this member for alive, so that it need not stop."""
         return lease_rules.may_act(self._acked_sent_s, self._now(), self._lease_s)

@@ -7,13 +7,15 @@ import asyncio
 import pytest
 
 import boki.sim
+import bokiflow
 from boki.testing import virtual_time
 from boki_common.errors import BokiError
-from bokiflow import Flow, Worker
+from bokiflow import App, Flow, Worker
 from libs.tests.flow.test_locks import Seats, check_locks
 
 WORKFLOWS = 9
 LOCKS = 2
+LEASE_S = 3.0
 
 
 async def work(env: boki.sim.Environment) -> None:
@@ -21,7 +23,7 @@ async def work(env: boki.sim.Environment) -> None:
     async with await env.connect() as client:
         book = client.book("shop")
         options = {"clock": env.clock, "random": env.random, "bodies": env.bodies}
-        async with Worker(Seats().app, book, name=env.name, lease_s=3.0, **options):  # type: ignore[arg-type]
+        async with Worker(Seats().app, book, name=env.name, lease_s=LEASE_S, **options):  # type: ignore[arg-type]
             await asyncio.Event().wait()
 
 
@@ -51,6 +53,65 @@ async def killed(cluster: boki.sim.Cluster) -> None:
         taken = await check_locks(client.book("shop"))
     assert sum(taken.values()) == WORKFLOWS
     for host in hosts:
+        await host.stop()
+
+
+@virtual_time(seeds=3)
+async def test_who_waits_has_the_lock_of_who_is_killed_within_a_lease_and_a_second(cluster: boki.sim.Cluster) -> None:
+    hangs: list[str] = []
+    waits = asyncio.Event()
+
+    def app_of(name: str) -> App:
+        app = App("seats")
+
+        @app.step
+        async def use(what: str) -> str:
+            if not hangs:
+                hangs.append(name)
+                await asyncio.Event().wait()
+            return f"inside {what}"
+
+        @app.workflow
+        async def sit(name: str) -> int:
+            async with bokiflow.lock(name) as number:
+                await use(name)
+                return number
+
+        return app
+
+    async def works(env: boki.sim.Environment) -> None:
+        app, ports = app_of(env.name), {"clock": env.clock, "random": env.random, "bodies": env.bodies}
+        async with (
+            await env.connect() as client,
+            Worker(app, client.book("shop"), name=env.name, lease_s=LEASE_S, **ports),  # type: ignore[arg-type]
+        ):
+            await asyncio.Event().wait()
+
+    async def starts(env: boki.sim.Environment) -> list[int]:
+        app = app_of(env.name)
+        async with (
+            await env.connect() as client,
+            Flow(app, client.book("shop"), clock=env.clock, random=env.random) as flow,
+        ):
+            first = await flow.start(app.find("sit").call("a"), id="first")
+            while not hangs:
+                await asyncio.sleep(0.05)
+            second = await flow.start(app.find("sit").call("a"), id="second")
+            while "lock asked" not in [done.kind async for done in second.steps()]:
+                await asyncio.sleep(0.05)
+            waits.set()
+            return [await first.result(), await second.result()]
+
+    hosts = {name: cluster.host(name, works) for name in ("worker-1", "worker-2")}
+    await cluster.rest(4 * LEASE_S)
+    starter = cluster.host("starter", starts)
+    await waits.wait()
+    await hosts.pop(hangs[0]).stop()
+    began_s = asyncio.get_running_loop().time()
+    numbers = await starter.result()
+    assert isinstance(numbers, list) and numbers == sorted(numbers)
+    assert asyncio.get_running_loop().time() - began_s <= LEASE_S + 1
+    for host in hosts.values():
         await host.stop()
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,24 +14,6 @@ from bokiflow.flow_events import PICKER, Claimed, Ended, Started
 from bokilib.log import Log
 
 README = Path(__file__).parents[2] / "bokiflow" / "README.md"
-
-
-@pytest.fixture
-def dev_url(tmp_path: Path) -> Iterator[str]:
-    command = [sys.executable, "-m", "boki_cli.main", "dev", "--data", str(tmp_path), "--listen", "127.0.0.1:0"]
-    with subprocess.Popen(
-        [*command, "--json", "--stop-with-stdin"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        assert process.stdin is not None and process.stdout is not None
-        found = re.search(r"127\.0\.0\.1:\d+", process.stdout.readline())
-        assert found is not None
-        yield f"boki://{found[0]}"
-        process.stdin.close()
-        process.wait(timeout=30)
 
 
 def program_of(url: str) -> tuple[str, str]:

@@ -1,0 +1,62 @@
+"""A worker whose workflow has a lock is killed with -9 while it uses what is locked: another one goes on with it and gives the lock back,
+and whoever waits has it. How long that may take is asserted in virtual time (`test_lock_hosts`); here it is said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+import boki
+from bokiflow import Flow, Handle
+from libs.tests.flow.seats_program import BOOK, LEASE_S, app_of
+from libs.tests.flow.test_locks import check_locks
+
+
+@asynccontextmanager
+async def worker(url: str, name: str, how: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A process that works."""
+    command = [sys.executable, "-m", "libs.tests.flow.seats_program", url, name, how]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"works\n"
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def first_of(handle: Handle[int]) -> int:
+    """The number that it says it has the lock under."""
+    async for number in handle.events("has"):
+        return int(str(number))
+    raise AssertionError("it said nothing")
+
+
+@pytest.mark.processes
+async def test_a_holder_that_is_killed_is_gone_on_with_and_the_next_one_has_the_lock(dev_url: str) -> None:
+    app = app_of(hangs=False)
+    async with (
+        boki.connect(dev_url) as client,
+        Flow(app, client.book(BOOK)) as flow,
+        worker(dev_url, "one", "hangs") as killed,
+    ):
+        sit = app.find("sit")
+        holds = await flow.start(sit.call("a"), id="holds")
+        number = await first_of(holds)
+        async with worker(dev_url, "two", "goes"):
+            waits = await flow.start(sit.call("a"), id="waits")
+            while "lock asked" not in [done.kind async for done in waits.steps()]:
+                await asyncio.sleep(0.02)
+            killed.kill()
+            began_s = asyncio.get_running_loop().time()
+            assert await holds.result() == number < await waits.result()
+            took_s = asyncio.get_running_loop().time() - began_s
+            assert await check_locks(client.book(BOOK)) == {"a": 2}
+    sys.stdout.write(f"the next one has the lock {took_s:.1f} s after kill -9, the lease is {LEASE_S:g} s\n")
