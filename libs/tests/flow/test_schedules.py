@@ -12,14 +12,18 @@ import pytest
 import boki
 from boki.testing import MemoryCluster
 from bokiflow import App, Timing, Worker, schedules
+from bokiflow.cron import Missed
 from bokiflow.flow_events import PICKER, Ended, Started
 from bokiflow.schedules import Command, Planned, State
+from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, crash_everywhere, while_alive
 from libs.tests.flow.conftest import Inline, working
 
 EVERY_S = 0.1
+QUIET: dict[str, Any] = {"lease_s": 1e9, "collect_every_s": 1e9}
+"""Of a worker that says nothing by itself: hours of virtual time are short then."""
 
 
 def office(ran: list[str], every_s: float = EVERY_S) -> App:
@@ -164,6 +168,96 @@ def test_names_are_taken_once_and_without_a_stroke() -> None:
 
         @app.workflow(name="boki.mine")
         async def mine() -> None: ...
+
+
+@pytest.mark.parametrize("stops_at", [1, 2, 3])
+@in_virtual_time
+async def test_a_worker_that_takes_over_right_after_a_firing_doubles_nothing(stops_at: int) -> None:
+    """It has another name, so it waits for a lease: the one before stops without a word when something was just started."""
+    ran: list[str] = []
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        for name, count in (("one", stops_at), ("two", stops_at + 4)):
+            async with working(cluster, office(ran, 2.0), name, clock=LoopClock(), lease_s=3.0) as worker:
+                while len(ran) < count:
+                    await asyncio.sleep(0.005)
+        assert len(await fired(worker.log.book, 2_000)) >= stops_at + 4
+
+
+class Stepping(LoopClock):
+    """A wall clock that somebody sets."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+PERIOD_MS = 600_000
+
+
+async def fired_in_periods(book: BookPort) -> list[int]:
+    """Which multiples of the period, in the order of the log; none twice."""
+    log, found = Log(book), list[int]()
+    async for item in book.read():
+        if not isinstance(item, boki.Gap):
+            for event in PICKER.of(item.seqnum, await log.open(item)):
+                if isinstance(event, Started) and event.name == "report":
+                    at = datetime.fromisoformat(event.id.removeprefix("schedule/often/"))
+                    found.append(round(at.timestamp() * 1_000) // PERIOD_MS)
+    assert len(set(found)) == len(found)
+    return found
+
+
+def periodic(missed: Missed) -> App:
+    app = App("office")
+
+    @app.workflow
+    async def report() -> None: ...
+
+    app.schedule("often", report.call(), every_s=PERIOD_MS / 1_000, missed=missed)
+    return app
+
+
+@pytest.mark.parametrize(("missed", "left_out"), [("all", 0), ("last", 17), ("skip", 18)])
+@in_virtual_time
+async def test_a_clock_that_is_set_ahead_by_hours_fires_what_is_missed_as_set(missed: Missed, left_out: int) -> None:
+    """Three hours are 18 firings that are late when it is noticed, and then comes one in time. Then it goes on as ever."""
+    clock = Stepping()
+    async with (
+        MemoryCluster(clock=LoopClock()) as cluster,
+        working(cluster, periodic(missed), clock=clock, **QUIET) as worker,
+    ):
+        await asyncio.sleep(700)
+        before = await fired_in_periods(worker.log.book)
+        clock.ahead_ms += 18 * PERIOD_MS
+        await asyncio.sleep(1_900)
+        found = await fired_in_periods(worker.log.book)
+    assert found[: len(before)] == before and found == sorted(found)
+    wanted = range(found[0], found[-1] + 1)
+    assert len(wanted) - len(found) == left_out and len(found) >= len(before) + 3
+
+
+@pytest.mark.parametrize("another", [False, True])
+@in_virtual_time
+async def test_a_clock_that_is_set_back_by_hours_starts_nothing_again(another: bool) -> None:
+    """Neither here nor by a worker whose clock was behind from the beginning. When the time has come again, it goes on."""
+    clock = Stepping()
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        async with working(cluster, periodic("all"), clock=clock, **QUIET) as worker:
+            await asyncio.sleep(1_300)
+            before = await fired_in_periods(worker.log.book)
+            if not another:
+                clock.ahead_ms -= 6 * PERIOD_MS
+                await asyncio.sleep(9 * PERIOD_MS / 1_000)
+                found = await fired_in_periods(worker.log.book)
+        if another:
+            clock.ahead_ms -= 6 * PERIOD_MS
+            async with working(cluster, periodic("all"), clock=clock, **QUIET) as worker:
+                await asyncio.sleep(9 * PERIOD_MS / 1_000)
+                found = await fired_in_periods(worker.log.book)
+    assert found[: len(before)] == before
+    assert found == list(range(found[0], found[-1] + 1)) and len(before) + 2 <= len(found) <= len(before) + 4
 
 
 async def work(book: BookPort) -> None:
