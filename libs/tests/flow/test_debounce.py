@@ -11,6 +11,7 @@ import pytest
 
 import boki
 from boki.testing import MemoryCluster
+from boki_common.testing.virtual_time import let_pass
 from bokiflow import App, Worker, debounce
 from bokiflow.flow_events import PICKER, Started
 from bokiflow.testing import LoopClock, in_virtual_time
@@ -127,11 +128,11 @@ async def test_a_call_at_the_very_moment_the_round_fires_is_in_it_or_in_the_next
         async with working_in_virtual_time(app) as worker:
             first = await worker.flow.debounce(index.call("first"), id="doc", quiet_s=5)
             due_s = asyncio.get_running_loop().time() + 5
-            await asyncio.sleep(4.9)
+            await let_pass(4.9)
             while asyncio.get_running_loop().time() < due_s - 0.002:
-                await asyncio.sleep(0.001)
+                await let_pass(0.001)
             for _ in range(steps):
-                await asyncio.sleep(0.000_1)
+                await let_pass(0.000_1)
             last = await worker.flow.debounce(index.call("last"), id="doc", quiet_s=5)
             assert await last.result() == "last"
             assert await first.result() == ("last" if first.id == last.id else "first")
@@ -159,9 +160,9 @@ async def test_a_clock_that_jumps_closes_a_round_sooner_or_later_and_loses_no_ca
         options: dict[str, Any] = {"clock": clock, "lease_s": 1e9, "collect_every_s": 1e9}
         async with working(cluster, app, **options) as worker:
             first = await worker.flow.debounce(index.call("first"), id="doc", quiet_s=60, at_most_s=600)
-            await asyncio.sleep(30)
+            await let_pass(30)
             clock.ahead_ms = jump_ms
-            await asyncio.sleep(30.1)
+            await let_pass(30.1)
             last = await worker.flow.debounce(index.call("last"), id="doc", quiet_s=60, at_most_s=600)
             began_s = asyncio.get_running_loop().time()
             results = [await first.result(), await last.result()]

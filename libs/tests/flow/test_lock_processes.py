@@ -13,6 +13,7 @@ import pytest
 
 import boki
 from bokiflow import Flow, Handle
+from bokilib import tags
 from libs.tests.flow.seats_program import BOOK, LEASE_S, app_of
 from libs.tests.flow.test_locks import check_locks
 
@@ -39,6 +40,15 @@ async def first_of(handle: Handle[int]) -> int:
     raise AssertionError("it said nothing")
 
 
+async def both_came(book: boki.Book) -> None:
+    """Waits until two are in the lock's queue."""
+    came = 0
+    async for item in book.read(tags.lock("a"), follow=True):
+        came += isinstance(item, boki.Record)
+        if came == 2:
+            return
+
+
 @pytest.mark.processes
 async def test_a_holder_that_is_killed_is_gone_on_with_and_the_next_one_has_the_lock(dev_url: str) -> None:
     app = app_of(hangs=False)
@@ -52,8 +62,7 @@ async def test_a_holder_that_is_killed_is_gone_on_with_and_the_next_one_has_the_
         number = await first_of(holds)
         async with worker(dev_url, "two", "goes"):
             waits = await flow.start(sit.call("a"), id="waits")
-            while "lock asked" not in [done.kind async for done in waits.steps()]:
-                await asyncio.sleep(0.02)
+            await both_came(client.book(BOOK))
             killed.kill()
             began_s = asyncio.get_running_loop().time()
             assert await holds.result() == number < await waits.result()

@@ -11,6 +11,7 @@ import pytest
 
 import boki
 from boki.testing import MemoryCluster
+from boki_common.testing.virtual_time import let_pass
 from bokiflow import App, Timing, Worker, schedules
 from bokiflow.cron import Missed
 from bokiflow.flow_events import PICKER, Ended, Started
@@ -179,7 +180,7 @@ async def test_a_worker_that_takes_over_right_after_a_firing_doubles_nothing(sto
         for name, count in (("one", stops_at), ("two", stops_at + 4)):
             async with working(cluster, office(ran, 2.0), name, clock=LoopClock(), lease_s=3.0) as worker:
                 while len(ran) < count:
-                    await asyncio.sleep(0.005)
+                    await let_pass(0.005)
         assert len(await fired(worker.log.book, 2_000)) >= stops_at + 4
 
 
@@ -228,10 +229,10 @@ async def test_a_clock_that_is_set_ahead_by_hours_fires_what_is_missed_as_set(mi
         MemoryCluster(clock=LoopClock()) as cluster,
         working(cluster, periodic(missed), clock=clock, **QUIET) as worker,
     ):
-        await asyncio.sleep(700)
+        await let_pass(700)
         before = await fired_in_periods(worker.log.book)
         clock.ahead_ms += 18 * PERIOD_MS
-        await asyncio.sleep(1_900)
+        await let_pass(1_900)
         found = await fired_in_periods(worker.log.book)
     assert found[: len(before)] == before and found == sorted(found)
     wanted = range(found[0], found[-1] + 1)
@@ -245,16 +246,16 @@ async def test_a_clock_that_is_set_back_by_hours_starts_nothing_again(another: b
     clock = Stepping()
     async with MemoryCluster(clock=LoopClock()) as cluster:
         async with working(cluster, periodic("all"), clock=clock, **QUIET) as worker:
-            await asyncio.sleep(1_300)
+            await let_pass(1_300)
             before = await fired_in_periods(worker.log.book)
             if not another:
                 clock.ahead_ms -= 6 * PERIOD_MS
-                await asyncio.sleep(9 * PERIOD_MS / 1_000)
+                await let_pass(9 * PERIOD_MS / 1_000)
                 found = await fired_in_periods(worker.log.book)
         if another:
             clock.ahead_ms -= 6 * PERIOD_MS
             async with working(cluster, periodic("all"), clock=clock, **QUIET) as worker:
-                await asyncio.sleep(9 * PERIOD_MS / 1_000)
+                await let_pass(9 * PERIOD_MS / 1_000)
                 found = await fired_in_periods(worker.log.book)
     assert found[: len(before)] == before
     assert found == list(range(found[0], found[-1] + 1)) and len(before) + 2 <= len(found) <= len(before) + 4
