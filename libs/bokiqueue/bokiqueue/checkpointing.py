@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import boki
 from bokilib import checkpoint_rules, tags
 from bokilib.contribution import Contribution
+from bokilib.errors import Fenced
 from bokilib.fence import Fence
 from bokilib.log import Log
 from bokiqueue.events import PICKER, Acked, Checkpoint, Config, Dead, Delivered, Id, Nacked, consumer_id
@@ -78,10 +79,22 @@ class Checkpointing:
     # -- reading
 
     async def load(self, claim: int, config: Config) -> tuple[Progress, int]:
-        """The state as of a claim, and the log's time of the claim."""
+        """The state as of a claim, and the log's time of the claim. Raises Fenced: another claimed it since, and trimmed."""
         if self._group not in config.groups:
             raise no_such_group(config, self._group)
         owner = tags.queue_owner(self._queue, self._shard, self._group)
+        try:
+            return await self._load(owner, claim, config)
+        except boki.Trimmed:
+            await self._log.book.now(consistency="linearizable")
+            newest = await self._log.book.read_prev(owner)
+            if newest is None or newest.seqnum <= claim:
+                raise
+            raise Fenced(
+                f"{self._id!r} was claimed by another while it was read what was done before", tag=owner, claim=claim
+            ) from None
+
+    async def _load(self, owner: str, claim: int, config: Config) -> tuple[Progress, int]:
         record = await self._log.book.read_prev(owner, at_most=claim)
         found = await stream(self._log, self._id, self._tag, claim)
         start = config.groups[self._group]

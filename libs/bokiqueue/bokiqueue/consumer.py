@@ -66,8 +66,14 @@ class Claims:
 
     async def read(self, opened: Log) -> int:
         """Reads them; returns as of when."""
-        snapshot = self.read_at = await opened.book.now(consistency="linearizable")
-        for shard, record in enumerate(await opened.book.read_prev_many([(tag, snapshot) for tag in self.tags])):
+        while True:
+            snapshot = self.read_at = await opened.book.now(consistency="linearizable")
+            try:
+                found = await opened.book.read_prev_many([(tag, snapshot) for tag in self.tags])
+            except boki.Trimmed:  # claimed anew since, and what was before is trimmed
+                continue
+            break
+        for shard, record in enumerate(found):
             if record is not None:
                 self.take(shard, Read(record, await opened.open(record)))
         return snapshot
@@ -125,6 +131,7 @@ class Consumer(Generic[T]):
         self._claims = Claims(found.config.queue, found.config.shards, group)
         self._owners: dict[int, ShardOwner] = {}
         self._ready: deque[tuple[ShardOwner, Hand]] = deque()
+        self._failed: BokiError | None = None
         self._wake = asyncio.Event()
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -175,8 +182,10 @@ class Consumer(Generic[T]):
         return sorted(shard for shard, owner in self._owners.items() if owner.owned)
 
     async def has(self, count: int) -> None:
-        """Waits until this member has so many shards."""
+        """Waits until this member has so many shards. Raises what ended it."""
         while len(self.shards) != count:
+            if self._failed is not None:
+                raise self._failed
             self._wake.clear()
             await self._wake.wait()
 
@@ -187,6 +196,8 @@ class Consumer(Generic[T]):
 
     async def __anext__(self) -> Message[T]:
         while True:
+            if self._failed is not None:
+                raise self._failed
             self._wake.clear()
             now_s = asyncio.get_running_loop().time()
             message = self._next(now_s)
@@ -306,12 +317,19 @@ class Consumer(Generic[T]):
             except BokiError as error:
                 log.warning("shards could not be dealt", queue=self.found.config.queue, error=str(error))
                 if not error.retryable and not isinstance(error, Fenced):
-                    raise
+                    await self._fails(error)
+                    return
             try:
                 async with asyncio.timeout(self._pace.tick_s):
                     await self._changed.wait()
             except TimeoutError:
                 pass
+
+    async def _fails(self, error: BokiError) -> None:
+        """This member can do nothing more, and says so: to who iterates, and by silence to the others, who take over."""
+        self._failed = error
+        await self._members.__aexit__(None, None, None)
+        self.wake()
 
     def _standing(self, shard: int) -> Standing:
         claim = self._claims.newest[shard]

@@ -266,9 +266,16 @@ def test_each_message_is_acked_once_for_each_group(start: Shard) -> None:
 
 
 @pytest.mark.nightly
-def test_each_message_is_acked_once_with_larger_bounds() -> None:
-    start = Shard(Rules(), ("a",), ("x", None, "x"), 1, 1, 1, (Carrier(), Carrier()))
-    found = search(start, limit=20_000_000)
+@pytest.mark.parametrize(
+    "start",
+    [
+        Shard(Rules(), ("a",), ("x", "x"), checkpoints=1, takeovers=1, deaths=1, carriers=(Carrier(), Carrier())),
+        Shard(Rules(), TWO, ("x", "x"), checkpoints=1),
+    ],
+    ids=["all of it", "copies of two groups"],
+)
+def test_each_message_is_acked_once_with_larger_bounds(start: Shard) -> None:
+    found = search(start)
     assert (found.fault, found.path) == (None, [])
 
 

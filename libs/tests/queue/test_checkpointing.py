@@ -9,6 +9,8 @@ import pytest
 import boki
 from bokilib import tags
 from bokilib.contribution import Contribution
+from bokilib.errors import Fenced
+from bokilib.fence import Fence
 from bokiqueue import Queue, settings
 from bokiqueue.checkpointing import Checkpointing
 from bokiqueue.events import Acked, Id, consumer_id
@@ -95,3 +97,19 @@ async def test_a_stream_whose_checkpoint_is_gone_is_refused(another: Another) ->
     found = await settings.existing(queue.log, "jobs")
     with pytest.raises(boki.Trimmed, match="no checkpoint"):
         await Checkpointing(queue.log, "jobs", 0, "default").load(await book_of(queue).now(), found.config)
+
+
+async def test_who_is_overtaken_while_he_reads_is_fenced_and_no_error_ends_him(another: Another) -> None:
+    queue = await another(shards=1)
+    await queue.push(1)
+    tag, owners = tags.queue_consumer("jobs", 0, "default"), tags.queue_owner("jobs", 0, "default")
+    slow = Fence(queue.log, owners, "a shard", who="slow")
+    claim = await slow.take(None)
+    fast = Fence((await another()).log, owners, "a shard", who="fast")
+    await fast.take(await fast.current())
+    event = Acked(consumer_id("jobs", 0, "default"), (Id(1, 0),))
+    seqnum = await queue.log.append(Contribution((tag,), {}, (event,)))
+    await book_of(queue).trim([(tag, seqnum + 1), (owners, fast.claim)])
+    found = await settings.existing(queue.log, "jobs")
+    with pytest.raises(Fenced, match="by another"):
+        await Checkpointing(queue.log, "jobs", 0, "default").load(claim, found.config)

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+import boki
 from boki.testing import MemoryCluster
 from boki_common.errors import InvalidArgument
-from bokilib import Fenced
+from bokilib import Contribution, Fenced, tags
 from bokiqueue import Consumer, Limits, Queue, StaleReceipt, settings
-from libs.tests.queue.conftest import Another, take
+from bokiqueue.events import Acked, Id, consumer_id
+from libs.tests.queue.conftest import Another, book_of, take
 
 LEASE_S = 0.15
 
@@ -201,3 +203,17 @@ async def test_two_members_of_one_name_on_one_log_never_have_one_shard(another: 
         with pytest.raises(Fenced):
             await owner.take(None)
         await message.ack()
+
+
+async def test_a_member_that_can_do_nothing_more_says_so_and_others_take_over(another: Another) -> None:
+    queue = await another(shards=1)
+    await queue.push("waits")
+    tag = tags.queue_consumer("jobs", 0, "default")
+    event = Acked(consumer_id("jobs", 0, "default"), (Id(1 << 20, 0),))
+    await book_of(queue).trim([(tag, await queue.log.append(Contribution((tag,), {}, (event,))) + 1)])
+    async with member(queue, "a") as messages:
+        with pytest.raises(boki.Trimmed, match="no checkpoint"):
+            await anext(messages)
+        assert all(task.done() for task in messages._members._tasks), "nobody hears of it any more"
+        with pytest.raises(boki.Trimmed):
+            await messages.has(1)
