@@ -250,7 +250,7 @@ def test_what_is_wrong_is_found(change: Callable[[Any, Any], object], said: str)
 async def test_ten_minutes_of_kills(tmp_path: Path) -> None:
     found = await trial(HOTEL, tmp_path, seconds=600, seed=11)
     assert found.faults == []
-    assert found.killed.total() > 100
+    assert found.killed.total() > 20
 
 
 @pytest.mark.processes

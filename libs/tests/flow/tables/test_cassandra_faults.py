@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import pytest
 
 from boki.testing import MemoryCluster
-from bokiflow.tables import Mode, OneRow, Schema, Tables, TableUnavailable, Transaction
+from bokiflow.tables import Mode, OneRow, Schema, Tables, TableUnavailable, Transaction, WriteUnknown
 from bokiflow.tables.cassandra_port import CassandraTables
 from bokiflow.tables.schema import MODES
 from bokilib.log import Log
 from itests.support.cassandra import CassandraMissing, CassandraServer
 from itests.support.fixtures import skip_or_fail
 from libs.tests.flow.tables.conftest import HOTEL
+
+T = TypeVar("T")
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.nightly, pytest.mark.alone, pytest.mark.timeout(400)]
 
@@ -47,11 +50,22 @@ async def add_shared(row: OneRow) -> None:
 @asynccontextmanager
 async def process(cluster: MemoryCluster, server: CassandraServer, mode: Mode) -> AsyncIterator[Tables]:
     async with (
-        await CassandraTables.connect(["127.0.0.1"], port=server.port, keyspace="faults", timeout_s=2) as port,
+        await again(
+            lambda: CassandraTables.connect(["127.0.0.1"], port=server.port, keyspace="faults", timeout_s=2)
+        ) as port,
         Tables(Log((await cluster.connect()).book("shop")), port, cached_rows=2) as tables,
     ):
-        await tables.open(Schema(HOTEL.name, HOTEL.columns, mode))
+        await again(lambda: tables.open(Schema(HOTEL.name, HOTEL.columns, mode)))
         yield tables
+
+
+async def again(ask: Callable[[], Awaitable[T]]) -> T:
+    """Asks until there is an answer: two seconds are little on a busy machine."""
+    while True:
+        try:
+            return await ask()
+        except (TableUnavailable, WriteUnknown):
+            await asyncio.sleep(0.1)
 
 
 class Adding:
@@ -106,11 +120,11 @@ async def test_nothing_is_lost_when_the_database_stops(
         await asyncio.gather(*running)
         assert all(each.added for each in adding)
     async with process(cluster, own_cassandra, mode) as third:
-        rows = await third.get_many("hotel", [f"h{number}" for number in range(5)])
+        rows = await again(lambda: third.get_many("hotel", [f"h{number}" for number in range(5)]))
         counts = [row["left_over"] for row in rows if row is not None]
         assert sum(count for count in counts if isinstance(count, int)) == sum(each.added for each in adding)
-        await third.settle("hotel")
+        await again(lambda: third.settle("hotel"))
         if mode != "lwt":
             schema = third.schema("hotel")
-            found = [(await third.port.read(schema, f"h{number}"))["left_over"].value for number in range(5)]
-            assert found == counts, "and the database has it"
+            stored = [await again(lambda key=f"h{number}": third.port.read(schema, key)) for number in range(5)]  # type: ignore[misc]  # one more parameter, with its default
+            assert [row["left_over"].value for row in stored] == counts, "and the database has it"
