@@ -137,7 +137,7 @@ async def test_a_snapshot_that_is_replaced_while_a_plan_is_made_of_it_is_read_an
     await cluster.roll()
     await cluster.snapshot_covers(2)
     known = await cluster.ledgers.client.list()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while set(first.ledgers) & set(known):
             await asyncio.sleep(0)
             known = await cluster.ledgers.client.list()
