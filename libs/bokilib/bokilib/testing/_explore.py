@@ -226,23 +226,29 @@ async def start_anywhere(
     at = runs = 0
     while True:
         async with _World(clock) as world:
-            met = False
+            others: list[asyncio.Future[object]] = []
 
-            async def pause(number: int, world: _World = world, at: int = at) -> None:
-                nonlocal met
-                if number == at and not met:
-                    met = True
-                    await second(await world.book())
+            async def other(world: _World = world) -> object:
+                return await second(await world.book())
+
+            async def pause(number: int, at: int = at, others: list[asyncio.Future[object]] = others) -> None:
+                if number == at and not others:
+                    others.append(asyncio.ensure_future(other()))
+                    await asyncio.shield(others[0])  # it is another process: what the first gives up does not end it
 
             book = FaultyBook(await world.book(), pause=pause, always_replay=always_replay)
             try:
                 await before(await world.book())
                 await program(book)
+                await asyncio.gather(*others)
                 await check(await world.book())
             except BaseException as error:
+                for one in others:
+                    one.cancel()
+                await asyncio.gather(*others, return_exceptions=True)
                 error.add_note(f"the second process ran before operation {at} of:\n  " + "\n  ".join(book.operations))
                 raise
-            if not met:
+            if not others:
                 return Explored(len(book.operations), runs)
         runs += 1
         at += 1

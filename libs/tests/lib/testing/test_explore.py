@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+
 import pytest
 
 import boki
@@ -94,3 +97,37 @@ async def test_pairs_kill_the_recovery_too() -> None:
     await crash_everywhere(program, recover, counted_once)
     with pytest.raises(AssertionError):
         await crash_everywhere(program, recover, counted_once, pairs=True)
+
+
+async def test_the_second_process_goes_on_though_the_first_gives_up_what_it_was_about() -> None:
+    ended: list[int] = []
+
+    async def impatient(book: BookPort) -> None:
+        asking = asyncio.ensure_future(book.now())
+        await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+
+    async def second(book: BookPort) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        ended.append(await book.now())
+
+    explored = await start_anywhere(impatient, second)
+    assert len(ended) == explored.runs == 1
+
+
+async def test_tasks_of_a_process_that_was_killed_do_not_complain_when_they_are_collected() -> None:
+    complaints: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: complaints.append(str(context)))
+
+    async def work(book: BookPort) -> None:
+        asking = asyncio.ensure_future(book.now())
+        await asyncio.wait([asking])
+        await book.now()
+
+    assert (await crash_everywhere(work)).runs == 4
+    gc.collect()
+    loop.set_exception_handler(None)
+    assert complaints == []
