@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from boki_common.errors import Conflict, InvalidArgument, LogBookError
+from boki_common.errors import BokiError, Conflict, InvalidArgument, LogBookError, Trimmed
 from boki_common.runtime.ports import Clock
 from bokiflow import records
 from bokiflow.calls import IN_TRANSACTION, Caller, Workflow, names_of
@@ -62,7 +62,11 @@ class AttemptMoved(LogBookError):
 
 
 class Family:
-    """The children of one transaction's body; see the module."""
+    """The children of one transaction's body; see the module.
+
+    Attributes:
+        spoiled: see `transactional.Attempts`.
+    """
 
     def __init__(
         self,
@@ -88,6 +92,7 @@ class Family:
         self._attempt = ""
         self._count = 0
         self._busy = False
+        self.spoiled: BokiError | None = None
         self._token: Token[Caller | None] | None = None
 
     # -- transactional.Attempts
@@ -96,7 +101,7 @@ class Family:
         """See `transactional.Attempts`."""
         if isinstance(self._ask.store, SharedStore):
             self._tx = tx  # type: ignore[assignment]  # what such a store gives is one
-            self._attempt, self._count = self._host.token(), 0
+            self._attempt, self._count, self.spoiled = self._host.token(), 0, None
             self._token = IN_TRANSACTION.set(self)
 
     def ends(self) -> None:
@@ -119,6 +124,9 @@ class Family:
         self._busy = True
         try:
             ended = await self._call(workflow, stored, await tx.context())
+        except BokiError as error:
+            self._spoil(error)
+            raise
         finally:
             self._busy = False
         for part in ended.parts:
@@ -126,8 +134,15 @@ class Family:
         if ended.outcome.cancelled:
             raise WorkflowCancelled(f"{ended.id} was cancelled")
         if ended.outcome.error is not None:
-            raise error_of(ended.outcome.error, names_of(workflow.function))
+            failure = error_of(ended.outcome.error, names_of(workflow.function))
+            self._spoil(failure)
+            raise failure
         return workflow.signature.result(ended.outcome.value)
+
+    def _spoil(self, error: BaseException) -> None:
+        """What the log will do another time, or the store another place, is nothing that a body decides about."""
+        if isinstance(error, Trimmed) or (isinstance(error, BokiError) and error.retryable):
+            self.spoiled = error
 
     async def _call(self, workflow: Workflow[..., Any], stored: Any, context: bytes) -> Ended:
         self._count += 1

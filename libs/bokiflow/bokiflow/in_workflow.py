@@ -64,7 +64,8 @@ def restart(*args: Any, **options: Any) -> NoReturn:
     It keeps its id, and what was sent to it and nobody received. What it waits for is given up; its children run on. It ends the run by an
     exception that is no `Exception`, so it is to be called by the workflow's own task, and not to be caught.
 
-    Raises InvalidArgument: these are not its arguments; NotEncodable.
+    Raises InvalidArgument: these are not its arguments; NotEncodable; AtomicTooLarge: they and what nobody received do not fit a record:
+    receive some of it first.
     """
     _instance().restart(args, options)
 

@@ -31,7 +31,7 @@ from bokiflow.digests import digest, digest_of_call
 from bokiflow.errors import NonDeterminism
 from bokiflow.flow_events import Attempted, Begun, Effect, Incoming, Restarted, Started, Within
 from bokiflow.flow_loop import FlowLoop, FlowTask
-from bokiflow.flush import TOLD_BYTES, size_of
+from bokiflow.flush import EVENT_BYTES, TOLD_BYTES, size_of
 from bokiflow.history import Own, Told
 from bokiflow.lock_seats import LockSeats, Seat, TakeLock
 from bokiflow.outcomes import CANCELLED_OUTCOME, Outcome, error_of, failed, succeeded
@@ -42,6 +42,8 @@ from bokilib.codec import Json
 from bokilib.errors import AtomicTooLarge, NotEncodable
 
 _UNIT: Final = 2.0**-53
+RESTART_BYTES: Final = EVENT_BYTES - 32_768
+"""Of what a new run begins with: the rest is for what else its record says."""
 
 
 class _Wait(NamedTuple):
@@ -468,7 +470,10 @@ class Instance:
             raise InvalidArgument(
                 "expected a workflow of its own, found a part of a transaction, which cannot begin anew"
             )
-        self.workflow.signature.encode(args, options)
+        stored = self.workflow.signature.encode(args, options)
+        _check_small(
+            size_of([stored, self.unreceived]), "arguments of a restart, with what nobody received,", RESTART_BYTES
+        )
         raise RestartRequested(args, options)
 
     @property
@@ -500,11 +505,9 @@ def _small(value: object) -> Json:
     return made
 
 
-def _check_small(size: int, what: str) -> None:
-    if size > TOLD_BYTES:
-        raise AtomicTooLarge(
-            f"expected {what} of up to {TOLD_BYTES} bytes, found {size}", expected=TOLD_BYTES, found=size
-        )
+def _check_small(size: int, what: str, limit: int = TOLD_BYTES) -> None:
+    if size > limit:
+        raise AtomicTooLarge(f"expected {what} of up to {limit} bytes, found {size}", expected=limit, found=size)
 
 
 def _words(event: Effect) -> str:

@@ -99,6 +99,10 @@ class RanPart(NamedTuple):
 class Attempts(Protocol):
     """Who knows what else is a part of a transaction."""
 
+    @property
+    def spoiled(self) -> BokiError | None:
+        """Why this attempt counts for nothing, whatever its body made of it: another one may succeed."""
+
     def begins(self, tx: StoreTransaction) -> None:
         """What a body calls from here on is a part of it."""
 
@@ -167,12 +171,25 @@ async def _body(ask: RunTransaction, tx: StoreTransaction, attempts: Attempts) -
     """What the body returned; a transaction whose body raised, or was cancelled, is over."""
     attempts.begins(tx)
     try:
-        return within_bounds(succeeded(await ask.body(tx)), ask.name)
+        outcome = await _returned(ask, tx, attempts)
     except BaseException:
         tx.end()
         raise
     finally:
         attempts.ends()
+    return outcome
+
+
+async def _returned(ask: RunTransaction, tx: StoreTransaction, attempts: Attempts) -> Outcome:
+    try:
+        outcome = within_bounds(succeeded(await ask.body(tx)), ask.name)
+    except Exception as error:
+        if attempts.spoiled is None or attempts.spoiled is error:
+            raise
+        raise attempts.spoiled from error
+    if attempts.spoiled is not None:
+        raise attempts.spoiled
+    return outcome
 
 
 AGAIN: Final = 0

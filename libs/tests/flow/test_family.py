@@ -27,11 +27,11 @@ class SoldOut(Exception):
 class Agency:
     """A process: a store and a worker of one log. A trip is a hotel and a flight, each booked by a workflow of its own."""
 
-    def __init__(self, book: BookPort, name: str = "w") -> None:
+    def __init__(self, book: BookPort, name: str = "w", lease_s: float = 15.0) -> None:
         self.app = App("trips")
         self.log = Log(book)
         self.store = BokiStore(self.log, settings=StoreSettings(checkpoints=False))
-        self.worker = Worker(self.app, self.log, name=name, bodies=Inline())
+        self.worker = Worker(self.app, self.log, name=name, bodies=Inline(), lease_s=lease_s)
         self.attempts = 0
         self.first_attempt = asyncio.Event()
         self.rival: BokiStore | None = None
@@ -166,7 +166,7 @@ async def test_two_crashes_at_any_pair_of_operations_book_all_of_it_once() -> No
 
 
 async def test_all_of_it_is_one_record_beside_those_of_the_children(cluster: MemoryCluster) -> None:
-    agency = Agency((await cluster.connect()).book("shop"))
+    agency = Agency((await cluster.connect()).book("shop"), lease_s=1e6)  # no heartbeat comes between
     async with agency.worker as worker:
         before = worker.log.appends
         assert await (await worker.start(agency.trip.call(9), id="x")).result() == [1, 1]
@@ -207,6 +207,39 @@ async def test_parts_see_what_was_written_before_them_and_children_of_children(c
     async with agency.worker as worker:
         assert await (await worker.start(agency.nested.call(), id="x")).result() == [6, 7, 7, 7]
     assert await values(book, "hotel") == [{"taken": 7}]
+
+
+async def test_an_attempt_that_counts_for_nothing_is_run_again_though_its_body_caught_why(
+    cluster: MemoryCluster,
+) -> None:
+    book = (await cluster.connect()).book("shop")
+    agency = Agency(book)
+    store, tries = agency.store, [0]
+
+    async def stale(tx: Transaction) -> None:
+        tries[0] += 1
+        if tries[0] < 3:
+            raise boki.Trimmed("where it reads is not kept any more", mark=1)
+        tx["hotel"].inc("taken")
+
+    @agency.app.workflow
+    async def part() -> None:
+        await bokiflow.transact(store, stale)
+
+    async def lenient(tx: Transaction) -> str:
+        try:
+            await part()
+        except boki.BokiError:
+            return "without"
+        return "with"
+
+    @agency.app.workflow
+    async def root() -> str:
+        return await bokiflow.transact(store, lenient)
+
+    async with agency.worker as worker:
+        assert await (await worker.start(root.call(), id="x")).result() == "with"
+    assert tries == [3] and await values(book, "hotel") == [{"taken": 1}]
 
 
 async def test_two_parts_at_once_are_refused(cluster: MemoryCluster) -> None:

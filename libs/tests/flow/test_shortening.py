@@ -41,6 +41,31 @@ async def test_what_is_begun_again_has_a_history_of_one_run(cluster: MemoryClust
     assert shop.ran.count("add 0 20") == 1 and len(shop.ran) == 21
 
 
+async def test_a_restart_that_fits_no_record_is_an_error_where_it_is_asked_for(cluster: MemoryCluster) -> None:
+    app = App("shop")
+
+    @app.workflow
+    async def flow(text: str) -> list[str]:
+        await bokiflow.recv("go")
+        found = []
+        try:
+            bokiflow.restart("x" * 600_000)
+        except boki.BokiError as error:
+            found.append(type(error).__name__)
+        try:
+            bokiflow.restart("")
+        except boki.BokiError as error:
+            found.append(type(error).__name__)
+        return found
+
+    async with working(cluster, app) as worker:
+        handle = await worker.start(flow.call("first"), id="x")
+        for _ in range(3):
+            await handle.signal("nobody receives it", "x" * 200_000)
+        await handle.signal("go")
+        assert await handle.result() == ["AtomicTooLarge", "AtomicTooLarge"]
+
+
 async def test_old_runs_are_let_go_while_it_lives(cluster: MemoryCluster) -> None:
     app = App("shop")
 
