@@ -68,6 +68,8 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "bookie/boki_bookie/space/ledger_collection.py": "bookie/tests/space/test_garbage_collection.py",
     "bookie/boki_bookie/journal/next_segment.py": "bookie/tests/journal/test_journal.py",
     "ledger/boki_ledger/write/ack_waiters.py": "ledger/tests/write/test_writer.py",
+    "libs/bokiflow/bokiflow/collect_metrics.py": "libs/tests/flow/test_collector.py",
+    "libs/bokiflow/bokiflow/upkeep.py": "libs/tests/flow/test_collector.py",
     "libs/bokiflow/bokiflow/asks.py": "libs/tests/flow/test_instance.py",
     "libs/bokiflow/bokiflow/under_way.py": "libs/tests/flow/test_executor.py",
     "libs/bokiflow/bokiflow/composing.py": "libs/tests/flow/test_executor.py",

@@ -18,8 +18,10 @@ from typing import Final, NamedTuple
 import boki
 from boki_common.errors import Conflict
 from boki_common.limits import READ_TAGS
+from boki_common.metrics import Metrics
 from bokiflow import collect_rules as rules
 from bokiflow import inspection, partition_fold, records, shortening
+from bokiflow.collect_metrics import Shown
 from bokiflow.collect_rules import AGES, Marks, Over, Own
 from bokiflow.flow import Flow
 from bokiflow.flow_events import (
@@ -74,10 +76,11 @@ class Collector:
     """See the module.
 
     Attributes:
-        ages: when what may go. every_s: from round to round, by whoever has rounds. at_once: of which one is under way.
+        ages: when what may go. every_s: from round to round, by whoever has rounds. at_once: of which one is under way. shown: how it goes.
     """
 
-    def __init__(self, log: Log, group: str, ages: Ages, every_s: float = 0.0) -> None:
+    def __init__(self, log: Log, group: str, ages: Ages, every_s: float = 0.0, metrics: Metrics | None = None) -> None:
+        self.shown: Final = Shown(metrics)
         self.ages: Final = ages
         self.every_s: Final = every_s
         self.at_once: Final = asyncio.Lock()
@@ -105,9 +108,12 @@ class Collector:
         chunk: list[Over] = []
         marks = Marks()
         pressing: bool | None = None
+        overdue_ms = 0
         async for record, events in self._read({tags.flow_done(self._group, one): one for one in partitions}, 1, place):
             age_ms = now_ms - record.time_ms
-            pressing = age_ms >= self.ages.carry_ms if pressing is None else pressing
+            if pressing is None:
+                pressing = age_ms >= self.ages.carry_ms
+                overdue_ms = age_ms - rules.looked_at(self.ages, pressing=False)
             if age_ms < rules.looked_at(self.ages, pressing=pressing):
                 break
             chunk += self._over_in(record, events, partitions)
@@ -117,6 +123,7 @@ class Collector:
         for partition, keep in marks.all():
             self._trimmer.add(tags.flow_done(self._group, partition), keep)
         await self._trimmer.flush()
+        self.shown.overdue(overdue_ms)
         return done
 
     def _over_in(self, record: boki.Record, events: Iterable[AnyFlowEvent], partitions: Sequence[int]) -> list[Over]:
@@ -163,6 +170,7 @@ class Collector:
         """Decides about some of what ended, in the order in which it is in the partitions' streams."""
         if not chunk:
             return Collected()
+        self.shown.checked(len(chunk))
         owns = await self._owns([one.id for one in chunk], place)
         fates = [rules.fate(one, owns[one.id], now_ms, self.ages, pressing=pressing) for one in chunk]
         said = await self._say_again([one for one, fate in zip(chunk, fates, strict=True) if fate == "tomb"])

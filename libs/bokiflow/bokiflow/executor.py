@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -35,7 +35,7 @@ from bokiflow.lock_room import Ready
 from bokiflow.lock_seats import TakeLock
 from bokiflow.outcomes import Outcome, failed
 from bokiflow.transactional import Ran, RunTransaction
-from bokiflow.under_way import Body, BodyEnded, Place, TimerDue, UnderWay
+from bokiflow.under_way import Body, BodyEnded, Came, Place, TimerDue, Turn, UnderWay
 
 T = TypeVar("T")
 
@@ -58,22 +58,7 @@ class Host(Place, Protocol):
         """It cannot go on here; it was held by that claim. `carried_ms`: when its oldest record was written."""
 
 
-class _Turn(NamedTuple):
-    """It holds a lock that it waited for."""
-
-    key: str
-    number: int
-
-
-class _Came(NamedTuple):
-    """Something came from others."""
-
-    seqnum: int
-    time_ms: int
-    event: Incoming
-
-
-_Item: TypeAlias = BodyEnded | TimerDue | _Turn | _Came | Ran | Ready
+_Item: TypeAlias = BodyEnded | TimerDue | Turn | Came | Ran | Ready
 _After: TypeAlias = Body | events.Ended | events.Restarted
 
 
@@ -122,7 +107,7 @@ class Executor:
         if seqnum <= self.position or self._over:
             return
         self.position = seqnum
-        self._inbox.extend(_Came(seqnum, time_ms, event) for event in told)
+        self._inbox.extend(Came(seqnum, time_ms, event) for event in told)
         self._schedule()
 
     async def close(self) -> None:
@@ -146,6 +131,11 @@ class Executor:
         return carrying
 
     @property
+    def claim(self) -> int:
+        """Under which it runs."""
+        return self._composer.held[self._composer.place.own] or 0
+
+    @property
     def idle(self) -> bool:
         """Whether nothing of it is under way: it waits for a time, or for others."""
         return self._under_way.nothing and not (self._appending or self._inbox or self._scheduled)
@@ -167,8 +157,7 @@ class Executor:
         if self._over:
             return
         self._stop()
-        claim = self._composer.held[self._composer.place.own] or 0
-        self._host.blocked(self.id, error, claim, self.carried_ms)
+        self._host.blocked(self.id, error, self.claim, self.carried_ms)
 
     def _begin(self, records: Sequence[Recorded]) -> None:
         self._replay_on(self.instance.replaying(in_order(records), self._start))
@@ -180,6 +169,8 @@ class Executor:
             return
         for seat in self.instance.locks.taken.values():
             self._host.locks.touched(seat.name)
+        for key in [key for key in self.instance.parts.attempted if key not in self.instance.pending]:
+            self._under_way.cancel_orphans(self.instance.parts.attempted.pop(key))
         self._collect()
         self._send()
 
@@ -209,7 +200,7 @@ class Executor:
     def _moved(self, held: Mapping[str, int | None]) -> None:
         """A record that expected this claim was refused: somebody else runs it now, unless it was claimed anew here."""
         if held == self._composer.held:
-            self._outer.call_soon(self._park)
+            self._outer.call_soon(self.park)
 
     def _pump(self) -> None:
         self._scheduled = False
@@ -277,7 +268,7 @@ class Executor:
                 self._outer.call_soon(self._block, error)
             except BokiError as error:
                 log.warning("a workflow is given up for now", id=self.id, error=str(error))
-                self._outer.call_soon(self._park)
+                self._outer.call_soon(self.park)
             except BaseException as error:  # noqa: BLE001 - the process ends: who waits is told
                 self._outer.call_soon(self._block, error)
             else:
@@ -295,7 +286,7 @@ class Executor:
     def _placed(self, ready: Ready, event: events.Queued | events.Locked, seqnum: int | None) -> None:
         """It has a place in the lock's queue; 0: the lock moved, None: somebody else runs the workflow."""
         if seqnum is None:
-            self._park()
+            self.park()
         elif seqnum:
             self._host.locks.touched(event.name)
             placed = msgspec.structs.replace(event, number=seqnum)
@@ -315,7 +306,7 @@ class Executor:
 
     def _wait_turn(self, key: str, name: str, number: int) -> None:
         def told(refused: Outcome | None) -> None:
-            self._inbox.append(_Turn(key, number) if refused is None else BodyEnded(key, refused))
+            self._inbox.append(Turn(key, number) if refused is None else BodyEnded(key, refused))
             self._schedule()
 
         self._host.locks.wait(self.id, key, name, number, told)
@@ -325,7 +316,7 @@ class Executor:
         if isinstance(became, Outcome):
             self._ended(BodyEnded(ask.key, became))
         elif became == transactional.PARK:
-            self._park()
+            self.park()
         elif became:
             self.instance.deliver(event, event.at_ms)
             self.instance.looks.cursor = became
@@ -335,14 +326,14 @@ class Executor:
 
     def _tell(self, item: _Item) -> None:
         instance = self.instance
-        if isinstance(item, _Came):
+        if isinstance(item, Came):
             self._flush.saw(item.seqnum)
             instance.deliver(item.event, item.time_ms)
             instance.looks.cursor = max(instance.looks.cursor, item.seqnum)
             return
         now_ms = max(instance.now_ms, self._host.clock.now_ms())
         assert not isinstance(item, Ran | Ready)
-        if isinstance(item, _Turn):
+        if isinstance(item, Turn):
             wait = instance.pending.get(item.key)
             if wait is not None:
                 self._happened(events.Locked(self.id, item.key, wait.name, wait.digest, now_ms, item.number))
@@ -457,7 +448,7 @@ class Executor:
                 except Conflict as conflict:
                     taken = await composer.after_conflict(one, conflict)
                     if taken is None:
-                        self._outer.call_soon(self._park)
+                        self._outer.call_soon(self.park)
                         return
                     for key, child in taken:
                         error = IdReused(f"a workflow {child!r} was started by somebody else", id=child)
@@ -474,7 +465,7 @@ class Executor:
         if isinstance(error, BokiError) and not isinstance(error, UsageError):
             # It may or may not be in the log. Whoever claims the workflow next reads which.
             log.warning("a workflow is given up for now", id=self.id, error=str(error))
-            self._outer.call_soon(self._park)
+            self._outer.call_soon(self.park)
         else:  # it will not be any better the next time; or the process ends: who waits is told
             self._outer.call_soon(self._block, error)
 
@@ -483,7 +474,7 @@ class Executor:
         try:
             claim, history = await shortening.checkpoint(self._host.log, composer.place, composer.held, self._host.name)
         except (Conflict, Trimmed):
-            self._outer.call_soon(self._park)
+            self._outer.call_soon(self.park)
         except BaseException as error:  # noqa: BLE001 - see there
             self._failed(error)
         else:
@@ -539,7 +530,8 @@ class Executor:
 
     # -- the end of it here
 
-    def _park(self) -> None:
+    def park(self) -> None:
+        """Somebody else runs it now: it is stopped here."""
         if not self._over:
             self._stop()
             self._host.parked(self.id)

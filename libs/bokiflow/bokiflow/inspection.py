@@ -197,6 +197,16 @@ async def whole_history(log: Log, id: str, *, consistency: ConsistencyName = "se
     return await history(log, id, await log.book.now(consistency=consistency))
 
 
+async def is_child(log: Log, id: str, parent: str, key: str) -> bool:
+    """Whether the workflow that is there was started by that call of that one."""
+    state = await newest(log, id)
+    there = None if state is None else state.ended
+    if there is not None and there.group:
+        return (there.parent, there.parent_key) == (parent, key)
+    began = await first(log, id)
+    return began is not None and (began[1].parent, began[1].parent_key) == (parent, key)
+
+
 async def call_of(log: Log, id: str, state: Held) -> CallOf | None:
     """What was started under an id; None: it is forgotten meanwhile."""
     there = state.newest

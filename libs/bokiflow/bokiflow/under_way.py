@@ -6,7 +6,7 @@ What ends says so by `tell`; what is stopped says nothing more.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from boki_common.errors import BokiError
@@ -16,7 +16,7 @@ from bokiflow import family, transactional
 from bokiflow.asks import RunBody, SetTimer
 from bokiflow.body import run_body
 from bokiflow.family import Family, Relatives
-from bokiflow.flow_events import Attempted, Part, Started
+from bokiflow.flow_events import Attempted, Incoming, Part, Started
 from bokiflow.lock_room import LockRoom, Ready
 from bokiflow.lock_seats import TakeLock
 from bokiflow.outcomes import Outcome, failed
@@ -42,6 +42,21 @@ class TimerDue(NamedTuple):
     """A timer is due."""
 
     key: str
+
+
+class Turn(NamedTuple):
+    """It holds a lock that it waited for."""
+
+    key: str
+    number: int
+
+
+class Came(NamedTuple):
+    """Something came from others."""
+
+    seqnum: int
+    time_ms: int
+    event: Incoming
 
 
 Ended: TypeAlias = BodyEnded | TimerDue | Ran | Ready
@@ -146,14 +161,18 @@ class UnderWay:
         return BodyEnded(ask.key, outcome, round((self._outer.time() - began_s) * 1_000), attempts, part)
 
     async def _transact(self, ask: RunTransaction, orphans: tuple[Attempted, ...]) -> Ran | RanPart | Outcome:
-        for at in range(0, len(orphans), family.TOLD_AT_ONCE):
-            some = [one.child for one in orphans[at : at + family.TOLD_AT_ONCE]]
-            self._host.tell(family.cancelling(self._started.group, some))
+        self.cancel_orphans(orphans)
         attempts = Family(self._host, self._started, self.age, ask, self._held, self._moved)
         with self._host.spans.body(self._started.id, "transact", ask.name, ask.key) as span:
             ran = await transactional.run(ask, self._host.log, attempts)
             note(span, ran if isinstance(ran, Outcome) else ran.outcome)
             return ran
+
+    def cancel_orphans(self, orphans: Sequence[Attempted]) -> None:
+        """Cancels children that nobody waits for."""
+        for at in range(0, len(orphans), family.TOLD_AT_ONCE):
+            some = [one.child for one in orphans[at : at + family.TOLD_AT_ONCE]]
+            self._host.tell(family.cancelling(self._started.group, some))
 
     @property
     def age(self) -> int:

@@ -16,17 +16,19 @@ from types import TracebackType
 from typing import Any, Final, TypeVar, overload
 
 import boki
-from boki_common.errors import BokiError, Conflict, Trimmed
+from boki_common.errors import BokiError, Conflict
 from boki_common.logs import get_logger
+from boki_common.metrics import Metrics
 from boki_common.runtime.bodies import ThreadBodies
 from boki_common.runtime.ports import Bodies, Clock
-from bokiflow import inspection, records, shortening
+from bokiflow import inspection, records
 from bokiflow.app import App
 from bokiflow.calls import Call, Workflow
 from bokiflow.collect_rules import AGES
 from bokiflow.collector import Collected, Collector
 from bokiflow.errors import NotRegistered
 from bokiflow.executor import Executor
+from bokiflow.fences import Fences
 from bokiflow.flow import Flow
 from bokiflow.flow_events import INCOMING, PICKER, Claimed, Ended, Incoming, Resumed, Started
 from bokiflow.handles import Handle
@@ -37,6 +39,7 @@ from bokiflow.partition_owner import PartitionOwner
 from bokiflow.partition_rules import assigned, to_claim
 from bokiflow.peers import Peers
 from bokiflow.traces import Spans, Tracing
+from bokiflow.upkeep import Ours, Upkeep, give_up
 from bokilib import lease_rules, tags
 from bokilib.checkpoint_rules import RETENTION_MS, Ages
 from bokilib.codec import Json
@@ -52,10 +55,7 @@ CLAIM_ATTEMPTS: Final = 4
 """Of partitions, while others are faster."""
 CLAIMS: Final = 64
 """Workflows that are taken over at the same time."""
-
 COLLECT_EVERY_S: Final = 60.0
-REASON_CHARS: Final = 2_048
-"""Of why a workflow is blocked."""
 
 log = get_logger(__name__)
 
@@ -82,6 +82,7 @@ class Worker:
         random: Tokens | None = None,
         bodies: Bodies | None = None,
         tracing: Tracing | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         """
         Args:
@@ -91,6 +92,7 @@ class Worker:
                 so often. ages: the grace after which a history goes, and what is as old as a term.
             bodies: where steps run that block; by default threads.
             tracing: who makes spans; by default OpenTelemetry, if it is installed.
+            metrics: where it says what it collects.
         """
         self.log: Final = book if isinstance(book, Log) else Log(book, hook=hook, random=random)
         self.clock: Final[Clock] = clock or boki.SystemClock()
@@ -100,9 +102,9 @@ class Worker:
         self._peers: Final = Peers(self.log, app.group, name, lease_s)
         self.name: Final = self._peers.name
         kept = ages._replace(retention_ms=round(retention_s * 1_000))
-        self._collector: Final = Collector(self.log, app.group, kept, collect_every_s)
         self._partitions: Final = PartitionOwner(self.log, app.group, self.name, self._changed, self._peers.left)
         self._follower: Final = Follower(self.log)
+        self._fences: Final = Fences(self.log, self._follower, self.name, self._taken)
         self._executors: Final[dict[str, Executor]] = {}
         self._loading: Final[dict[str, list[tuple[int, int, tuple[Incoming, ...]]]]] = {}
         self._others: Final[dict[str, str]] = {}
@@ -116,6 +118,11 @@ class Worker:
         self._blocked: Final[dict[str, int]] = {}
         """Workflows that could not go on here, and when their oldest record was written: they are tried again when somebody asks, or when
         another worker takes them over."""
+        collector = Collector(self.log, app.group, kept, collect_every_s, metrics)
+        ours = Ours(
+            self._partitions, self._unread, self._rounding, self._executors, self._blocked, self._is_mine, self.locks
+        )
+        self._upkeep: Final = Upkeep(self.log, app.group, collector, ours)
         self._open = False
 
     # -- life
@@ -138,7 +145,7 @@ class Worker:
             self._follower.add(tags.flow_partition_owner(self.flow.group, one), position + 1, self._partitions.saw)
         await self._round()
         self._spawn(self._rounds)
-        self._spawn(self._collect_on)
+        self._spawn(self._upkeep.go_on)
         if self.flow.app.plans:
             self._spawn(lambda: self.flow.schedules.keep(self.flow.app.plans.values()))
 
@@ -151,6 +158,7 @@ class Worker:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._close_all()
+        await self._fences.close()
         await self.locks.__aexit__(kind, error, trace)
         await self._follower.__aexit__(kind, error, trace)
         await self._peers.__aexit__(kind, error, trace)
@@ -172,7 +180,7 @@ class Worker:
             self.spans.end(id)
         self._executors.clear()
 
-    def _spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _spawn(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
         async def run() -> None:
             try:
                 await work()
@@ -225,6 +233,17 @@ class Worker:
     def _changed(self) -> None:
         if self._open:
             self._spawn(self._round)
+            self._watch()
+
+    def _watch(self) -> None:
+        """Others may claim what runs here of partitions that they own."""
+        for id, executor in self._executors.items():
+            if not self._is_mine(id):
+                self._fences.watch(id, executor.claim)
+
+    def _taken(self, id: str) -> None:
+        if id in self._executors:
+            self._executors[id].park()
 
     async def _round(self) -> None:
         """Claims what it should own, and what was left behind."""
@@ -385,84 +404,13 @@ class Worker:
 
     # -- what goes
 
-    async def _collect_on(self) -> None:
-        while True:
-            await asyncio.sleep(self._collector.every_s)
-            try:
-                await self.collect()
-            except BokiError as error:
-                log.warning("a worker collects later", worker=self.name, error=repr(error))
-
     async def collect(self) -> Collected:
         """Lets go what nobody needs any more of the partitions that this worker owns, and of what it runs; one round.
 
         Raises:
             Errors of reads and appends: the next round goes on.
         """
-        async with self._collector.at_once:
-            done = await self._collector.over(sorted(self._partitions.mine))
-            async with self._rounding:
-                claims = {one: at for one, at in self._partitions.mine.items() if one not in self._unread}
-                try:
-                    checkpoints = await self._collector.checkpoint(claims)
-                except Conflict:
-                    await self._partitions.look()
-                    checkpoints = 0
-                await self._claim_anew(await self._collector.now_ms())
-            now_ms = await self._collector.now_ms()
-            carried = await self._carry(now_ms)
-            return done.plus(Collected(checkpoints=checkpoints, carried=carried, locks=await self._carry_locks(now_ms)))
-
-    async def _carry_locks(self, now_ms: int) -> int:
-        """Locks that are held for as long as a term is old, whoever's they are; the first partition's owner does it for its group."""
-        claim = self._partitions.mine.get(0)
-        if claim is None:
-            return 0
-        fence: dict[str, int | None] = {tags.flow_partition_owner(self.flow.group, 0): claim}
-        try:
-            return await self.locks.carry(now_ms, fence, self._collector.ages.carry_ms)
-        except Conflict:
-            await self._partitions.look()
-            return 0
-
-    async def _claim_anew(self, now_ms: int) -> None:
-        """Claims of partitions that are as old as a term; what was claimed before is trimmed."""
-        times = self._partitions.claimed_ms
-        old_ms = now_ms - self._collector.ages.carry_ms
-        old = [
-            one for one in sorted(self._partitions.mine) if one not in self._unread and times.get(one, now_ms) <= old_ms
-        ]
-        if old:
-            await self._partitions.claim(old)
-        await self._collector.let_go_claims(self._partitions.mine)
-
-    async def _carry(self, now_ms: int) -> int:
-        """Histories that are as old as a term, of what lives: written anew."""
-        old_ms = now_ms - self._collector.ages.carry_ms
-        old = [executor for executor in self._executors.values() if executor.carried_ms <= old_ms]
-        carried = [id for id, at_ms in self._blocked.items() if at_ms <= old_ms and self._is_mine(id)]
-        blocked = [id for id in carried if await self._carry_blocked(id, now_ms)]
-        count = len(blocked)
-        for at in range(0, len(old), CLAIMS):
-            some = old[at : at + CLAIMS]
-            count += sum(await asyncio.gather(*(executor.carry() for executor in some)))
-            await self._collector.tidy_all(executor.instance.started for executor in some)
-        return count
-
-    async def _carry_blocked(self, id: str, now_ms: int) -> bool:
-        """The same of what nobody can run: its history needs no code."""
-        state = await inspection.newest(self.log, id)
-        if state is None or state.ended is not None or not state.blocked:
-            self._blocked.pop(id, None)
-            return False
-        place = records.Place(id, self.flow.group)
-        try:
-            claim, history = await shortening.checkpoint(self.log, place, {place.own: state.claim}, "", state.blocked)
-        except (Conflict, Trimmed):
-            return False
-        await self._collector.let_go(place, history, claim)
-        self._blocked[id] = now_ms
-        return True
+        return await self._upkeep.round()
 
     # -- Hosting, Host
 
@@ -493,29 +441,19 @@ class Worker:
     def tell(self, part: Contribution) -> None:
         """See `family.Relatives`."""
         if self._open:
-            self._spawn(partial(self._append, part))
-
-    async def _append(self, part: Contribution) -> None:
-        await self.log.append(part)
+            self._spawn(partial(self.log.append, part))
 
     def lost(self, partition: int, claim: int) -> None:
         """See `composing.Owners`."""
         if self._partitions.mine.get(partition) == claim:
             del self._partitions.mine[partition]
             if self._open:
-                self._spawn(self._look)
-
-    async def _look(self) -> None:
-        await self._partitions.look()
+                self._watch()
+                self._spawn(self._partitions.look)
 
     async def is_child(self, id: str, parent: str, key: str) -> bool:
         """See `composing.Owners`."""
-        state = await inspection.newest(self.log, id)
-        there = None if state is None else state.ended
-        if there is not None and there.group:
-            return (there.parent, there.parent_key) == (parent, key)
-        began = await inspection.first(self.log, id)
-        return began is not None and (began[1].parent, began[1].parent_key) == (parent, key)
+        return await inspection.is_child(self.log, id, parent, key)
 
     def unsure(self, id: str, error: AppendUnknown) -> None:
         """Perhaps it was started, and is this worker's."""
@@ -530,16 +468,21 @@ class Worker:
         """Whether a workflow is run here, or about to be."""
         return id in self._executors or id in self._loading
 
+    def _no_more(self, id: str) -> None:
+        """It is not run here any more."""
+        self._executors.pop(id, None)
+        self._fences.leave(id)
+
     def ended(self, id: str, ended: Ended) -> None:
         """See `executor.Host`."""
-        self._executors.pop(id, None)
+        self._no_more(id)
         self._others.pop(id, None)
         self.spans.end(id, ended)
         self.flow.results.ended(id, ended)
 
     def parked(self, id: str) -> None:
         """See `executor.Host`."""
-        self._executors.pop(id, None)
+        self._no_more(id)
         self.spans.end(id)
         if self._open:
             self._others[id] = ""
@@ -547,7 +490,7 @@ class Worker:
 
     def blocked(self, id: str, error: BaseException, claim: int, carried_ms: int) -> None:
         """See `executor.Host`."""
-        self._executors.pop(id, None)
+        self._no_more(id)
         self.spans.end(id)
         log.warning("a workflow is blocked", id=id, error=str(error))
         if not isinstance(error, Exception):
@@ -556,17 +499,4 @@ class Worker:
         self._blocked[id] = carried_ms
         self.flow.results.failed(id, error)
         if self._open:
-            self._spawn(partial(self._give_up, id, error, claim))
-
-    async def _give_up(self, id: str, error: Exception, claim: int) -> None:
-        """Whoever owns its partition next tries it, with what code he has. Until then it says why it is blocked."""
-        state = await inspection.newest(self.log, id)
-        there = None if state is None else await inspection.call_of(self.log, id, state)
-        if state is None or there is None or state.claim != claim:
-            return
-        why = f"{type(error).__name__}: {error}"[:REASON_CHARS]
-        given_up = Claimed(id, "", 0, there.start, there.name, there.digest, there.group, blocked=why)
-        try:
-            await self.log.append(records.claim(records.Place(id, self.flow.group), given_up, claim, None), settle=True)
-        except Conflict:
-            return  # somebody has taken it over already
+            self._spawn(partial(give_up, self.log, records.Place(id, self.flow.group), error, claim))

@@ -1,0 +1,92 @@
+"""What runs here and is claimed by somebody else is dropped at once, though it waits in a body and appends nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+from boki.testing import MemoryCluster
+from bokiflow import App
+from bokiflow.fences import Fences
+from bokiflow.flow_events import Claimed
+from bokilib import tags
+from bokilib.contribution import Contribution
+from bokilib.follower import Follower
+from bokilib.log import Log
+from libs.tests.flow.conftest import until, working
+
+
+class Shop:
+    """A workflow whose step waits until it is told."""
+
+    def __init__(self) -> None:
+        self.app = App("shop")
+        self.began, self.told, self.stopped = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        @self.app.step
+        async def wait() -> str:
+            self.began.set()
+            try:
+                await self.told.wait()
+            except asyncio.CancelledError:
+                self.stopped.set()
+                raise
+            return "told"
+
+        @self.app.workflow
+        async def patient() -> str:
+            return await wait()
+
+        self.patient = patient
+
+
+async def test_who_takes_over_ends_a_body_that_waits_elsewhere(cluster: MemoryCluster) -> None:
+    first, second = Shop(), Shop()
+    async with working(cluster, first.app) as worker:
+        handle = await worker.start(first.patient.call(), id="x")
+        await first.began.wait()
+        async with working(cluster, second.app) as other:
+            await first.stopped.wait()
+            await until(lambda: "x" not in worker._executors)
+            await second.began.wait()
+            second.told.set()
+            assert await handle.result() == "told", "whoever waits for it is told by whoever ends it"
+            assert await other.handle("x").status() == "completed"
+    assert not first.told.is_set()
+
+
+async def claim(log: Log, owner: str) -> int:
+    return await log.append(Contribution((tags.flow_own("x"),), {}, (Claimed("x", owner),)))
+
+
+async def test_own_claims_are_no_news_and_others_are_told_of_once_left(log: Log) -> None:
+    taken: list[str] = []
+    async with Follower(log) as follower:
+        fences = Fences(log, follower, "me", taken.append)
+        fences.watch("x", await claim(log, "me"))
+        fences.watch("x", 1)
+        await claim(log, "me")
+        seen = await claim(log, "you")
+        await until(lambda: follower.position >= seen)
+        await until(lambda: taken == ["x"])
+        fences.leave("x")
+        fences.leave("x")
+        assert tags.flow_own("x") not in follower
+        await fences.close()
+
+
+async def test_where_claims_are_trimmed_what_is_there_says_whose_it_is(log: Log) -> None:
+    taken: list[str] = []
+    first = await claim(log, "me")
+    await claim(log, "you")
+    mine = await claim(log, "me")
+    await log.book.trim([(tags.flow_own("x"), mine)])
+    async with Follower(log) as follower:
+        fences = Fences(log, follower, "me", taken.append)
+        fences.watch("x", first)
+        await until(lambda: follower.position >= mine)
+        await until(lambda: not fences._tasks)
+        assert taken == []
+        yours = await claim(log, "you")
+        await log.book.trim([(tags.flow_own("x"), yours)])
+        await until(lambda: taken == ["x"])
+        await fences.close()
