@@ -19,6 +19,16 @@ from bokiflow import App, Worker
 from bokilib.log import Log
 
 PATIENCE = 100_000
+HERE = Path(__file__).parent
+HANGS_S = 900
+"""A test that takes so long hangs. Those that explore every crash take seconds of a machine of their own, and longer on a busy one."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of workflows may take long on a busy machine."""
+    for item in items:
+        if item.path.is_relative_to(HERE) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(HANGS_S))
 
 
 class SetClock:

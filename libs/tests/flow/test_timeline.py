@@ -51,6 +51,16 @@ def test_what_the_code_did_it_did_when_it_was_told_the_thing_before() -> None:
     ]
 
 
+def test_what_a_transaction_called_runs_until_it_ends_or_calls_others() -> None:
+    first, second = (events.Attempted("x", "0:1", "a", f"x/0:1~a:{n}", "book", 1_100 + 100 * n) for n in (1, 2))
+    done = events.Transacted("x", "0:1", "trip", "", 1_900, OK, 5)
+    assert spans(record(1, first), record(2, second), record(3, done)) == [
+        ("child", "book", 1_200, 1_900),
+        ("child", "book", 1_300, 1_900),
+        ("transaction", "trip", 1_900, 1_900),
+    ]
+
+
 def test_what_came_from_others_has_the_time_of_its_record() -> None:
     invoked = events.Invoked("x", "0:1", "x/0:1", "g", "")
     came: list[AnyFlowEvent] = [

@@ -20,11 +20,11 @@ from libs.tests.flow.conftest import Inline
 class Bank:
     """A process: a store and a worker of one log."""
 
-    def __init__(self, book: BookPort) -> None:
+    def __init__(self, book: BookPort, lease_s: float = 15.0) -> None:
         self.app = App("bank")
         self.log = Log(book)
         self.store = BokiStore(self.log, settings=StoreSettings(checkpoints=False))
-        self.worker = Worker(self.app, self.log, name="w", bodies=Inline())
+        self.worker = Worker(self.app, self.log, name="w", bodies=Inline(), lease_s=lease_s)
 
         async def move(tx: Transaction, cents: int) -> int:
             left = await tx["ann"].get("cents", 10)
@@ -85,7 +85,7 @@ async def test_a_second_worker_anywhere_pays_once() -> None:
 
 
 async def test_a_transaction_is_one_record_and_one_more_for_each_conflict(cluster: MemoryCluster) -> None:
-    bank = Bank((await cluster.connect()).book("shop"))
+    bank = Bank((await cluster.connect()).book("shop"), lease_s=1e6)  # no heartbeat comes between
     async with bank.worker as worker:
         before = worker.log.appends
         assert await (await worker.start(bank.pay.call(3), id="x")).result() == [3, 7, 7]

@@ -20,6 +20,9 @@ from bokilib.log import Log
 from libs.tests.flow.conftest import Inline, until, working
 from libs.tests.flow.shop import Shop
 
+LONG_S = 1e6
+"""Of a lease: so no heartbeat comes between two counts, however slow the machine is."""
+
 
 async def events_of(worker: Worker, tag: str, kind: type[Any]) -> list[Any]:
     found = []
@@ -38,7 +41,7 @@ async def appends(worker: Worker, call: Call[Any], id: str) -> int:
 
 async def test_appends_are_those_of_the_table(cluster: MemoryCluster) -> None:
     shop = Shop()
-    async with working(cluster, shop.app) as worker:
+    async with working(cluster, shop.app, lease_s=LONG_S) as worker:
         await worker._peers._members.beat()
         await until(lambda: worker._peers._members.alive() != [])
         steps = [await appends(worker, shop.steps.call(count), f"steps {count}") for count in range(4)]
@@ -51,6 +54,70 @@ async def test_appends_are_those_of_the_table(cluster: MemoryCluster) -> None:
         )
         assert await appends(worker, shop.at_once.call(5), "at once") == 2, "what ends together is one record"
         assert await appends(worker, shop.retried.call(1), "retried") == 2, "attempts are not in the log"
+
+
+async def test_appends_of_what_is_done_to_workflows_are_those_of_the_table(cluster: MemoryCluster) -> None:
+    app, shop = App("shop"), Shop()
+
+    @app.workflow
+    async def wait() -> bokiflow.Json:
+        await shop.add(1, 1)
+        return await bokiflow.recv("go")
+
+    @app.workflow
+    async def patient() -> str:
+        try:
+            async with asyncio.timeout(0.001):
+                await bokiflow.recv("never")
+        except TimeoutError:
+            return "late"
+        return ""
+
+    @app.workflow
+    async def again(left: int) -> int:
+        if left:
+            bokiflow.restart(left - 1)
+        return left
+
+    async with working(cluster, app, lease_s=LONG_S) as worker:
+        await worker._peers._members.beat()
+        await until(lambda: worker._peers._members.alive() != [])
+        log = worker.log
+        assert await appends(worker, patient.call(), "patient") == 2, (
+            "start; a time-out is 1, with what follows from it"
+        )
+        assert await appends(worker, again.call(0), "once") == 2
+        assert await appends(worker, again.call(3), "thrice") == 2 + 3, "a restart is 1"
+
+        handle = await worker.start(wait.call(), id="x")
+        await until(lambda: "x" in worker._executors and worker._executors["x"].instance.waits == ["signal 'go'"])
+        await until(lambda: worker._executors["x"].idle)
+        before = log.appends
+        assert await worker._executors["x"].carry() and log.appends - before == 1, "a checkpoint, with its claim"
+        before = log.appends
+        fork = await handle.fork(id="y")
+        assert log.appends - before == 1, "a fork"
+        await until(lambda: "y" in worker._executors and worker._executors["y"].idle)
+        assert log.appends - before == 2, "and the claim of who runs it"
+        before = log.appends
+        await handle.signal("go", 1)
+        assert await handle.result() == 1 and log.appends - before == 2, "the signal, and the end"
+        before = log.appends
+        await fork.cancel()
+        with pytest.raises(WorkflowCancelled):
+            await fork.result()
+        assert log.appends - before == 2, "the cancellation, and the end"
+
+        await worker.start(wait.call(), id="z")
+        await until(lambda: worker._executors["z"].instance.waits == ["signal 'go'"] and worker._executors["z"].idle)
+        await worker.drain()
+    async with working(cluster, app, "other", lease_s=LONG_S) as worker:
+        await until(lambda: "z" in worker._executors and worker._executors["z"].idle)
+        before = worker.log.appends
+        await worker.handle("z").resume()
+        assert worker.log.appends - before == 1, "to ask that it be tried again"
+        claims = await events_of(worker, tags.flow_own("z"), Claimed)
+        assert [one.owner for one in claims] == [worker.name], "a takeover is 1"
 
 
 async def test_a_signal_takes_no_record_of_who_receives_it(cluster: MemoryCluster) -> None:
