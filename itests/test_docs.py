@@ -84,6 +84,7 @@ def test_python_blocks(path: Path) -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.timeout(900)  # pages that try every crash compute for seconds, and longer on a busy machine
 @pytest.mark.parametrize("path", [path for path in PAGES if _PAGE_NEEDS in path.read_text()], ids=page_name)
 def test_pages_against_boki_dev(path: Path, dev_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, object] = {"__name__": "__main__"}

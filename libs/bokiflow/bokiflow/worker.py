@@ -109,7 +109,6 @@ class Worker:
         self._loading: Final[dict[str, list[tuple[int, int, tuple[Incoming, ...]]]]] = {}
         self._others: Final[dict[str, str]] = {}
         """Workflows of its partitions that others run, or ran: who."""
-        self._following: Final[set[int]] = set()
         self._tasks: Final[set[asyncio.Task[None]]] = set()
         self._claims: Final = asyncio.Semaphore(CLAIMS)
         self._rounding: Final = asyncio.Lock()
@@ -271,10 +270,9 @@ class Worker:
     async def _load(self, partitions: list[int], seqnum: int) -> None:
         """What is there of partitions that were claimed at a place."""
         for one in partitions:
-            if one not in self._following:
-                self._following.add(one)
-                start = self._unread[one] + 1
-                self._follower.add(tags.flow_to(self.flow.group, one), start, partial(self._came, one))
+            sent = tags.flow_to(self.flow.group, one)
+            if sent not in self._follower:
+                self._follower.add(sent, self._unread[one] + 1, partial(self._came, one))
         ids = [id for id in await self._partitions.unfinished(partitions, seqnum) if not self.runs(id)]
         for id, state in zip(ids, await inspection.newest_of(self.log, ids), strict=True):
             if state is not None and state.ended is None:
