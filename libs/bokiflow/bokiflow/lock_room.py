@@ -249,12 +249,16 @@ class LockRoom:
                 self._touched[name] = (rounds - 1, then)
                 continue
             looked += 1
-            view = await lock_reading.read(self._log, name)
+            self._touched.pop(name, None)  # what comes while it is read is not forgotten, nor are others who look
+            try:
+                view = await lock_reading.read(self._log, name)
+            except BokiError:
+                self._touched.setdefault(name, (0, then))
+                raise
             if view.queue:
-                self._touched[name] = (then, min(ROUNDS, then * 2))
+                self._touched.setdefault(name, (then, min(ROUNDS, then * 2)))
                 await self._checkpoint(name, view)
             else:
-                del self._touched[name]
                 let_go(self._trimmer, name, lock_view.let_go(view))
         await self._trimmer.flush()
         return looked

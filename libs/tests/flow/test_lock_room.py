@@ -37,6 +37,16 @@ async def test_what_is_over_is_trimmed_and_the_lock_goes_on(cluster: MemoryClust
         assert numbers == sorted(numbers) and await lock_records(worker, "a") == 1 + 4
 
 
+async def test_two_who_let_go_what_is_over_at_a_time_do_it_once(cluster: MemoryCluster) -> None:
+    seats = Seats()
+    async with working(cluster, seats.app) as worker:
+        for name in "abc":
+            await (await worker.start(seats.sit.call(name))).result()
+        assert sum(await asyncio.gather(worker.locks.tidy(), worker.locks.tidy())) >= 3
+        assert [await lock_records(worker, name) for name in "abc"] == [1, 1, 1]
+        assert await worker.locks.tidy() == 0
+
+
 async def test_a_queue_that_is_never_empty_is_kept_in_a_checkpoint(cluster: MemoryCluster) -> None:
     seats = Seats()
     async with working(cluster, seats.app) as worker:
