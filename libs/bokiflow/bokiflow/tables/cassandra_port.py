@@ -15,11 +15,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from boki_common.errors import BokiError, InvalidArgument
+from boki_common.logs import get_logger
 from boki_common.runtime.bodies import ThreadBodies
 from boki_common.runtime.ports import Bodies
 from bokiflow.tables.cassandra_types import (
@@ -49,14 +50,27 @@ try:
     )
     from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
     from cassandra.connection import ConnectionException
-    from cassandra.policies import DCAwareRoundRobinPolicy, FallthroughRetryPolicy, RoundRobinPolicy, TokenAwarePolicy
+    from cassandra.policies import (
+        DCAwareRoundRobinPolicy,
+        ExponentialReconnectionPolicy,
+        FallthroughRetryPolicy,
+        RoundRobinPolicy,
+        TokenAwarePolicy,
+    )
     from cassandra.protocol import ConfigurationException, ErrorMessage, SyntaxException
 except ImportError as missing:
     raise ImportError("tables of Cassandra need its driver: pip install 'boki[cassandra]'") from missing
 
+T = TypeVar("T")
+
+log = get_logger(__name__)
+
 STATEMENTS: Final = 512
 """That are kept prepared; columns that are written together make one each."""
 TIMEOUT_S: Final = 10
+PATIENCE: Final = 3
+"""Time-outs that a call of the driver may last: now and then it forgets one, when a node dies."""
+RECONNECT_S: Final = (0.5, 8.0)
 OWNERS: Final = "boki_tables"
 HELPED: Final = "boki_helped"
 CONSISTENCIES: Final = {
@@ -88,13 +102,20 @@ _UNAVAILABLE: Final = (
 class CassandraTables:
     """See the module. One keyspace; belongs to one event loop."""
 
-    def __init__(self, cluster: Cluster, session: Session, keyspace: str, bodies: Bodies, serial: int) -> None:
-        """`serial`: consistency of what reads rows of mode `lwt`."""
+    def __init__(
+        self, cluster: Cluster, session: Session, keyspace: str, bodies: Bodies, serial: int, patience_s: float
+    ) -> None:
+        """
+        Args:
+            serial: consistency of what reads rows of mode `lwt`.
+            patience_s: so long the driver may take to say anything, its own time-outs included; then it is taken for silent.
+        """
         self._cluster: Final = cluster
         self._session: Final = session
         self._keyspace: Final = keyspace
         self._bodies: Final = bodies
         self._serial: Final = serial
+        self._patience_s: Final = patience_s
         self._loop: Final = asyncio.get_running_loop()
         self._prepared: dict[str, Any] = {}
 
@@ -145,7 +166,7 @@ class CassandraTables:
         except Exception as error:  # whatever a driver raises that cannot connect
             await chosen.run(cluster.shutdown)
             raise TableUnavailable(f"no Cassandra answers at {list(hosts)}, port {port}: {error}") from error
-        made = cls(cluster, session, keyspace, chosen, serial)
+        made = cls(cluster, session, keyspace, chosen, serial, PATIENCE * timeout_s)
         copies = replication or {"class": "SimpleStrategy", "replication_factor": 1}
         text = ", ".join(f"'{name}': '{value}'" for name, value in copies.items())
         await made._change(f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {{{text}}}", OWNERS)
@@ -160,7 +181,11 @@ class CassandraTables:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._bodies.run(self._cluster.shutdown)
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await self._bodies.run(self._cluster.shutdown)
+        except TimeoutError:
+            log.warning("the driver of Cassandra does not end, it is left alone", keyspace=self._keyspace)
 
     # -- TablePort
 
@@ -347,7 +372,7 @@ class CassandraTables:
     async def _statement(self, text: str) -> Any:
         found = self._prepared.get(text)
         if found is None:
-            found = await self._bodies.run(lambda: self._session.prepare(text))
+            found = await self._in_time(self._bodies.run(lambda: self._session.prepare(text)))
             while len(self._prepared) >= STATEMENTS:
                 del self._prepared[next(iter(self._prepared))]
             self._prepared[text] = found
@@ -372,7 +397,15 @@ class CassandraTables:
                 pass  # the loop has ended, and nobody waits
 
         asked.add_callbacks(lambda rows: soon(None, list(rows or ())), lambda error: soon(error, []))
-        return await future
+        return await self._in_time(future)
+
+    async def _in_time(self, asked: Awaitable[T]) -> T:
+        """What the driver says. Raises OperationTimedOut: nothing."""
+        try:
+            async with asyncio.timeout(self._patience_s):
+                return await asked
+        except TimeoutError as late:
+            raise OperationTimedOut(f"the driver has said nothing for {self._patience_s} s") from late
 
 
 def _cluster(hosts: Sequence[str], port: int, profile: ExecutionProfile, timeout_s: int) -> Cluster:
@@ -383,4 +416,5 @@ def _cluster(hosts: Sequence[str], port: int, profile: ExecutionProfile, timeout
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         connect_timeout=timeout_s,
         protocol_version=PROTOCOL,
+        reconnection_policy=ExponentialReconnectionPolicy(*RECONNECT_S),
     )

@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import boki
-from bokiflow.tables import Schema, TableRefused, TableUnavailable
+from bokiflow.tables import Schema, TableRefused, TableUnavailable, WriteUnknown
 from bokiflow.tables.cassandra_port import CassandraTables
 from bokiflow.tables.rows import RowKey
+from libs.tests.flow.conftest import Inline
 from libs.tests.flow.tables.conftest import HOTEL
 
-pytestmark = [pytest.mark.cassandra, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 
+class Silent:
+    """A driver that forgets what it was asked."""
+
+    def prepare(self, text: str) -> str:
+        return text
+
+    def execute_async(self, *_: object) -> Silent:
+        return self
+
+    def add_callbacks(self, *_: object) -> None:
+        pass
+
+
+async def test_a_driver_that_says_nothing_is_not_waited_for_for_ever() -> None:
+    silent: Any = Silent()
+    port = CassandraTables(silent, silent, "k", Inline(), 0, 0.001)
+    with pytest.raises(TableUnavailable, match="said nothing"):
+        await port.read(HOTEL, "seven")
+    with pytest.raises(WriteUnknown, match="said nothing"):
+        await port.write(HOTEL, RowKey("hotel", "seven"), {"left_over": 1}, 1)
+
+
+@pytest.mark.cassandra
 async def test_a_table_that_cannot_keep_what_the_log_says_is_refused(cassandra: int, keyspace: str) -> None:
     async with await CassandraTables.connect(["127.0.0.1"], port=cassandra, keyspace=keyspace, timeout_s=60) as port:
         await port.ensure(HOTEL)
@@ -41,6 +67,7 @@ async def test_a_table_that_cannot_keep_what_the_log_says_is_refused(cassandra: 
                     await port.ensure(schema)
 
 
+@pytest.mark.cassandra
 async def test_words_of_cql_are_names_as_others(cassandra: int, keyspace: str) -> None:
     schema = Schema("select", {"from": "text", "order": "int", "token": "bool"})
     async with await CassandraTables.connect(["127.0.0.1"], port=cassandra, keyspace=keyspace, timeout_s=60) as port:
@@ -50,6 +77,7 @@ async def test_words_of_cql_are_names_as_others(cassandra: int, keyspace: str) -
         assert {name: cell.value for name, cell in found.items()} == {"from": "x", "order": 1, "token": True}
 
 
+@pytest.mark.cassandra
 async def test_who_cannot_be_reached_and_what_is_no_keyspace(cassandra: int) -> None:
     with pytest.raises(TableUnavailable, match="no Cassandra answers"):
         await CassandraTables.connect(["127.0.0.1"], port=1, keyspace="faults", timeout_s=2)
