@@ -4,7 +4,7 @@
 
 A queue of which anything is a day old has its turn: what of it is half a day old, and has to stay, is appended anew and trimmed where it
 was. What somebody owns he carries himself (`ShardOwner.tend`): a claim that is a day old is nobody's who is alive. In such a shard
-the carrier claims in the name of who had it, makes a checkpoint, and leaves it like that: the next owner takes it over as he would have.
+the carrier claims for nobody, makes a checkpoint, and leaves it like that: whose it is takes it over, as careful as after the one before.
 
 Messages are carried as sets, for all groups (`old_rules`). A record that cannot be opened keeps its term, and what comes after it.
 """
@@ -38,6 +38,7 @@ from bokiqueue.events import (
 )
 from bokiqueue.old_rules import Parts, Waits, is_old, is_over
 from bokiqueue.popper import ShardPopper
+from bokiqueue.rebalance_rules import CARRIED, NOBODY, careful
 from bokiqueue.settings import Found
 from bokiqueue.shard_owner import fence_name
 from bokiqueue.shard_state import Progress, fold
@@ -155,7 +156,7 @@ class QueueCarried:
     # -- who has done what
 
     async def _carry_group(self, turn: Turn, shard: int, group: str) -> int:
-        """A claim of nobody who is alive, and a checkpoint under a new one in his name."""
+        """A claim of nobody who is alive, and a checkpoint under a new one, for nobody: others take a shard of none who is there."""
         config = turn.found.config
         tag = tags.queue_owner(config.queue, shard, group)
         record = await self._log.book.read_prev(tag)
@@ -165,7 +166,8 @@ class QueueCarried:
         last = await Fence(self._log, tag, name, who="").current()
         if last is None:
             return 0
-        fence = Fence(self._log, tag, name, who=last.who, token=self._log.incarnations.give())
+        token = (CARRIED if careful(last.who, last.token) else "") + self._log.incarnations.give()
+        fence = Fence(self._log, tag, name, who=NOBODY, token=token)
         claim = await fence.take(last)
         checkpoints = Checkpointing(self._log, config.queue, shard, group)
         progress, _ = await checkpoints.load(claim, config)

@@ -38,7 +38,7 @@ from bokiqueue.log_clock import LogClock
 from bokiqueue.old_rules import Renewal
 from bokiqueue.outbox import Letter, Outbox
 from bokiqueue.producer import Producer
-from bokiqueue.rebalance_rules import NOBODY
+from bokiqueue.rebalance_rules import NOBODY, careful
 from bokiqueue.receipts import Receipt
 from bokiqueue.settings import Found
 from bokiqueue.shard_state import Progress
@@ -133,11 +133,16 @@ class ShardOwner:
         claim = await self.fence.take(last)
         progress, time_ms = await self._checkpoints.load(claim, self._around.found.config)
         self._clock.observe(time_ms, self._now_s())
-        careful = last is not None and last.who != NOBODY
         most = self._around.found.config.max_deliveries
         config = self._around.found.config
         keys = KeyRate(config.limits.key_per_second, time_ms, config.key_rates)
-        self._deliveries = Deliveries(self._id, progress, max_deliveries=most, careful=careful, keys=keys)
+        self._deliveries = Deliveries(
+            self._id,
+            progress,
+            max_deliveries=most,
+            careful=last is not None and careful(last.who, last.token),
+            keys=keys,
+        )
         self.claim = claim
         self._renewal.done(time_ms)
         self._intake = Intake(self._log, config.queue, self.shard, self._deliveries, self._follower, self._came)

@@ -189,3 +189,16 @@ async def test_what_a_dropped_group_did_goes(another: Another, clock: SetClock) 
     assert not [tag for tag in streams async for item in book_of(queue).read(tag) if isinstance(item, boki.Record)]
     await days(queue, clock, 2)
     assert [one.body for one in await queue.peek()] == [1, 2]
+
+
+async def test_a_claim_that_was_carried_is_nobodys_and_who_is_there_takes_the_shard_at_once(another: Another) -> None:
+    queue = await another(shards=1)
+    async with queue.consume(who="a", member_lease_s=600) as messages:
+        await messages.has(1)
+        claim = messages._owners[0].claim
+        log = (await another()).log
+        await Carrier(log, [carried(log)], who="host-7", carry_ms=0).round()
+        await queue.push("waits")
+        async with await anext(messages) as message:
+            assert message.body == "waits"
+        assert messages._owners[0].claim > claim

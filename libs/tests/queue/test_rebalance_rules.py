@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from bokiqueue.rebalance_rules import NOBODY, Standing, moves, plan
+from bokiqueue.rebalance_rules import CARRIED, NOBODY, Standing, careful, moves, plan
 
 
 def test_shards_are_dealt_evenly_and_alike_by_all() -> None:
@@ -49,3 +49,7 @@ def test_from_any_standing_members_come_to_the_plan_and_stay() -> None:
                 for shard in todo.give:
                     holders[shard] = NOBODY
         assert holders == planned
+
+
+def test_an_owner_is_careful_after_who_did_not_give_back_also_where_somebody_carried_between() -> None:
+    assert [careful("a", "t"), careful(NOBODY, "t"), careful(NOBODY, CARRIED + "t")] == [True, False, True]
