@@ -475,8 +475,9 @@ class ShardOwner:
         except Fenced:
             self.over()
             return
-        await self._log.book.trim([(self.fence.tag, claim)])
-        await self._checkpoint()
+        if self.claim:  # else what was found is a claim of this member's next owner of the shard
+            await self._log.book.trim([(self.fence.tag, claim)])
+            await self._checkpoint()
 
     async def _checkpoint(self) -> None:
         deliveries = self._owned()

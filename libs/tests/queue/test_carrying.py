@@ -202,3 +202,18 @@ async def test_a_claim_that_was_carried_is_nobodys_and_who_is_there_takes_the_sh
         async with await anext(messages) as message:
             assert message.body == "waits"
         assert messages._owners[0].claim > claim
+
+
+async def test_an_owner_that_is_over_makes_no_checkpoint_under_the_claim_of_the_next(another: Another) -> None:
+    queue = await another(shards=1)
+    async with queue.consume(who="a", member_lease_s=600) as messages:
+        await messages.has(1)
+        before = messages._owners[0]
+        log = (await another()).log
+        await Carrier(log, [carried(log)], who="host-7", carry_ms=0).round()
+        await queue.push("waits")
+        await (await anext(messages)).ack()
+        assert messages._owners[0] is not before
+        appends = queue.log.appends
+        await before._carry()
+        assert queue.log.appends - appends <= 1, "a claim, which was too late"
