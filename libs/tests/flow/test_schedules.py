@@ -243,7 +243,7 @@ async def test_a_clock_that_is_set_ahead_by_hours_fires_what_is_missed_as_set(mi
 @in_virtual_time
 async def test_a_clock_that_is_set_back_by_hours_starts_nothing_again(another: bool) -> None:
     """Neither here nor by a worker whose clock was behind from the beginning. When the time has come again, it goes on."""
-    clock = Stepping()
+    clock, found = Stepping(), [0]
     async with MemoryCluster(clock=LoopClock()) as cluster:
         async with working(cluster, periodic("all"), clock=clock, **QUIET) as worker:
             await let_pass(1_300)
