@@ -4,7 +4,8 @@
         handle = await worker.start(checkout.call(order), id="order-7")
 
 - Who is alive is judged by observed silence; safety is the fences'. A worker that begins again under its name takes its own place at once.
-- What it runs of a partition that another owns by now, it runs on: the new owner claims it when this worker dies.
+- What it runs of a partition that another owns by now, it runs on: the new owner claims it when this worker dies. So what it put down
+  there it takes up itself, by a claim that expects its own last one.
 """
 
 from __future__ import annotations
@@ -340,7 +341,7 @@ class Worker:
     # -- workflows
 
     def _claim_soon(self, id: str) -> None:
-        if self._open and not self.runs(id) and self._is_mine(id):
+        if self._open and not self.runs(id):
             self._loading[id] = []
             self._spawn(partial(self._claim, id))
 
@@ -359,12 +360,13 @@ class Worker:
             if state is None:
                 self._others.pop(id, None)
                 return
-            if partition_claim is None:
-                return
             if state.ended is not None:
                 ended = await inspection.outcome_of(self.log, id, state)
                 assert ended is not None
                 self.ended(id, ended)
+                return
+            if partition_claim is None and state.owner != self.name:  # whoever owns its partition claims it
+                self._others.pop(id, None)
                 return
             self._peers.claimed(state.owner, state.claim)
             if state.owner and state.owner != self.name and not self._peers.over(state.owner):
@@ -379,7 +381,9 @@ class Worker:
                 seqnum = await self.log.append(part, settle=True)
                 break
             except Conflict as conflict:
-                if place.partition_owner in {news.tag for news in self.log.news(part.expect, conflict)}:
+                if partition_claim and place.partition_owner in {
+                    news.tag for news in self.log.news(part.expect, conflict)
+                }:
                     self.lost(place.partition, partition_claim)
                     return
         self._run(await inspection.history(self.log, id, seqnum), seqnum)
@@ -399,6 +403,8 @@ class Worker:
         executor.begin(history.records)
         for seqnum, time_ms, told in self._loading.pop(id, []):
             executor.came(seqnum, time_ms, told)
+        if not self._is_mine(id):
+            self._fences.watch(id, claim)
 
     # -- what goes
 

@@ -43,7 +43,7 @@ async def test_who_stands_asks_again_when_something_changed_only(cluster: Any) -
 
     def told_for_nothing(path: str) -> Any:
         watch = before(path)
-        watch.tell()
+        watch.notify()
         return watch
 
     def count(operation: str, path: str) -> Fault:
