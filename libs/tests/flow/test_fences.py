@@ -8,6 +8,7 @@ from boki.testing import MemoryCluster
 from bokiflow import App
 from bokiflow.fences import Fences
 from bokiflow.flow_events import Claimed
+from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib import tags
 from bokilib.contribution import Contribution
 from bokilib.follower import Follower
@@ -90,3 +91,21 @@ async def test_where_claims_are_trimmed_what_is_there_says_whose_it_is(log: Log)
         await log.book.trim([(tags.flow_own("x"), yours)])
         await until(lambda: taken == ["x"])
         await fences.close()
+
+
+@in_virtual_time
+async def test_what_a_worker_put_down_of_anothers_partition_it_takes_up_again() -> None:
+    """Who owns the partition waits for its claim to be nobody's, and it is alive: nobody else would run it for ever."""
+    first, second = Shop(), Shop()
+    async with MemoryCluster(clock=LoopClock()) as cluster, working(cluster, first.app, name="a") as worker:
+        handles = [await worker.start(first.patient.call(), id=f"x{number}") for number in range(40)]
+        async with working(cluster, second.app, name="b") as other:
+            while len(other._partitions.mine) < 20:
+                await asyncio.sleep(1)
+            put_down = [id for id in worker._executors if not worker._is_mine(id)]
+            assert put_down
+            for id in put_down:
+                worker._executors[id].park()
+            first.told.set()
+            assert [await handle.result() for handle in handles] == ["told"] * len(handles)
+            assert not second.began.is_set()
