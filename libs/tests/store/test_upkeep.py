@@ -11,6 +11,8 @@ from boki.testing import MemoryCluster
 from bokilib import Carrier, Fenced
 from bokilib.carrier import Round
 from bokilib.checkpoint_rules import CARRY_MS, GRACE_MS, RETENTION_MS
+from bokilib.fence import PICKER
+from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.tags import store_checkpoint, store_object
 from bokilib.testing import CRASHES, UNKNOWNS, crash_everywhere, start_anywhere
@@ -297,11 +299,12 @@ async def test_one_carries_at_a_time_and_another_when_he_is_silent(clock: SetClo
             BokiStore(book, settings=BARE).carrier(who, every_s=0.02) for book, who in zip(books, "ab", strict=True)
         ]
         claims: list[str] = []
+        log = Log(books[0])
 
         async def watch() -> None:
             async for item in books[0].read("lib/carry", follow=True):
                 if isinstance(item, boki.Record):
-                    claims.append(item.data.decode(errors="replace")[-1])
+                    claims.extend(one.who for one in PICKER.of(item.seqnum, await log.open(item)))
 
         watching = asyncio.create_task(watch())
         async with carriers[1]:

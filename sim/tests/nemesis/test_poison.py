@@ -117,6 +117,7 @@ def test_a_cluster_that_orders_what_it_has_not_read_and_trusts_it_is_found(monke
 
 
 STRIKES = [Fault(1.0 + 0.5 * at, "poison", "sequencer-1", amount=float(ENTRIES)) for at in range(6)]
+MANY_STRIKES = [Fault(0.5 + 0.5 * at, "poison", SEQUENCERS[at % 2], amount=float(ENTRIES)) for at in range(20)]
 
 
 def test_entries_of_a_book_in_a_log_that_does_not_order_it_join_nothing_anywhere(
@@ -136,12 +137,12 @@ def test_entries_of_a_book_in_a_log_that_does_not_order_it_join_nothing_anywhere
     assert outcome.ok, outcome.violations
     assert sum(one is not None for one in found) > 4
     monkeypatch.setattr(DecisionState, "_guard", lambda self, places: None)
-    for seed in range(2, 9):
-        outcome = run_seed(seed, "calm", script=STRIKES, work_s=4)
+    for seed in (8, 13, *range(14, 40)):  # clusters in which logs overtake each other are few: these two have been such
+        outcome = run_seed(seed, "calm", script=MANY_STRIKES, work_s=10)
         if not outcome.ok:
-            assert "7 index" in outcome.violations[0]
+            assert "[5 verdict]" in outcome.violations[0] or "[7 index]" in outcome.violations[0]
             return
-    pytest.fail("seven seeds had records in foreign logs, and nobody noticed")
+    pytest.fail("all these seeds had records in foreign logs, and nobody noticed")
 
 
 def test_ends_that_nobody_can_read_are_given_up_and_nothing_acknowledged_is_lost(
