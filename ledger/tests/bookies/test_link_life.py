@@ -21,6 +21,8 @@ from boki_ledger.testing.ledgers import QUICK
 
 BOOKIE = BookieId("proxied")
 LEAST_S, MOST_S = 0.01, 0.08
+CLOCK_S = 0.001
+"""Loops tell the time in whole milliseconds."""
 
 
 class Stubborn:
@@ -75,7 +77,7 @@ async def test_a_proxy_that_accepts_and_hangs_up_is_tried_after_growing_pauses()
     life = user.life = LinkLife(BOOKIE, user, directory, replace(QUICK, retry_least_s=LEAST_S, retry_most_s=MOST_S))
     life.want()
     await enough.wait()
-    assert accepted[-1] - accepted[-2] >= MOST_S, accepted
+    assert accepted[-1] - accepted[-2] > MOST_S - CLOCK_S, accepted
     await life.close(BokiError("the test is over"))
     await directory.close()
     server.close()

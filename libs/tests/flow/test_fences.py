@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from boki.testing import MemoryCluster
+from boki_common.testing.virtual_time import let_pass
 from bokiflow import App
 from bokiflow.fences import Fences
 from bokiflow.flow_events import Claimed
@@ -101,7 +102,7 @@ async def test_what_a_worker_put_down_of_anothers_partition_it_takes_up_again() 
         handles = [await worker.start(first.patient.call(), id=f"x{number}") for number in range(40)]
         async with working(cluster, second.app, name="b") as other:
             while len(other._partitions.mine) < 20:
-                await asyncio.sleep(1)
+                await let_pass(1)
             put_down = [id for id in worker._executors if not worker._is_mine(id)]
             assert put_down
             for id in put_down:

@@ -38,6 +38,7 @@ from bokiflow.tables.errors import TableRefused, TableUnavailable, WriteUnknown
 from bokiflow.tables.rows import ABSENT, VERSION, Cell, RowKey, Stored
 from bokiflow.tables.schema import KEY, NAME, Schema
 from bokiflow.tables.swap_rules import OP, OUTCOME, Standing, Swap
+from bokilib.pauses import pauses
 
 try:
     import cassandra
@@ -67,6 +68,8 @@ log = get_logger(__name__)
 
 STATEMENTS: Final = 512
 """That are kept prepared; columns that are written together make one each."""
+PREPARES: Final = 5
+"""Of a statement with a column that is not there yet."""
 TIMEOUT_S: Final = 10
 PATIENCE: Final = 3
 """Time-outs that a call of the driver may last: now and then it forgets one, when a node dies."""
@@ -372,11 +375,23 @@ class CassandraTables:
     async def _statement(self, text: str) -> Any:
         found = self._prepared.get(text)
         if found is None:
-            found = await self._in_time(self._bodies.run(lambda: self._session.prepare(text)))
+            found = await self._prepare(text)
             while len(self._prepared) >= STATEMENTS:
                 del self._prepared[next(iter(self._prepared))]
             self._prepared[text] = found
         return found
+
+    async def _prepare(self, text: str) -> Any:
+        """A column that another process adds is in the schema's tables a moment before statements may name it."""
+        pause = pauses()
+        for again in range(PREPARES):
+            try:
+                return await self._in_time(self._bodies.run(lambda: self._session.prepare(text)))
+            except InvalidRequest as error:
+                if "Undefined column" not in str(error) or again == PREPARES - 1:
+                    raise
+            await asyncio.sleep(pause.next())
+        raise AssertionError("it returns or raises")
 
     async def _answer(self, asked: Any) -> list[Any]:
         """What the driver answers, in one of its threads."""
