@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
 import boki
 import bokiflow
 from boki.testing import MemoryCluster
 from bokiflow import App, Worker
-from bokiflow.tables import MemoryTables, TablePort, Tables, Transaction, WriteUnknown
+from bokiflow.tables import MemoryTables, TablePort, Tables, Transaction
 from bokiflow.tables.rows import RowKey
 from bokilib.log import Log
 from bokilib.ports import BookPort
-from bokilib.testing import UNKNOWNS, Died, FaultKind, FaultyBook, crash_everywhere, start_anywhere, while_alive
+from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
 from libs.tests.flow.conftest import Inline
 from libs.tests.flow.tables.conftest import HOTEL, tables_of
+from libs.tests.flow.tables.faulty_database import fail_everywhere
 
 
 async def move(tx: Transaction, a: str, b: str) -> int:
@@ -99,47 +98,12 @@ async def test_a_second_worker_before_every_operation() -> None:
     assert (await start_anywhere(world.work, world.work, world.check, before=world.begin)).runs > 8
 
 
-class DatabaseFault:
-    """Before or after this operation of the database the process dies, or there is no answer. `met`: it came to that."""
-
-    def __init__(self, at: int, book: FaultyBook, *, dies: bool) -> None:
-        self.met = False
-        self._left = at
-        self._book = book
-        self._dies = dies
-
-    def __call__(self, what: str) -> None:
-        self._left -= 1
-        if self._left >= 0 or (self.met and not self._dies):
-            return
-        self.met = True
-        if not self._dies:
-            raise WriteUnknown(f"for once, {what}")
-        self._book.die()
-        raise Died
-
-
 @pytest.mark.parametrize("dies", [True, False])
 async def test_a_death_or_no_answer_around_every_operation_of_the_database(
     dies: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bokiflow.tables.applier.FIRST_DELAY_S", 0)
-    at = -1
-    for at in itertools.count():
-        async with MemoryCluster() as cluster:
-            world = World()
-            book = FaultyBook((await cluster.connect()).book("shop"))
-            world.port.fault = fault = DatabaseFault(at, book, dies=dies)
-            try:
-                await world.work(book)
-            except (Died, WriteUnknown):
-                pass
-            world.port.fault = lambda _: None
-            await world.work((await cluster.connect()).book("shop"))
-            await world.check((await cluster.connect()).book("shop"))
-        if not fault.met:
-            break
-    assert at >= 12
+    assert await fail_everywhere(World, World.work, dies=dies) >= 12
 
 
 async def test_a_step_and_its_rows_are_one_record(cluster: MemoryCluster, port: TablePort) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from typing import Any, cast
 
 import pytest
@@ -20,7 +19,6 @@ from bokiflow.tables import (
     TablePort,
     Tables,
     Transaction,
-    WriteUnknown,
     WrittenUnlocked,
     locked,
     staged,
@@ -28,9 +26,9 @@ from bokiflow.tables import (
 from bokiflow.tables.locking import lock_name
 from bokilib.log import Log
 from bokilib.ports import BookPort
-from bokilib.testing import UNKNOWNS, Died, FaultKind, FaultyBook, crash_everywhere, start_anywhere, while_alive
+from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
 from libs.tests.flow.conftest import Inline
-from libs.tests.flow.tables.test_in_workflows import DatabaseFault
+from libs.tests.flow.tables.faulty_database import fail_everywhere
 
 MODES: list[Mode] = ["log", "versioned"]
 
@@ -144,22 +142,7 @@ async def test_a_second_worker_before_every_operation() -> None:
 
 async def test_a_death_around_every_operation_of_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bokiflow.tables.applier.FIRST_DELAY_S", 0)
-    at = -1
-    for at in itertools.count():
-        async with MemoryCluster() as cluster:
-            world = World("log")
-            book = FaultyBook((await cluster.connect()).book("shop"))
-            world.port.fault = fault = DatabaseFault(at, book, dies=True)
-            try:
-                await world.work(book)
-            except (Died, WriteUnknown):
-                pass
-            world.port.fault = lambda _: None
-            await world.work((await cluster.connect()).book("shop"))
-            await world.check((await cluster.connect()).book("shop"))
-        if not fault.met:
-            break
-    assert at >= 8
+    assert await fail_everywhere(lambda: World("log"), World.work, dies=True) >= 8
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Callable
 from typing import cast
 
@@ -19,9 +18,9 @@ from bokiflow.tables.swap_rules import NOTHING, Name, Standing, Swap, ended, is_
 from bokilib.codec import Json
 from bokilib.log import Log
 from bokilib.ports import BookPort
-from bokilib.testing import UNKNOWNS, Died, FaultKind, FaultyBook, crash_everywhere, start_anywhere, while_alive
+from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
 from libs.tests.flow.conftest import Inline
-from libs.tests.flow.tables.test_in_workflows import DatabaseFault
+from libs.tests.flow.tables.faulty_database import fail_everywhere
 from libs.tests.flow.tables.test_tables import Faults
 
 STOCK = Schema("stock", {"left": "int", "name": "text", "more": "json"}, "lwt")
@@ -273,22 +272,7 @@ async def test_a_second_worker_before_every_operation() -> None:
 
 @pytest.mark.parametrize("dies", [True, False])
 async def test_a_death_or_no_answer_around_every_operation_of_the_database(dies: bool) -> None:
-    at = -1
-    for at in itertools.count():
-        async with MemoryCluster() as cluster:
-            world = World()
-            book = FaultyBook((await cluster.connect()).book("shop"))
-            world.port.fault = fault = DatabaseFault(at, book, dies=dies)
-            try:
-                await world.work(book)
-            except (Died, WriteUnknown):
-                pass
-            world.port.fault = lambda _: None
-            await world.again((await cluster.connect()).book("shop"))
-            await world.check((await cluster.connect()).book("shop"))
-        if not fault.met:
-            break
-    assert at >= 12
+    assert await fail_everywhere(World, World.again, dies=dies) >= 12
 
 
 async def test_two_zombies_of_one_workflow_race_and_the_row_changes_once(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import cast
 
 import pytest
@@ -21,14 +20,13 @@ from bokiflow.tables import (
     TableUnavailable,
     Transaction,
     VersionsGone,
-    WriteUnknown,
 )
 from bokiflow.tables.rows import ABSENT, VERSION, RowKey
 from bokilib.log import Log
 from bokilib.ports import BookPort
-from bokilib.testing import UNKNOWNS, Died, FaultKind, FaultyBook, crash_everywhere, start_anywhere, while_alive
+from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
 from libs.tests.flow.conftest import Inline
-from libs.tests.flow.tables.test_in_workflows import DatabaseFault
+from libs.tests.flow.tables.faulty_database import fail_everywhere
 
 STOCK = Schema("stock", {"left": "int", "name": "text", "more": "json"}, "versioned")
 SEVEN = RowKey("stock", "seven")
@@ -282,22 +280,7 @@ async def test_a_death_or_no_answer_around_every_operation_of_the_database(
     dies: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bokiflow.tables.applier.FIRST_DELAY_S", 0)
-    at = -1
-    for at in itertools.count():
-        async with MemoryCluster() as cluster:
-            world = World()
-            book = FaultyBook((await cluster.connect()).book("shop"))
-            world.port.fault = fault = DatabaseFault(at, book, dies=dies)
-            try:
-                await world.work(book)
-            except (Died, WriteUnknown):
-                pass
-            world.port.fault = lambda _: None
-            await world.again((await cluster.connect()).book("shop"))
-            await world.check((await cluster.connect()).book("shop"))
-        if not fault.met:
-            break
-    assert at >= 8
+    assert await fail_everywhere(World, World.again, dies=dies) >= 8
 
 
 async def test_a_database_that_is_down_is_waited_for_and_is_no_answer(cluster: MemoryCluster) -> None:

@@ -1,0 +1,30 @@
+"""What tests of all libraries share."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def dev_url(tmp_path: Path) -> Iterator[str]:
+    """Of a `boki dev` of its own."""
+    command = [sys.executable, "-m", "boki_cli.main", "dev", "--data", str(tmp_path), "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(
+        [*command, "--json", "--stop-with-stdin"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        found = re.search(r"127\.0\.0\.1:\d+", process.stdout.readline())
+        assert found is not None
+        yield f"boki://{found[0]}"
+        process.stdin.close()
+        process.wait(timeout=30)
