@@ -4,18 +4,20 @@ A pop takes of the messages that were pushed before it and that no earlier pop t
 (`priority_rules`); where there is none it takes nothing, and never what is pushed later. Everybody who folds the two streams comes to the
 same answers, so nobody has to ask anybody. What is taken is gone, also when who popped it dies before he looks: at most once.
 
-A checkpoint is the first message that is not taken, and those above it that are, as of `covers`. Two are kept: whoever popped looks
-within the queue's grace.
+A checkpoint is the first message that is not taken, and those above it that are, as of `covers`. Those of the grace are kept, and the
+one before: whoever popped looks within the grace, from one that does not cover his pop (`below`). Trimmed is by that one before them
+(`older`), and not by the last one but one, which on a busy shard is always too young.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
 
+from bokilib.checkpoint_rules import Whole
 from bokiqueue.events import Id, Item
 from bokiqueue.priority_rules import Ready
 
@@ -126,3 +128,18 @@ def decode(data: bytes, covers: int) -> PopState:
     """The state as of a checkpoint; messages from `head` on are read again."""
     kept = _decoder.decode(data)
     return PopState(kept.head, covers, kept.taken, kept.passed)
+
+
+def below(wholes: Sequence[Whole], flying: Sequence[int]) -> Whole | None:
+    """Which checkpoint to fold from, so that pops above these places are folded: the newest that covers none of them, or the oldest.
+
+    Args:
+        wholes: newest first.
+    """
+    lowest = min(flying, default=None)
+    return next((one for one in wholes if lowest is None or one.covers <= lowest), wholes[-1] if wholes else None)
+
+
+def older(wholes: Sequence[Whole], time_ms: int) -> Whole | None:
+    """The newest that was made by then. Arguments as of `below`."""
+    return next((one for one in wholes if one.time_ms <= time_ms), None)

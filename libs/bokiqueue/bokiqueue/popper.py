@@ -1,7 +1,8 @@
 """Popping: the queue of the paper, folded by everybody who pops (`pop_state`).
 
 An empty shard costs a look and no append; else one append is the pop, and what it took is known when the fold has come to it. Any
-popper makes a checkpoint after so many pops; what is below the one before it goes, once that is older than the grace.
+popper makes a checkpoint after so many pops. Those of the grace are kept, and the one before them, by which all below goes: whoever
+popped and finds that what he had folded is trimmed goes on from one that does not cover his pop.
 """
 
 from __future__ import annotations
@@ -50,30 +51,32 @@ class ShardPopper:
         """What is trimmed of the messages up to there is in the set that was loaded, or over."""
         self._gap = 0
         self._state: PopState | None = None
-        self._mine: set[int] = set()
+        self._flying: list[int] = []
+        """Of each pop of which it is not known what it took: a place below it."""
         self._folding = asyncio.Lock()
-        self._sent = 0
 
     async def pop(self) -> Item | None:
         """Takes the oldest message, if there is one. Raises AppendUnknown, ResultTrimmed."""
-        if self._state is None or len(self._state) <= self._sent:
+        state = self._state
+        if state is None or len(state) <= len(self._flying):
             state = await self._fold(await self._log.book.now(consistency="linearizable"))
-            if len(state) <= self._sent:
+            if len(state) <= len(self._flying):
                 return None
-        self._sent += 1
+        since = state.position
+        self._flying.append(since)
         try:
             seqnum = await self._log.append(Contribution((self._pops,), {}, (Popped(self._id, self._token),)))
-            self._mine.add(seqnum)
             state = await self._fold(seqnum)
+            if seqnum not in state.taken:
+                raise ResultTrimmed(
+                    f"what the pop at {seqnum} took is trimmed: this process was away for longer than {self._grace_ms} ms",
+                    seqnum=seqnum,
+                )
+            taken = state.taken.pop(seqnum)
         finally:
-            self._sent -= 1
-        self._mine.discard(seqnum)
-        if seqnum not in state.taken:
-            raise ResultTrimmed(
-                f"what the pop at {seqnum} took is trimmed: this process was away for longer than {self._grace_ms} ms",
-                seqnum=seqnum,
-            )
-        taken = state.taken.pop(seqnum)
+            self._flying.remove(since)
+            if self._state is not None and not self._flying:
+                self._state.taken.clear()  # pops from before it was folded anew
         if state.pops >= self._pops_between:
             await self._checkpoint(state)
         return taken
@@ -137,13 +140,13 @@ class ShardPopper:
         return checkpoint_rules.newest_first(reversed(parts))
 
     async def _load(self) -> PopState:
-        """The state of the newest checkpoint, with the messages that wait there."""
+        """The state of a checkpoint below all pops of which it is not known what they took, with the messages that wait there."""
         before: tuple[int, int] | None = None
         while True:
-            wholes = await self._wholes()
-            self._state = pop_state.decode(wholes[0].data, wholes[0].covers) if wholes else PopState(START, 0)
+            whole = pop_state.below(await self._wholes(), self._flying)
+            self._state = pop_state.decode(whole.data, whole.covers) if whole is not None else PopState(START, 0)
             found = await old_messages.newest(self._log, *self._place, await self._log.book.now())
-            seen = (wholes[0].seqnum if wholes else 0, found.covers)
+            seen = (whole.seqnum if whole is not None else 0, found.covers)
             self._covers = max(found.covers, self._gap if seen == before else 0)  # else it is over, and in no set
             before = seen
             if await self._load_messages(self._state, found):
@@ -178,7 +181,7 @@ class ShardPopper:
     # -- checkpoints
 
     async def _checkpoint(self, state: PopState) -> None:
-        """Appends one, unless somebody else just did, and trims by the one before."""
+        """Appends one, unless somebody else just did, and trims by the newest that is older than the grace."""
         state.pops = 0
         wholes = await self._wholes()
         covers, data = state.position, state.encode()
@@ -193,8 +196,8 @@ class ShardPopper:
         except Conflict:
             return
         made = await self._log.book.read_prev(self._checkpoints, at_most=seqnum)
-        if wholes and made is not None and made.time_ms - wholes[0].time_ms >= self._grace_ms:
-            before = wholes[0]
+        before = pop_state.older(wholes, made.time_ms - self._grace_ms) if made is not None else None
+        if before is not None:
             head = pop_state.decode(before.data, before.covers).head.seqnum
             marks = [(self.messages, head), (self._pops, before.covers + 1), (self._checkpoints, before.first)]
             await self._log.book.trim([(tag, mark) for tag, mark in marks if mark > 1])

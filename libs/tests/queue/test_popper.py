@@ -8,7 +8,9 @@ import pytest
 
 import boki
 from bokilib import tags
-from bokiqueue import QueueEmpty, settings
+from bokilib.log import Log
+from bokilib.testing import FaultyBook
+from bokiqueue import Queue, QueueEmpty, settings
 from bokiqueue.popper import Popper
 from libs.tests.queue.conftest import Another, SetClock, book_of
 
@@ -32,6 +34,50 @@ async def test_checkpoints_let_what_was_taken_go_and_change_nothing(another: Ano
         await late.pop(int, 0)
     await queue.push(99)
     assert await late.pop(int, 0) == 99
+
+
+async def lives(queue: Queue[object], tag: str) -> int:
+    return len([item async for item in book_of(queue).read(tag) if isinstance(item, boki.Record)])
+
+
+async def test_what_was_taken_goes_though_checkpoints_are_closer_than_the_grace(
+    another: Another, clock: SetClock
+) -> None:
+    queue = await another(mode="pop", shards=1)
+    config = (await settings.existing(queue.log, "jobs")).config
+    popper = Popper(queue.log, config, 0, pops_between=5, grace_ms=1_000)
+    for number in range(200):  # a checkpoint in 250 ms
+        await queue.push(number)
+        clock.ms += 50
+        assert await popper.pop(int, 0) == number
+    assert await lives(queue, tags.queue_messages("jobs", 0)) <= 30
+    assert await lives(queue, tags.queue_consumer("jobs", 0, "")) <= 30
+    assert await lives(queue, tags.queue_owner("jobs", 0, "")) <= 6
+
+
+async def test_who_was_away_for_long_has_what_he_pops_though_others_pop_on(another: Another, clock: SetClock) -> None:
+    """What he had folded is trimmed, and when he looks what his pop took, a checkpoint covers it already."""
+    queue = await another(mode="pop", shards=1)
+    config = (await settings.existing(queue.log, "jobs")).config
+    await queue.push_many(list(range(100)))
+    other = Popper(queue.log, config, 0, pops_between=5, grace_ms=1_000)
+    got: list[int] = []
+
+    async def others_pop(number: int) -> None:
+        if number and book.operations[number - 1].startswith("append") and got:
+            got.extend([await other.pop(int, 0) for _ in range(12)])
+
+    book = FaultyBook(book_of(await another(mode="pop")), pause=others_pop)
+    away = Popper(Log(book), config, 0, pops_between=5, grace_ms=1_000)
+    taken = [await away.pop(int, 0)]
+    for _ in range(30):
+        clock.ms += 300
+        got.append(await other.pop(int, 0))
+    taken += await asyncio.gather(away.pop(int, 0), away.pop(int, 0))
+    assert sorted([*taken, *got]) == list(range(len(taken) + len(got)))
+    assert await away.pop(int, 0) not in got
+    states = [one._shards[0]._state for one in (away, other)]
+    assert [state.taken for state in states if state is not None] == [{}, {}]
 
 
 async def test_an_empty_queue_is_asked_without_an_append_and_a_pop_is_one(another: Another) -> None:
