@@ -69,7 +69,7 @@ class Exhibit:
     story: str
     instead: str
     mutation: Mutation
-    found: Hunt | Scenario
+    found: Hunt | Scenario = Scenario()
 
     @property
     def name(self) -> str:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
-from itests.museum.exhibit import Exhibit, Hunt, Scenario
+from itests.museum.exhibit import Exhibit, Hunt
 from itests.museum.taken import taken
-from itests.mutations.mutation import Mutation
+from itests.mutations.patch import patch
 
-_SYSTEM: Final = "Apache BookKeeper"
+_bug: Final = partial(Exhibit, system="Apache BookKeeper")
 _ISSUES: Final = "https://github.com/apache/bookkeeper/issues"
 _PULLS: Final = "https://github.com/apache/bookkeeper/pull"
 _LOSS: Final = ("1 acked", "1 copies", "2 closed")
 
 _PROTOCOL: Final = (
-    Exhibit(
-        system=_SYSTEM,
+    _bug(
         issue="#2614, found with TLA+",
         link=f"{_ISSUES}/2614",
         lost="an acknowledged entry, and all after it",
@@ -27,8 +27,7 @@ _PROTOCOL: Final = (
         mutation=taken("fencing flag off the recovery reads"),
         found=Hunt("ledgers", "fencing", _LOSS),
     ),
-    Exhibit(
-        system=_SYSTEM,
+    _bug(
         issue="#2615, found with TLA+",
         link=f"{_ISSUES}/2615",
         lost="the ledger: its metadata was not valid any more",
@@ -36,10 +35,8 @@ _PROTOCOL: Final = (
         "old entries into the new fragment.",
         instead="That a fragment exists proves what lies before it: recovery begins at its first entry at least.",
         mutation=taken("recovery starts at the LACs alone"),
-        found=Scenario(),
     ),
-    Exhibit(
-        system=_SYSTEM,
+    _bug(
         issue="#1067",
         link=f"{_ISSUES}/1067",
         lost="nothing, but the ledger could not be opened",
@@ -47,10 +44,8 @@ _PROTOCOL: Final = (
         "the others had said enough.",
         instead="(Qw - Qa) + 1 denials decide: no ack quorum is left without one of them.",
         mutation=taken("absent only when the whole write set denies"),
-        found=Scenario(),
     ),
-    Exhibit(
-        system=_SYSTEM,
+    _bug(
         issue="#1591, #1592",
         link=f"{_ISSUES}/1591",
         lost="acknowledged entries that were on bookies which no metadata names",
@@ -60,8 +55,7 @@ _PROTOCOL: Final = (
         mutation=taken("acks complete during an ensemble change"),
         found=Hunt("ledgers", "races", _LOSS),
     ),
-    Exhibit(
-        system=_SYSTEM,
+    _bug(
         issue="#1886",
         link=f"{_ISSUES}/1886",
         lost="copies: one slot of the ensemble was used twice",
@@ -69,10 +63,8 @@ _PROTOCOL: Final = (
         "remembered, not of what was there, and gave a place away that was taken.",
         instead="Metadata is immutable, and what is wanted is decided anew on what is there after every lost race.",
         mutation=taken("a lost race is not decided anew"),
-        found=Scenario(),
     ),
-    Exhibit(
-        system=_SYSTEM,
+    _bug(
         issue="#281, #1621",
         link=f"{_ISSUES}/281",
         lost="acknowledged entries: the next recovery ended the ledger before them",
@@ -82,8 +74,7 @@ _PROTOCOL: Final = (
         mutation=taken("replacements of a recovery are written as they happen"),
         found=Hunt("ledgers", "races", ("2 closed", "1 acked", "1 copies", "liveness")),
     ),
-    Exhibit(
-        system=_SYSTEM,
+    _bug(
         issue="#4097, #4194",
         link=f"{_ISSUES}/4097",
         lost="an acknowledged entry: no bookie that the metadata names had it",
@@ -91,10 +82,8 @@ _PROTOCOL: Final = (
         "what was complete. After the first slot an entry was complete by the ack of the second one, which was leaving too.",
         instead="All acks of all replaced slots are void first, then everything is sent again, then entries may complete.",
         mutation=taken("slots are replaced and completed one by one"),
-        found=Scenario(),
     ),
-    Exhibit(
-        system=_SYSTEM,
+    _bug(
         issue="#4651",
         link=f"{_ISSUES}/4651",
         lost="acknowledged entries: metadata said that they were on a bookie that never got them",
@@ -102,10 +91,8 @@ _PROTOCOL: Final = (
         "the old bookies. The metadata then named the new bookies for them.",
         instead="Completion stops before the first entry of the new fragment is computed.",
         mutation=taken("the freeze comes after the swap"),
-        found=Scenario(),
     ),
-    Exhibit(
-        system=_SYSTEM,
+    _bug(
         issue="#4459",
         link=f"{_ISSUES}/4459",
         lost="nothing, but the writer hung for ever",
@@ -113,23 +100,19 @@ _PROTOCOL: Final = (
         "no difference, so nothing was sent again; what was pending waited for acks that nobody owed.",
         instead="What is sent again is keyed by slot and generation, not by the difference of two lists.",
         mutation=taken("a change to what the ledger once had sends nothing again"),
-        found=Scenario(),
     ),
-    Exhibit(
-        system=_SYSTEM,
+    _bug(
         issue="#2908, the reader's half",
         link=f"{_ISSUES}/2908",
         lost="acknowledged entries: a damaged disk ended a ledger early",
         story="A bookie could not read its entry log. Recovery took whatever was no entry for *there is none*, and truncated.",
         instead="Answers have three values. Only *no such ledger* and *no such entry* deny; everything else is unknown.",
         mutation=taken("an error of the disk counts as a negative"),
-        found=Scenario(),
     ),
 )
 
 _BOOKIE: Final = (
-    Exhibit(
-        system=_SYSTEM,
+    _bug(
         issue="#2908, the bookie's half",
         link=f"{_ISSUES}/2908",
         lost="acknowledged entries: a damaged disk ended a ledger early",
@@ -137,10 +120,8 @@ _BOOKIE: Final = (
         "never having had it.",
         instead="An entry that is there and cannot be read is an error of the disk.",
         mutation=taken("an entry that cannot be read is not there"),
-        found=Scenario(),
     ),
-    Exhibit(
-        system=_SYSTEM,
+    _bug(
         issue="#2612",
         link=f"{_ISSUES}/2612",
         lost="acknowledged entries: a bookie denied what it had acknowledged",
@@ -149,10 +130,8 @@ _BOOKIE: Final = (
         instead="An id is a disk's, made when it is formatted. An empty directory where a bookie was is refused; what replaces it is "
         "another bookie.",
         mutation=taken("a wiped directory is formatted without asking"),
-        found=Scenario(),
     ),
-    Exhibit(
-        system=_SYSTEM,
+    _bug(
         issue="#2612, by the address of the lost bookie",
         link=f"{_ISSUES}/2612",
         lost="acknowledged entries: denied by a bookie that nobody had asked",
@@ -161,22 +140,14 @@ _BOOKIE: Final = (
         "simulated clusters of this museum found it.",
         instead="Before it closes a ledger, recovery looks whether every bookie that denied something still has its cookie. That of "
         "a lost one is deleted before the new one serves.",
-        mutation=Mutation(
-            "a denial counts whoever gave it",
-            "ledger",
-            (
-                (
-                    "            self._sure[bookie] = None\n            return True\n",
-                    "            return True\n",
-                ),
-            ),
-            "ledger/tests/recover/test_fence_proof.py::"
-            "test_a_bookie_that_lost_its_disk_amid_a_recovery_is_noticed_before_the_close",
-        ),
-        found=Scenario(),
+        mutation=patch(r"""
+            a denial counts whoever gave it
+            ledger ledger/tests/recover/test_fence_proof.py::test_a_bookie_that_lost_its_disk_amid_a_recovery_is_noticed_before_the_close
+            -            self._sure[bookie] = None
+                         return True
+        """),
     ),
-    Exhibit(
-        system=_SYSTEM,
+    _bug(
         issue="#4812",
         link=f"{_ISSUES}/4812",
         lost="entries that were acknowledged after the ledger had been closed",
@@ -184,10 +155,8 @@ _BOOKIE: Final = (
         "The old writer, which had slept through all that, sent its next entry. Bookies that had never seen a fence took it.",
         instead="The first normal add of a ledger is acknowledged only when the metadata names this very bookie, and OPEN.",
         mutation=taken("first validation off"),
-        found=Scenario(),
     ),
-    Exhibit(
-        system=_SYSTEM,
+    _bug(
         issue="#4701",
         link=f"{_ISSUES}/4701",
         lost="an entry that was acknowledged after the fence",
@@ -197,18 +166,15 @@ _BOOKIE: Final = (
         mutation=taken("adds do not look at the fence"),
         found=Hunt("ledgers", "races", _LOSS),
     ),
-    Exhibit(
-        system=_SYSTEM,
+    _bug(
         issue="#4462",
         link=f"{_ISSUES}/4462",
         lost="that a ledger was deleted and fenced: it was there again",
         story="A ledger was fenced and deleted. An add of its old writer arrived late, and made it again, unfenced.",
         instead="No metadata is no first validation: the add is refused.",
         mutation=taken("a ledger without metadata is as good as an open one"),
-        found=Scenario(),
     ),
-    Exhibit(
-        system=_SYSTEM,
+    _bug(
         issue="PR #4843",
         link=f"{_PULLS}/4843",
         lost="fences: a fenced ledger took adds again after a restart",
@@ -216,10 +182,8 @@ _BOOKIE: Final = (
         "past the record of the fence. After a crash nobody remembered it.",
         instead="Every ledger of which anything changed is in the checkpoint, with or without entries.",
         mutation=taken("a checkpoint leaves out ledgers without new entries"),
-        found=Scenario(),
     ),
-    Exhibit(
-        system=_SYSTEM,
+    _bug(
         issue="PR #4844, #3329",
         link=f"{_PULLS}/4844",
         lost="acknowledged entries of one directory, after a crash",
@@ -229,8 +193,7 @@ _BOOKIE: Final = (
         mutation=taken("the mark is where the journal is when a checkpoint ends"),
         found=Hunt("ledgers", "races", ("2 fence", *_LOSS)),
     ),
-    Exhibit(
-        system=_SYSTEM,
+    _bug(
         issue="not reported: a denial overtakes its fence",
         link="https://github.com/apache/bookkeeper",
         lost="a fence that recovery had counted",
@@ -238,10 +201,8 @@ _BOOKIE: Final = (
         "bookie lost power in between: it had been counted as fenced, and took the writer's adds.",
         instead="Whatever the answer is, it leaves after the fence is durable.",
         mutation=taken("a fencing read is answered at once"),
-        found=Scenario(),
     ),
-    Exhibit(
-        system=_SYSTEM,
+    _bug(
         issue="#4659",
         link=f"{_ISSUES}/4659",
         lost="content: a torn entry was replayed as if it were whole",
@@ -249,10 +210,8 @@ _BOOKIE: Final = (
         "*but junk*, as a test of the project says.",
         instead="Each record has a checksum; replay ends before the first torn group.",
         mutation=taken("records of the journal are not checked"),
-        found=Scenario(),
     ),
-    Exhibit(
-        system=_SYSTEM,
+    _bug(
         issue="#870",
         link=f"{_ISSUES}/870",
         lost="whole live ledgers, more than once",
@@ -260,10 +219,8 @@ _BOOKIE: Final = (
         "early, or left out ranges.",
         instead="Two reads of the ledger's own node, some time apart, and nothing in between; a listing only says where to look.",
         mutation=taken("the first proof deletes"),
-        found=Scenario(),
     ),
-    Exhibit(
-        system=_SYSTEM,
+    _bug(
         issue="#4668",
         link=f"{_ISSUES}/4668",
         lost="a copy that repair had just made",
@@ -271,17 +228,14 @@ _BOOKIE: Final = (
         "and wrote the metadata in between.",
         instead="Between the two proofs nothing may have come for the ledger, nor its metadata have changed.",
         mutation=taken("collection does not look for what came meanwhile"),
-        found=Scenario(),
     ),
-    Exhibit(
-        system=_SYSTEM,
+    _bug(
         issue="BP-46, a bookie that lost its journal",
         link="https://github.com/apache/bookkeeper",
         lost="acknowledged entries: they were denied by who had lost them",
         story="A bookie without its journal comes back with less than it acknowledged. What it denies was perhaps there.",
         instead="It is in limbo: what it does not hold is *unknown* until everything that it owes is proven to be there.",
         mutation=taken("limbo denies"),
-        found=Scenario(),
     ),
 )
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from itests.museum.exhibit import Exhibit, Hunt, Scenario
 from itests.museum.taken import taken
-from itests.mutations.mutation import Mutation
+from itests.mutations.patch import patch
 
 _RESTATE: Final = "https://github.com/restatedev/restate/issues"
 _JEPSEN: Final = "https://jepsen.io/analyses"
@@ -22,18 +22,14 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
         "owner had read less than that.",
         instead="The next term begins after the metalog of the one before was fenced, recovered and closed; its end is in the "
         "term's record, and everybody checks it.",
-        mutation=Mutation(
-            "the old metalog is opened without recovery",
-            "metalog",
-            (
-                (
-                    "reader = await ledgers.open(installed.metalog_ledger, recover=True)",
-                    "reader = await ledgers.open(installed.metalog_ledger, recover=False)",
-                ),
-                ('        assert reader.closed, "recovery closes the ledger, or raises"\n', ""),
-            ),
-            "",
-        ),
+        mutation=patch(r"""
+            the old metalog is opened without recovery
+            metalog
+            -reader = await ledgers.open(installed.metalog_ledger, recover=True)
+            +reader = await ledgers.open(installed.metalog_ledger, recover=False)
+            @@
+            -        assert reader.closed, "recovery closes the ledger, or raises"
+        """),
         found=Hunt("cluster", "harsh", ("4 sealed", "3 sealed")),
     ),
     Exhibit(
@@ -45,17 +41,13 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
         "another one; the reader was not told, and stayed parked at a tail that could not move any more, without a line in any "
         "log.",
         instead="Who follows a log watches the view beside the connection to its sequencer; either wakes it.",
-        mutation=Mutation(
-            "the view wakes no follower",
-            "metalog",
-            (
-                (
-                    '        """The feed has a new view, or ended."""\n',
-                    "        if self._started_term:\n            return\n",
-                ),
-            ),
-            "metalog/tests/follow/test_follower.py::test_a_zombie_sequencer_does_not_hold_a_follower_back",
-        ),
+        mutation=patch(r'''
+            the view wakes no follower
+            metalog metalog/tests/follow/test_follower.py::test_a_zombie_sequencer_does_not_hold_a_follower_back
+            -        """The feed has a new view, or ended."""
+            +        if self._started_term:
+            +            return
+        '''),
         found=Scenario("Timeout"),
     ),
     Exhibit(
@@ -67,23 +59,14 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
         "where it did not expect it, and panicked.",
         instead="Any number of recoveries may run at once. Who finds that the ledger was closed meanwhile takes that end for "
         "its own.",
-        mutation=Mutation(
-            "a recovery that comes second panics",
-            "ledger",
-            (
-                (
-                    (
-                        "            if current.state is LedgerState.CLOSED:\n                return None\n"
-                        "            if current.state is not LedgerState.IN_RECOVERY or"
-                    ),
-                    (
-                        "            assert current.state is not LedgerState.CLOSED, 'the tail moved'\n"
-                        "            if current.state is not LedgerState.IN_RECOVERY or"
-                    ),
-                ),
-            ),
-            "",
-        ),
+        mutation=patch(r"""
+            a recovery that comes second panics
+            ledger
+            -            if current.state is LedgerState.CLOSED:
+            -                return None
+            +            assert current.state is not LedgerState.CLOSED, 'the tail moved'
+                         if current.state is not LedgerState.IN_RECOVERY or
+        """),
         found=Hunt("ledgers", "races", ("crash",)),
     ),
     Exhibit(
@@ -95,12 +78,12 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
         "the two. The log was sealed, nobody was about to extend it, and it stayed so.",
         instead="Each step of a term change may be repeated by anybody and meets what was done as done: a record that exists "
         "with the same content is success.",
-        mutation=Mutation(
-            "a term that was sealed by another driver is an error",
-            "metalog",
-            (("        if not found.same_term_as(record):\n", "        if found.term == record.term:\n"),),
-            "metalog/tests/terms/test_term_change.py::test_a_record_that_is_there_already_is_taken_as_it_is",
-        ),
+        mutation=patch(r"""
+            a term that was sealed by another driver is an error
+            metalog metalog/tests/terms/test_term_change.py::test_a_record_that_is_there_already_is_taken_as_it_is
+            -        if not found.same_term_as(record):
+            +        if found.term == record.term:
+        """),
         found=Scenario("TermRecordConflict"),
     ),
     Exhibit(
@@ -112,20 +95,13 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
         "sequencer, which knew nothing of the first try and stored it under another number. Readers got both.",
         instead="Every append has a writer and a number, dense from 1. The log itself decides each number once; whatever comes "
         "again gets the answer of the first.",
-        mutation=Mutation(
-            "what comes again is decided again",
-            "logbook",
-            (
-                (
-                    "        first, stop = run.first, run.first + run.count\n        fresh = state.last + 1\n",
-                    (
-                        "        first, stop = run.first, run.first + run.count\n        state.last = min(state.last, first - 1)\n"
-                        "        fresh = state.last + 1\n"
-                    ),
-                ),
-            ),
-            "",
-        ),
+        mutation=patch(r"""
+            what comes again is decided again
+            logbook
+                     first, stop = run.first, run.first + run.count
+            +        state.last = min(state.last, first - 1)
+                     fresh = state.last + 1
+        """),
         found=Hunt("cluster", "failovers", ("history", "duplicate", "duplicated")),
     ),
     Exhibit(
@@ -136,12 +112,12 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
         story="Numbers of records are an epoch and an offset in fixed bits. At the last offset of an epoch the next record needs "
         "another epoch; arithmetic that only adds one gives it a number that means something else.",
         instead="A sequencer orders nothing past the last position: it ends its term, and the next one begins.",
-        mutation=Mutation(
-            "positions go on beyond the last one of a term",
-            "metalog",
-            (("        if end_pos > limits.POSITION_MAX:\n", "        if end_pos > 2 * limits.POSITION_MAX:\n"),),
-            "metalog/tests/entries/test_progress.py::test_the_last_position_of_a_term",
-        ),
+        mutation=patch(r"""
+            positions go on beyond the last one of a term
+            metalog metalog/tests/entries/test_progress.py::test_the_last_position_of_a_term
+            -        if end_pos > limits.POSITION_MAX:
+            +        if end_pos > 2 * limits.POSITION_MAX:
+        """),
         found=Scenario("DID NOT RAISE"),
     ),
     Exhibit(
@@ -165,7 +141,6 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
         "believed by the others, and what they still held was given up.",
         instead="A copy that fails its checksum is no answer, neither have nor never had: recovery asks the others and waits.",
         mutation=taken("a damaged copy counts as an answer"),
-        found=Scenario(),
     ),
     Exhibit(
         system="Redpanda",
@@ -175,24 +150,16 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
         story="What a producer had sent was remembered by the leader. The next leader did not know all of it, took the number that "
         "came first for the first one, and stored the retry of a message that was in the log already.",
         instead="What writers sent is state of the log: it follows from the records alone, across terms, on every engine.",
-        mutation=Mutation(
-            "writers are forgotten with the term",
-            "logbook",
-            (
-                (
-                    "        places = self._current[log] = self.places.begin(term, log, slots)\n",
-                    (
-                        "        self.verdicts.restore(type(self.verdicts.writers)(), {})\n"
-                        "        places = self._current[log] = self.places.begin(term, log, slots)\n"
-                    ),
-                ),
-                (
-                    "        if begins:  # else nothing is decided, and nothing is kept\n",
-                    "        state.last, state.floor = run.first - 1, run.first\n        if run.count:\n",
-                ),
-            ),
-            "",
-        ),
+        mutation=patch(r"""
+            writers are forgotten with the term
+            logbook
+            +        self.verdicts.restore(type(self.verdicts.writers)(), {})
+                     places = self._current[log] = self.places.begin(term, log, slots)
+            @@
+            -        if begins:  # else nothing is decided, and nothing is kept
+            +        state.last, state.floor = run.first - 1, run.first
+            +        if run.count:
+        """),
         found=Hunt("cluster", "failovers", ("history", "duplicate", "duplicated")),
     ),
     Exhibit(
@@ -203,17 +170,12 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
         story="A producer that sent a batch again was told that it had been stored, at offset 0, whatever its real place. "
         "Whoever kept the offset pointed to another record.",
         instead="An answer is kept with its place: what is sent again hears the first seqnum.",
-        mutation=Mutation(
-            "a duplicate is answered with place zero",
-            "logbook",
-            (
-                (
-                    "            seqnum = kept.first_seqnum + first - kept.first if kept.verdict == COMMITTED else 0\n",
-                    "            seqnum = 0\n",
-                ),
-            ),
-            "",
-        ),
+        mutation=patch(r"""
+            a duplicate is answered with place zero
+            logbook
+            -            seqnum = kept.first_seqnum + first - kept.first if kept.verdict == COMMITTED else 0
+            +            seqnum = 0
+        """),
         found=Hunt("cluster", "failovers", ("history", "crash")),
     ),
     Exhibit(
@@ -225,12 +187,12 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
         "failed: what was told ran ahead of what was decided.",
         instead="An entry counts when its ack quorum has it and all entries before it are complete. One ack less, and a recovery "
         "that comes by at the wrong moment ends the ledger before it.",
-        mutation=Mutation(
-            "one ack less is a quorum",
-            "ledger",
-            (("            if mask.bit_count() < quorum:\n", "            if mask.bit_count() < quorum - 1:\n"),),
-            "",
-        ),
+        mutation=patch(r"""
+            one ack less is a quorum
+            ledger
+            -            if mask.bit_count() < quorum:
+            +            if mask.bit_count() < quorum - 1:
+        """),
         found=Hunt("ledgers", "calm", ("1 acked", "1 copies", "crash")),
     ),
     Exhibit(
@@ -242,26 +204,14 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
         "had been written. The write had been applied, or was applied a moment later.",
         instead="A lost answer is *unknown*. It is settled by repeating the same write at the same version until the version has "
         "moved, and then looking whose value is there.",
-        mutation=Mutation(
-            "a lost answer is a failed write",
-            "common",
-            (
-                (
-                    (
-                        "            return await store.set(path, value, version=version, creating=creating)\n"
-                        "        except MetadataUnknown as error:\n"
-                        "            await attempts.again(error, unknown=True)\n"
-                    ),
-                    (
-                        "            return await store.set(path, value, version=version, creating=creating)\n"
-                        "        except MetadataUnknown as error:\n"
-                        "            raise BadVersion('taken for lost') from error\n"
-                    ),
-                ),
-            ),
-            "common/tests/metadata/test_settle.py::test_a_write_alone_is_applied_once",
-        ),
-        found=Scenario(),
+        mutation=patch(r"""
+            a lost answer is a failed write
+            common common/tests/metadata/test_settle.py::test_a_write_alone_is_applied_once
+                         return await store.set(path, value, version=version, creating=creating)
+                     except MetadataUnknown as error:
+            -            await attempts.again(error, unknown=True)
+            +            raise BadVersion('taken for lost') from error
+        """),
     ),
     Exhibit(
         system="Users of ZooKeeper",
@@ -273,7 +223,6 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
         instead="Sessions prove nothing. A ledger in recovery is closed by recoveries only, and bookies take nothing more from a "
         "writer that was fenced.",
         mutation=taken("a writer closes over a recovery"),
-        found=Scenario(),
     ),
     Exhibit(
         system="Logs with a separate seal",
@@ -283,12 +232,12 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
         story="The tail was taken from what nodes knew to be acknowledged when they were sealed. An append that had its quorum, "
         "but of which nobody had heard yet that it was complete, was at the very place where the log was sealed.",
         instead="What bookies know to be acknowledged is where recovery begins to read, not where the ledger ends.",
-        mutation=Mutation(
-            "a ledger ends where it is known to be acknowledged",
-            "ledger",
-            (("        self.end: int | None = None\n", "        self.end: int | None = start\n"),),
-            "",
-        ),
+        mutation=patch(r"""
+            a ledger ends where it is known to be acknowledged
+            ledger
+            -        self.end: int | None = None
+            +        self.end: int | None = start
+        """),
         found=Hunt("ledgers", "races", ("1 acked", "2 closed")),
     ),
     Exhibit(
@@ -300,17 +249,13 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
         "that was data that is away for a moment: it tried again, and again.",
         instead="That a term was reclaimed stands in its record, a grace before anything is deleted. An engine that has yet to apply "
         "such a term begins anew, with the snapshot that covers it.",
-        mutation=Mutation(
-            "who is behind what was reclaimed waits for it",
-            "logbook",
-            (
-                (
-                    "            if record.reclaimed:\n                return record\n",
-                    "            if record.reclaimed and position is None:\n                return record\n",
-                ),
-            ),
-            "logbook/tests/engine/test_housekeeping.py::test_an_engine_that_fell_behind_what_was_reclaimed_begins_anew",
-        ),
+        mutation=patch(r"""
+            who is behind what was reclaimed waits for it
+            logbook logbook/tests/engine/test_housekeeping.py::test_an_engine_that_fell_behind_what_was_reclaimed_begins_anew
+            -            if record.reclaimed:
+            +            if record.reclaimed and position is None:
+                             return record
+        """),
         found=Scenario("TimeoutError"),
     ),
 )

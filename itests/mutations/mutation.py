@@ -1,7 +1,7 @@
 """One piece of a fix that can be taken out of a copy of the sources, and the test that must fail then.
 
 A mutation names a package and exact text in it, not a file or a line: code may move between files freely. The text has to
-occur exactly once in the package, else the mutation is out of date and says so.
+occur exactly once in the package, else the mutation is out of date and says so. `patch.py` reads them from texts.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from itests.mutations.mutation import (
     mutate,
     run_tests,
 )
+from itests.mutations.patch import patches
 
 PAGE: Final = ROOT / "docs/defects.md"
 NAMED_TEST: Final = re.compile(r"`([\w/]+\.py)::([\w:]+)`")
@@ -65,6 +66,33 @@ def test_a_mutation_whose_text_is_gone_or_there_twice_is_told() -> None:
         file_of(ROOT, gone, "from __future__ import annotations")
     with pytest.raises(OutOfDate, match="no test"):
         check_test_exists(ROOT, gone)
+
+
+def test_a_patch_is_read_as_the_edits_that_it_shows() -> None:
+    [first, second] = patches("""
+first
+common a/test_b.py::test_c
+-    whole line
+@@
+-, part
++
+@@
+     stays
++    comes
+     stays too
+
+second
+cli
+-old
++new
+""")
+    edits = (
+        ("    whole line\n", ""),
+        (", part", ""),
+        ("    stays\n    stays too", "    stays\n    comes\n    stays too"),
+    )
+    assert first == Mutation("first", "common", edits, "a/test_b.py::test_c")
+    assert second == Mutation("second", "cli", (("old", "new"),), "")
 
 
 @pytest.mark.nightly
