@@ -1,8 +1,9 @@
 """What is carried forward out of old terms, so that their storage comes back. Pure.
 
 Storage goes by whole terms: one record that must stay keeps a term. So what lives is appended anew before its term is a day
-old, many to a record, and trimmed where it was. Who holds the fence of `lib/carry` reads the book from its beginning up to a
-day ago and carries what has no owner (`carrier`); records of others are counted. What must be carried: `checkpoint_rules.must_carry`.
+old, many to a record, and trimmed where it was. Who has the turn of a library (`lib/carry/<library>`) reads the book from its beginning
+up to a day ago and carries what has no owner (`carrier`); records of others are counted. What must be carried:
+`checkpoint_rules.must_carry`.
 
 - What is carried is a *state* (a checkpoint), never an event again: an event that is repeated has another place, and what
   depends on places (numbers of locks, order of messages) would change.

@@ -1,6 +1,6 @@
 """One fence: who may write for something, one at a time, for as long as nobody else claims it.
 
-    fence = Fence(log, "lib/carry", "the carrier", who="host-7")
+    fence = Fence(log, "lib/carry/store", "the carrier of store", who="host-7")
     claim = await fence.take(await fence.current())       # Fenced: somebody was faster
     await log.append(Contribution(tags, {**fence.expect, …}, events))     # Conflict on the fence: it is over
 

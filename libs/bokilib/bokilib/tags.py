@@ -6,7 +6,7 @@ share a tag. That costs false conflicts and no more, because events hold their i
 | tag | who joins it |
 |---|---|
 | `lib/member/<group>` | heartbeats of processes |
-| `lib/carry` | who carries forward what has no owner |
+| `lib/carry/<library>` | who carries forward what has no owner, of one library |
 | `store/o/<name>` | operations, parts of commits, deletions of an object |
 | `store/ck/<name>` | its checkpoints, and deletions: what ends an object ends its checkpoints, also one that is under way |
 | `store/dir/<collection>/<0..15>` | names that begin and end to be in a collection; objects that have a time are in "/times" |
@@ -33,6 +33,7 @@ DIRECTORY_BUCKETS: Final = 16
 PARTITIONS: Final = 64
 _HASH_CHARS: Final = 32
 _MARK: Final = "~"
+_CARRY: Final = "lib/carry"
 
 
 def tag_of(*parts: str | int) -> str:
@@ -62,7 +63,14 @@ def member(group: str) -> str:
     return tag_of("lib/member", group)
 
 
-CARRY: Final = "lib/carry"
+def carry(library: str) -> str:
+    """Claims of who carries what of a library has no owner."""
+    return tag_of(_CARRY, library)
+
+
+def is_carry(tag: str) -> bool:
+    """Whether a tag is of such claims, also of one for all libraries, which there was once."""
+    return tag == _CARRY or tag.startswith(f"{_CARRY}/")
 
 
 def store_object(name: str) -> str:

@@ -166,7 +166,7 @@ async def test_many_locks_are_carried_by_one_record_and_those_that_moved_are_lef
         carried = LockCarried(log)
         carried._names = dict.fromkeys(names)
         clock.ms += CARRY_MS
-        await carried.carry(clock.ms, {tags.CARRY: 1}, carry_ms=CARRY_MS)
+        await carried.carry(clock.ms, {tags.carry("lock"): 1}, carry_ms=CARRY_MS)
 
 
 class Days:

@@ -8,13 +8,17 @@ import pytest
 
 import boki
 from boki.testing import MemoryCluster
-from boki_common.errors import Conflict
+from boki_common.errors import Conflict, InvalidArgument
 from boki_common.metrics import Metrics
+from boki_common.testing.virtual_time import let_pass
+from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib import Carrier, Contribution, Event, Fence, Fenced, Log, Members
+from bokilib.carrier import EVERY_S
 from bokilib.checkpoint_rules import CARRY_MS
 from bokilib.conflict_rules import Expected
+from bokilib.errors import UnknownEvent
 from bokilib.log import Read
-from bokilib.tags import CARRY, member
+from bokilib.tags import carry, member
 
 
 class Wall:
@@ -40,9 +44,8 @@ class Noted(Event, tag="toy.note", frozen=True):
 class Toy:
     """Notes what it is given; carrying appends one record under the fence."""
 
-    library = "toy"
-
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, library: str = "toy") -> None:
+        self.library = library
         self.log = log
         self.noted: list[int] = []
         self.tended = 0
@@ -120,11 +123,11 @@ async def test_nothing_is_carried_under_a_fence_that_is_over(logs: list[Log], wa
 async def test_of_claims_the_newest_is_kept_and_of_the_dead_no_heartbeat(logs: list[Log], wall: Wall) -> None:
     log = logs[0]
     await Members(log, "workers", "host-3").beat()
-    carrier = Carrier(log, [], who="a")
+    carrier = Carrier(log, [Toy(log)], who="a")
     claims = []
     for _ in range(3):
         wall.ms += CARRY_MS
-        claims.append((await carrier.round()).claim)
+        claims.append((await carrier.round()).claims["toy"])
     live = [item async for item in log.book.read() if isinstance(item, boki.Record)]
     assert [item.seqnum for item in live] == claims[-1:]
     assert await log.book.read_prev(member("workers")) is None
@@ -133,13 +136,83 @@ async def test_of_claims_the_newest_is_kept_and_of_the_dead_no_heartbeat(logs: l
 async def test_a_claim_is_found_though_its_holder_trims_those_before(logs: list[Log]) -> None:
     """Who loses, or looks, while claims come and go is told of the newest, not of a hole."""
     one, other = logs
-    slow, fast = Fence(one, CARRY, "the carrier", who="slow"), Fence(other, CARRY, "the carrier", who="fast")
+    slow, fast = Fence(one, carry("toy"), "the turn", who="slow"), Fence(other, carry("toy"), "the turn", who="fast")
     last = await slow.current()
     claims = []
     for _ in range(3):
         claims.append(await fast.take(await fast.current()))
-        await other.book.trim([(CARRY, claims[-1])])
+        await other.book.trim([(carry("toy"), claims[-1])])
     with pytest.raises(Fenced, match="claimed by fast"):
         await slow.take(last)
     found = await slow.current()
     assert found is not None and found.seqnum == claims[-1]
+
+
+@in_virtual_time
+async def test_who_carries_few_libraries_keeps_nobody_from_carrying_the_rest() -> None:
+    """The first has its turn before the other one comes, and repeats it for as long as it lives."""
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        one, other = [Log((await cluster.connect()).book("b")) for _ in range(2)]
+        few, many = [Toy(one, "toy")], [Toy(other, "toy"), Toy(other, "queue")]
+        async with Carrier(one, few, who="few"):
+            await let_pass(EVERY_S / 2)
+            async with Carrier(other, many, who="many"):
+                await let_pass(9.8 * EVERY_S)
+                assert [toy.tended for toy in (*few, *many)] == [11, 0, 10]
+                few[0].tended = 0
+            await let_pass(2.8 * EVERY_S)
+        async with Carrier(other, many, who="many"):
+            await let_pass(2.8 * EVERY_S)
+        assert [toy.tended for toy in (*few, *many)] == [3, 2, 12], "who comes waits whether somebody is there"
+
+
+async def test_a_turn_that_is_lost_ends_no_other_one(logs: list[Log], wall: Wall) -> None:
+    one, other = logs
+    await one.append(Contribution(("a",), {}, (Noted("a"), Owned("b"))))
+    wall.ms += CARRY_MS
+
+    class Slow(Toy):
+        async def carry(self, now_ms: int, fence: Expected, *, carry_ms: int) -> tuple[int, int]:
+            await Carrier(other, [Toy(other)], who="faster").round()
+            return await super().carry(now_ms, fence, carry_ms=carry_ms)
+
+    slow, queue = Slow(one), Toy(one, "queue")
+    done = await Carrier(one, [slow, queue], who="both").round()
+    assert (done.carried, slow.tended, queue.tended) == (1, 0, 1)
+
+
+async def test_what_a_library_cannot_read_or_carry_keeps_its_term_and_no_others(logs: list[Log], wall: Wall) -> None:
+    log = logs[0]
+    await log.append(Contribution(("a",), {}, (Noted("a"),)))
+    await log.append(Contribution(("b",), {}, (Owned("b"),)))
+    wall.ms += CARRY_MS
+
+    class Old(Toy):
+        """Of an older version."""
+
+        def collect(self, read: Read) -> int:
+            raise UnknownEvent("upgrade it")
+
+        async def carry(self, now_ms: int, fence: Expected, *, carry_ms: int) -> tuple[int, int]:
+            raise UnknownEvent("upgrade it")
+
+    metrics = Metrics()
+    done = await Carrier(log, [Old(log), Toy(log, "queue")], who="a", metrics=metrics).round()
+    assert (done.carried, done.left) == (1, {"unreadable": 1})
+    assert 'boki_carry_unreadable_total{library="toy"} 1.0' in metrics.render().decode()
+
+
+async def test_claims_of_a_library_that_is_carried_no_more_keep_no_term(logs: list[Log], wall: Wall) -> None:
+    log = logs[0]
+    claims = (await Carrier(log, [Toy(log), Toy(log, "queue")], who="both").round()).claims
+    once = await Fence(log, "lib/carry", "the carrier", who="of all libraries together").take(None)
+    wall.ms += CARRY_MS
+    done = await Carrier(log, [Toy(log)], who="a").round()
+    live = [item.seqnum async for item in log.book.read() if isinstance(item, boki.Record)]
+    assert live == [done.claims["toy"]] and not {once, *claims.values()} & set(live)
+    assert (await Carrier(log, [Toy(log, "queue")], who="again").round()).claims["queue"] > live[0]
+
+
+def test_a_carrier_of_nothing_is_refused(logs: list[Log]) -> None:
+    with pytest.raises(InvalidArgument, match="one library at least"):
+        Carrier(logs[0], [], who="a")

@@ -9,7 +9,7 @@ from bokilib import tags
 
 NAMED = {
     "lib/member/g": tags.member("g"),
-    "lib/carry": tags.CARRY,
+    "lib/carry/store": tags.carry("store"),
     "store/o/x": tags.store_object("x"),
     "store/ck/x": tags.store_checkpoint("x"),
     "store/dir/c/3": tags.store_directory("c", 3),

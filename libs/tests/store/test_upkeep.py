@@ -302,7 +302,7 @@ async def test_one_carries_at_a_time_and_another_when_he_is_silent(clock: SetClo
         log = Log(books[0])
 
         async def watch() -> None:
-            async for item in books[0].read("lib/carry", follow=True):
+            async for item in books[0].read("lib/carry/store", follow=True):
                 if isinstance(item, boki.Record):
                     claims.extend(one.who for one in PICKER.of(item.seqnum, await log.open(item)))
 
