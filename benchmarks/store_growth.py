@@ -4,6 +4,9 @@ A store appends for ever; what it keeps has to follow what lives, not what happe
 graces, garbage collection), so that all of it happens within the run: checkpoints of the hot object and trims, the idle objects carried
 out of old terms, terms reclaimed, ledgers deleted, entry logs compacted. `--scale 0.01` is a hundredth of it.
 
+A term lasts as long as one carrier needs to carry all that is idle, since all of it lives on in the next one; and the updates are
+spread over several terms: how fast one object changes is not what this is about.
+
 Sampled: updates so far, disk of the bookies without their journals (three copies), the engine's index, and the resident memory of each
 kind of process.
 """
@@ -37,6 +40,10 @@ SAMPLE_S: Final = 1.0
 QUIET_S: Final = 30.0
 """After the last update: what nobody writes any more is given back too."""
 TERM_S: Final = 15.0
+CARRIED_A_SECOND: Final = 2_000
+"""Idle objects, beside the updates; a term of so many is longer than `TERM_S`."""
+TERMS: Final = 8
+"""Over so many terms the updates are spread, from a tenth of the scale on."""
 SETTINGS: Final[Mapping[str, str]] = {
     "BOKI_SEQUENCER_TERM_AGE_S": str(TERM_S),
     "BOKI_ENGINE_HOUSEKEEPING_S": "0.5",
@@ -113,14 +120,16 @@ def _disk(directory: Path) -> int:
 async def part_growth(bench: Bench, scale: float) -> None:
     """The run; its curve is in the series `growth`."""
     updates, idle = max(1, round(UPDATES * scale)), max(1, round(IDLE * scale))
-    cluster = bench.cluster("growth", settings=SETTINGS, sequencers=2)
+    term_s = max(TERM_S, idle / CARRIED_A_SECOND)
+    lasting_s = TERMS * term_s * min(1.0, 10 * scale)
+    cluster = bench.cluster("growth", settings={**SETTINGS, "BOKI_SEQUENCER_TERM_AGE_S": str(term_s)}, sequencers=2)
     async with cluster, boki.connect(cluster.url, timeout=120.0) as client:
         store = BokiStore(client.book("growth"), settings=STORE)
         samples = Samples(cluster)
         async with samples.taken():
             await fill(store, [(f"idle/{number}", dict(VALUE)) for number in range(idle)])
-            async with store.carrier("growth", every_s=CARRY_EVERY_S, carry_ms=round(TERM_S * 1000)):
-                await _update(store, updates, samples)
+            async with store.carrier("growth", every_s=CARRY_EVERY_S, carry_ms=round(term_s * 1000)):
+                await _update(store, updates, updates / lasting_s, samples)
                 await asyncio.sleep(QUIET_S)
             assert await store.object("hot").get("n", consistency="linearizable") == updates
             last = await store.object(f"idle/{idle - 1}").value(consistency="linearizable")
@@ -134,11 +143,13 @@ async def part_growth(bench: Bench, scale: float) -> None:
     judge(bench, samples.columns, f"{updates:,} updates beside {idle:,} idle objects", settled=carried)
 
 
-async def _update(store: BokiStore, updates: int, samples: Samples) -> None:
+async def _update(store: BokiStore, updates: int, most_a_second: float, samples: Samples) -> None:
     numbers = iter(range(updates))
+    began = perf_counter()
 
     async def some() -> None:
-        for _ in numbers:
+        for number in numbers:
+            await asyncio.sleep(max(0.0, began + number / most_a_second - perf_counter()))
             await store.object("hot").apply(Inc("n", 1))
             samples.appended += 1
 

@@ -6,7 +6,8 @@
 - A state larger than a record goes in parts, one after the other; they count when all are there, and only then.
 - Read: the newest complete one at or below the snapshot, then what lies above its `covers`; a fold names its start.
 - Trimmed is by the checkpoint *before* the newest, once that one is older than any open transaction (`grace`): snapshots that
-  are still read at find their checkpoint. So two are kept.
+  are still read at find their checkpoint. So two are kept. What changes without rest has more that are too young: its checkpoints
+  come faster than they grow old, and it is trimmed by the newest of them that is old enough (`Ripening`).
 - What ended (was deleted) has a checkpoint too, which says that there is nothing, and since when. It is the last of its stream
   that goes: while the stream of what ended is not *seen* to be forgotten, whoever makes it anew begins a fold there.
 - What must stay is carried: a checkpoint anew, when the newest one is older than `age`, though nothing is new. What ended
@@ -15,6 +16,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -28,6 +30,8 @@ GRACE_MS: Final = 60_000
 """How old a transaction's snapshot may be."""
 RETENTION_MS: Final = 7 * 24 * 3_600_000
 """For how long what was deleted is remembered."""
+RIPENING: Final = 32
+"""Parts of a grace: a checkpoint that is nearer to another one is not noted beside it."""
 CARRY_MS: Final = 24 * 3_600_000
 """What is older is carried out of its term."""
 FORGET_MS: Final = 3_660_000
@@ -125,6 +129,33 @@ def trim_marks(wholes: Sequence[Whole], now_ms: int, grace_ms: int = GRACE_MS) -
         return NOTHING
     previous = wholes[1]
     return Marks(previous.covers + 1, previous.first)
+
+
+class Ripening:
+    """Checkpoints of one subject that were read back while they were too young to trim by: where they are, oldest first.
+
+    Bounded: of those that are close to each other one is enough.
+    """
+
+    __slots__ = ("_young",)
+
+    def __init__(self) -> None:
+        self._young: deque[tuple[int, Marks]] = deque()
+
+    def see(self, wholes: Sequence[Whole], grace_ms: int) -> None:
+        """What is there, newest first: the one before the newest is noted."""
+        if len(wholes) < 2:
+            return
+        previous = wholes[1]
+        if not self._young or previous.time_ms - self._young[-1][0] >= grace_ms // RIPENING:
+            self._young.append((previous.time_ms, Marks(previous.covers + 1, previous.first)))
+
+    def ripe(self, now_ms: int, grace_ms: int) -> Marks:
+        """What may be trimmed by the newest that has become old enough since the last time."""
+        marks = NOTHING
+        while self._young and now_ms - self._young[0][0] >= grace_ms:
+            marks = self._young.popleft()[1]
+        return marks
 
 
 class Ages(NamedTuple):

@@ -24,6 +24,8 @@ from bokilib.checkpoint_rules import (
     PART_BYTES,
     RETENTION_MS,
     Ages,
+    Marks,
+    Ripening,
     Whole,
     due,
     ended,
@@ -44,6 +46,8 @@ PART_DATA_BYTES: Final = PART_BYTES - 4_096
 """Room for the name and what surrounds it."""
 AT_ONCE: Final = 64
 """Subjects that are looked at together."""
+RIPENING_SUBJECTS: Final = 4_096
+"""Of which checkpoints are remembered that are too young; the one that was noted first is noted anew when it is seen again."""
 
 
 class State(NamedTuple):
@@ -73,6 +77,7 @@ class Checkpointer:
         self._ages = Ages(grace_ms, retention_ms, forget_ms)
         self._part_bytes = part_bytes
         self._trimmer = Trimmer(self._log.book)
+        self._ripening: dict[Subject, Ripening] = {}
         self.unreadable = 0
         """Subjects that were to be carried, and are damaged, or of a later version."""
 
@@ -107,6 +112,21 @@ class Checkpointer:
             self._views.cache.recount(subject.name, 0, 0)
         return made
 
+    def _idle(self, subject: Subject, last: Whole, snapshot: int) -> State:
+        """One of which nothing is new since its last checkpoint: the same again. Raises as reading it would."""
+        if last.ended_ms is not None:
+            return State(subject, [_end(subject, snapshot, last.ended_ms)], 0, 0)
+        if subject.collection:
+            directory_rules.from_checkpoint(subject.collection, subject.bucket, last.covers, last.data)
+        else:
+            fold.from_checkpoint(subject.name, last.covers, last.data)
+        return State(subject, self._parts(subject, snapshot, last.data), 0, 0)
+
+    def _parts(self, subject: Subject, snapshot: int, data: bytes) -> list[AnyEvent]:
+        kind = DirectoryCheckpoint if subject.collection else Checkpoint
+        parts = split(data, self._part_bytes)
+        return [kind(subject.name, snapshot, at, len(parts), part) for at, part in enumerate(parts)]
+
     async def _state(self, subject: Subject, snapshot: int, wholes: Sequence[Whole], now_ms: int | None) -> State:
         """What a checkpoint of the subject as of a snapshot has to say; folded from the newest one, whatever is cached.
 
@@ -121,18 +141,12 @@ class Checkpointer:
             view = await self._views.recounted(subject.name, snapshot)
             records, size, exists = view.records, view.size, view.exists
             data = fold.checkpoint_data(view)
-        events: list[AnyEvent] = []
-        if not exists:
-            since_ms = wholes[0].ended_ms if ended(wholes, 0) and not records else None
-            if since_ms is None:
-                since_ms = await self.now_ms() if now_ms is None else now_ms
-            kind = DirectoryEnded if subject.collection else Ended
-            events.append(kind(subject.name, snapshot, since_ms))
-        else:
-            parts = split(data, self._part_bytes)
-            part_kind = DirectoryCheckpoint if subject.collection else Checkpoint
-            events += [part_kind(subject.name, snapshot, at, len(parts), part) for at, part in enumerate(parts)]
-        return State(subject, events, records, size, view)
+        if exists:
+            return State(subject, self._parts(subject, snapshot, data), records, size, view)
+        since_ms = wholes[0].ended_ms if ended(wholes, 0) and not records else None
+        if since_ms is None:
+            since_ms = await self.now_ms() if now_ms is None else now_ms
+        return State(subject, [_end(subject, snapshot, since_ms)], records, size, view)
 
     async def _append(self, state: State, expect: Expected, snapshot: int) -> int:
         """The parts, each expecting the one before: another checkpointer's would come between."""
@@ -162,22 +176,18 @@ class Checkpointer:
             some = subjects[start : start + AT_ONCE]
             snapshot = await self._log.book.now()
             ages = self._ages._replace(carry_ms=carry_ms)
-            old = [
-                (subject, wholes)
-                for subject, wholes, newest in await self._kept(some, snapshot)
-                if must_carry(wholes, newest, now_ms, ages)
-            ]
-            states = await asyncio.gather(
-                *(self._state_or_none(subject, snapshot, wholes, now_ms) for subject, wholes in old)
-            )
+            old = [one for one in await self._kept(some, snapshot, most=1) if must_carry(*one[1:], now_ms, ages)]
+            states = await asyncio.gather(*(self._state_or_none(*one, snapshot, now_ms) for one in old))
             carried += await self._carry([state for state in states if state is not None], snapshot, fence)
         return carried
 
     async def _state_or_none(
-        self, subject: Subject, snapshot: int, wholes: Sequence[Whole], now_ms: int
+        self, subject: Subject, wholes: Sequence[Whole], newest: int, snapshot: int, now_ms: int
     ) -> State | None:
         """None: another one's checkpoint let the snapshot go, so it is his who carries it; or it cannot be read."""
         try:
+            if wholes and newest <= wholes[0].covers:
+                return self._idle(subject, wholes[0], snapshot)
             return await self._state(subject, snapshot, wholes, now_ms)
         except Trimmed:
             return None
@@ -187,15 +197,17 @@ class Checkpointer:
             self.unreadable += 1
             return None
 
-    async def _kept(self, subjects: Sequence[Subject], at: int | None = None) -> list[tuple[Subject, list[Whole], int]]:
+    async def _kept(
+        self, subjects: Sequence[Subject], at: int | None = None, *, most: int = 2
+    ) -> list[tuple[Subject, list[Whole], int]]:
         """`Views.kept` of those that can be read: one that cannot is nobody else's trouble."""
         try:
-            found = await self._views.kept(subjects, at)
+            found = await self._views.kept(subjects, at, most=most)
         except BokiError as error:
             if error.retryable:
                 raise
             if len(subjects) > 1:
-                return [one for subject in subjects for one in await self._kept([subject], at)]
+                return [one for subject in subjects for one in await self._kept([subject], at, most=most)]
             self.unreadable += not isinstance(error, Trimmed)
             return []
         return [(subject, *two) for subject, two in zip(subjects, found, strict=True)]
@@ -255,6 +267,10 @@ class Checkpointer:
             for subject, wholes, newest in await self._kept(some):
                 marks, forget = let_go(wholes, newest, when_ms, self._ages)
                 if marks == NOTHING:
+                    marks = self._ripe(subject, wholes, when_ms)
+                else:
+                    self._ripening.pop(subject, None)
+                if marks == NOTHING:
                     continue
                 self._trimmer.add(subject.stream, marks.records, forget=forget)
                 self._trimmer.add(subject.checkpoints, marks.checkpoints)
@@ -267,6 +283,16 @@ class Checkpointer:
             await self._trimmer.flush()
         return anything
 
+    def _ripe(self, subject: Subject, wholes: Sequence[Whole], now_ms: int) -> Marks:
+        """What may go of one whose checkpoints come faster than they grow old."""
+        if len(wholes) < 2:
+            return NOTHING
+        ripening = self._ripening.setdefault(subject, Ripening())
+        if len(self._ripening) > RIPENING_SUBJECTS:
+            del self._ripening[next(iter(self._ripening))]
+        ripening.see(wholes, self._ages.grace_ms)
+        return ripening.ripe(now_ms, self._ages.grace_ms)
+
     async def _is_forgotten(self, stream: str) -> bool:
         """Whether a fold from 1 meets neither a record nor a mark.
 
@@ -276,3 +302,7 @@ class Checkpointer:
         async for _ in self._log.book.read(stream, start=1):
             return False
         return True
+
+
+def _end(subject: Subject, snapshot: int, since_ms: int) -> AnyEvent:
+    return (DirectoryEnded if subject.collection else Ended)(subject.name, snapshot, since_ms)

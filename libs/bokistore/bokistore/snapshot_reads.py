@@ -427,19 +427,21 @@ class Views:
             except Trimmed:
                 return
 
-    async def kept(self, subjects: Sequence[Subject], at: int | None = None) -> list[tuple[list[Whole], int]]:
-        """Of each its two newest checkpoints, and the seqnum of the newest record of its stream (0: none is live)."""
+    async def kept(
+        self, subjects: Sequence[Subject], at: int | None = None, *, most: int = 2
+    ) -> list[tuple[list[Whole], int]]:
+        """Of each its `most` newest checkpoints, and the seqnum of the newest record of its stream (0: none is live)."""
         newest = await self._newest(subjects, at, "session")
 
-        async def two(subject: Subject, one: Newest) -> tuple[list[Whole], int]:
+        async def some(subject: Subject, one: Newest) -> tuple[list[Whole], int]:
             found: list[Whole] = []
             async for whole in self.checkpoints(subject, one.checkpoint):
                 found.append(whole)
-                if len(found) == 2:
+                if len(found) == most:
                     break
             return found, one.record.seqnum if one.record is not None else 0
 
-        return await asyncio.gather(*(two(*pair) for pair in zip(subjects, newest, strict=True)))
+        return await asyncio.gather(*(some(*pair) for pair in zip(subjects, newest, strict=True)))
 
     # -- directories
 

@@ -14,6 +14,7 @@ from bokilib.checkpoint_rules import (
     LetGo,
     Marks,
     Part,
+    Ripening,
     Whole,
     due,
     let_go,
@@ -67,6 +68,20 @@ def test_trimmed_is_by_the_checkpoint_before_the_newest_once_that_is_older_than_
     assert trim_marks([newest, previous, older], 200 + GRACE_MS) == Marks(19, 20)
     assert trim_marks([newest, previous, older], 199 + GRACE_MS) == NOTHING
     assert trim_marks([newest], 10**9) == trim_marks([], 10**9) == NOTHING
+
+
+def test_what_has_a_checkpoint_at_every_moment_is_trimmed_by_the_newest_that_is_old_enough() -> None:
+    ripening, marks = Ripening(), []
+    for at in range(1, 1_001):
+        newest, previous = Whole(at + 1, at + 1, at + 1, at, b""), Whole(at, at, at, at - 1, b"")
+        ripening.see([newest, previous], 100)
+        ripening.see([newest], 100)
+        marks.append(ripening.ripe(at + 1, 100))
+    made = [(at, mark) for at, mark in enumerate(marks, 2) if mark != NOTHING]
+    assert len(made) > 250, "a mark for every thirty-second of the grace"
+    assert all(at - 104 <= mark.checkpoints <= at - 100 for at, mark in made)
+    assert all(mark.records == mark.checkpoints for _, mark in made)
+    assert ripening.ripe(10_000, 100) != NOTHING and ripening.ripe(10_000, 100) == NOTHING
 
 
 AGES = Ages(grace_ms=10, retention_ms=1_000, forget_ms=50, carry_ms=100)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 
 import pytest
 
@@ -40,6 +41,36 @@ async def test_a_hot_objects_history_stays_short(store: BokiStore, another: Anot
         assert await live(store.log.book, store_checkpoint("x")) <= 2 + 1
         assert await (await another(BARE)).object("x").get("n", consistency="linearizable") % 50 == 0  # type: ignore[operator]
     assert await store.object("x").get("n") == 500
+
+
+async def test_the_history_of_an_object_that_is_never_at_rest_stays_short(
+    store: BokiStore, another: Another, clock: SetClock
+) -> None:
+    """Its checkpoints come faster than any of them grows old: trimmed is by one that was read back while it was too young."""
+    longest = 0
+    for _ in range(300):
+        await grow(store, 5)
+        clock.ms += GRACE_MS // 20
+        await store.tend("x")
+        longest = max(longest, await live(store.log.book, store_object("x")))
+    assert longest <= 5 * 25, "what is older than the grace, and what came since the checkpoint before it"
+    assert await live(store.log.book, store_checkpoint("x")) <= 25
+    assert await (await another(BARE)).object("x").get("n", consistency="linearizable") == 1_500
+
+
+async def test_a_snapshot_of_an_object_that_is_never_at_rest_is_there_for_the_grace(
+    store: BokiStore, another: Another, clock: SetClock
+) -> None:
+    fresh = await another(BARE)
+    taken: deque[tuple[int, int]] = deque(maxlen=20)
+    for number in range(1, 100):
+        await grow(store, 5)
+        taken.append((await store.log.book.now(), 5 * number))
+        clock.ms += GRACE_MS // 20
+        await store.tend("x")
+        await fresh.log.book.now(consistency="linearizable")
+        at, value = taken[0]
+        assert await fresh.object("x").get("n", at=at) == value
 
 
 async def test_a_checkpoint_is_made_by_itself_when_enough_lies_above_the_last(another: Another) -> None:
