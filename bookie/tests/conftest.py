@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
+from boki_bookie.bookie import Bookie
 from boki_bookie.entries.ledger_index import Place
 from boki_bookie.entries.tombstones import DAY_MS
 from boki_bookie.settings import BookieSettings
@@ -26,7 +27,9 @@ from boki_common.limits import KIB
 from boki_common.metadata.memory import MemoryStore, MemoryTree
 from boki_common.metadata.store import Versioned
 from boki_common.metrics import Metrics
+from boki_common.net.connection import Address
 from boki_common.runtime.memory_disk import MemoryDisk
+from boki_common.runtime.ports import Disk
 from boki_common.testing.machine import ManualClock, SeededRandom
 
 T = TypeVar("T")
@@ -46,6 +49,7 @@ TINY = BookieSettings(
     disk_reserve_bytes=0,
 )
 RAW_ID = bytes(range(16))
+LOCAL = Address("127.0.0.1", 0)
 BOOKIE_ID = "00010203-0405-0607-0809-0a0b0c0d0e0f"
 
 
@@ -210,6 +214,32 @@ async def world() -> AsyncIterator[World]:
     yield made
     await made.close()
     await made.store.close()
+
+
+Start = Callable[..., Awaitable[Bookie]]
+
+
+@pytest.fixture
+async def start(world: World) -> AsyncIterator[Start]:
+    """Starts a bookie on its disks, with changed settings; all are closed at the end."""
+    started: list[Bookie] = []
+
+    async def one(*disks: Disk, address: Address = LOCAL, seed: int | None = None, **changes: Any) -> Bookie:
+        bookie = await Bookie.start(
+            disk=disks[0],
+            more_disks=disks[1:],
+            metadata=world.store,
+            address=address,
+            clock=world.clock,
+            rng=world.seeded(len(started) + 1 if seed is None else seed),
+            settings=world.tiny(**changes),
+        )
+        started.append(bookie)
+        return bookie
+
+    yield one
+    for bookie in started:
+        await bookie.close()
 
 
 class LyingStore(MemoryStore):

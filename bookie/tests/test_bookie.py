@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.serve.requester import Requester
 
 from boki_bookie.bookie import Bookie
 from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper.layout import available_bookies, bookie_address, ledger_path
 from boki_common.bookkeeper.status import V2Status
-from boki_common.bookkeeper.v2 import decode_response, encode_add_body, encode_read
+from boki_common.bookkeeper.v2 import encode_add_body, encode_read
 from boki_common.errors import (
-    BokiError,
     CorruptData,
     DirectoryInUse,
     DiskFailed,
@@ -23,63 +23,15 @@ from boki_common.errors import (
     SettingsError,
     WrongDirectory,
 )
-from boki_common.net.connection import Address, FrameConnection, connect
+from boki_common.net.connection import Address
 from boki_common.runtime.memory_disk import MemoryDisk
 from boki_common.runtime.ports import Disk
 from boki_common.runtime.posix_disk import PosixDisk
 
-LOCAL = Address("127.0.0.1", 0)
 Start = Callable[..., Awaitable[Bookie]]
 
 
-@pytest.fixture
-async def start(world: Any) -> AsyncIterator[Start]:
-    started: list[Bookie] = []
-
-    async def one(disk: Disk, *, address: Address = LOCAL, seed: int = 1, **changes: Any) -> Bookie:
-        bookie = await Bookie.start(
-            disk=disk,
-            metadata=world.store,
-            address=address,
-            clock=world.clock,
-            rng=world.seeded(seed),
-            settings=world.tiny(**changes),
-        )
-        started.append(bookie)
-        return bookie
-
-    yield one
-    for bookie in started:
-        await bookie.close()
-
-
-class Client:
-    """Asks one thing at a time."""
-
-    def __init__(self, connection: FrameConnection) -> None:
-        self.connection = connection
-        self.frames: asyncio.Queue[memoryview | None] = asyncio.Queue()
-
-    def frames_received(self, frames: list[memoryview]) -> None:
-        for frame in frames:
-            self.frames.put_nowait(frame)
-
-    def connection_lost(self, error: BokiError | None) -> None:
-        self.frames.put_nowait(None)
-
-    async def ask(self, *request: Any) -> Any:
-        self.connection.send(*request)
-        frame = await self.frames.get()
-        return None if frame is None else decode_response(frame)
-
-
-async def client_of(bookie: Bookie) -> Client:
-    connection = await connect(bookie.address, Client)
-    assert isinstance(connection.handler, Client)
-    return connection.handler
-
-
-async def add(client: Client, world: Any, ledger_id: int, entry_id: int, *, recovery: bool = False) -> V2Status:
+async def add(client: Requester, world: Any, ledger_id: int, entry_id: int, *, recovery: bool = False) -> V2Status:
     body = world.body(ledger_id, entry_id)
     return V2Status((await client.ask(*encode_add_body([body], world.key, recovery=recovery))).status)
 
@@ -100,7 +52,7 @@ async def test_a_bookie_serves_registers_and_comes_back_with_everything(
     assert await available_bookies(world.store) == [bookie.bookie_id]
     assert await bookie_address(world.store, bookie.bookie_id) == Address("localhost", bookie.address.port)
     await world.ledger(7, bookie.bookie_id)
-    client = await client_of(bookie)
+    client = await Requester.of(bookie.address)
     assert [await add(client, world, 7, entry) for entry in range(20)] == [V2Status.OK] * 20
     assert await add(client, world, 8, 0) is V2Status.FENCED, "no metadata names this bookie for ledger 8"
     await bookie.close()
@@ -110,7 +62,7 @@ async def test_a_bookie_serves_registers_and_comes_back_with_everything(
 
     again = await start(make(), seed=2)
     assert again.bookie_id == bookie.bookie_id
-    client = await client_of(again)
+    client = await Requester.of(again.address)
     for entry in range(20):
         assert bytes((await client.ask(encode_read(7, entry))).body) == bytes(world.body(7, entry))
     assert await add(client, world, 7, 20) is V2Status.OK
@@ -157,7 +109,7 @@ async def test_a_journal_that_is_damaged_in_the_middle_is_refused_by_name_and_of
     disk = MemoryDisk("/data/one")
     bookie = await start(disk)
     await world.ledger(7, bookie.bookie_id)
-    client = await client_of(bookie)
+    client = await Requester.of(bookie.address)
     for entry in range(3):
         await add(client, world, 7, entry)
     crashed = disk.crash(world.seeded(1))
@@ -172,7 +124,7 @@ async def test_a_failed_disk_ends_the_bookie_and_says_why(world: Any, start: Sta
     disk = MemoryDisk()
     bookie = await start(disk)
     await world.ledger(7, bookie.bookie_id)
-    client = await client_of(bookie)
+    client = await Requester.of(bookie.address)
     assert await add(client, world, 7, 0) is V2Status.OK
     while "journal/0000000003.segment" not in disk.all_names():
         await asyncio.sleep(0)
@@ -183,7 +135,7 @@ async def test_a_failed_disk_ends_the_bookie_and_says_why(world: Any, start: Sta
         await asyncio.sleep(0)
     await bookie.close()
     again = await start(disk.crash(world.seeded(4)), seed=2)
-    client = await client_of(again)
+    client = await Requester.of(again.address)
     assert (await client.ask(encode_read(7, 0))).status is V2Status.OK
 
 
@@ -191,7 +143,7 @@ async def test_a_full_disk_makes_it_read_only_until_there_is_space(world: Any, s
     disk = MemoryDisk(capacity_bytes=10**6)
     bookie = await start(disk, read_only_below_bytes=100_000, writable_above_bytes=200_000, disk_check_interval_s=0.01)
     await world.ledger(7, bookie.bookie_id)
-    client = await client_of(bookie)
+    client = await Requester.of(bookie.address)
     assert await add(client, world, 7, 0) is V2Status.OK
     disk.capacity_bytes = 10**6 - await disk.free_bytes() + 50_000
     await until(lambda: available_bookies(world.store, read_only=True), [bookie.bookie_id])
@@ -218,11 +170,11 @@ async def test_without_metadata_adds_go_on_and_first_adds_wait(world: Any, start
     bookie = await start(MemoryDisk())
     await world.ledger(7, bookie.bookie_id)
     await world.ledger(8, bookie.bookie_id)
-    client = await client_of(bookie)
+    client = await Requester.of(bookie.address)
     assert await add(client, world, 7, 0) is V2Status.OK
     world.store.disconnect()
     assert await add(client, world, 7, 1) is V2Status.OK
-    waiting = asyncio.ensure_future(add(await client_of(bookie), world, 8, 0))
+    waiting = asyncio.ensure_future(add(await Requester.of(bookie.address), world, 8, 0))
     assert await add(client, world, 7, 2) is V2Status.OK
     assert not waiting.done()
     world.store.reconnect()
@@ -240,15 +192,15 @@ async def test_without_metadata_there_is_no_start(world: Any, start: Start) -> N
 
 async def test_one_connection_too_many_is_dropped_and_the_others_are_served(world: Any, start: Start) -> None:
     bookie = await start(MemoryDisk(), connections=2)
-    first, second = [await client_of(bookie) for _ in range(2)]
+    first, second = [await Requester.of(bookie.address) for _ in range(2)]
     for client in (first, second):
         assert (await client.ask(encode_read(8, 0))).status is V2Status.NO_LEDGER
-    assert await (await client_of(bookie)).frames.get() is None, "dropped"
+    assert await (await Requester.of(bookie.address)).frames.get() is None, "dropped"
     for client in (first, second):
         assert (await client.ask(encode_read(8, 0))).status is V2Status.NO_LEDGER
     first.connection.close()
     assert await first.frames.get() is None
-    assert (await (await client_of(bookie)).ask(encode_read(8, 0))).status is V2Status.NO_LEDGER
+    assert (await (await Requester.of(bookie.address)).ask(encode_read(8, 0))).status is V2Status.NO_LEDGER
 
 
 async def test_a_bookie_deletes_what_the_metadata_has_no_longer(start: Start, world: Any, disk: MemoryDisk) -> None:

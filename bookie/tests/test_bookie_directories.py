@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -15,34 +15,11 @@ from boki_bookie.storage.storage_router import StorageRouter, directory_of
 from boki_common.bookkeeper.layout import available_bookies
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import CorruptData, WrongDirectory
-from boki_common.net.connection import Address
 from boki_common.runtime.memory_disk import MemoryDisk
 
 OK = V2Status.OK
 LEDGERS = range(1, 9)
 Start = Callable[..., Awaitable[Bookie]]
-
-
-@pytest.fixture
-async def start(world: Any) -> AsyncIterator[Start]:
-    started: list[Bookie] = []
-
-    async def all_of(disks: Sequence[MemoryDisk], **changes: Any) -> Bookie:
-        bookie = await Bookie.start(
-            disk=disks[0],
-            more_disks=disks[1:],
-            metadata=world.store,
-            address=Address("127.0.0.1", 0),
-            clock=world.clock,
-            rng=world.seeded(1),
-            settings=world.tiny(**changes),
-        )
-        started.append(bookie)
-        return bookie
-
-    yield all_of
-    for bookie in started:
-        await bookie.close()
 
 
 @pytest.fixture
@@ -57,23 +34,23 @@ async def fill(world: Any, bookie: Bookie) -> None:
 
 
 async def test_entries_are_back_after_a_restart(world: Any, start: Start, disks: list[MemoryDisk]) -> None:
-    bookie = await start(disks)
+    bookie = await start(*disks)
     assert isinstance(bookie.storage, StorageRouter)
     await fill(world, bookie)
     await bookie.close()
-    again = await start([disk.reopen() for disk in disks])
+    again = await start(*[disk.reopen() for disk in disks])
     assert again.bookie_id == bookie.bookie_id
     for ledger_id in LEDGERS:
         assert await world.read(again.storage, ledger_id, 1) == bytes(world.body(ledger_id, 1))
     await again.close()
     with pytest.raises(WrongDirectory, match="expected 3 directories"):
-        await start([disk.reopen() for disk in disks[:2]])
+        await start(*[disk.reopen() for disk in disks[:2]])
 
 
 async def test_one_full_directory_makes_a_bookie_read_only_and_keeps_the_others_going(
     world: Any, start: Start, disks: list[MemoryDisk]
 ) -> None:
-    bookie = await start(disks, read_only_below_bytes=1_000, writable_above_bytes=1_000, disk_check_interval_s=0.01)
+    bookie = await start(*disks, read_only_below_bytes=1_000, writable_above_bytes=1_000, disk_check_interval_s=0.01)
     await fill(world, bookie)
     disks[1].capacity_bytes = 0
     while bookie.bookie_id not in await available_bookies(world.store, read_only=True):
@@ -88,14 +65,14 @@ async def test_one_full_directory_makes_a_bookie_read_only_and_keeps_the_others_
 async def test_a_damaged_directory_puts_its_own_ledgers_in_limbo(
     world: Any, start: Start, disks: list[MemoryDisk]
 ) -> None:
-    bookie = await start(disks)
+    bookie = await start(*disks)
     await fill(world, bookie)
     crashed = [disk.crash(world.seeded(1)) for disk in disks]
     await bookie.close()
     await crashed[1].remove(MARK_NAME)
     with pytest.raises(CorruptData, match="/data/1/CHECKPOINT"):
-        await start(crashed)
-    salvaged = await start([disk.reopen() for disk in crashed], salvage=True)
+        await start(*crashed)
+    salvaged = await start(*[disk.reopen() for disk in crashed], salvage=True)
     assert [LIMBO_NAME in disk.all_names() for disk in crashed] == [False, True, False]
     for ledger_id in LEDGERS:
         hit = directory_of(ledger_id, 3) == 1
@@ -111,6 +88,6 @@ async def test_space_of_a_file_system_that_two_directories_lie_on_counts_once(
     for disk, size in zip(disks, (300_000, 300_000, 500_000), strict=True):
         disk.capacity_bytes = size
     disks[1].device_name = disks[0].device_name
-    bookie = await start(disks)
+    bookie = await start(*disks)
     first, second, third = [await disk.free_bytes() for disk in disks]
     assert await bookie.free_bytes() in (first + third, second + third)

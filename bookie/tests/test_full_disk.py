@@ -7,6 +7,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.storage.crashes import end_all_tasks
 
 from boki_bookie.entries.checkpoint import INDEX_FOLDER, index_name
 from boki_bookie.space.disk_reserve import NAME as RESERVE
@@ -30,14 +31,7 @@ async def until_quiet(disk: MemoryDisk) -> None:
 
 async def killed(disk: MemoryDisk) -> MemoryDisk:
     """The directory as another process finds it, on the same machine: what was written is there, flushed or not."""
-    me = asyncio.current_task()
-    while tasks := [task for task in asyncio.all_tasks() if task is not me]:
-        for task in tasks:
-            task.cancel()
-        await asyncio.sleep(0)
-        for task in tasks:
-            if task.done() and not task.cancelled():
-                task.exception()
+    await end_all_tasks()
     disk.stopped.set()
     later = disk.reopen()
     later._holders.clear()

@@ -146,32 +146,6 @@ async def test_an_identity_of_the_version_before_is_one_directory(world: Any) ->
     assert await start(disk, world) == identity
 
 
-async def test_a_crash_at_any_moment_of_formatting_is_repaired_by_the_next_start(world: Any) -> None:
-    steps = 0
-    while True:
-        store = MemoryStore()
-        await store.start()
-        disk = MemoryDisk("/data/one")
-        disk.stop_after(steps)
-        running = asyncio.ensure_future(start(disk, world, store=store))
-        stopped = asyncio.ensure_future(disk.stopped.wait())
-        await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
-        survivor = disk.crash(world.seeded(steps))
-        ended = running.done()
-        for task in (running, stopped):
-            while not task.done():
-                task.cancel()
-                await asyncio.sleep(0)
-        identity = await start(survivor, world, store=store, seed=9)
-        assert await store.children(COOKIES) == [identity.bookie_id]
-        assert (await start(survivor, world, store=store)).bookie_id == identity.bookie_id
-        await store.close()
-        if ended:
-            break
-        steps += 1
-    assert steps > 15
-
-
 async def test_without_metadata_there_is_no_start(world: Any) -> None:
     disk = MemoryDisk()
     world.store.disconnect()
@@ -264,15 +238,21 @@ async def test_wiped_directories_are_another_bookie(world: Any) -> None:
     assert await world.store.children(COOKIES) == [made.bookie_id]
 
 
-async def test_a_crash_at_any_moment_of_formatting_several_is_repaired_by_the_next_start(world: Any) -> None:
+@pytest.mark.parametrize(("count", "least"), [(1, 15), (2, 10)], ids=["one directory", "the second of two"])
+async def test_a_crash_at_any_moment_of_formatting_is_repaired_by_the_next_start(
+    world: Any, count: int, least: int
+) -> None:
+    async def begun(disks: Sequence[MemoryDisk], seed: int = 1) -> Identity:
+        return await (start(disks[0], world, seed=seed) if count == 1 else start_all(disks, world, seed=seed))
+
     steps = 0
     while True:
         store = world.store = MemoryStore()
         await store.start()
-        disks = directories(2)
-        disks[1].stop_after(steps)
-        running = asyncio.ensure_future(start_all(disks, world))
-        stopped = asyncio.ensure_future(disks[1].stopped.wait())
+        disks = directories(count)
+        disks[-1].stop_after(steps)
+        running = asyncio.ensure_future(begun(disks))
+        stopped = asyncio.ensure_future(disks[-1].stopped.wait())
         await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
         survivors = [disk.crash(world.seeded(steps)) for disk in disks]
         ended = running.done()
@@ -280,12 +260,12 @@ async def test_a_crash_at_any_moment_of_formatting_several_is_repaired_by_the_ne
             while not task.done():
                 task.cancel()
                 await asyncio.sleep(0)
-        identity = await start_all(survivors, world, seed=9)
+        identity = await begun(survivors, seed=9)
         assert await store.children(COOKIES) == [identity.bookie_id]
-        assert await start_all(survivors, world, seed=10) == identity
+        assert await begun(survivors, seed=10) == identity
         await store.close()
         if ended:
             break
         steps += 1
-    assert steps > 10
+    assert steps > least
     await world.store.start()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -296,24 +297,9 @@ Start = Callable[..., Awaitable[Bookie]]
 
 
 @pytest.fixture
-async def start(world: Any) -> AsyncIterator[Start]:
-    started: list[Bookie] = []
-
-    async def one(disk: MemoryDisk, **changes: Any) -> Bookie:
-        bookie = await Bookie.start(
-            disk=disk,
-            metadata=world.store,
-            address=LOCAL,
-            clock=world.clock,
-            rng=world.seeded(len(started)),
-            settings=world.tiny(disk_check_interval_s=0.01, **changes),
-        )
-        started.append(bookie)
-        return bookie
-
-    yield one
-    for bookie in started:
-        await bookie.close()
+def start(start: Start) -> Start:
+    """What is wrong with a disk is noticed at once."""
+    return partial(start, disk_check_interval_s=0.01)
 
 
 async def told(world: Any, bookie: Bookie) -> int:

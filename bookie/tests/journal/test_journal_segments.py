@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.journal.test_journal import NoSectors
 
 from boki_bookie.journal import journal_segments
 from boki_bookie.journal.journal_segments import SegmentFiles
@@ -58,25 +59,12 @@ async def test_a_file_is_filled_and_flushed_piece_by_piece(
     async def rest(seconds: float, done: float) -> None:
         assert seconds >= 0
         filled.append(done)
-        assert len(disk.crash(Nothing()).contents("journal/preparing")) >= int(done * 16_384)
+        assert len(disk.crash(NoSectors()).contents("journal/preparing")) >= int(done * 16_384)
 
     await files.prepare(1, rest=rest)
     assert filled == [6_000 / 16_384, 12_000 / 16_384, 1.0]
     _, data = await files.load(1)
     assert bytes(data[4_096:]) == bytes(12_288)
-
-
-class Nothing:
-    """A crash that keeps nothing that was not flushed."""
-
-    def token(self, size: int) -> bytes:
-        return bytes(size)
-
-    def below(self, bound: int) -> int:
-        return 0
-
-    def shuffled(self, items: Any) -> Any:
-        return list(items)
 
 
 async def test_a_segment_may_be_recycled_while_another_is_filled(

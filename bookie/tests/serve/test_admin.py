@@ -16,7 +16,6 @@ from boki_common.bookkeeper.layout import available_bookies
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import DiskFailed, SettingsError
 from boki_common.metrics import Metrics
-from boki_common.net.connection import Address
 from boki_common.runtime.memory_disk import MemoryDisk
 
 Start = Callable[..., Awaitable[Bookie]]
@@ -24,24 +23,9 @@ Json = dict[str, Any]
 
 
 @pytest.fixture
-async def start(world: Any, disk: MemoryDisk) -> AsyncIterator[Start]:
-    started: list[Bookie] = []
-
-    async def one(**changes: Any) -> Bookie:
-        bookie = await Bookie.start(
-            disk=disk,
-            metadata=world.store,
-            address=Address("127.0.0.1", 0),
-            clock=world.clock,
-            rng=world.seeded(1),
-            settings=world.tiny(admin_port=0, **changes),
-        )
-        started.append(bookie)
-        return bookie
-
-    yield one
-    for bookie in started:
-        await bookie.close()
+def start(start: Start, disk: MemoryDisk) -> Start:
+    """On one disk, and with a page."""
+    return lambda *other, **changes: start(*(other or (disk,)), **{"admin_port": 0, **changes})
 
 
 @pytest.fixture
@@ -183,14 +167,7 @@ async def test_a_port_in_use_is_refused_and_the_bookie_does_not_start(start: Sta
     first = await start()
     assert first.admin is not None
     with pytest.raises(SettingsError, match=r"admin page.*is in use; choose another admin_port"):
-        await Bookie.start(
-            disk=MemoryDisk("/other"),
-            metadata=world.store,
-            address=Address("127.0.0.1", 0),
-            clock=world.clock,
-            rng=world.seeded(2),
-            settings=world.tiny(admin_port=first.admin.address.port),
-        )
+        await start(MemoryDisk("/other"), admin_port=first.admin.address.port)
     assert await available_bookies(world.store) == [first.bookie_id]
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
 import pytest
+from tests.serve.requester import LOCAL, Requester, Served, serving
 
 from boki_bookie.serve.auth_gate import admitting
 from boki_bookie.serve.server import BookieServer
@@ -15,7 +15,6 @@ from boki_common.bookkeeper import auth, v2, v3
 from boki_common.bookkeeper.auth import AuthMessage
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v3_messages import (
-    AddRequest,
     AuthRequest,
     AuthResponse,
     BookieInfoRequest,
@@ -26,9 +25,7 @@ from boki_common.bookkeeper.v3_messages import (
     UnknownResponse,
 )
 from boki_common.cluster_token import NO_TOKEN, ClusterToken, parse
-from boki_common.errors import BokiError
-from boki_common.metrics import Metrics
-from boki_common.net.connection import Address, FrameConnection, FrameServer, connect
+from boki_common.net.connection import FrameConnection, FrameHandler, FrameServer
 from boki_common.runtime.memory_disk import MemoryDisk
 
 SECRET = "a-token-of-the-cluster-01"
@@ -36,68 +33,26 @@ TOKEN = parse(SECRET, "test")
 OTHER = "a-token-of-another-one-02"
 
 
-class Client:
-    def __init__(self, connection: FrameConnection) -> None:
-        self.connection = connection
-        self.frames: asyncio.Queue[memoryview | None] = asyncio.Queue()
-
-    def frames_received(self, frames: list[memoryview]) -> None:
-        for frame in frames:
-            self.frames.put_nowait(frame)
-
-    def connection_lost(self, error: BokiError | None) -> None:
-        self.frames.put_nowait(None)
-
-
-class Guarded:
-    """A storage behind a server that asks for the token."""
-
-    def __init__(self, storage: Any, world: Any) -> None:
-        self.storage = storage
-        self.world = world
-        self.token = TOKEN
-        self.requests: BookieServer
-        self.server: FrameServer
-
-    async def connect(self) -> Client:
-        connection = await connect(self.server.address, Client)
-        assert isinstance(connection.handler, Client)
-        return connection.handler
-
-    def add(self, ledger_id: int = 1, entry_id: int = 0) -> list[Any]:
-        return v2.encode_add_body([self.world.body(ledger_id, entry_id)], self.world.key)
-
-    def v3_add(self) -> list[Any]:
-        return [
-            v3.encode_request(
-                AddRequest(7, None, 1, 0, self.world.key, memoryview(bytes(self.world.body(1, 0))), False, False)
-            )
-        ]
-
-
-async def serving(token: ClusterToken, world: Any, disk: MemoryDisk) -> AsyncIterator[Guarded]:
-    made = Guarded(await world.open(disk), world)
-    made.token = token
-    made.requests = BookieServer(
-        made.storage, requests_limit=50, free_bytes=disk.free_bytes, metrics=Metrics(), bookie_id="b1"
-    )
-    address = Address("127.0.0.1", 0)
-    made.server = await FrameServer.start(address, partial(admitting, made.requests, made.token))
-    yield made
-    await made.server.close()
-    await made.requests.close()
-
-
 @pytest.fixture(params=[TOKEN, NO_TOKEN], ids=["token", "none"])
-async def served(world: Any, disk: MemoryDisk, request: pytest.FixtureRequest) -> AsyncIterator[Guarded]:
-    async for made in serving(request.param, world, disk):
+def token(request: pytest.FixtureRequest) -> ClusterToken:
+    chosen: ClusterToken = request.param
+    return chosen
+
+
+@pytest.fixture
+async def served(world: Any, disk: MemoryDisk, token: ClusterToken) -> AsyncIterator[Served]:
+    async with serving(await world.open(disk), world, disk, admit=asking(token), bookie_id="b1") as made:
         yield made
 
 
 @pytest.fixture
-async def guarded(world: Any, disk: MemoryDisk) -> AsyncIterator[Guarded]:
-    async for made in serving(TOKEN, world, disk):
+async def guarded(world: Any, disk: MemoryDisk) -> AsyncIterator[Served]:
+    async with serving(await world.open(disk), world, disk, admit=asking(TOKEN), bookie_id="b1") as made:
         yield made
+
+
+def asking(token: ClusterToken) -> Callable[[BookieServer, FrameConnection], FrameHandler]:
+    return lambda requests, connection: admitting(requests, token, connection)
 
 
 def shown(plugin: str, token: str, *, in_v3: bool) -> Any:
@@ -117,7 +72,7 @@ def answered(frame: memoryview | None, *, in_v3: bool) -> tuple[AuthMessage, V2S
 
 @pytest.mark.parametrize("in_v3", [False, True], ids=["v2", "v3"])
 @pytest.mark.parametrize(
-    ("plugin", "token", "why"),
+    ("plugin", "secret", "why"),
     [
         (auth.TOKEN, SECRET, ""),
         (auth.TOKEN, OTHER, "was shown one that is not valid there"),
@@ -129,12 +84,12 @@ def answered(frame: memoryview | None, *, in_v3: bool) -> tuple[AuthMessage, V2S
     ],
 )
 async def test_a_handshake_is_admitted_only_with_the_token_under_its_name(
-    served: Guarded, in_v3: bool, plugin: str, token: str, why: str
+    served: Served, token: ClusterToken, in_v3: bool, plugin: str, secret: str, why: str
 ) -> None:
     client = await served.connect()
-    client.connection.send(shown(plugin, token, in_v3=in_v3))
+    client.connection.send(shown(plugin, secret, in_v3=in_v3))
     message, status = answered(await client.frames.get(), in_v3=in_v3)
-    if not served.token.asks:
+    if not token.asks:
         expected = auth.greeting("b1") if plugin == auth.IDENTITY else auth.NO_AUTHENTICATION
         assert (message, status) == (expected, V2Status.OK), "as before there were tokens"
     elif why:
@@ -146,23 +101,24 @@ async def test_a_handshake_is_admitted_only_with_the_token_under_its_name(
 
 
 @pytest.mark.parametrize("in_v3", [False, True], ids=["v2", "v3"])
-async def test_what_comes_behind_the_token_in_one_write_is_served(served: Guarded, in_v3: bool) -> None:
+async def test_what_comes_behind_the_token_in_one_write_is_served(
+    served: Served, token: ClusterToken, in_v3: bool
+) -> None:
     client = await served.connect()
     who = v3.encode_request(AuthRequest(6, None, auth.greeting("b1"))) if in_v3 else v2.encode_auth(auth.greeting("b1"))
-    client.connection.send(shown(auth.TOKEN, SECRET, in_v3=in_v3), who, *(served.v3_add() if in_v3 else served.add()))
+    add = [v3.encode_request(served.add_v3(7, 1, 0))] if in_v3 else served.add(1, 0)
+    client.connection.send(shown(auth.TOKEN, SECRET, in_v3=in_v3), who, *add)
     first = answered(await client.frames.get(), in_v3=in_v3)[0]
-    assert first == (auth.ADMITTED if served.token.asks else auth.NO_AUTHENTICATION)
+    assert first == (auth.ADMITTED if token.asks else auth.NO_AUTHENTICATION)
     assert answered(await client.frames.get(), in_v3=in_v3)[0] == auth.greeting("b1")
-    frame = await client.frames.get()
-    assert frame is not None
-    assert (v3.decode_response(frame) if in_v3 else v2.decode_response(frame)).status is V2Status.OK
+    assert (await (client.next_v3() if in_v3 else client.next())).status is V2Status.OK
 
 
 @pytest.mark.parametrize("what", ["add", "recovery", "read", "fence", "batch"])
-async def test_a_v2_request_without_the_token_is_unauthorized_and_nothing_is_done(guarded: Guarded, what: str) -> None:
+async def test_a_v2_request_without_the_token_is_unauthorized_and_nothing_is_done(guarded: Served, what: str) -> None:
     key = guarded.world.key
     frames: dict[str, list[Any]] = {
-        "add": guarded.add(),
+        "add": guarded.add(1, 0),
         "recovery": v2.encode_add_body([guarded.world.body(1, 0)], key, recovery=True),
         "read": [v2.encode_read(1, 0)],
         "fence": [v2.encode_read(1, 0, fence_key=key)],
@@ -170,16 +126,15 @@ async def test_a_v2_request_without_the_token_is_unauthorized_and_nothing_is_don
     }
     client = await guarded.connect()
     client.connection.send(*frames[what], shown(auth.TOKEN, SECRET, in_v3=False), *guarded.add(1, 1))
-    frame = await client.frames.get()
-    assert frame is not None and v2.decode_response(frame).status is V2Status.UNAUTHORIZED
+    assert (await client.next()).status is V2Status.UNAUTHORIZED
     assert await client.frames.get() is None, "a token that comes too late opens nothing"
     assert list(guarded.storage.ledger_ids) == []
 
 
 @pytest.mark.parametrize("what", ["add", "read", "force", "info", "entries", "lac"])
-async def test_a_v3_request_without_the_token_is_unauthorized_as_apache_says_it(guarded: Guarded, what: str) -> None:
+async def test_a_v3_request_without_the_token_is_unauthorized_as_apache_says_it(guarded: Served, what: str) -> None:
     frames: dict[str, Any] = {
-        "add": guarded.v3_add()[0],
+        "add": v3.encode_request(guarded.add_v3(7, 1, 0)),
         "read": v3.encode_request(ReadRequest(7, None, 1, 0, guarded.world.key, False, -1, 0)),
         "force": v3.encode_request(ForceRequest(7, None, 1)),
         "info": v3.encode_request(BookieInfoRequest(7, None, 3)),
@@ -188,9 +143,7 @@ async def test_a_v3_request_without_the_token_is_unauthorized_as_apache_says_it(
     }
     client = await guarded.connect()
     client.connection.send(frames[what])
-    frame = await client.frames.get()
-    assert frame is not None
-    response = v3.decode_response(frame)
+    response = await client.next_v3()
     assert isinstance(response, UnknownResponse)
     assert (response.txn_id, response.status) == (7, V2Status.UNAUTHORIZED)
     assert await client.frames.get() is None
@@ -198,29 +151,23 @@ async def test_a_v3_request_without_the_token_is_unauthorized_as_apache_says_it(
 
 
 @pytest.mark.parametrize("frame", [b"", b"\x00", b"GET / HTTP/1.1\r\n\r\n" * 3, b"\xff" * 40, b"\x08" + b"\xff" * 40])
-async def test_bytes_of_no_protocol_end_the_connection(guarded: Guarded, frame: bytes) -> None:
+async def test_bytes_of_no_protocol_end_the_connection(guarded: Served, frame: bytes) -> None:
     client = await guarded.connect()
     client.connection.send(len(frame).to_bytes(4, "big") + frame)
-    found = await client.frames.get()
-    while found is not None:  # another version is refused under its own
-        assert v2.decode_response(found).status in (V2Status.UNAUTHORIZED, V2Status.BAD_VERSION)
-        found = await client.frames.get()
+    while (found := await client.next()) is not None:  # another version is refused under its own
+        assert found.status in (V2Status.UNAUTHORIZED, V2Status.BAD_VERSION)
 
 
-async def test_an_exchanged_token_holds_for_the_next_connection_and_those_that_are_stay(guarded: Guarded) -> None:
+async def test_an_exchanged_token_holds_for_the_next_connection_and_those_that_are_stay(guarded: Served) -> None:
     held = parse(SECRET, "test")
-    server = await FrameServer.start(Address("127.0.0.1", 0), partial(admitting, guarded.requests, held))
-    made = await connect(server.address, Client)
-    client = made.handler
-    assert isinstance(client, Client)
+    server = await FrameServer.start(LOCAL, partial(admitting, guarded.requests, held))
+    client = await Requester.of(server.address)
     client.connection.send(shown(auth.TOKEN, SECRET, in_v3=False))
     assert answered(await client.frames.get(), in_v3=False)[0] == auth.ADMITTED
     held.renew(parse(OTHER, "test"))
-    client.connection.send(*guarded.add())
-    frame = await client.frames.get()
-    assert frame is not None and v2.decode_response(frame).status is V2Status.OK
-    late = (await connect(server.address, Client)).handler
-    assert isinstance(late, Client)
+    client.connection.send(*guarded.add(1, 0))
+    assert (await client.next()).status is V2Status.OK
+    late = await Requester.of(server.address)
     late.connection.send(shown(auth.TOKEN, SECRET, in_v3=False))
     assert auth.refused(answered(await late.frames.get(), in_v3=False)[0])
     await server.close()

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from tests.serve.requester import Requester
 
 from boki_bookie.serve import long_polls
 from boki_bookie.serve.backpressure import Backpressure, BackpressureLimits
@@ -20,30 +21,11 @@ from boki_common.bookkeeper.v3_messages import AddRequest, ReadRequest
 from boki_common.errors import BokiError
 from boki_common.limits import KIB, MIB
 from boki_common.metrics import Metrics
-from boki_common.net.connection import Address, FrameConnection, FrameServer, connect
+from boki_common.net.connection import Address, FrameConnection, FrameServer
 from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_common.runtime.memory_disk import MemoryDisk
 
 PATIENT = BackpressureLimits(request_bytes=64 * KIB, unsent_bytes=1 * MIB, slow_reader_timeout_s=30.0)
-
-
-class Client:
-    """One connection; frames come out of a queue."""
-
-    def __init__(self, connection: FrameConnection) -> None:
-        self.connection = connection
-        self.frames: asyncio.Queue[bytes] = asyncio.Queue()
-        self.lost: asyncio.Future[BokiError | None] = asyncio.get_running_loop().create_future()
-
-    def frames_received(self, frames: list[memoryview]) -> None:
-        for frame in frames:
-            self.frames.put_nowait(bytes(frame))
-
-    def connection_lost(self, error: BokiError | None) -> None:
-        self.lost.set_result(error)
-
-    async def answers(self, count: int) -> list[V2Status]:
-        return [v2.decode_response(memoryview(await self.frames.get())).status for _ in range(count)]
 
 
 class Served:
@@ -53,7 +35,7 @@ class Served:
         self.storage = storage
         self.world = world
         self.connections: list[FrameConnection] = []
-        self.clients: list[Client] = []
+        self.clients: list[Requester] = []
         self.requests = BookieServer(
             storage, requests_limit=10_000, free_bytes=disk.free_bytes, metrics=Metrics(), backpressure=limits
         )
@@ -74,11 +56,9 @@ class Served:
         await self.server.close()
         await self.requests.close()
 
-    async def connect(self) -> Client:
-        connection = await connect(self.server.address, Client)
-        assert isinstance(connection.handler, Client)
-        self.clients.append(connection.handler)
-        return connection.handler
+    async def connect(self) -> Requester:
+        self.clients.append(await Requester.of(self.server.address))
+        return self.clients[-1]
 
     def add(self, entry_id: int, size: int = 10) -> list[Any]:
         return v2.encode_add_body([self.world.body(1, entry_id, bytes(size))], self.world.key)
@@ -123,14 +103,14 @@ async def test_adds_that_wait_for_the_journal_stop_the_reading(serve: Serve, dis
     served = await serve(PATIENT)
     client = await served.connect()
     client.connection.send(*served.add(0))
-    await client.answers(1)
+    await client.statuses(1)
     disk.hold("sync")
     for entry_id in range(1, 401):
         client.connection.send(*served.add(entry_id, 10 * KIB))
     await settle(served)
     assert 64 * KIB < served.storage.cached_bytes < 2 * MIB, "of 4 MB that were sent"
     disk.release("sync")
-    assert set(await client.answers(400)) == {V2Status.OK}
+    assert set(await client.statuses(400)) == {V2Status.OK}
 
 
 # A client that was refused an add takes the bookie for broken. Where two of three bookies are fast, the third is sent
@@ -223,7 +203,7 @@ async def test_answers_that_nobody_takes_are_bounded_and_come_when_they_are_take
     client = await served.connect()
     for entry_id in range(10):
         client.connection.send(*served.add(entry_id, 500 * KIB))
-    await client.answers(10)
+    await client.statuses(10)
     if stored:
         await served.storage.checkpoint()
     client.connection.pause_reading()
@@ -236,7 +216,7 @@ async def test_answers_that_nobody_takes_are_bounded_and_come_when_they_are_take
         most = max(most, served.connections[0].unsent_bytes)
     assert 512 * KIB < most < 1 * MIB + 3 * LOAD_BYTES, "of 150 MB that were asked for"
     client.connection.resume_reading()
-    assert set(await client.answers(300)) <= {V2Status.OK, V2Status.TOO_MANY_REQUESTS}
+    assert set(await client.statuses(300)) <= {V2Status.OK, V2Status.TOO_MANY_REQUESTS}
 
 
 async def test_what_is_at_hand_is_answered_a_bounded_amount_a_turn(serve: Serve) -> None:
@@ -244,7 +224,7 @@ async def test_what_is_at_hand_is_answered_a_bounded_amount_a_turn(serve: Serve)
     client = await served.connect()
     for entry_id in range(10):
         client.connection.send(*served.add(entry_id, 500 * KIB))
-    await client.answers(10)
+    await client.statuses(10)
     client.connection.pause_reading()
     await settle(served)
     for number in range(100):
@@ -255,7 +235,7 @@ async def test_what_is_at_hand_is_answered_a_bounded_amount_a_turn(serve: Serve)
         unsent.append(served.connections[0].unsent_bytes)
     assert max(after - before for before, after in itertools.pairwise(unsent)) <= 2 * LOAD_BYTES
     client.connection.resume_reading()
-    assert await client.answers(100) == [V2Status.OK] * 100
+    assert await client.statuses(100) == [V2Status.OK] * 100
 
 
 async def test_a_client_that_does_not_read_is_dropped_and_nobody_else(serve: Serve) -> None:
@@ -263,14 +243,14 @@ async def test_a_client_that_does_not_read_is_dropped_and_nobody_else(serve: Ser
     slow, other = await served.connect(), await served.connect()
     for entry_id in range(10):
         other.connection.send(*served.add(entry_id, 500 * KIB))
-    await other.answers(10)
+    await other.statuses(10)
     slow.connection.pause_reading()
     await settle(served)
     for number in range(300):
         slow.connection.send(v2.encode_read(1, number % 10))
     await served.connections[0].ended()
     other.connection.send(v2.encode_read(1, 0))
-    assert await other.answers(1) == [V2Status.OK]
+    assert await other.statuses(1) == [V2Status.OK]
     slow.connection.resume_reading()
     await slow.lost
 
@@ -298,7 +278,7 @@ async def test_long_polls_of_a_connection_and_watchers_of_a_bookie_are_bounded(
     served = await serve(PATIENT)
     first, second = await served.connect(), await served.connect()
     first.connection.send(*served.add(0))
-    await first.answers(1)
+    await first.statuses(1)
 
     def poll(txn_id: int) -> bytes:
         return v3.encode_request(ReadRequest(txn_id, None, 1, -1, None, True, 0, 60_000))
@@ -323,7 +303,7 @@ async def test_who_only_adds_and_reads_no_answers_is_noticed_too(serve: Serve, w
     assert await world.put(served.storage, world.add(1, 0)) == [V2Status.OK]
     client = await served.connect()
     client.connection.send(*served.add(1))
-    assert await client.answers(1) == [V2Status.OK]
+    assert await client.statuses(1) == [V2Status.OK]
     served.connections[0].pause_writing()  # as the transport says when it has more to send than it likes
     client.connection.send(*served.add(2))
     assert await client.lost is not None

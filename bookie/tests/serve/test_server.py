@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import pytest
+from tests.serve.requester import Recorded, Served, serving
 
-from boki_bookie.serve.server import BookieServer
-from boki_bookie.storage.storage import Storage
 from boki_common import limits
 from boki_common.bookkeeper import auth
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v2 import (
     ReadResponse,
     decode_auth,
-    decode_response,
     encode_add_body,
     encode_auth,
     encode_batch_read,
     encode_read,
 )
-from boki_common.errors import BokiError
-from boki_common.metrics import Metrics
-from boki_common.net.connection import Address, FrameConnection, FrameServer, connect
-from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_common.runtime.memory_disk import MemoryDisk
 
 RECORDED: Final = (
@@ -38,59 +32,12 @@ RECORDED: Final = (
 )  # fmt: skip
 
 
-Recorded = Callable[[str], list[tuple[bytes, bytes]]]
-
-
-class Client:
-    """One connection; frames come out of a queue."""
-
-    def __init__(self, connection: FrameConnection) -> None:
-        self.connection = connection
-        self.batches: list[int] = []
-        self.frames: asyncio.Queue[bytes] = asyncio.Queue()
-        self.lost: asyncio.Future[BokiError | None] = asyncio.get_running_loop().create_future()
-
-    def frames_received(self, frames: list[memoryview]) -> None:
-        self.batches.append(len(frames))
-        for frame in frames:
-            self.frames.put_nowait(bytes(frame))
-
-    def connection_lost(self, error: BokiError | None) -> None:
-        self.lost.set_result(error)
-
-    async def ask(self, *request: Any) -> Any:
-        """Sends one request; returns its decoded answer."""
-        self.connection.send(*request)
-        return decode_response(memoryview(await self.frames.get()))
-
-
-class Served:
-    """A storage behind a server."""
-
-    def __init__(self, storage: Storage, server: FrameServer, world: Any) -> None:
-        self.storage = storage
-        self.server = server
-        self.world = world
-
-    async def connect(self) -> Client:
-        connection = await connect(self.server.address, Client)
-        assert isinstance(connection.handler, Client)
-        return connection.handler
-
-    def add(self, ledger_id: int, entry_id: int, payload: bytes = b"payload", *, recovery: bool = False) -> list[Any]:
-        return encode_add_body([self.world.body(ledger_id, entry_id, payload)], self.world.key, recovery=recovery)
-
-
 @pytest.fixture(params=["disk", "cache"])
 async def served(world: Any, disk: MemoryDisk, request: pytest.FixtureRequest) -> AsyncIterator[Served]:
     """Twice: what is stored has to be read from the disk, and the system has all of it in memory."""
     disk.cached = request.param == "cache"
-    storage = await world.open(disk)
-    requests = BookieServer(storage, requests_limit=50, free_bytes=disk.free_bytes, metrics=Metrics(), bookie_id="b1")
-    server = await FrameServer.start(Address("127.0.0.1", 0), requests.connected, strangers=BEFORE_FIRST_FRAME)
-    yield Served(storage, server, world)
-    await server.close()
-    await requests.close()
+    async with serving(await world.open(disk), world, disk, bookie_id="b1") as made:
+        yield made
 
 
 @pytest.mark.parametrize("stored", [False, True])
@@ -98,9 +45,7 @@ async def test_recorded_requests_get_the_recorded_responses(served: Served, reco
     """In the order in which Apache's client sent them to Apache's bookie; once from memory, once from the entry log."""
     client = await served.connect()
     for name in RECORDED:
-        for request, response in recorded(f"v2-{name}"):
-            client.connection.send(request)
-            assert (await client.frames.get()).hex() == response[4:].hex(), name
+        await client.replay(recorded(f"v2-{name}"), name)
         if stored:
             await served.storage.checkpoint()
 
@@ -109,9 +54,7 @@ async def test_recorded_life_of_a_ledger(served: Served, recorded: Recorded) -> 
     """A full client: adds, fencing read, recovery reads and adds, the old writer that learns of it, reads."""
     client = await served.connect()
     for name in ("1-write", "2-open-no-recovery", "3-recover", "4-fenced-append", "5-read"):
-        for request, response in recorded(f"trace-v2-{name}"):
-            client.connection.send(request)
-            assert (await client.frames.get()).hex() == response[4:].hex(), name
+        await client.replay(recorded(f"trace-v2-{name}"), name)
 
 
 async def test_acks_of_one_batch_leave_together(served: Served) -> None:
@@ -120,7 +63,7 @@ async def test_acks_of_one_batch_leave_together(served: Served) -> None:
     before = served.storage.journal.groups_written
     for entry in range(1, 41):
         client.connection.send(*served.add(1, entry))
-    answers = [decode_response(memoryview(await client.frames.get())) for _ in range(40)]
+    answers = [await client.next() for _ in range(40)]
     assert [(one.status, one.entry_id) for one in answers] == [(V2Status.OK, entry) for entry in range(1, 41)]
     assert served.storage.journal.groups_written - before <= 2
     assert len(client.batches) <= 3
@@ -134,12 +77,12 @@ async def test_a_fencing_read_is_answered_only_when_the_fence_is_durable(served:
         for entry_id in (-1, 0):
             client.connection.send(encode_read(ledger_id, entry_id, fence_key=served.world.key))
         client.connection.send(encode_read(1, 0))
-        assert decode_response(memoryview(await client.frames.get())).entry_id == 0, "a plain read does not wait"
+        assert (await client.next()).entry_id == 0, "a plain read does not wait"
         for _ in range(50):
             await asyncio.sleep(0)
         assert client.frames.empty()
         disk.release("sync")
-        answers = [decode_response(memoryview(await client.frames.get())) for _ in range(2)]
+        answers = [await client.next() for _ in range(2)]
         assert {(one.ledger_id, one.entry_id, one.status) for one in answers} == {
             (ledger_id, entry_id, status) for entry_id in (-1, 0)
         }
@@ -162,7 +105,7 @@ async def test_many_reads_at_once_get_the_answers_of_each(served: Served) -> Non
         requests.insert(rng.randrange(20), encode_read(1, 0, fence_key=served.world.key))
         requests.insert(rng.randrange(20), encode_batch_read(2, 1, request_id=5, max_count=3, max_bytes=10_000))
         client.connection.send(*requests)
-        answers = [decode_response(memoryview(await client.frames.get())) for _ in range(22)]
+        answers = [await client.next() for _ in range(22)]
         found = [one for one in answers if isinstance(one, ReadResponse)]
         expected = [alone[read] for read in asked] + [alone[1, 0]]
         assert sorted(map(repr_of, found)) == sorted(map(repr_of, expected))
@@ -178,7 +121,7 @@ async def test_reads_beyond_what_may_be_unanswered_are_refused_one_by_one(served
     disk.hold("sync")
     client.connection.send(*served.add(1, 1))
     client.connection.send(*(encode_read(1, 0) for _ in range(60)))
-    answers = [decode_response(memoryview(await client.frames.get())) for _ in range(60)]
+    answers = [await client.next() for _ in range(60)]
     assert [one.status for one in answers].count(V2Status.TOO_MANY_REQUESTS) == 11, "of 50 one is the add"
     disk.release("sync")
     assert (await client.ask(encode_read(1, 0))).status is V2Status.OK
@@ -194,7 +137,7 @@ async def test_a_fencing_read_waits_for_the_entry_it_finds(served: Served, disk:
         await asyncio.sleep(0)
     assert client.frames.empty()
     disk.release("sync")
-    first, second = [decode_response(memoryview(await client.frames.get())) for _ in range(2)]
+    first, second = [await client.next() for _ in range(2)]
     assert first.status is second.status is V2Status.OK
 
 
@@ -223,7 +166,7 @@ async def test_many_stored_entries_come_back_to_a_pipelining_client(served: Serv
         client.connection.send(encode_read(1, entry))
     found = {}
     for _ in range(40):
-        answer = decode_response(memoryview(await client.frames.get()))
+        answer = await client.next()
         assert isinstance(answer, ReadResponse) and answer.body is not None
         found[answer.entry_id] = bytes(answer.body)
     assert found == {entry: bytes(served.world.body(1, entry, bytes([entry]) * 300)) for entry in range(40)}
@@ -315,10 +258,10 @@ async def test_too_many_unanswered_requests_are_refused(served: Served, disk: Me
     for entry in range(1, 61):
         client.connection.send(*served.add(1, entry))
     client.connection.send(encode_read(1, 0))
-    refused = [decode_response(memoryview(await client.frames.get())) for _ in range(11)]
+    refused = [await client.next() for _ in range(11)]
     assert {one.status for one in refused} == {V2Status.TOO_MANY_REQUESTS}
     disk.release("sync")
-    accepted = [decode_response(memoryview(await client.frames.get())) for _ in range(50)]
+    accepted = [await client.next() for _ in range(50)]
     assert {one.status for one in accepted} == {V2Status.OK}
     assert (await client.ask(encode_read(1, 0))).status is V2Status.OK
 
@@ -331,7 +274,7 @@ async def test_a_failed_journal_ends_connections_without_an_answer(served: Serve
     disk.fail("sync")
     client.connection.send(*served.add(1, 1))
     await client.lost
-    assert client.frames.empty()
+    assert client.frames.get_nowait() is None
     await served.storage.failed
 
 
@@ -370,7 +313,7 @@ async def test_adds_get_the_same_answers_in_one_batch_and_one_by_one(served: Ser
         ]
         if together:
             client.connection.send(*[buffer for frame in frames for buffer in frame])
-            found = [decode_response(memoryview(await client.frames.get())) for _ in rows]
+            found = [await client.next() for _ in rows]
         else:
             found = [await client.ask(*frame) for frame in frames]
         for one in found:

@@ -13,8 +13,8 @@ from typing import Any, Final
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.serve.requester import serving
 
-from boki_bookie.serve.server import BookieServer
 from boki_common.bookkeeper import v2, v3
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v3_messages import (
@@ -26,10 +26,6 @@ from boki_common.bookkeeper.v3_messages import (
     ReadRequest,
     WriteLacRequest,
 )
-from boki_common.errors import BokiError
-from boki_common.metrics import Metrics
-from boki_common.net.connection import Address, FrameConnection, FrameServer, connect
-from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_common.runtime.memory_disk import MemoryDisk
 from boki_common.runtime.process import loop_factory
 
@@ -114,27 +110,6 @@ def altered(draw: st.DrawFn, frames: list[bytes]) -> bytes:
     return bytes(frame)
 
 
-class Client:
-    """One connection: what comes, and its end."""
-
-    def __init__(self, connection: FrameConnection) -> None:
-        self.connection = connection
-        self.frames: asyncio.Queue[bytes | None] = asyncio.Queue()
-
-    def frames_received(self, frames: list[memoryview]) -> None:
-        for frame in frames:
-            self.frames.put_nowait(bytes(frame))
-
-    def connection_lost(self, error: BokiError | None) -> None:
-        self.frames.put_nowait(None)
-
-
-async def client_of(server: FrameServer) -> Client:
-    connection = await connect(server.address, Client)
-    assert isinstance(connection.handler, Client)
-    return connection.handler
-
-
 async def feed(world: Any, stream: bytes, *, then_leaves: bool = False) -> None:
     """Sends the stream to a new bookie, then an honest read; both the sender and a bystander must get what is theirs.
 
@@ -142,14 +117,12 @@ async def feed(world: Any, stream: bytes, *, then_leaves: bool = False) -> None:
     """
     disk = MemoryDisk()
     storage = await world.open(disk)
-    requests = BookieServer(storage, requests_limit=50, free_bytes=disk.free_bytes, metrics=Metrics())
-    server = await FrameServer.start(Address("127.0.0.1", 0), requests.connected, strangers=BEFORE_FIRST_FRAME)
     try:
-        async with asyncio.timeout(TIMEOUT_S):
-            bystander = await client_of(server)
+        async with asyncio.timeout(TIMEOUT_S), serving(storage, world, disk) as served:
+            bystander = await served.connect()
             bystander.connection.send(*v2.encode_add_body([world.body(HONEST_LEDGER, 0)], world.key))
             assert await bystander.frames.get() is not None
-            sender = await client_of(server)
+            sender = await served.connect()
             sender.connection.send(stream, v2.encode_read(HONEST_LEDGER, 0))
             if then_leaves:
                 sender.connection.close()
@@ -160,8 +133,6 @@ async def feed(world: Any, stream: bytes, *, then_leaves: bool = False) -> None:
             assert answer is not None and _is_honest(answer)
             assert not storage.failed.done()
     finally:
-        await server.close()
-        await requests.close()
         await world.close()
 
 

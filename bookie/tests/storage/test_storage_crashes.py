@@ -11,6 +11,7 @@ import contextlib
 from typing import Any, Final
 
 import pytest
+from tests.storage.crashes import Recorded, end_all_tasks, until_stopped
 
 from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper.status import V2Status
@@ -21,88 +22,51 @@ LEDGERS: Final = (1, 2, 3, 4)
 ENTRIES: Final = range(12)
 
 
-class Told:
-    """What the script sent, and what it was answered."""
-
-    def __init__(self) -> None:
-        self.sent: dict[tuple[int, int], bytes] = {}
-        self.acknowledged: dict[tuple[int, int], bytes] = {}
-        self.fenced: dict[int, None] = {}
-
-
-async def script(world: Any, storage: Storage, told: Told) -> None:
+async def script(storage: Storage, recorded: Recorded) -> None:
     """Adds, recovery adds, fences, checkpoints and rolls, some of them at the same time."""
-
-    async def add(ledger_id: int, entry_id: int, *, recovery: bool = False) -> None:
-        request = world.add(ledger_id, entry_id, bytes([ledger_id, entry_id]) * 700, recovery=recovery)
-        told.sent[ledger_id, entry_id] = bytes(request.body)
-        if (await world.put(storage, request))[0] is V2Status.OK:
-            told.acknowledged[ledger_id, entry_id] = bytes(request.body)
-
-    async def fence(ledger_id: int) -> None:
-        assert await world.fence(storage, ledger_id) is V2Status.OK
-        told.fenced[ledger_id] = None
-
-    await asyncio.gather(*(add(1, entry) for entry in range(6)))
-    await fence(2)
-    await asyncio.gather(storage.checkpoint(), *(add(3, entry) for entry in range(4)))
-    await fence(1)
-    await add(1, 7, recovery=True)
+    await asyncio.gather(*(recorded.add(storage, 1, entry) for entry in range(6)))
+    assert await recorded.fence(storage, 2) is V2Status.OK
+    await asyncio.gather(storage.checkpoint(), *(recorded.add(storage, 3, entry) for entry in range(4)))
+    assert await recorded.fence(storage, 1) is V2Status.OK
+    await recorded.add(storage, 1, 7, recovery=True)
     await storage.checkpoint()
-    await asyncio.gather(*(add(3, entry) for entry in range(4, 12)), fence(4))
-    await add(2, 0, recovery=True)
+    adds = [recorded.add(storage, 3, entry) for entry in range(4, 12)]
+    assert (await asyncio.gather(recorded.fence(storage, 4), *adds))[0] is V2Status.OK
+    await recorded.add(storage, 2, 0, recovery=True)
     await storage.checkpoint()
-    await add(3, 4)
-    await fence(3)
+    await recorded.add(storage, 3, 4)
+    assert await recorded.fence(storage, 3) is V2Status.OK
     await storage.close()
 
 
-async def end_all_tasks() -> None:
-    """What a killed process leaves: nothing runs on. A stopped disk also stops what tasks do while they end."""
-    current = asyncio.current_task()
-    while tasks := [task for task in asyncio.all_tasks() if task is not current]:
-        for task in tasks:
-            task.cancel()
-        await asyncio.sleep(0)
-        for task in tasks:
-            if task.done() and not task.cancelled():
-                task.exception()
-
-
-async def crash_at(world: Any, start: MemoryDisk, steps: int, seed: int, told: Told) -> MemoryDisk | None:
+async def crash_at(world: Any, start: MemoryDisk, steps: int, seed: int, recorded: Recorded) -> MemoryDisk | None:
     """Runs the script until the disk stops; None when it ended before that."""
-
-    async def run() -> None:
-        storage = await world.open(disk)
-        await script(world, storage, told)
-
     disk = start.reopen()
     disk.stop_after(steps)
-    running = asyncio.ensure_future(run())
-    stopped = asyncio.ensure_future(disk.stopped.wait())
-    await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
-    if running.done():
-        running.result()
-        stopped.cancel()
+    if not await until_stopped(disk, opened_and_run(world, disk, recorded)):
         return None
     survivor = disk.crash(world.seeded(seed))
     await end_all_tasks()
     return survivor
 
 
-async def check(world: Any, disk: MemoryDisk, told: Told) -> None:
+async def opened_and_run(world: Any, disk: MemoryDisk, recorded: Recorded) -> None:
+    await script(await world.open(disk), recorded)
+
+
+async def check(world: Any, disk: MemoryDisk, recorded: Recorded) -> None:
     storage = await world.open(disk)
     for ledger_id in LEDGERS:
         for entry_id in ENTRIES:
             found = await world.read(storage, ledger_id, entry_id)
             place = ledger_id, entry_id
-            if place in told.acknowledged:
-                assert found == told.acknowledged[place], place
+            if place in recorded.acknowledged:
+                assert found == recorded.acknowledged[place], place
             elif isinstance(found, bytes):
-                assert found == told.sent[place], place
+                assert found == recorded.sent[place], place
             else:
                 assert found in (V2Status.NO_ENTRY, V2Status.NO_LEDGER), place
-        if ledger_id in told.fenced:
+        if ledger_id in recorded.fenced:
             add = world.add(ledger_id, 11 if ledger_id != 3 else 20)
             assert await world.put(storage, add) == [V2Status.FENCED], ledger_id
     for ledger in storage._ledgers.values():
@@ -138,14 +102,14 @@ async def test_a_crash_at_every_step_loses_nothing_that_was_acknowledged(world: 
     start = await formatted(world)
     steps = 0
     while True:
-        told = Told()
-        survivor = await crash_at(world, copied(start, world), steps, 1_000 * seed + steps, told)
+        recorded = Recorded(world)
+        survivor = await crash_at(world, copied(start, world), steps, 1_000 * seed + steps, recorded)
         if survivor is None:
             break
-        await check(world, survivor, told)
+        await check(world, survivor, recorded)
         steps += 1
     assert steps > 150, "the script has many disk operations"
-    assert len(told.acknowledged) == 20
+    assert len(recorded.acknowledged) == 20
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -153,23 +117,19 @@ async def test_crashes_during_recovery_lose_nothing_either(world: Any, seed: int
     start = await formatted(world)
     rng = world.seeded(seed)
     for _ in range(12):
-        told = Told()
-        survivor = await crash_at(world, copied(start, world), 40 + rng.below(150), rng.below(1_000), told)
+        recorded = Recorded(world)
+        survivor = await crash_at(world, copied(start, world), 40 + rng.below(150), rng.below(1_000), recorded)
         for _ in range(3):
             if survivor is None:
                 break
             disk = survivor.reopen()
             disk.stop_after(rng.below(80))
-            opening = asyncio.ensure_future(world.open(disk))
-            stopped = asyncio.ensure_future(disk.stopped.wait())
-            await asyncio.wait([opening, stopped], return_when=asyncio.FIRST_COMPLETED)
-            if opening.done():
-                opening.result()
+            if not await until_stopped(disk, world.open(disk)):
                 disk.stopped.set()  # it is killed just when it is open
             survivor = disk.crash(world.seeded(rng.below(1_000)))
             await end_all_tasks()
         if survivor is not None:
-            await check(world, survivor, told)
+            await check(world, survivor, recorded)
 
 
 async def test_a_directory_survives_many_lives(world: Any) -> None:

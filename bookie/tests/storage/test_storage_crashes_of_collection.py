@@ -11,6 +11,7 @@ import asyncio
 from typing import Any, Final
 
 import pytest
+from tests.storage.crashes import Recorded, end_all_tasks, until_stopped
 
 from boki_bookie.space.compaction import file_use
 from boki_bookie.space.gc_rules import dead_files
@@ -26,31 +27,25 @@ LEDGERS: Final = (*DELETED, ELSEWHERE, *LIVING)
 ENTRIES: Final = 6
 
 
-class Told:
-    """What was acknowledged, and which deletions were told as done with everything durable."""
+class RecordedDeletions(Recorded):
+    """Also which deletions were reported as done with everything durable."""
 
-    def __init__(self) -> None:
-        self.acknowledged: dict[tuple[int, int], bytes] = {}
+    def __init__(self, world: Any) -> None:
+        super().__init__(world)
         self.deleted: dict[int, None] = {}
         self.was_asked = False
         """Whether deletion had begun: from then on a deleted ledger may be there or not."""
 
 
-async def add(collected: Any, storage: Storage, told: Told, ledger_id: int, entry_id: int) -> None:
-    request = collected.world.add(ledger_id, entry_id, bytes([ledger_id, entry_id]) * 700)
-    if (await collected.world.put(storage, request))[0] is V2Status.OK:
-        told.acknowledged[ledger_id, entry_id] = bytes(request.body)
-
-
-async def prepared(collected: Any) -> tuple[MemoryDisk, Told]:
+async def prepared(collected: Any) -> tuple[MemoryDisk, RecordedDeletions]:
     """A disk with entries of all ledgers in every file; the metadata says what is to go."""
-    disk, told = MemoryDisk(), Told()
+    disk, recorded = MemoryDisk(), RecordedDeletions(collected.world)
     storage = await collected.open(disk)
     for ledger_id in LEDGERS:
         await collected.ledger(ledger_id)
     for entry_id in range(ENTRIES):
         for ledger_id in LEDGERS:
-            await add(collected, storage, told, ledger_id, entry_id)
+            await recorded.add(storage, ledger_id, entry_id)
         await storage.checkpoint()
     assert await collected.world.fence(storage, 1) is V2Status.OK
     assert await collected.world.fence(storage, 5) is V2Status.OK
@@ -58,66 +53,49 @@ async def prepared(collected: Any) -> tuple[MemoryDisk, Told]:
     for ledger_id in DELETED:
         await collected.forget(ledger_id)
     await collected.close_elsewhere(ELSEWHERE)
-    return disk, told
+    return disk, recorded
 
 
-async def script(collected: Any, storage: Storage, told: Told) -> None:
+async def script(collected: Any, storage: Storage, recorded: RecordedDeletions) -> None:
     """Collections with adds, checkpoints and a fence among them."""
-    await add(collected, storage, told, 6, ENTRIES)
+    await recorded.add(storage, 6, ENTRIES)
     await storage.collect_garbage(major=True)
-    told.was_asked = True
-    await asyncio.gather(storage.collect_garbage(major=True), add(collected, storage, told, 6, ENTRIES + 1))
+    recorded.was_asked = True
+    await asyncio.gather(storage.collect_garbage(major=True), recorded.add(storage, 6, ENTRIES + 1))
     await storage.journal.flushed()
-    told.deleted.update(dict.fromkeys(DELETED))
+    recorded.deleted.update(dict.fromkeys(DELETED))
     await asyncio.gather(storage.checkpoint(), storage.collect_garbage(major=True))
-    await add(collected, storage, told, 6, ENTRIES + 2)
+    await recorded.add(storage, 6, ENTRIES + 2)
     await storage.checkpoint()
     await storage.close()
 
 
-async def end_all_tasks() -> None:
-    current = asyncio.current_task()
-    while tasks := [task for task in asyncio.all_tasks() if task is not current]:
-        for task in tasks:
-            task.cancel()
-        await asyncio.sleep(0)
-        for task in tasks:
-            if task.done() and not task.cancelled():
-                task.exception()
-
-
-async def crash_at(collected: Any, start: MemoryDisk, steps: int, told: Told) -> MemoryDisk | None:
+async def crash_at(collected: Any, start: MemoryDisk, steps: int, recorded: RecordedDeletions) -> MemoryDisk | None:
     """Runs the script until the disk stops; None when it ended before that."""
-
-    async def run() -> None:
-        await script(collected, await collected.open(disk), told)
-
-    disk = start
-    disk.stop_after(steps)
-    running = asyncio.ensure_future(run())
-    stopped = asyncio.ensure_future(disk.stopped.wait())
-    await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
-    if running.done():
-        running.result()
-        stopped.cancel()
+    start.stop_after(steps)
+    if not await until_stopped(start, opened_and_run(collected, start, recorded)):
         return None
-    survivor = disk.crash(collected.world.seeded(steps))
+    survivor = start.crash(collected.world.seeded(steps))
     await end_all_tasks()
     return survivor
 
 
-async def check(collected: Any, disk: MemoryDisk, told: Told) -> None:
+async def opened_and_run(collected: Any, disk: MemoryDisk, recorded: RecordedDeletions) -> None:
+    await script(collected, await collected.open(disk), recorded)
+
+
+async def check(collected: Any, disk: MemoryDisk, recorded: RecordedDeletions) -> None:
     world = collected.world
     storage = await collected.open(disk)
-    for (ledger_id, entry_id), body in told.acknowledged.items():
+    for (ledger_id, entry_id), body in recorded.acknowledged.items():
         found = await world.read(storage, ledger_id, entry_id)
-        if ledger_id in LIVING or (ledger_id in DELETED and not told.was_asked):
+        if ledger_id in LIVING or (ledger_id in DELETED and not recorded.was_asked):
             assert found == body, (ledger_id, entry_id)
-        elif ledger_id in told.deleted:
+        elif ledger_id in recorded.deleted:
             assert found is V2Status.NO_LEDGER, (ledger_id, entry_id)
         else:
             assert found in (body, V2Status.NO_ENTRY, V2Status.NO_LEDGER), (ledger_id, entry_id)
-    for ledger_id in told.deleted:
+    for ledger_id in recorded.deleted:
         assert await world.put(storage, world.add(ledger_id, 99, recovery=True)) == [V2Status.FENCED]
     for ledger_id in (1, 5):
         assert storage.is_fenced(ledger_id), ledger_id
@@ -129,7 +107,7 @@ async def check(collected: Any, disk: MemoryDisk, told: Told) -> None:
     assert on_disk == set(storage._entry_log.files) | {storage._entry_log.committed.file_number} & on_disk
     for ledger_id in LIVING:
         for entry_id in range(ENTRIES):
-            assert await world.read(storage, ledger_id, entry_id) == told.acknowledged[ledger_id, entry_id]
+            assert await world.read(storage, ledger_id, entry_id) == recorded.acknowledged[ledger_id, entry_id]
     for ledger in storage._ledgers.values():
         ledger.check_invariants()
     await storage.close()
@@ -149,11 +127,11 @@ def _small(collected: Any) -> None:
 
 
 async def steps_of(collected: Any, stride: int, offset: int) -> int:
-    start, told = await prepared(collected)
+    start, recorded = await prepared(collected)
     steps = offset
     while True:
-        now = Told()
-        now.acknowledged = dict(told.acknowledged)
+        now = RecordedDeletions(collected.world)
+        now.acknowledged = dict(recorded.acknowledged)
         survivor = await crash_at(collected, start.crash(collected.world.seeded(0)), steps, now)
         if survivor is None:
             return steps

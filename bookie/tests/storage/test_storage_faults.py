@@ -18,6 +18,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.storage.crashes import Recorded
 
 from boki_bookie.begin.salvage import salvage_store
 from boki_bookie.entries.checkpoint import MARK_NAME
@@ -36,42 +37,20 @@ NEGATIVE: Final = (V2Status.NO_ENTRY, V2Status.NO_LEDGER)
 OK: Final = V2Status.OK
 
 
-class Told:
-    """What was sent, and what was answered."""
-
-    def __init__(self, world: Any) -> None:
-        self.world = world
-        self.sent: dict[tuple[int, int], bytes] = {}
-        self.acknowledged: dict[tuple[int, int], bytes] = {}
-        self.fenced: dict[int, None] = {}
-
-    async def add(self, storage: Storage, ledger_id: int, entry_id: int, *, recovery: bool = False) -> V2Status:
-        request = self.world.add(ledger_id, entry_id, bytes([ledger_id, entry_id]) * 400, recovery=recovery)
-        self.sent[ledger_id, entry_id] = bytes(request.body)
-        status: V2Status = (await self.world.put(storage, request))[0]
-        if status is OK:
-            self.acknowledged[ledger_id, entry_id] = bytes(request.body)
-        return status
-
-    async def fence(self, storage: Storage, ledger_id: int) -> None:
-        if await self.world.fence(storage, ledger_id) is OK:
-            self.fenced[ledger_id] = None
-
-
-async def script(told: Told, storage: Storage) -> None:
+async def script(recorded: Recorded, storage: Storage) -> None:
     """Two checkpoints, then a tail in the journal alone; a fence before, between and after, two of them on nothing."""
     for entry in range(6):
-        await asyncio.gather(*(told.add(storage, ledger_id, entry) for ledger_id in (1, 2)))
-    await told.fence(storage, 4)
+        await asyncio.gather(*(recorded.add(storage, ledger_id, entry) for ledger_id in (1, 2)))
+    await recorded.fence(storage, 4)
     await storage.checkpoint()
-    await told.fence(storage, 1)
-    await asyncio.gather(*(told.add(storage, 3, entry) for entry in range(6)))
+    await recorded.fence(storage, 1)
+    await asyncio.gather(*(recorded.add(storage, 3, entry) for entry in range(6)))
     await storage.checkpoint()
-    await told.add(storage, 1, 8, recovery=True)
+    await recorded.add(storage, 1, 8, recovery=True)
     for entry in range(6, 10):
-        await told.add(storage, 2, entry)
-    await told.fence(storage, 5)
-    await told.add(storage, LAST, 0)
+        await recorded.add(storage, 2, entry)
+    await recorded.fence(storage, 5)
+    await recorded.add(storage, LAST, 0)
 
 
 SETTINGS: Any = None
@@ -87,20 +66,20 @@ def _small(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-async def killed(world: Any) -> tuple[MemoryDisk, Told]:
+async def killed(world: Any) -> tuple[MemoryDisk, Recorded]:
     """A directory as a kill leaves it."""
-    disk, told = MemoryDisk(), Told(world)
+    disk, recorded = MemoryDisk(), Recorded(world, 800)
     await world.format(disk, SETTINGS)
-    await script(told, await world.open(disk))
-    assert len(told.acknowledged) == 24
-    return disk.crash(world.seeded(1)), told
+    await script(recorded, await world.open(disk))
+    assert len(recorded.acknowledged) == 24
+    return disk.crash(world.seeded(1)), recorded
 
 
 def copied(world: Any, disk: MemoryDisk) -> MemoryDisk:
     return disk.crash(world.seeded(0))
 
 
-async def check(world: Any, disk: MemoryDisk, told: Told) -> bool:
+async def check(world: Any, disk: MemoryDisk, recorded: Recorded) -> bool:
     """See the module; returns whether the start was refused."""
     refused = False
     try:
@@ -113,14 +92,14 @@ async def check(world: Any, disk: MemoryDisk, told: Told) -> bool:
             found = await world.read(storage, ledger_id, entry_id)
             place = ledger_id, entry_id
             if isinstance(found, bytes):
-                assert found == told.sent[place], f"phantom {place}"
+                assert found == recorded.sent[place], f"phantom {place}"
             elif refused:
                 assert found not in NEGATIVE, f"denied in limbo {place}"
-            elif place in told.acknowledged:
+            elif place in recorded.acknowledged:
                 assert isinstance(found, StorageError), f"denied {place}: {found}"
-    for ledger_id in LEDGERS if refused else told.fenced:
+    for ledger_id in LEDGERS if refused else recorded.fenced:
         assert await world.put(storage, world.add(ledger_id, 15)) == [V2Status.FENCED], ledger_id
-    for ledger_id in told.fenced:
+    for ledger_id in recorded.fenced:
         assert await world.put(storage, world.add(ledger_id, 14, b"repair", recovery=True)) == [OK], ledger_id
     await storage.close()
     return refused
@@ -156,13 +135,15 @@ def regions(disk: MemoryDisk, name: str) -> Iterator[int]:
 
 async def test_a_flipped_bit_in_any_region_is_refused_or_unknown_and_never_a_negative(world: Any) -> None:
     """apache/bookkeeper#2908: corruption is an error, never "no such entry"."""
-    start, told = await killed(world)
+    start, recorded = await killed(world)
     refusals: dict[str, int] = {}
     for name in start.all_names():
         for number, offset in enumerate(regions(start, name)):
             disk = copied(world, start)
             disk.flip_bit(name, offset, number % 8)
-            refusals[name.partition("/")[0]] = refusals.get(name.partition("/")[0], 0) + await check(world, disk, told)
+            refusals[name.partition("/")[0]] = refusals.get(name.partition("/")[0], 0) + await check(
+                world, disk, recorded
+            )
     assert min(refusals[folder] for folder in ("journal", "index", "entries", MARK_NAME)) > 0, refusals
 
 
@@ -170,32 +151,32 @@ async def test_a_flipped_bit_in_any_region_is_refused_or_unknown_and_never_a_neg
 @pytest.mark.timeout(900)
 async def test_every_flipped_byte_is_refused_or_unknown_and_never_a_negative(world: Any) -> None:
     """apache/bookkeeper#2908, at every byte that is not zero."""
-    start, told = await killed(world)
+    start, recorded = await killed(world)
     for name in start.all_names():
         for offset, byte in enumerate(start.contents(name)):
             if byte:
                 disk = copied(world, start)
                 disk.flip_bit(name, offset, offset % 8)
-                await check(world, disk, told)
+                await check(world, disk, recorded)
 
 
 async def test_a_file_cut_short_anywhere_is_refused_or_unknown(world: Any) -> None:
-    start, told = await killed(world)
+    start, recorded = await killed(world)
     for name in start.all_names():
         data = start.contents(name)
         for end in {0, 1, len(data) - 1, *range(0, len(data), 3_000)}:
             disk = copied(world, start)
             disk.put(name, data[:end])
-            await check(world, disk, told)
+            await check(world, disk, recorded)
 
 
 async def test_a_file_that_is_gone_is_refused_or_was_empty(world: Any) -> None:
-    start, told = await killed(world)
+    start, recorded = await killed(world)
     refused = []
     for name in start.all_names():
         disk = copied(world, start)
         await disk.remove(name)
-        if await check(world, disk, told):
+        if await check(world, disk, recorded):
             refused.append(name)
     assert [name for name in refused if name.startswith("entries/")] == [
         name for name in start.all_names() if name.startswith("entries/")
@@ -207,29 +188,29 @@ async def test_a_file_that_is_gone_is_refused_or_was_empty(world: Any) -> None:
 
 async def test_two_swapped_files_are_refused_or_unknown(world: Any) -> None:
     """Two generations of one folder, and files of two folders."""
-    start, told = await killed(world)
+    start, recorded = await killed(world)
     names = start.all_names()
     for at, one in enumerate(names):
         for other in names[at + 1 :]:
             disk = copied(world, start)
             disk.put(one, start.contents(other))
             disk.put(other, start.contents(one))
-            await check(world, disk, told)
+            await check(world, disk, recorded)
 
 
 async def test_a_file_of_another_bookie_is_refused(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other bookie lived the same life, so that lengths and offsets agree."""
-    start, told = await killed(world)
+    start, recorded = await killed(world)
     foreign = MemoryDisk()
     await Storage.format(foreign, bytes(16), world.seeded(1), SETTINGS)
     storage = await open_foreign(world, foreign)
-    await script(Told(world), storage)
+    await script(Recorded(world, 800), storage)
     foreign = foreign.crash(world.seeded(1))
     for name in foreign.all_names():
         if name in start.all_names() and start.contents(name) != foreign.contents(name):
             disk = copied(world, start)
             disk.put(name, foreign.contents(name))
-            assert await check(world, disk, told) or name.endswith(".spare"), name
+            assert await check(world, disk, recorded) or name.endswith(".spare"), name
 
 
 async def open_foreign(world: Any, disk: MemoryDisk) -> Storage:
@@ -243,7 +224,7 @@ async def open_foreign(world: Any, disk: MemoryDisk) -> Storage:
 
 async def test_a_page_that_was_written_to_the_wrong_place_is_refused_or_unknown(world: Any) -> None:
     """A misdirected write: one page is somewhere else, in its own or another file, and missing where it belongs."""
-    start, told = await killed(world)
+    start, recorded = await killed(world)
     pages = [
         (name, offset)
         for name in start.all_names()
@@ -257,7 +238,7 @@ async def test_a_page_that_was_written_to_the_wrong_place_is_refused_or_unknown(
         page = start.contents(name)[offset : offset + PAGE]
         disk.overwrite(name, offset, bytes(PAGE))
         disk.overwrite(other, at, page)
-        await check(world, disk, told)
+        await check(world, disk, recorded)
 
 
 # -- errors of operations
@@ -266,13 +247,13 @@ async def test_a_page_that_was_written_to_the_wrong_place_is_refused_or_unknown(
 KINDS: Final = ("open", "write", "read", "sync", "replace", "rename", "remove", "size")
 
 
-async def run_until_failed(world: Any, disk: MemoryDisk, told: Told) -> Storage | None:
+async def run_until_failed(world: Any, disk: MemoryDisk, recorded: Recorded) -> Storage | None:
     """The script, until the store or one of its operations fails."""
     try:
         storage: Storage = await world.open(disk)
     except StorageError:
         return None
-    running = asyncio.ensure_future(script(told, storage))
+    running = asyncio.ensure_future(script(recorded, storage))
     either: list[asyncio.Future[Any]] = [running, storage.failed]
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     if not running.done():
@@ -288,21 +269,21 @@ async def test_an_error_of_every_operation_costs_nothing_that_was_acknowledged(w
     start = MemoryDisk()
     await world.format(start, SETTINGS)
     for nth in range(1, 60, 2 if kind in ("write", "sync") else 3):
-        told, disk = Told(world), copied(world, start)
+        recorded, disk = Recorded(world, 800), copied(world, start)
         disk.fail(kind, nth=nth)
-        storage = await run_until_failed(world, disk, told)
+        storage = await run_until_failed(world, disk, recorded)
         survivor = disk.crash(world.seeded(nth))
         if storage is not None:
             if storage.failed.done():
-                assert await told.add(storage, 2, 15) is V2Status.IO_ERROR or storage.journal.failed.done() is False
-                told.sent[2, 15] = told.acknowledged.pop((2, 15), told.sent[2, 15])
+                assert await recorded.add(storage, 2, 15) is V2Status.IO_ERROR or storage.journal.failed.done() is False
+                recorded.sent[2, 15] = recorded.acknowledged.pop((2, 15), recorded.sent[2, 15])
             await storage.close()
-        assert not await check(world, survivor, told), (kind, nth)
+        assert not await check(world, survivor, recorded), (kind, nth)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_an_error_while_it_starts_is_told_and_the_next_start_has_everything(world: Any, kind: str) -> None:
-    start, told = await killed(world)
+    start, recorded = await killed(world)
     failures = 0
     for nth in range(1, 25):
         disk = copied(world, start)
@@ -311,7 +292,7 @@ async def test_an_error_while_it_starts_is_told_and_the_next_start_has_everythin
             await (await world.open(disk)).close()
         except DiskFailed:
             failures += 1
-        assert not await check(world, disk.crash(world.seeded(nth)), told), (kind, nth)
+        assert not await check(world, disk.crash(world.seeded(nth)), recorded), (kind, nth)
     assert failures or kind not in ("open", "read", "write", "sync")
 
 
@@ -320,13 +301,13 @@ async def test_a_disk_that_gets_full_anywhere_costs_nothing_that_was_acknowledge
     await world.format(start, SETTINGS)
     used = sum(len(start.contents(name)) for name in start.all_names())
     for room in range(0, 160 * KIB, 9 * KIB):
-        told, disk = Told(world), copied(world, start)
+        recorded, disk = Recorded(world, 800), copied(world, start)
         disk.capacity_bytes = used + room
         opened: Storage | None = None
         with contextlib.suppress(DiskFull):
             opened = await world.open(disk)
         if opened is not None:
-            running = asyncio.ensure_future(fill(told, opened))
+            running = asyncio.ensure_future(fill(recorded, opened))
             for _ in range(3_000):
                 if running.done():
                     break
@@ -336,19 +317,19 @@ async def test_a_disk_that_gets_full_anywhere_costs_nothing_that_was_acknowledge
                 await running
         survivor = disk.crash(world.seeded(room))
         survivor.capacity_bytes = 2**60
-        assert not await check(world, survivor, told), room
+        assert not await check(world, survivor, recorded), room
         if opened is not None:
             disk.capacity_bytes = 2**60
             await opened.close()
 
 
-async def fill(told: Told, storage: Storage) -> None:
+async def fill(recorded: Recorded, storage: Storage) -> None:
     """The script; a full disk ends only the checkpoint that met it."""
     with contextlib.suppress(DiskFull):
-        await script(told, storage)
+        await script(recorded, storage)
     storage.read_only = True
-    assert await told.add(storage, 2, 12) in (V2Status.READ_ONLY, V2Status.FENCED)
-    await told.add(storage, 2, 13, recovery=True)
+    assert await recorded.add(storage, 2, 12) in (V2Status.READ_ONLY, V2Status.FENCED)
+    await recorded.add(storage, 2, 13, recovery=True)
 
 
 # -- anything, in any order
@@ -385,14 +366,14 @@ OPERATIONS: Final = st.lists(
 )
 
 
-async def live(world: Any, told: Told, operations: list[tuple[str, int, int]]) -> MemoryDisk:
+async def live(world: Any, recorded: Recorded, operations: list[tuple[str, int, int]]) -> MemoryDisk:
     """Runs the operations and a last one that nobody asks about; returns what a kill leaves."""
     disk = MemoryDisk()
     await world.format(disk, SETTINGS)
     storage: Storage = await world.open(disk)
     for kind, ledger_id, number in operations:
         if kind == "fence":
-            await told.fence(storage, ledger_id)
+            await recorded.fence(storage, ledger_id)
         elif kind == "checkpoint":
             await storage.checkpoint()
         elif kind == "kill":
@@ -401,8 +382,8 @@ async def live(world: Any, told: Told, operations: list[tuple[str, int, int]]) -
             disk = survivor
             storage = await world.open(disk)
         else:
-            await told.add(storage, ledger_id, number, recovery=kind == "recovery add")
-    await told.add(storage, LAST, 0)
+            await recorded.add(storage, ledger_id, number, recovery=kind == "recovery add")
+    await recorded.add(storage, LAST, 0)
     survivor = disk.crash(world.seeded(7))
     await storage.close()
     return survivor
@@ -414,19 +395,19 @@ async def test_any_life_and_any_one_fault_lose_nothing_silently(
     world: Any, operations: list[tuple[str, int, int]], fault: str, one: int, two: int
 ) -> None:
     """Random operations against a plain model of what was sent, acknowledged and fenced; then one random fault."""
-    told = Told(world)
-    disk = await live(world, told, operations)
+    recorded = Recorded(world, 800)
+    disk = await live(world, recorded, operations)
     name = disk.all_names()[one % len(disk.all_names())]
     if fault == "remove":
         await disk.remove(name)
     else:
         break_disk(disk, fault, one, two)
-    await check(world, disk, told)
+    await check(world, disk, recorded)
 
 
 async def test_a_damaged_last_group_costs_that_group_alone(world: Any) -> None:
     """The one place where damage looks like a crash: nothing follows that would prove that the group was durable."""
-    start, told = await killed(world)
+    start, recorded = await killed(world)
     segments = [name for name in start.all_names() if name.endswith(".segment")]
     places = [
         (name, page)
@@ -439,7 +420,7 @@ async def test_a_damaged_last_group_costs_that_group_alone(world: Any) -> None:
     )
     disk = copied(world, start)
     disk.flip_bit(name, page + 300)
-    assert not await check(world, disk, told)
+    assert not await check(world, disk, recorded)
     with pytest.raises(CorruptData):
         disk = copied(world, start)
         disk.flip_bit(places[0][0], places[0][1] + 300)
