@@ -6,7 +6,9 @@ import inspect
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.real_bookies import Cluster
 
+from boki_common.cluster_token import NO_TOKEN
 from boki_ledger.rules import unfenced
 from boki_ledger.testing.ledgers import Ledgers
 
@@ -24,3 +26,13 @@ def unhurried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """Where real time passes, a machine that is busy elsewhere leaves no question unproven."""
     if inspect.iscoroutinefunction(request.function):
         monkeypatch.setattr(unfenced, "UNPROVEN_S", 20.0)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    """Three real bookies and a client."""
+    made = Cluster()
+    await made.start(NO_TOKEN, NO_TOKEN, NO_TOKEN)
+    await made.client()
+    yield made
+    await made.close()

@@ -3,104 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from tests.real_bookies import PATIENT, Cluster, Process
 
-from boki_bookie.bookie import Bookie
-from boki_bookie.settings import BookieSettings
 from boki_bookie.storage.storage import Storage
-from boki_common.bookkeeper import layout
 from boki_common.bookkeeper.ledger_metadata import LedgerState
 from boki_common.errors import BokiError, EntryUnknown, LedgerFenced, RecoveryFailed, Unauthorized
-from boki_common.limits import KIB, MIB
-from boki_common.metadata.memory import MemoryStore, MemoryTree
-from boki_common.net.connection import Address
-from boki_common.runtime.memory_disk import MemoryDisk
-from boki_common.runtime.process import SystemClock, SystemRandom
-from boki_ledger.client import LedgerClient
 from boki_ledger.read.batch_reads import BatchReads
 from boki_ledger.settings import WIRE_V2, WIRE_V3
-from boki_ledger.testing.ledgers import QUICK, until
+from boki_ledger.testing.ledgers import until
 from boki_ledger.write.writer import LedgerWriter
 
-PATIENT = replace(QUICK, patience_s=10.0, answer_timeout_s=10.0)
-IMPATIENT = replace(QUICK, patience_s=0.02, answer_timeout_s=10.0)
-SMALL = BookieSettings(journal_segment_bytes=256 * KIB, entry_log_bytes=1 * MIB, write_cache_bytes=4 * MIB)
-
-
-class Process:
-    """A bookie that can be killed and started again on its disk."""
-
-    def __init__(self, tree: MemoryTree, number: int) -> None:
-        self._tree = tree
-        self.disk = MemoryDisk(f"bookie {number}")
-        self.bookie: Bookie | None = None
-
-    async def start(self) -> None:
-        self.store = MemoryStore(self._tree)
-        await self.store.start()
-        self.bookie = await Bookie.start(
-            disk=self.disk,
-            metadata=self.store,
-            address=Address("127.0.0.1", 0),
-            clock=SystemClock(),
-            rng=SystemRandom(),
-            settings=SMALL,
-        )
-
-    async def stop(self) -> None:
-        bookie, self.bookie = self.bookie, None
-        if bookie is not None:
-            await bookie.close()
-            await self.store.close()
-            self.disk = self.disk.reopen()
-
-
-class Cluster:
-    """Bookies and clients over one metadata tree."""
-
-    def __init__(self) -> None:
-        self.tree = MemoryTree()
-        self.processes: list[Process] = []
-        self.clients: list[LedgerClient] = []
-        self.stores: list[MemoryStore] = []
-
-    async def add_bookies(self, count: int) -> None:
-        for _ in range(count):
-            process = Process(self.tree, len(self.processes))
-            await process.start()
-            self.processes.append(process)
-
-    async def client(self, *, patient: bool = True, wire_protocol: str = WIRE_V2) -> LedgerClient:
-        store = MemoryStore(self.tree)
-        await store.start()
-        if not self.stores:
-            await layout.init_cluster(store)
-        settings = replace(PATIENT if patient else IMPATIENT, wire_protocol=wire_protocol)
-        made = LedgerClient(metadata=store, rng=SystemRandom(), settings=settings)
-        await made.start()
-        self.stores.append(store)
-        self.clients.append(made)
-        return made
-
-    async def close(self) -> None:
-        for client in self.clients:
-            await client.close()
-        for process in self.processes:
-            await process.stop()
-        for store in self.stores:
-            await store.close()
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
-    made = Cluster()
-    await made.client()
-    await made.add_bookies(3)
-    yield made
-    await made.close()
+IMPATIENT = replace(PATIENT, patience_s=0.02)
 
 
 async def test_pipelined_appends_read_back_after_recovery(cluster: Cluster) -> None:
@@ -168,7 +84,7 @@ async def test_a_spare_bookie_takes_the_place_of_a_stopped_one(cluster: Cluster)
     await until(lambda: len(client._chooser.writable()) == 3)
     writer = await client.create()
     await writer.append(b"0")
-    await cluster.add_bookies(1)
+    await cluster.add_bookie()
     await cluster.processes[1].stop()
     for number in range(1, 20):
         await writer.append(b"%d" % number)
@@ -185,7 +101,7 @@ async def test_an_entry_is_read_by_a_tailing_reader_once_lac_covers_it(cluster: 
     writer = await client.create()
     await writer.append(b"0")
     await writer.append(b"1")
-    impatient = await cluster.client(patient=False)
+    impatient = await cluster.client(IMPATIENT)
     reader = await impatient.open(writer.ledger_id, recover=False)
     assert await reader.read_lac() == 0
     with pytest.raises(EntryUnknown):
@@ -205,7 +121,7 @@ async def test_recovery_without_enough_bookies_fails_and_succeeds_later(cluster:
     await writer.append(b"0")
     await cluster.processes[0].stop()
     await cluster.processes[2].stop()
-    impatient = await cluster.client(patient=False)
+    impatient = await cluster.client(IMPATIENT)
     with pytest.raises(RecoveryFailed):
         await impatient.open(writer.ledger_id, recover=True)
     await cluster.processes[2].start()
@@ -260,7 +176,7 @@ async def test_a_repeat_proves_that_nobody_fenced_and_is_neither_written_nor_flu
     cluster: Cluster, stored: bool, wire_protocol: str
 ) -> None:
     """Also when the entry left the write cache for the entry log."""
-    client = await cluster.client(wire_protocol=wire_protocol)
+    client = await cluster.client(replace(PATIENT, wire_protocol=wire_protocol))
     await until(lambda: len(client._chooser.writable()) == 3)
     writer = await client.create()
     await asyncio.gather(*(writer.append(b"%d" % number) for number in range(20)))
@@ -288,7 +204,7 @@ async def test_a_repeat_proves_that_nobody_fenced_and_is_neither_written_nor_flu
 async def test_a_repeat_to_a_ledger_that_another_client_recovered_fails_the_writer(
     cluster: Cluster, stored: bool, wire_protocol: str
 ) -> None:
-    client = await cluster.client(wire_protocol=wire_protocol)
+    client = await cluster.client(replace(PATIENT, wire_protocol=wire_protocol))
     await until(lambda: len(client._chooser.writable()) == 3)
     writer = await client.create()
     await writer.append(b"0")

@@ -3,88 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from tests.real_bookies import Cluster
 
-from boki_bookie.bookie import Bookie
-from boki_bookie.settings import BookieSettings
-from boki_common.bookkeeper import availability, layout
+from boki_common.bookkeeper import availability
 from boki_common.bookkeeper.digests import CRC32C, master_key
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import LedgerError, LedgerFenced
-from boki_common.limits import KIB, MIB
-from boki_common.metadata.memory import MemoryStore, MemoryTree
-from boki_common.net.connection import Address
-from boki_common.runtime.memory_disk import MemoryDisk
-from boki_common.runtime.process import SystemClock, SystemRandom
 from boki_common.testing.machine import CountingRandom
-from boki_ledger.client import LedgerClient
 from boki_ledger.rules.lac_body import encode_lac
-from boki_ledger.settings import WIRE_V2, WIRE_V3, LedgerSettings
+from boki_ledger.settings import WIRE_V2, WIRE_V3
 from boki_ledger.testing.ledgers import QUICK, until
 
 PATIENT = replace(QUICK, patience_s=10.0, answer_timeout_s=10.0, explicit_lac_ms=2.0)
-SMALL = BookieSettings(journal_segment_bytes=256 * KIB, entry_log_bytes=1 * MIB, write_cache_bytes=4 * MIB)
-
-
-class Cluster:
-    """Three bookies on disks in memory, and clients."""
-
-    def __init__(self) -> None:
-        self.tree = MemoryTree()
-        self.disks: list[MemoryDisk] = []
-        self.bookies: list[Bookie] = []
-        self.clients: list[LedgerClient] = []
-        self.stores: list[MemoryStore] = []
-
-    async def store(self) -> MemoryStore:
-        store = MemoryStore(self.tree)
-        await store.start()
-        self.stores.append(store)
-        return store
-
-    async def start(self) -> None:
-        await layout.init_cluster(await self.store())
-        for number in range(3):
-            self.disks.append(MemoryDisk(f"bookie {number}"))
-            self.bookies.append(await self.bookie(self.disks[-1]))
-
-    async def bookie(self, disk: MemoryDisk) -> Bookie:
-        return await Bookie.start(
-            disk=disk,
-            metadata=await self.store(),
-            address=Address("127.0.0.1", 0),
-            clock=SystemClock(),
-            rng=SystemRandom(),
-            settings=SMALL,
-        )
-
-    async def client(self, settings: LedgerSettings = PATIENT) -> LedgerClient:
-        client = LedgerClient(metadata=await self.store(), rng=SystemRandom(), settings=settings)
-        await client.start()
-        self.clients.append(client)
-        return client
-
-    async def close(self) -> None:
-        for disk in self.disks:
-            if "sync" in disk._held:
-                disk.release("sync")
-        for client in self.clients:
-            await client.close()
-        for bookie in self.bookies:
-            await bookie.close()
-        for store in self.stores:
-            await store.close()
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
-    made = Cluster()
-    await made.start()
-    yield made
-    await made.close()
+def cluster(cluster: Cluster) -> Cluster:
+    cluster.settings = PATIENT
+    return cluster
 
 
 @pytest.mark.parametrize("protocol", [WIRE_V2, WIRE_V3])
@@ -123,7 +62,7 @@ async def test_a_tail_survives_the_recovery_by_another_and_a_bookie_that_stops(c
     task = asyncio.ensure_future(follow())
     await writer.append(b"0")
     await until(lambda: len(got) == 1 or task.done())
-    await cluster.bookies[0].close()
+    await cluster.processes[0].stop()
     await writer.append(b"1")
     await until(lambda: len(got) == 2 or task.done())
     await (await cluster.client()).open(writer.ledger_id, recover=True)
@@ -150,17 +89,17 @@ async def test_deferred_sync_is_acknowledged_before_the_disk_and_forced_by_all(c
     writer = await (await cluster.client()).create(deferred_sync=True)
     await writer.append(b"first, for which bookies look at the metadata")
     await writer.force()
-    for disk in cluster.disks:
-        disk.hold("sync")
+    for process in cluster.processes:
+        process.disk.hold("sync")
     await asyncio.gather(*(writer.append(b"%d" % number) for number in range(1, 20)))
     assert (writer.last_acked, writer.lac) == (19, 0)
     force = asyncio.ensure_future(writer.force())
-    for disk in cluster.disks[:2]:
-        disk.release("sync")
+    for process in cluster.processes[:2]:
+        process.disk.release("sync")
     await asyncio.sleep(0)
     await asyncio.wait([force], timeout=0.05)
     assert not force.done(), "one bookie did not force"
-    cluster.disks[2].release("sync")
+    cluster.processes[2].disk.release("sync")
     assert await force == 19 == writer.lac
     await writer.append(b"cut off")
     assert await writer.close() == 19
@@ -172,16 +111,17 @@ async def test_deferred_entries_may_be_lost_with_their_bookies_forced_ones_never
     writer = await (await cluster.client()).create(deferred_sync=True)
     await writer.append(b"forced")
     assert await writer.force() == 0
-    for disk in cluster.disks:
-        disk.hold("sync")
+    for process in cluster.processes:
+        process.disk.hold("sync")
     await writer.append(b"not forced")
-    disks = [disk.crash(CountingRandom()) for disk in cluster.disks]
-    for disk, bookie in zip(cluster.disks, cluster.bookies, strict=True):
-        disk.release("sync")
-        await bookie.close()
+    disks = [process.disk.crash(CountingRandom()) for process in cluster.processes]
+    for process in cluster.processes:
+        await process.stop()
     with pytest.raises(LedgerError):
         await writer.force()
-    cluster.bookies = [await cluster.bookie(disk) for disk in disks]
+    for process, disk in zip(cluster.processes, disks, strict=True):
+        process.disk = disk
+        await process.start()
     reader = await (await cluster.client()).open(writer.ledger_id, recover=True)
     assert reader.last_entry == 0
     assert [bytes(one) for one in await reader.read(0, 0)] == [b"forced"]

@@ -8,21 +8,16 @@ from inspect import signature
 from pathlib import Path
 
 import pytest
+from tests.real_bookies import start_bookie
 
 import boki_ledger.sync
 from boki_bookie.bookie import Bookie
-from boki_bookie.settings import BookieSettings
 from boki_common.errors import ClosedError, LedgerFenced, NoSuchLedger, SettingsError
-from boki_common.limits import KIB, MIB
 from boki_common.metadata.sqlite import SqliteStore
-from boki_common.net.connection import Address
 from boki_common.runtime.loop_thread import LoopThread
 from boki_common.runtime.memory_disk import MemoryDisk
-from boki_common.runtime.process import SystemClock, SystemRandom
 from boki_ledger.client import LedgerClient
 from boki_ledger.settings import LedgerSettings
-
-SMALL = BookieSettings(journal_segment_bytes=256 * KIB, entry_log_bytes=1 * MIB, write_cache_bytes=4 * MIB)
 
 pytestmark = pytest.mark.blocking_allowed
 
@@ -36,17 +31,7 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     async def start() -> list[Bookie]:
         await store.start()
-        return [
-            await Bookie.start(
-                disk=MemoryDisk(f"bookie {number}"),
-                metadata=store,
-                address=Address("127.0.0.1", 0),
-                clock=SystemClock(),
-                rng=SystemRandom(),
-                settings=SMALL,
-            )
-            for number in range(3)
-        ]
+        return [await start_bookie(MemoryDisk(f"bookie {number}"), store) for number in range(3)]
 
     bookies = thread.run(start())
     yield f"sqlite://{path}"

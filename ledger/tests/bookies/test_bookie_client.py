@@ -4,55 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from tests.bookies import wires
+from tests.bookies.wires import B1, KEY, LEDGER, Listener, SocketBookie
 
-from boki_common.bookkeeper import layout, v2
-from boki_common.bookkeeper.digests import CRC32C, master_key
+from boki_common.bookkeeper import v2
+from boki_common.bookkeeper.digests import CRC32C
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError, CallTimeout, ConnectionLost, ProtocolError, Unreachable
 from boki_common.ids import BookieId
-from boki_common.metadata.memory import MemoryStore
-from boki_common.net.connection import Address, FrameConnection, FrameServer
-from boki_common.net.strangers import BEFORE_FIRST_FRAME
+from boki_common.net.connection import FrameConnection
 from boki_common.runtime.ports import Buffer
 from boki_common.testing.machine import CountingRandom
-from boki_ledger.bookies.bookie_client import BookieNetwork
-from boki_ledger.bookies.bookie_directory import BookieDirectory
 from boki_ledger.bookies.bookie_link import Channel
 from boki_ledger.client import LedgerClient
-from boki_ledger.testing.ledgers import QUICK, make_cookie, turns, until
-from boki_ledger.testing.scripted_bookies import ScriptedBookie
+from boki_ledger.testing.ledgers import QUICK, turns, until
 from boki_ledger.transport import BatchAnswer, ReadAnswer
 
-KEY = master_key(b"")
-LEDGER = 7
-B1 = BookieId("b1")
 
+class WireBookie(SocketBookie[v2.Request]):
+    """It speaks v2; `raw` is sent instead of the next answer."""
 
-class WireBookie:
-    """A scripted bookie behind a socket. While `mute` it answers nothing; `raw` is sent instead of the next answer."""
+    raw: bytes | None = None
+    closes_at_batches = False
 
-    def __init__(self, name: str = "b1") -> None:
-        self.state = ScriptedBookie(BookieId(name))
-        self.mute = False
-        self.raw: bytes | None = None
-        self.closes_at_batches = False
-        self.requests: list[v2.Request] = []
-        self.waiting: list[tuple[FrameConnection, v2.Request]] = []
-        self.connections: list[FrameConnection] = []
-
-    async def start(self, port: int = 0) -> None:
-        self.server = await FrameServer.start(
-            Address("127.0.0.1", port), lambda made: _Connection(self, made), strangers=BEFORE_FIRST_FRAME
-        )
-
-    async def stop(self) -> None:
-        await self.server.close()
-        await until(lambda: all(connection.closed for connection in self.connections))
-        self.connections.clear()
+    def decode(self, frame: memoryview) -> v2.Request:
+        return v2.decode_request(frame)
 
     def answer(self, connection: FrameConnection, request: v2.Request) -> None:
         if self.raw is not None:
@@ -77,105 +57,25 @@ class WireBookie:
             status, bodies = self.state.read_batch(ledger_id, first, request.max_count, request.max_bytes)
             connection.send(*v2.encode_batch_read_response(status, ledger_id, first, request.request_id, bodies))
 
-    def speak(self) -> None:
-        self.mute = False
-        waiting, self.waiting = self.waiting, []
-        for connection, request in waiting:
-            self.answer(connection, request)
-
-
-class _Connection:
-    def __init__(self, bookie: WireBookie, connection: FrameConnection) -> None:
-        self._bookie = bookie
-        self._connection = connection
-        bookie.connections.append(connection)
-
-    def frames_received(self, frames: list[memoryview]) -> None:
-        for frame in frames:
-            request = v2.decode_request(memoryview(bytes(frame)))
-            self._bookie.requests.append(request)
-            if self._bookie.mute:
-                self._bookie.waiting.append((self._connection, request))
-            else:
-                self._bookie.answer(self._connection, request)
-
-    def connection_lost(self, error: BokiError | None) -> None:
-        pass
-
-
-class Listener:
-    """Records what a channel tells."""
-
-    def __init__(self) -> None:
-        self.ups = 0
-        self.downs: list[BokiError] = []
-        self.acked: list[tuple[int, int]] = []
-        self.refused: list[tuple[int, V2Status]] = []
-        self.batches = 0
-
-    def channel_up(self) -> None:
-        self.ups += 1
-
-    def channel_down(self, error: BokiError) -> None:
-        self.downs.append(error)
-
-    def adds_answered(self, acked: Sequence[tuple[int, int]], refused: Sequence[tuple[int, V2Status]]) -> None:
-        self.batches += 1
-        self.acked += acked
-        self.refused += refused
-
 
 def add(entry_id: int, *, ledger_id: int = LEDGER) -> list[Buffer]:
     return v2.encode_add(v2.EntryHeader(ledger_id, entry_id, -1, 1), CRC32C, KEY, [b"x"])
 
 
-class Wire:
-    """A bookie, its registration, and a network that talks to it."""
-
-    def __init__(self) -> None:
-        self.bookie = WireBookie()
-        self.store = MemoryStore()
-        self.settings = replace(QUICK, answer_timeout_s=30.0)
-
-    async def start(self) -> None:
-        await self.store.start()
-        await layout.init_cluster(self.store, rng=CountingRandom())
-        await self.bookie.start()
-        await self.register(self.bookie.server.address.port)
-        self.directory = BookieDirectory(self.store, retry_s=0.001)
-        await self.directory.start()
-        self.network = BookieNetwork(self.directory, self.settings)
-
-    async def register(self, port: int, bookie: BookieId = B1) -> None:
-        value = layout.encode_bookie_service(layout.BookieService("127.0.0.1", port))
-        path = layout.bookie_path(bookie)
-        if await self.store.exists(path):
-            await self.store.delete(path, version=0)
-        await self.store.create(path, value, ephemeral=True)
-        await make_cookie(self.store, bookie)
-
-    async def close(self) -> None:
-        await self.network.close()
-        await self.directory.close()
-        await self.bookie.server.close()
+Wire = wires.Wire[WireBookie]
 
 
 @pytest.fixture
 async def wire() -> AsyncIterator[Wire]:
-    made = Wire()
-    await made.start()
-    yield made
-    await made.close()
+    async with Wire(WireBookie()).running() as made:
+        yield made
 
 
 @pytest.fixture
 async def impatient() -> AsyncIterator[Wire]:
     """As `wire`, with a time-out of a quarter of a second for hung bookies."""
-    made = Wire()
-    made.settings = replace(QUICK, answer_timeout_s=0.25)
-    await made.start()
-    yield made
-    await made.close()
+    async with Wire(WireBookie(), answer_timeout_s=0.25).running() as made:
+        yield made
 
 
 async def test_acks_of_consecutive_entries_come_as_runs_in_batches(wire: Wire) -> None:
@@ -529,9 +429,7 @@ async def test_a_ledger_over_sockets_survives_a_bookie(wire: Wire) -> None:
     others = [WireBookie("b2"), WireBookie("b3"), WireBookie("b4")]
     for other in others:
         await other.start()
-        value = layout.encode_bookie_service(layout.BookieService("127.0.0.1", other.server.address.port))
-        await wire.store.create(layout.bookie_path(other.state.bookie_id), value, ephemeral=True)
-        await make_cookie(wire.store, other.state.bookie_id)
+        await wire.register(other.server.address.port, other.state.bookie_id)
     client = LedgerClient(metadata=wire.store, rng=CountingRandom(), settings=replace(QUICK, patience_s=5.0))
     await client.start()
     writer = await client.create()

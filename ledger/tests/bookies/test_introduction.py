@@ -4,78 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Final
+from dataclasses import replace
 
 import pytest
+from tests.real_bookies import Cluster
 
-from boki_bookie.bookie import Bookie
-from boki_bookie.settings import BookieSettings
 from boki_common.bookkeeper import layout
 from boki_common.cluster_token import NO_TOKEN, ClusterToken, parse
 from boki_common.errors import Unauthenticated
 from boki_common.ids import BookieId
-from boki_common.limits import KIB, MIB
-from boki_common.metadata.memory import MemoryStore, MemoryTree
 from boki_common.net.connection import Address, FrameServer
-from boki_common.runtime.memory_disk import MemoryDisk
-from boki_common.runtime.process import SystemClock, SystemRandom
-from boki_ledger.client import LedgerClient
 from boki_ledger.settings import WIRE_V2, WIRE_V3, LedgerSettings
 
 OLD, NEW = "a-token-of-the-cluster-01", "a-token-of-another-one-02"
-SMALL: Final = BookieSettings(journal_segment_bytes=256 * KIB, entry_log_bytes=1 * MIB, write_cache_bytes=4 * MIB)
+
+
+UNHURRIED = LedgerSettings(patience_s=5.0)
 
 
 def held(*tokens: str) -> ClusterToken:
     return parse("\n".join(tokens), "test") if tokens else NO_TOKEN
 
 
-class Cluster:
-    def __init__(self) -> None:
-        self.tree = MemoryTree()
-        self.stores: list[MemoryStore] = []
-        self.bookies: list[Bookie] = []
-        self.clients: list[LedgerClient] = []
-
-    async def store(self) -> MemoryStore:
-        store = MemoryStore(self.tree)
-        await store.start()
-        self.stores.append(store)
-        return store
-
-    async def start(self, *tokens: ClusterToken) -> None:
-        """A bookie for each."""
-        await layout.init_cluster(await self.store())
-        for number, token in enumerate(tokens):
-            bookie = await Bookie.start(
-                disk=MemoryDisk(f"bookie {number}"),
-                metadata=await self.store(),
-                address=Address("127.0.0.1", 0),
-                clock=SystemClock(),
-                rng=SystemRandom(),
-                settings=SMALL,
-                token=token,
-            )
-            self.bookies.append(bookie)
-
-    async def client(self, token: ClusterToken, **settings: object) -> LedgerClient:
-        chosen = LedgerSettings(patience_s=5.0, **settings)  # type: ignore[arg-type]
-        client = LedgerClient(metadata=await self.store(), rng=SystemRandom(), settings=chosen, token=token)
-        await client.start()
-        self.clients.append(client)
-        return client
-
-    async def close(self) -> None:
-        for client in self.clients:
-            await client.close()
-        for bookie in self.bookies:
-            await bookie.close()
-        for store in self.stores:
-            await store.close()
-
-
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
+    """Without bookies."""
     made = Cluster()
     yield made
     await made.close()
@@ -101,7 +54,9 @@ async def test_who_is_let_in_writes_and_reads_and_who_is_not_is_told_at_once(
     cluster: Cluster, protocol: str, asked: tuple[str, ...], shown: tuple[str, ...], open_bookies: bool, refusal: str
 ) -> None:
     await cluster.start(held(*asked), held(*asked), held(*asked))
-    client = await cluster.client(held(*shown), wire_protocol=protocol, bookies_without_token=open_bookies)
+    client = await cluster.client(
+        LedgerSettings(patience_s=5.0, wire_protocol=protocol, bookies_without_token=open_bookies), held(*shown)
+    )
     if refusal:
         with pytest.raises(Unauthenticated, match=refusal) as no:
             await client.check_admitted()
@@ -117,7 +72,7 @@ async def test_who_is_let_in_writes_and_reads_and_who_is_not_is_told_at_once(
 
 async def test_one_bookie_that_lets_us_in_is_enough_to_begin(cluster: Cluster) -> None:
     await cluster.start(held(OLD), held(NEW), held(OLD))
-    await (await cluster.client(held(OLD))).check_admitted()
+    await (await cluster.client(UNHURRIED, held(OLD))).check_admitted()
 
 
 async def test_bookies_that_do_not_answer_say_nothing(cluster: Cluster) -> None:
@@ -126,7 +81,7 @@ async def test_bookies_that_do_not_answer_say_nothing(cluster: Cluster) -> None:
     service = layout.encode_bookie_service(layout.BookieService("127.0.0.1", 1))
     away = layout.bookie_path(BookieId("00000000-0000-4000-8000-000000000001"))
     await store.create(away, service, ephemeral=True)
-    await (await cluster.client(held(OLD))).check_admitted()
+    await (await cluster.client(UNHURRIED, held(OLD))).check_admitted()
 
 
 class _Silent:
@@ -155,7 +110,7 @@ async def test_where_there_is_a_token_apaches_bookie_is_used_only_if_told_so_wit
     service = layout.encode_bookie_service(layout.BookieService("127.0.0.1", server.address.port))
     apache = layout.bookie_path(BookieId(f"127.0.0.1:{server.address.port}"))
     await cluster.stores[0].create(apache, service, ephemeral=True)
-    client = await cluster.client(held(OLD), bookies_without_token=allowed)
+    client = await cluster.client(replace(UNHURRIED, bookies_without_token=allowed), held(OLD))
     if allowed:
         await client.check_admitted()
         assert [handler.heard for handler in handlers] == [[]]
@@ -171,15 +126,15 @@ async def test_tokens_are_exchanged_under_appends(cluster: Cluster) -> None:
     bookies = [held(OLD) for _ in range(3)]
     mine = held(OLD)
     await cluster.start(*bookies)
-    client = await cluster.client(mine)
+    client = await cluster.client(UNHURRIED, mine)
     writer = await client.create()
     for step in ((OLD, NEW), (NEW, OLD), (NEW,)):
         for token in (*bookies[:2], mine, bookies[2]):
             token.renew(held(*step))
-            fresh = await cluster.client(mine)
+            fresh = await cluster.client(UNHURRIED, mine)
             await fresh.check_admitted()
             async with asyncio.timeout(30):
                 await writer.append(b"x")
                 assert await (await fresh.create()).append(b"y") == 0
     with pytest.raises(Unauthenticated):
-        await (await cluster.client(held(OLD))).check_admitted()
+        await (await cluster.client(UNHURRIED, held(OLD))).check_admitted()

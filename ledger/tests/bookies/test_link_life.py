@@ -6,16 +6,14 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from tests.bookies.wires import directory_with
 
-from boki_common.bookkeeper import auth, layout, v2
+from boki_common.bookkeeper import auth, v2
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError, CallTimeout, ConnectionLost, ProtocolError, Unreachable
 from boki_common.ids import BookieId
-from boki_common.metadata.memory import MemoryStore
 from boki_common.net.connection import Address, FrameConnection, FrameHandler, FrameServer
 from boki_common.net.strangers import BEFORE_FIRST_FRAME
-from boki_common.testing.machine import CountingRandom
-from boki_ledger.bookies.bookie_directory import BookieDirectory
 from boki_ledger.bookies.link_life import LinkLife
 from boki_ledger.testing.ledgers import QUICK
 
@@ -66,20 +64,13 @@ async def test_a_proxy_that_accepts_and_hangs_up_is_tried_after_growing_pauses()
             enough.set()
 
     server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
-    store = MemoryStore()
-    await store.start()
-    await layout.init_cluster(store, rng=CountingRandom())
-    value = layout.encode_bookie_service(layout.BookieService("127.0.0.1", server.sockets[0].getsockname()[1]))
-    await store.create(layout.bookie_path(BOOKIE), value, ephemeral=True)
-    directory = BookieDirectory(store, retry_s=0.001)
-    await directory.start()
-    user = Stubborn()
-    life = user.life = LinkLife(BOOKIE, user, directory, replace(QUICK, retry_least_s=LEAST_S, retry_most_s=MOST_S))
-    life.want()
-    await enough.wait()
-    assert accepted[-1] - accepted[-2] > MOST_S - CLOCK_S, accepted
-    await life.close(BokiError("the test is over"))
-    await directory.close()
+    async with directory_with(BOOKIE, server.sockets[0].getsockname()[1]) as directory:
+        user = Stubborn()
+        life = user.life = LinkLife(BOOKIE, user, directory, replace(QUICK, retry_least_s=LEAST_S, retry_most_s=MOST_S))
+        life.want()
+        await enough.wait()
+        assert accepted[-1] - accepted[-2] > MOST_S - CLOCK_S, accepted
+        await life.close(BokiError("the test is over"))
     server.close()
 
 
@@ -132,31 +123,21 @@ async def greeted(answer: bytes | None, bookie: BookieId = ASKED_FOR, timeout_s:
     """What a link to the bookie hears first, when who listens there answers so."""
     answering = Answering(answer)
     server = await FrameServer.start(Address("127.0.0.1", 0), answering.taking, strangers=BEFORE_FIRST_FRAME)
-    store = MemoryStore()
-    await store.start()
-    await layout.init_cluster(store, rng=CountingRandom())
-    value = layout.encode_bookie_service(layout.BookieService("127.0.0.1", server.address.port))
-    await store.create(layout.bookie_path(bookie), value, ephemeral=True)
-    directory = BookieDirectory(store, retry_s=0.001)
-    await directory.start()
-    user = Greeting()
-    life = user.life = LinkLife(
-        bookie, user, directory, replace(QUICK, retry_least_s=10.0, connect_timeout_s=timeout_s)
-    )
-    life.want()
-    try:
+    async with directory_with(bookie, server.address.port) as directory:
+        user = Greeting()
+        settings = replace(QUICK, retry_least_s=10.0, connect_timeout_s=timeout_s)
+        life = user.life = LinkLife(bookie, user, directory, settings)
+        life.want()
         async with asyncio.timeout(10):
             first = await user.events.get()
         assert (user.connection is not None) == (first is None)
-        if bookie == ASKED_FOR:
-            assert answering.asked[0] == v2.AuthRequest(auth.greeting(bookie))
-        else:
-            assert not answering.asked
-        return first
-    finally:
         await life.close(BokiError("the test is over"))
-        await directory.close()
-        await server.close()
+    await server.close()
+    if bookie == ASKED_FOR:
+        assert answering.asked[0] == v2.AuthRequest(auth.greeting(bookie))
+    else:
+        assert not answering.asked
+    return first
 
 
 async def test_a_bookie_that_says_its_id_is_taken() -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable
 
 import pytest
+from tests.bookies import wires
+from tests.bookies.wires import B1, KEY, LEDGER, Listener, SocketBookie
 
 from boki_common import limits
-from boki_common.bookkeeper import availability, layout, v2, v3
-from boki_common.bookkeeper.digests import CRC32C, master_key
+from boki_common.bookkeeper import availability, v2, v3
+from boki_common.bookkeeper.digests import CRC32C
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v3_messages import (
     AddRequest,
@@ -27,57 +28,30 @@ from boki_common.bookkeeper.v3_messages import (
     WriteLacRequest,
     WriteLacResponse,
 )
-from boki_common.errors import BokiError, CallTimeout, ConnectionLost, Overloaded, ProtocolError, Unreachable
-from boki_common.ids import BookieId
-from boki_common.metadata.memory import MemoryStore
-from boki_common.net.connection import Address, FrameConnection, FrameServer
-from boki_common.net.strangers import BEFORE_FIRST_FRAME
+from boki_common.errors import CallTimeout, ConnectionLost, Overloaded, ProtocolError, Unreachable
+from boki_common.net.connection import FrameConnection
 from boki_common.runtime.ports import Buffer
-from boki_common.testing.machine import CountingRandom
 from boki_ledger.bookies import v3_link
-from boki_ledger.bookies.bookie_client import BookieNetwork
-from boki_ledger.bookies.bookie_directory import BookieDirectory
 from boki_ledger.rules.lac_body import encode_lac
 from boki_ledger.settings import WIRE_V3
-from boki_ledger.testing.ledgers import QUICK, turns, until
-from boki_ledger.testing.scripted_bookies import ScriptedBookie
-
-KEY = master_key(b"")
-LEDGER = 7
-B1 = BookieId("b1")
+from boki_ledger.testing.ledgers import turns, until
 
 
-class Bookie:
-    """A scripted bookie that speaks v3. It leaves `ignored` operations unanswered, and keeps what comes while `mute`."""
+class Bookie(SocketBookie[v3.Request]):
+    """It speaks v3. It leaves `ignored` operations unanswered, and sends what `change` makes of an answer."""
+
+    ignored: type[v3.Request] | None = None
 
     def __init__(self) -> None:
-        self.state = ScriptedBookie(B1)
-        self.mute = False
-        self.ignored: type[v3.Request] | None = None
+        super().__init__()
         self.change: Callable[[v3.Response], v3.Response | bytes] = lambda response: response
-        self.requests: list[v3.Request] = []
-        self.waiting: list[tuple[FrameConnection, v3.Request]] = []
-        self.connections: list[FrameConnection] = []
 
-    async def start(self, port: int = 0) -> None:
-        self.server = await FrameServer.start(
-            Address("127.0.0.1", port), lambda made: _Connection(self, made), strangers=BEFORE_FIRST_FRAME
-        )
-
-    def take(self, connection: FrameConnection, request: v3.Request) -> None:
-        self.requests.append(request)
-        if self.mute:
-            self.waiting.append((connection, request))
-        elif self.ignored is None or not isinstance(request, self.ignored):
-            self.answer(connection, request)
-
-    def speak(self) -> None:
-        self.mute = False
-        waiting, self.waiting = self.waiting, []
-        for connection, request in waiting:
-            self.answer(connection, request)
+    def decode(self, frame: memoryview) -> v3.Request:
+        return v3.decode_request(frame)
 
     def answer(self, connection: FrameConnection, request: v3.Request) -> None:
+        if self.ignored is not None and isinstance(request, self.ignored):
+            return
         txn_id = request.txn_id
 
         def send(response: v3.Response) -> None:
@@ -118,83 +92,24 @@ class Bookie:
             send(UnknownResponse(txn_id, v3.OP_BOOKIE_INFO, V2Status.BAD_REQUEST))
 
 
-class _Connection:
-    def __init__(self, bookie: Bookie, connection: FrameConnection) -> None:
-        self._bookie = bookie
-        self._connection = connection
-        bookie.connections.append(connection)
-
-    def frames_received(self, frames: list[memoryview]) -> None:
-        for frame in frames:
-            self._bookie.take(self._connection, v3.decode_request(memoryview(bytes(frame))))
-
-    def connection_lost(self, error: BokiError | None) -> None:
-        pass
-
-
-class Listener:
-    """Records what a channel tells."""
-
-    def __init__(self) -> None:
-        self.ups = 0
-        self.downs: list[BokiError] = []
-        self.acked: list[tuple[int, int]] = []
-        self.refused: list[tuple[int, V2Status]] = []
-
-    def channel_up(self) -> None:
-        self.ups += 1
-
-    def channel_down(self, error: BokiError) -> None:
-        self.downs.append(error)
-
-    def adds_answered(self, acked: Sequence[tuple[int, int]], refused: Sequence[tuple[int, V2Status]]) -> None:
-        self.acked += acked
-        self.refused += refused
-
-
 def add(entry_id: int, *, recovery: bool = False) -> list[Buffer]:
     return v2.encode_add(v2.EntryHeader(LEDGER, entry_id, -1, 1), CRC32C, KEY, [b"x"], recovery=recovery)
 
 
-class Wire:
-    """A bookie, its registration, and a network that talks to it in v3 alone."""
-
-    def __init__(self, answer_timeout_s: float = 30.0) -> None:
-        self.bookie = Bookie()
-        self.store = MemoryStore()
-        self.settings = replace(QUICK, answer_timeout_s=answer_timeout_s, wire_protocol=WIRE_V3)
-
-    async def start(self) -> None:
-        await self.store.start()
-        await layout.init_cluster(self.store, rng=CountingRandom())
-        await self.bookie.start()
-        value = layout.encode_bookie_service(layout.BookieService("127.0.0.1", self.bookie.server.address.port))
-        await self.store.create(layout.bookie_path(B1), value, ephemeral=True)
-        self.directory = BookieDirectory(self.store, retry_s=0.001)
-        await self.directory.start()
-        self.network = BookieNetwork(self.directory, self.settings)
-
-    async def close(self) -> None:
-        await self.network.close()
-        await self.directory.close()
-        await self.bookie.server.close()
+Wire = wires.Wire[Bookie]
 
 
 @pytest.fixture
 async def wire() -> AsyncIterator[Wire]:
-    made = Wire()
-    await made.start()
-    yield made
-    await made.close()
+    async with Wire(Bookie(), wire_protocol=WIRE_V3).running() as made:
+        yield made
 
 
 @pytest.fixture
 async def impatient() -> AsyncIterator[Wire]:
     """As `wire`, with a time-out of 40 ms."""
-    made = Wire(0.04)
-    await made.start()
-    yield made
-    await made.close()
+    async with Wire(Bookie(), answer_timeout_s=0.04, wire_protocol=WIRE_V3).running() as made:
+        yield made
 
 
 async def test_every_operation_is_answered_and_all_share_one_connection(wire: Wire) -> None:
