@@ -17,17 +17,15 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import boki
-from boki_common.errors import BokiError, Conflict
+from boki_common.errors import BokiError
 from boki_common.logs import get_logger
 from bokiflow import lock_reading, lock_view
-from bokiflow.flush import size_of
 from bokiflow.lock_reading import AT_ONCE
 from bokiflow.lock_rules import PICKER, Checkpoint
 from bokiflow.lock_view import Marks, View
 from bokilib import tags
-from bokilib.carry_rules import Load, batches
+from bokilib.carried_states import State, append_states
 from bokilib.conflict_rules import Expected
-from bokilib.contribution import Contribution
 from bokilib.log import Log, Read
 from bokilib.trimmer import Trimmer
 
@@ -89,24 +87,13 @@ class LockCarried:
         return {**await self._views(names[:half]), **await self._views(names[half:])}
 
     async def _append(self, due: Mapping[str, View], fence: Expected) -> dict[str, int]:
-        """Checkpoints, many to a record; returns where each is. Raises Conflict: the fence moved."""
-        made: dict[str, int] = {}
-        events = {name: Checkpoint(name, view.position, view.queue) for name, view in due.items()}
-        for batch in batches([Load(name, size_of(event)) for name, event in events.items()]):
-            left = [load.subject for load in batch]
-            while left:
-                streams = {tags.lock_checkpoint(name): name for name in left}
-                expect = {**fence, **{stream: due[name].position for stream, name in streams.items()}}
-                one = Contribution(tuple(streams), expect, tuple(events[name] for name in left))
-                try:
-                    made.update(dict.fromkeys(left, await self._log.append(one, settle=True)))
-                    break
-                except Conflict as conflict:
-                    moved = {news.tag for news in self._log.news(expect, conflict)}
-                    if moved.isdisjoint(streams) or not moved.isdisjoint(fence):
-                        raise
-                    left = [name for stream, name in streams.items() if stream not in moved]
-        return made
+        """Checkpoints; returns where each is. Raises Conflict: the fence moved."""
+        streams = {tags.lock_checkpoint(name): name for name in due}
+        states = [
+            State(stream, due[name].position, Checkpoint(name, due[name].position, due[name].queue))
+            for stream, name in streams.items()
+        ]
+        return {streams[stream]: at for stream, at in (await append_states(self._log, states, fence)).items()}
 
 
 def let_go(trimmer: Trimmer, name: str, marks: Marks) -> None:

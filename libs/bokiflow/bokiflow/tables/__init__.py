@@ -5,6 +5,7 @@ await tables.open(Schema("hotel", {"left": "int"}))
 await bokiflow.transact(tables, book, "7")
 """
 
+from bokiflow.tables.carrying import TablesCarried
 from bokiflow.tables.errors import (
     ForeignWrite,
     NotHeld,
@@ -40,6 +41,7 @@ __all__ = [
     "TablePort",
     "TableRefused",
     "TableUnavailable",
+    "TablesCarried",
     "Tables",
     "Transaction",
     "VersionsGone",

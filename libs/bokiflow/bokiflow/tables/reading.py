@@ -43,7 +43,7 @@ class Reading:
         new = list(stored)
         at_most = self.place if self.place and all(row.version <= self.place for row in new) else None
         rows = new if at_most is not None else [*self.rows.values(), *new]
-        seen: dict[str | int, int] = dict(catalogs.items()) if at_most is None else {}
+        seen: dict[str | int, int] = dict(catalogs.items())
         for row in rows:
             tag = tags.table_row(*row.key)
             seen[tag] = min(row.version, seen.get(tag, row.version))

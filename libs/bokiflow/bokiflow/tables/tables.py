@@ -38,9 +38,12 @@ from bokiflow.tables.schema import Schema, check_key, check_mode, check_schema
 from bokiflow.tables.swap_rules import OneRow
 from bokiflow.tables.table_events import Made, Written
 from bokiflow.tables.transactions import Opened, Transaction
+from bokilib.carrier import EVERY_S
+from bokilib.checkpoint_rules import CARRY_MS
 from bokilib.codec import JsonObject
 from bokilib.contribution import joined
 from bokilib.log import Log
+from bokilib.ports import ConsistencyName
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,8 +61,21 @@ class Tables:
         log: of the book, the workers' own. port: the database. applier: what the log has decided and the database is told.
     """
 
-    def __init__(self, log: Log, port: TablePort, *, cached_rows: int = CACHED_ROWS) -> None:
-        """`cached_rows`: that this process keeps; the log tells whether one still is what it was. 0: none."""
+    def __init__(
+        self,
+        log: Log,
+        port: TablePort,
+        *,
+        cached_rows: int = CACHED_ROWS,
+        keep_every_s: float = EVERY_S,
+        carry_ms: int = CARRY_MS,
+    ) -> None:
+        """
+        Args:
+            cached_rows: that this process keeps; the log tells whether one still is what it was. 0: none.
+            keep_every_s: how often what is old is looked for, while the tables are entered (`upkeep.keep`).
+            carry_ms: what is older is old.
+        """
         self.log: Final = log
         self.port: Final = port
         self.applier: Final = Applier(port, self.schema, self._forget)
@@ -67,14 +83,22 @@ class Tables:
         self._known: OrderedDict[RowKey, tuple[Row, int]] = OrderedDict()
         """Rows, and which record said what their table is when they were read."""
         self._cached_rows: Final = cached_rows
+        self._keep_every_s: Final = keep_every_s
+        self._carry_ms: Final = carry_ms
+        self._keeping: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
+        keeping = upkeep.keep(self.log, self.settle_old, every_s=self._keep_every_s, carry_ms=self._carry_ms)
+        self._keeping = asyncio.create_task(keeping, name="bokiflow tables")
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """What the database was not told yet is left to others, and to `settle`."""
+        assert self._keeping is not None, "it was entered"
+        self._keeping.cancel()
+        await asyncio.gather(self._keeping, return_exceptions=True)
         await self.applier.close()
 
     # -- tables
@@ -88,7 +112,7 @@ class Tables:
         made, seqnum = await catalog.settled(self.log, check_schema(schema))
         await self._open(made, seqnum)
 
-    async def _open(self, made: Made, seqnum: int) -> None:
+    async def _open(self, made: Made, seqnum: int) -> Opened:
         schema = Schema(made.id, made.columns, made.mode)
         await self.port.ensure(schema)
         token = SHARED if made.mode == "lwt" else made.token
@@ -109,6 +133,7 @@ class Tables:
         there = self._opened.get(made.id)
         if there is None or there.seqnum < seqnum:
             self._opened[made.id] = Opened(schema, seqnum, made.token)
+        return Opened(schema, seqnum, made.token)
 
     def schema(self, table: str) -> Schema:
         """What a table is. Raises InvalidArgument: it is not open."""
@@ -121,9 +146,14 @@ class Tables:
             raise InvalidArgument(f"table {table!r} is not open: await tables.open(Schema({table!r}, …))", found=table)
         return found
 
-    async def made(self, event: Made, seqnum: int) -> None:
+    async def made(self, event: Made, seqnum: int) -> Opened:
         """See `transactions.Database`."""
-        await self._open(event, seqnum)
+        return await self._open(event, seqnum)
+
+    async def learn(self, table: str, *, consistency: ConsistencyName = "linearizable") -> Opened:
+        """See `transactions.Database`."""
+        found, known = await catalog.newest(self.log, table, consistency=consistency), self.opened(table)
+        return known if found is None or found[1] <= known.seqnum else await self.made(*found)
 
     # -- transactions
 
@@ -214,7 +244,7 @@ class Tables:
         found: list[Row | None] = await versions.of_log(self.log, table, keys, place)
         missing = [at for at, row in enumerate(found) if row is None]
         if missing:
-            await self._learn(table)
+            await self.learn(table, consistency="session")
             read = await versions.of_table(self.log, self.port, self.schema(table), [keys[at] for at in missing], place)
             for at, row in zip(missing, read, strict=True):
                 found[at] = row
@@ -226,12 +256,6 @@ class Tables:
         _, changed = await upkeep.changed(self.log, table)
         stored = {key async for key in self.port.keys(self.schema(table))}
         return sorted(stored | {key.key for key in changed})
-
-    async def _learn(self, table: str) -> None:
-        """Learns of columns that others added, as far as this session has seen."""
-        found = await catalog.newest(self.log, table, consistency="session")
-        if found is not None and found[1] > self.opened(table).seqnum:
-            await self.made(*found)
 
     async def collect(self, table: str, *flows: Flow) -> int:
         """Deletes versions that no workflow of these groups of workers looks at any more; returns below which place that is.
@@ -327,3 +351,13 @@ class Tables:
                 )
         await upkeep.trim(self.log.book, stream, rows)
         return upkeep.Settled(len(keys), behind)
+
+    async def settle_old(self) -> int:
+        """Settles tables that are open here, of whose rows the log has records as old as a term; returns how many. Entered, it does so by
+        itself. What cannot be settled now keeps its terms until it can.
+        """
+        settled = 0
+        for table, opened in list(self._opened.items()):
+            if opened.schema.mode != "lwt" and await upkeep.is_old(self.log, table, self._carry_ms):
+                settled += await upkeep.tried(table, self.settle(table))
+        return settled

@@ -52,8 +52,11 @@ class Database(Protocol):
     def saw(self, row: Row, records: Sequence[tuple[int, Written]], opened: Opened) -> None:
         """A row as of a place, and what of it the database may lack."""
 
-    async def made(self, event: Made, seqnum: int) -> None:
-        """A table is something else than it was."""
+    async def made(self, event: Made, seqnum: int) -> Opened:
+        """The log says anew what a table is; perhaps what it was."""
+
+    async def learn(self, table: str) -> Opened:
+        """What a table is by the log, as of now."""
 
 
 class TransactionOver(InvalidArgument):
@@ -119,25 +122,42 @@ class Transaction:
                 await self._as_of_place(await self._database.stored(missing, self._opened, anew=True), again=True)
 
     async def _as_of_place(self, stored: Sequence[Row], *, again: bool = False) -> None:
-        catalogs = {tags.table_catalog(table): opened.seqnum for table, opened in self._opened.items()}
-        ask = self._reading.ask(stored, catalogs)
-        try:
-            since = await self._database.log.book.read_since(ask.seen, at_most=ask.at_most)
-        except Trimmed as error:
-            if any(tags.table_row(*key) == error.facts.get("tag") for key in self._reading.rows):
-                raise RowsMoved("what was read before has changed, and the log has given up how") from error
-            if not again:
-                raise
-            behind = [row for row in stored if tags.table_row(*row.key) == error.facts.get("tag")] or list(stored)
-            raise TableBehind(
-                f"row {behind[0].key.key!r} of table {behind[0].key.table!r} is stored at version {behind[0].version}, and the log has "
-                "given up what follows: was the table brought back from a backup?",
-                table=behind[0].key.table,
-                key=behind[0].key.key,
-            ) from error
+        while True:
+            catalogs = {tags.table_catalog(table): opened.seqnum for table, opened in self._opened.items()}
+            ask = self._reading.ask(stored, catalogs)
+            try:
+                since = await self._database.log.book.read_since(ask.seen, at_most=ask.at_most)
+                break
+            except Trimmed as error:
+                if not await self._learned(error):
+                    self._check_behind(error, stored, again)
+                    raise
         news = await self._news(ask, since.records)
         for key, row in self._reading.answered(ask, since.position, news).items():
             self._database.saw(row, news.get(key, ()), self._opened[key.table])
+
+    async def _learned(self, error: Trimmed) -> bool:
+        """Whether it was only a table's catalog that was carried out of an old term since it was opened, and is known now."""
+        for table, opened in self._opened.items():
+            if tags.table_catalog(table) == error.facts.get("tag"):
+                learned = await self._database.learn(table)
+                self._is_now(table, learned)
+                return learned.seqnum > opened.seqnum
+        return False
+
+    def _check_behind(self, error: Trimmed, stored: Sequence[Row], again: bool) -> None:
+        """Raises RowsMoved; and TableBehind: what is stored was read again, and lacks what the log has given up."""
+        if any(tags.table_row(*key) == error.facts.get("tag") for key in self._reading.rows):
+            raise RowsMoved("what was read before has changed, and the log has given up how") from error
+        if not again:
+            return
+        behind = [row for row in stored if tags.table_row(*row.key) == error.facts.get("tag")] or list(stored)
+        raise TableBehind(
+            f"row {behind[0].key.key!r} of table {behind[0].key.table!r} is stored at version {behind[0].version}, and the log has "
+            "given up what follows: was the table brought back from a backup?",
+            table=behind[0].key.table,
+            key=behind[0].key.key,
+        ) from error
 
     async def _news(self, ask: Ask, records: Sequence[boki.Record]) -> dict[RowKey, list[tuple[int, Written]]]:
         asked = {row.key for row in ask.rows}
@@ -145,11 +165,16 @@ class Transaction:
         for record in records:
             for event in PICKER.of(record.seqnum, await self._database.log.open(record)):
                 if isinstance(event, Made):
-                    await self._database.made(event, record.seqnum)
-                    raise RowsMoved(f"table {event.id!r} has other columns now")
+                    self._is_now(event.id, await self._database.made(event, record.seqnum))
                 if isinstance(event, Written) and (key := RowKey(event.id, event.key)) in asked:
                     news.setdefault(key, []).append((record.seqnum, event))
         return news
+
+    def _is_now(self, table: str, opened: Opened) -> None:
+        """Takes the newer place that says what a table is, which the record expects. Raises RowsMoved: it is not what it was."""
+        if opened.schema != self._opened[table].schema:
+            raise RowsMoved(f"table {table!r} has other columns now")
+        self._opened[table] = opened
 
     # -- writing
 

@@ -34,7 +34,7 @@ def test_the_first_answer_is_the_place_and_news_are_added() -> None:
 def test_what_is_read_later_is_read_there() -> None:
     reading = first()
     ask = reading.ask([Row(B, 7, {"n": 3})], CATALOG)
-    assert (dict(ask.seen), ask.at_most) == ({"table/row/t/b": 7}, 10)
+    assert (dict(ask.seen), ask.at_most) == ({**CATALOG, "table/row/t/b": 7}, 10)
     reading.answered(ask, 10, {B: [(9, Written("t", "b", 7, {"n": 4}, []))]})
     assert reading.rows[B] == Row(B, 9, {"n": 4})
     assert reading.place == 10
