@@ -42,7 +42,7 @@ QUIET_S: Final = 30.0
 TERM_S: Final = 15.0
 CARRIED_A_SECOND: Final = 2_000
 """Idle objects, beside the updates; a term of so many is longer than `TERM_S`."""
-TERMS: Final = 8
+TERMS: Final = 12
 """Over so many terms the updates are spread, from a tenth of the scale on."""
 SETTINGS: Final[Mapping[str, str]] = {
     "BOKI_SEQUENCER_TERM_AGE_S": str(TERM_S),
