@@ -171,18 +171,19 @@ class QueueCarried:
         claim = await fence.take(last)
         checkpoints = Checkpointing(self._log, config.queue, shard, group)
         progress, _ = await checkpoints.load(claim, config)
-        await self._look_through(progress, config.queue, shard, claim)
+        await self._look_through(progress, config, shard, claim)
         await checkpoints.make(progress, fence, turn.found)
         await checkpoints.trim()
         await self._log.book.trim([(tag, claim)])
         return 2
 
-    async def _look_through(self, progress: Progress, queue: str, shard: int, last: int) -> None:
+    async def _look_through(self, progress: Progress, config: Config, shard: int, last: int) -> None:
         """Tells copies from firsts as an owner would: else a copy waits for one for ever."""
+        queue, dropped = config.queue, config.dropped
         found = await old_messages.newest(self._log, queue, shard, await self._log.book.now())
-        covers = await old_messages.openable(self._log, queue, shard, found.covers, last, lambda _: True)
+        covers = await old_messages.openable(self._log, queue, shard, found.covers, last, lambda _: True, dropped)
         lowest, read = Id(covers + 1, 0), progress.read
-        async for one in old_messages.all_of(self._log, queue, shard, found, covers):
+        async for one in old_messages.all_of(self._log, queue, shard, found, covers, dropped):
             dedup = one.item.dedup
             if one.id.seqnum > read and dedup is not None and progress.window.twice(dedup, one.pushed_ms):
                 progress.ends(one.id)
@@ -247,14 +248,14 @@ class _Carrying:
 
     async def run(self, come: Sequence[Progress]) -> None:
         """Appends it, a part after the other."""
-        queue = self._turn.found.config.queue
+        queue, dropped = self._turn.found.config.queue, self._turn.found.config.dropped
         self.covers = await old_messages.openable(
-            self._log, queue, self._shard, self._before.covers, self._snapshot, self._turn.is_old
+            self._log, queue, self._shard, self._before.covers, self._snapshot, self._turn.is_old, dropped
         )
         if self.covers <= self._before.covers and not (self._before.covers and self._turn.is_old(self._before.time_ms)):
             return
         part = Parts()
-        async for one in old_messages.all_of(self._log, queue, self._shard, self._before, self.covers):
+        async for one in old_messages.all_of(self._log, queue, self._shard, self._before, self.covers, dropped):
             if come and all(is_over(one.id, group) for group in come):
                 continue
             if not part.takes(one):

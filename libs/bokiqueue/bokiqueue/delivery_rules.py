@@ -7,7 +7,9 @@
   that a message which kills its handlers is counted by itself, and takes no others with it.
 - The first `CAREFUL` fresh messages of a new owner are handed out after their DELIVER is in the log, for the owner before may have
   handed them out before his was. Else DELIVER travels while handlers work.
-- What cannot be opened is passed, and kept: the floor stays below it (`shard_state`). Messages behind it, of its keys too, pass it.
+- What cannot be opened is passed, and kept: the floor stays below it (`shard_state`). Nobody knows of which keys its messages are, and
+  whose copies. So of what is behind it a message with a deduplication id is not told from a copy, and waits; so does one with a key that
+  was not handed out before. Others pass. They wait until somebody has the shard who can open it, or it is dropped by the queue's settings.
 - A key whose rate does not allow another message yet waits, as one that comes later does; messages of other keys pass.
 - A message that was handed out `max_deliveries` times is given up instead of handed out again.
 - A lease runs from when a handler has the message. A message whose decision is being appended (`pinned`) has no lease: it would be handed
@@ -19,7 +21,7 @@ Times `now_s` are of the owner's monotonic clock, `now_ms` its idea of the log's
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
@@ -94,11 +96,12 @@ class Deliveries:
         careful: bool,
         keys: KeyRate | None = None,
         ready: Ready | None = None,
+        dropped: Collection[int] = (),
     ) -> None:
         """
         Args:
             id: of the consumer's stream. max_deliveries: 0: as often as it takes. keys: how often each may be handed out.
-            careful: whether somebody owned the shard before, and did not give it back.
+            careful: whether somebody owned the shard before, and did not give it back. dropped: records whose messages nobody gets.
         """
         self.progress: Final = progress
         self.reached = max(progress.floor.seqnum - 1, 0)
@@ -117,6 +120,8 @@ class Deliveries:
         self._urgent: dict[str, list[int]] = {}
         self._deadlines: list[tuple[float, Id]] = []
         self._unopened: dict[int, None] = {}
+        self._dropped = frozenset(dropped)
+        self._behind: dict[Id, None] = {}
 
     def __len__(self) -> int:
         """Of what is in memory: messages, and records that could not be opened."""
@@ -135,31 +140,97 @@ class Deliveries:
 
     def offer_some(self, seqnum: int, time_ms: int, items: Iterable[tuple[int, Item]]) -> None:
         """Of one record of messages those that are left, with their numbers."""
-        known = seqnum <= self.progress.read
-        for index, item in items:
+        tells = seqnum > self.progress.read and self._untold_from() is None
+        for index, item in () if seqnum in self._dropped else items:
             id = Id(seqnum, index)
-            if not known and item.dedup is not None and self.progress.window.twice(item.dedup, time_ms):
+            if tells and item.dedup is not None and self.progress.window.twice(item.dedup, time_ms):
                 self.progress.ends(id)
             if not self.progress.is_over(id):
                 self._keep(Entry(id, item, time_ms))
         self.reaches(seqnum)
 
     def reaches(self, seqnum: int) -> None:
-        """All up to there was read by this owner."""
+        """All up to there was read by this owner, and copies were told from firsts up to what cannot be opened."""
         self.reached = max(self.reached, seqnum)
-        self.progress.read = max(self.progress.read, seqnum)
+        untold = self._untold_from()
+        self.progress.read = max(self.progress.read, self.reached if untold is None else untold - 1)
 
     def passes(self, seqnum: int) -> None:
         """A record of messages cannot be opened."""
-        self._unopened[seqnum] = None
+        if seqnum not in self._dropped:
+            self._unopened[seqnum] = None
         self.reaches(seqnum)
+
+    # -- what waits behind what cannot be opened
+
+    def _untold_from(self) -> int | None:
+        """The first record that cannot be opened of those in which copies were not told from firsts; from there on none are."""
+        if not self._unopened:
+            return None
+        return next((seqnum for seqnum in self._unopened if seqnum > self.progress.read), None)
+
+    def _waits(self, entry: Entry) -> bool:
+        """Whether a message is not handed out because of what cannot be opened."""
+        if not self._unopened:
+            return False
+        id, item = entry.id, entry.item
+        untold = self._untold_from() if item.dedup is not None else None
+        if untold is not None and id.seqnum > untold:
+            return True
+        return item.key is not None and id.seqnum > next(iter(self._unopened)) and not self.progress.attempt(id)
+
+    def drop(self, dropped: Collection[int]) -> None:
+        """Nobody gets the messages of these records, but for those that are handed out."""
+        if self._dropped == frozenset(dropped):
+            return
+        self._dropped = frozenset(dropped)
+        for id in [id for id in self.entries if id.seqnum in self._dropped and id not in self.flights]:
+            self._remove(id)
+        self._unopened = {one: None for one in self._unopened if one not in self._dropped}
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Less is left that cannot be opened: what waited behind it is told from copies, and lined up."""
+        untold = self._untold_from()
+        for id, entry in list(self.entries.items()):
+            dedup = entry.item.dedup
+            if dedup is None or id.seqnum <= self.progress.read or (untold is not None and id.seqnum > untold):
+                continue
+            if self.progress.window.twice(dedup, entry.pushed_ms):
+                self._remove(id)
+        self.reaches(self.reached)
+        behind, self._behind = self._behind, {}
+        for id in behind:
+            if id in self.entries and self.entries[id].item.key is None:
+                self._line_up(self.entries[id])
+        self._line_up_keys()
+
+    def _line_up_keys(self) -> None:
+        for waiting in self._keys.values():
+            if waiting[0] not in self.flights:
+                self._line_up(self.entries[waiting[0]])
+
+    def _remove(self, id: Id) -> None:
+        """A message that is not handed out is over."""
+        item = self.entries.pop(id).item
+        key = item.key
+        self._suspects.discard(id)
+        self.progress.ends(id)
+        if key is not None:
+            self._keys[key].remove(id)
+            self._less_urgent(key, item.priority)
+            if not self._keys[key]:
+                del self._keys[key]
+
+    # -- lines
 
     def _keep(self, entry: Entry) -> None:
         id, key = entry.id, entry.item.key
         self.entries[id] = entry
+        head = self.entries[self._keys[key][0]] if key is not None and key in self._keys else entry
         if id > self.progress.upto:
             self._fresh.append(id)
-        elif self._suspecting and self.progress.is_delivered(id):
+        elif self._suspecting and self.progress.is_delivered(id) and not self._waits(head):
             self._suspects.add(id)
         due_ms = self.progress.due.get(id)
         if due_ms is not None:
@@ -184,7 +255,9 @@ class Deliveries:
         return max(self._urgent.get(item.key, ()), default=0) if item.key is not None else item.priority
 
     def _line_up(self, entry: Entry) -> None:
-        if entry.due_ms:
+        if self._waits(entry):
+            self._behind[entry.id] = None
+        elif entry.due_ms:
             heappush(self._later, (entry.due_ms, entry.id))
         else:
             self._ready.add(entry.id, self._priority(entry.item))
@@ -391,22 +464,12 @@ class Deliveries:
     def purge(self, seqnum: int) -> None:
         """Messages from below are over, but for those that are handed out."""
         for id in [id for id in self.entries if id.seqnum < seqnum and id not in self.flights]:
-            item = self.entries.pop(id).item
-            key = item.key
-            self._suspects.discard(id)
-            self.progress.ends(id)
-            if key is not None:
-                self._keys[key].remove(id)
-                self._less_urgent(key, item.priority)
-                if not self._keys[key]:
-                    del self._keys[key]
-        for waiting in self._keys.values():
-            if waiting[0] not in self.flights:
-                self._line_up(self.entries[waiting[0]])
+            self._remove(id)
         while self._fresh and self._fresh[0].seqnum < seqnum:
             self._fresh.popleft()
         self._unopened = {one: None for one in self._unopened if one >= seqnum}
-        self.reaches(seqnum - 1)
+        self.reached = max(self.reached, seqnum - 1)
+        self._pass_on()
 
     def raise_floor(self) -> None:
         """Forgets what is over, at the beginning."""

@@ -91,6 +91,7 @@ class Config(Event, tag="queue.config", frozen=True):
     Attributes:
         groups: of consumers, each with the seqnum from which it gets messages.
         max_deliveries: 0: as often as it takes. key_rates: messages a second of single keys, 0 for any, where not as of `limits`.
+        dropped: records of messages that could not be opened, and that nobody gets.
     """
 
     queue: str
@@ -103,6 +104,7 @@ class Config(Event, tag="queue.config", frozen=True):
     groups: dict[str, int]
     paused: bool = False
     key_rates: dict[str, float] = msgspec.field(default_factory=dict)
+    dropped: tuple[int, ...] = ()
 
 
 class Pushed(Event, tag="queue.push", frozen=True):

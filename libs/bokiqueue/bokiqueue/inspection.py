@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import boki
-from boki_common.errors import BokiError
+from boki_common.errors import BokiError, InvalidArgument
 from bokilib import tags
 from bokilib.codec import Json
 from bokilib.errors import ForeignRecord, UnknownEvent
@@ -38,6 +38,7 @@ from bokiqueue.pop_state import decode as pop_decode
 from bokiqueue.settings import no_such_group
 from bokiqueue.shard_state import fold
 
+MANY: Final = 255
 WINDOW_MS: Final = 60_000
 """Rates are of so long."""
 
@@ -250,7 +251,7 @@ async def _consumed(log: Log, config: Config, group: str, shard: int, snapshot: 
     id = consumer_id(config.queue, shard, group)
     found = await stream(log, id, tags.queue_consumer(config.queue, shard, group), snapshot)
     progress = fold(found.rows, config.groups[group], config.dedup_ms).progress
-    deliveries = Deliveries(id, progress, max_deliveries=0, careful=False)
+    deliveries = Deliveries(id, progress, max_deliveries=0, careful=False, dropped=config.dropped)
     closed: list[Peeked] = []
     tag = tags.queue_messages(config.queue, shard)
     old = await newest(log, config.queue, shard, snapshot)
@@ -265,6 +266,9 @@ async def _consumed(log: Log, config: Config, group: str, shard: int, snapshot: 
         except BokiError as error:
             if error.retryable:
                 raise
+            deliveries.passes(item.seqnum)
+            if item.seqnum in config.dropped:
+                continue
             closed.append(Peeked(shard, item.seqnum, 0, item.time_ms, "unopened", 0, None, None, str(error)))
             continue
         deliveries.offer(item.seqnum, item.time_ms, items_of(events))
@@ -273,6 +277,27 @@ async def _consumed(log: Log, config: Config, group: str, shard: int, snapshot: 
         state = "in flight" if progress.is_delivered(entry.id) else "delayed" if entry.due_ms else "waits"
         peeked.append(_peeked(shard, entry, state, progress.attempt(entry.id)))
     return sorted([*peeked, *closed], key=lambda one: (one.seqnum, one.number))
+
+
+async def check_unopened(log: Log, config: Config, seqnum: int) -> None:
+    """Raises InvalidArgument: there is no record of the queue's messages, or this program can open it."""
+    await log.book.now(consistency="linearizable")
+    places = [(tags.queue_messages(config.queue, shard), seqnum) for shard in range(config.shards)]
+    for first in range(0, len(places), MANY):
+        for record in await log.book.read_prev_many(places[first : first + MANY]):
+            if record is None or record.seqnum != seqnum:
+                continue
+            try:
+                PICKER.of(seqnum, await log.open(record))
+            except BokiError as error:
+                if error.retryable:
+                    raise
+                return
+            raise InvalidArgument(f"record {seqnum} can be opened: its messages are consumed, or purged", found=seqnum)
+    raise InvalidArgument(
+        f"expected a record of messages of queue {config.queue!r}, found none at {seqnum}: `peek` names them",
+        found=seqnum,
+    )
 
 
 async def _check_still(log: Log, queue: str, shard: int, old: Set, gap: boki.Gap) -> None:

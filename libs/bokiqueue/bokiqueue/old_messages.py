@@ -5,7 +5,7 @@ A set may be trimmed while it is read, once a newer one is whole: who reads begi
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import NamedTuple
 
 import boki
@@ -62,27 +62,44 @@ async def messages(log: Log, queue: str, shard: int, found: Set, after: Id) -> A
                         yield Waits(Id(seqnum, number), pushed_ms, item)
 
 
-async def openable(log: Log, queue: str, shard: int, covers: int, last: int, goes_on: Callable[[int], bool]) -> int:
-    """How far messages above `covers` can all be opened, as long as their times go on. Raises what may be over later; Lost."""
+async def openable(
+    log: Log,
+    queue: str,
+    shard: int,
+    covers: int,
+    last: int,
+    goes_on: Callable[[int], bool],
+    dropped: Collection[int] = (),
+) -> int:
+    """How far messages above `covers` can all be opened, or are dropped, as long as their times go on.
+
+    Raises what may be over later; Lost.
+    """
     async for item in _pushed(log, queue, shard, covers + 1, last):
         if not goes_on(item.time_ms):
             break
         try:
-            await log.open(item)
+            PICKER.of(item.seqnum, await log.open(item), about=shard_id(queue, shard))
         except BokiError as error:
             if error.retryable:
                 raise
-            break
+            if item.seqnum not in dropped:
+                break
         covers = item.seqnum
     return covers
 
 
-async def all_of(log: Log, queue: str, shard: int, found: Set, last: int) -> AsyncIterator[Waits]:
-    """All messages up to a place: of the set, and what was pushed above it. All of these can be opened."""
+async def all_of(
+    log: Log, queue: str, shard: int, found: Set, last: int, dropped: Collection[int] = ()
+) -> AsyncIterator[Waits]:
+    """All messages up to a place: of the set, and what was pushed above it. All of these can be opened, or are dropped."""
     async for carried in messages(log, queue, shard, found, START):
-        yield carried
+        if carried.id.seqnum not in dropped:
+            yield carried
     about = shard_id(queue, shard)
     async for item in _pushed(log, queue, shard, found.covers + 1, last):
+        if item.seqnum in dropped:
+            continue
         for number, one in enumerate(items_of(PICKER.of(item.seqnum, await log.open(item), about=about))):
             yield Waits(Id(item.seqnum, number), item.time_ms, one)
 

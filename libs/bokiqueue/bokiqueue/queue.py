@@ -27,7 +27,7 @@ from bokiqueue.consumer import LEASE_S, PREFETCH, Consumer
 from bokiqueue.errors import QueueDiffers, WrongMode
 from bokiqueue.events import Config, Limits, Mode
 from bokiqueue.handlers import AT_ONCE, BACKOFF_S, Handler, Transacts, X
-from bokiqueue.inspection import Peeked, Stats
+from bokiqueue.inspection import Peeked, Stats, check_unopened
 from bokiqueue.items import GROUP, check_name, item_of
 from bokiqueue.limit_rules import check_limits
 from bokiqueue.messages import Message
@@ -306,6 +306,17 @@ class Queue(Generic[T]):
         now = await self.log.book.now(consistency="linearizable")
         self._found = await settings.change(
             self.log, self.name, lambda config: settings.purged(config, self.name, group, now + 1)
+        )
+
+    async def purge_record(self, seqnum: int) -> None:
+        """Nobody gets the messages of a record that this program cannot open (`peek` tells of it): what waits behind it goes on.
+
+        It holds for all groups; what handlers have they may finish. Raises InvalidArgument: it is no such record, or can be opened.
+        """
+        self._check_mode("consume")
+        await check_unopened(self.log, (await self._newest()).config, seqnum)
+        self._found = await settings.change(
+            self.log, self.name, lambda config: settings.with_dropped(config, self.name, seqnum)
         )
 
     async def redrive(self, most: int | None = None, *, quiet_s: float = QUIET_S) -> int:

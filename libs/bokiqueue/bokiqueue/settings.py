@@ -7,7 +7,7 @@ Whoever changes them expects the newest that he read; who was faster is read, an
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -18,6 +18,9 @@ from bokilib.log import Log
 from bokiqueue.errors import NoSuchGroup, NoSuchQueue
 from bokiqueue.events import PICKER, Config
 from bokiqueue.limit_rules import KEY_RATES, check_key_rate
+
+DROPPED: Final = 256
+"""Records that a queue's settings name."""
 
 
 class Found(NamedTuple):
@@ -128,6 +131,23 @@ def with_key_rate(config: Config | None, queue: str, key: str, per_second: float
             found=len(rates),
         )
     return msgspec.structs.replace(known, key_rates=rates)
+
+
+def with_dropped(config: Config | None, queue: str, seqnum: int) -> Config:
+    """The settings by which nobody gets the messages of a record; of records from below all groups nothing need be said any more.
+
+    Raises InvalidArgument: too many are dropped.
+    """
+    known = must_exist(config, queue)
+    begins = min(known.groups.values(), default=0)
+    dropped = sorted({one for one in (*known.dropped, seqnum) if one >= begins})
+    if len(dropped) > DROPPED:
+        raise InvalidArgument(
+            f"expected {DROPPED} records that are dropped at most, found {len(dropped)}: purge the queue's groups",
+            expected=DROPPED,
+            found=len(dropped),
+        )
+    return msgspec.structs.replace(known, dropped=tuple(dropped))
 
 
 def must_exist(config: Config | None, queue: str) -> Config:

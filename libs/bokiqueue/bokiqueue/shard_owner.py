@@ -142,6 +142,7 @@ class ShardOwner:
             max_deliveries=most,
             careful=last is not None and careful(last.who, last.token),
             keys=keys,
+            dropped=config.dropped,
         )
         self.claim = claim
         self._renewal.done(time_ms)
@@ -318,8 +319,10 @@ class ShardOwner:
         return min((time for time in times if time is not None and time > now_s), default=None)
 
     def configured(self, start: int) -> None:
-        """The settings are others: messages from below `start` are over, but for those that are handed out; keys may have other rates."""
+        """The settings are others: messages from below `start` are over, but for those that are handed out; so are those of records that
+        are dropped; keys may have other rates."""
         if self.claim:
+            self._owned().drop(self._around.found.config.dropped)
             self._owned().purge(start)
             self._owned().rates(self._around.found.config.key_rates)
             self._read_on()

@@ -241,6 +241,9 @@ class Queue(_Face, Generic[T]):
     def limit_key(self, key: str, per_second: float | None) -> None:
         self._run(self.queue.limit_key(key, per_second))
 
+    def purge_record(self, seqnum: int) -> None:
+        self._run(self.queue.purge_record(seqnum))
+
     def purge(self, group: str = GROUP) -> None:
         self._run(self.queue.purge(group))
 

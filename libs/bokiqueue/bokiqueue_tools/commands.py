@@ -174,25 +174,33 @@ def _register_purge(group: CommandGroup) -> None:
     @_NAME
     @BOOK
     @_GROUP
+    @click.option(
+        "--record", type=Whole(1), metavar="SEQNUM", help="Only this one, which cannot be opened; for all groups."
+    )
     @_YES
-    def purge(invocation: Invocation, name: str, book: str, consumers: str, yes: bool) -> int:
+    def purge(invocation: Invocation, name: str, book: str, consumers: str, record: int | None, yes: bool) -> int:
         """Drop what was pushed before now and waits for a group; what handlers have they may finish.
 
-        Asks on a terminal; elsewhere --yes is needed.
+        A record that cannot be opened (`peek` names it) keeps back messages with a key or a deduplication id that come after it in its
+        shard: --record drops that one alone. Asks on a terminal; elsewhere --yes is needed.
 
         \b
             boki queue purge emails --book shop --yes
+            boki queue purge emails --book shop --record 17179869211 --yes
         """
-        if not yes and not _confirmed(name, consumers):
+        if not yes and not _confirmed(name, consumers, record):
             invocation.say("Nothing was dropped.")
             return exit_codes.REFUSED
+        if record is not None:
+            return _change(invocation, book, name, lambda queue: queue.purge_record(record), "purged")
         return _change(invocation, book, name, lambda queue: queue.purge(consumers), "purged")
 
 
-def _confirmed(name: str, consumers: str) -> bool:
+def _confirmed(name: str, consumers: str, record: int | None) -> bool:
     if not sys.stdin.isatty():
         raise UsageError(f"expected --yes, since nobody can be asked: purging {name!r} is for good")
-    return click.confirm(f"Drop all that waits in {name!r} for {consumers!r}?", err=True)
+    what = f"all that waits in {name!r} for {consumers!r}" if record is None else f"record {record} of {name!r}"
+    return click.confirm(f"Drop {what}?", err=True)
 
 
 def _register_pause(group: CommandGroup) -> None:

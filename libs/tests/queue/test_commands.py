@@ -104,6 +104,30 @@ def test_pause_resume_and_purge(book: boki.sync.Book, run: Run) -> None:
     assert queue.stats().depth == 0
 
 
+class Turned:
+    """A payload hook that the command has not."""
+
+    name = "turned"
+
+    async def seal(self, events: bytes) -> bytes:
+        return events[::-1]
+
+    async def open(self, sealed: bytes) -> bytes:
+        return sealed[::-1]
+
+
+def test_a_record_that_cannot_be_opened_is_dropped_alone(book: boki.sync.Book, run: Run) -> None:
+    queue = bokiqueue.sync.Queue.open(book, "emails", object)
+    queue.push("opened", key="k")
+    hooked = bokiqueue.sync.Queue.open(book, "emails", object, hook=Turned())
+    hooked.push("closed", key="k")
+    found = json.loads(run("peek", "emails", "--json").out.splitlines()[-1])
+    assert found["state"] == "unopened"
+    assert run("purge", "emails", "--record", str(found["seqnum"]), "--yes").out == "purged\n"
+    assert [one.body for one in queue.peek()] == ["opened"]
+    assert run("purge", "emails", "--record", str(found["seqnum"] - 1), "--yes").code == 2, "it can be opened"
+
+
 def test_what_is_not_there_is_said_with_an_exit_code(run: Run, book: boki.sync.Book) -> None:
     assert run("ls") == (0, "", "")
     refused = run("stats", "none")
