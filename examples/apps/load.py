@@ -47,12 +47,14 @@ class Load:
         except NoAnswer as fault:
             self.faults.append(str(fault))
 
-    async def closed(self, clients: int, stop: asyncio.Event) -> None:
-        """So many clients, until somebody sets `stop`; each waits for its last answer."""
+    async def closed(self, clients: int, stop: asyncio.Event, pause_s: float = 0.0) -> None:
+        """So many clients, until somebody sets `stop`; each waits for its last answer, and thinks for so long before it asks again."""
 
         async def client() -> None:
             while not stop.is_set():
                 await self._ask()
+                if pause_s:
+                    await asyncio.sleep(pause_s)
 
         async with asyncio.TaskGroup() as group:
             for _ in range(clients):

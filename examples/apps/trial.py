@@ -14,11 +14,11 @@ import asyncio
 import os
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import aiohttp
 
@@ -166,6 +166,7 @@ async def trial(
     seed: int = 1,
     services: int = 2,
     clients: int = CLIENTS,
+    pause_s: float = 0.0,
     tables: Database | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Found:
@@ -173,6 +174,7 @@ async def trial(
 
     Args:
         seconds, least: of load and kills: so long, and until so many requests are answered.
+        pause_s: for which a client thinks before it asks again; so a trial leaves the machine to others.
         tables: has the rows, and is killed as well; by default a store has them.
     """
     directory.mkdir(parents=True, exist_ok=True)
@@ -193,7 +195,8 @@ async def trial(
                     victims = serving.victims(cluster)
                     if tables is not None:
                         victims[CASSANDRA] = partial(_again, tables)
-                    await _under_load(victims, load, watch, clients, (seconds, least), random.Random(seed), say)
+                    asking = partial(load.closed, clients, pause_s=pause_s)
+                    await _under_load(victims, load, watch, asking, (seconds, least), random.Random(seed), say)
                 finally:
                     looking.cancel()
                     (looked,) = await asyncio.gather(looking, return_exceptions=True)
@@ -229,13 +232,13 @@ async def _under_load(
     victims: Victims,
     load: Load,
     watch: Watch,
-    clients: int,
+    ask: Callable[[asyncio.Event], Coroutine[Any, Any, None]],
     until: tuple[float, int],
     chance: random.Random,
     say: Callable[[str], None],
 ) -> None:
     stop = asyncio.Event()
-    asking = asyncio.create_task(load.closed(clients, stop))
+    asking = asyncio.create_task(ask(stop))
     showing = asyncio.create_task(watch.run())
     try:
         seconds, least = until
