@@ -200,7 +200,7 @@ def test_hears_no_other_and_disturbs_it(capsys, one):
 """
 
 
-def test_no_test_hears_what_logs_another_configured(suite: Suite) -> None:
+def test_no_test_has_the_logs_that_another_configured(suite: Suite) -> None:
     assert "2 passed" in suite(LOGS).stdout
 
 

@@ -36,7 +36,7 @@ async def add(client: Requester, world: Any, ledger_id: int, entry_id: int, *, r
     return V2Status((await client.ask(*encode_add_body([body], world.key, recovery=recovery))).status)
 
 
-async def test_clients_are_told_the_name_and_port_of_a_proxy(world: Any, start: Start) -> None:
+async def test_clients_get_the_name_and_port_of_a_proxy(world: Any, start: Start) -> None:
     bookie = await start(MemoryDisk(), host="proxy.example", port=4181)
     assert await bookie_address(world.store, bookie.bookie_id) == Address("proxy.example", 4181)
     assert bookie.address.port != 4181
@@ -85,7 +85,7 @@ async def test_a_port_in_use_is_refused_and_leaves_the_directory_free(world: Any
     assert sorted(await available_bookies(world.store)) == sorted([first.bookie_id, second.bookie_id])
 
 
-async def test_unusable_settings_are_all_told(world: Any, start: Start) -> None:
+async def test_unusable_settings_are_all_named(world: Any, start: Start) -> None:
     with pytest.raises(SettingsError, match=r"multiple of 4096.*expected host:port") as caught:
         await start(MemoryDisk(), address=Address("", 0, "/tmp/socket"), journal_segment_bytes=20_000)
     assert len(caught.value.faults) == 2

@@ -43,7 +43,7 @@ async def test_an_engine_that_comes_later_is_found(tmp_path: Path, capsys: pytes
     await server.close()
 
 
-async def test_patience_ends(tmp_path: Path) -> None:
+async def test_a_call_without_answer_ends_after_its_time(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="no engine answers"):
         async with connected(Invocation(url=f"unix://{tmp_path}/none", timeout_s=0.3)):
             pass

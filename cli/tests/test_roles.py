@@ -115,7 +115,7 @@ def test_metadata_must_be_named() -> None:
     assert roles.metadata_uri("zk://a:1") == "zk://a:1"
 
 
-async def test_a_bookie_tells_where_its_admin_page_is(tmp_path: Path) -> None:
+async def test_a_bookie_announces_where_its_admin_page_is(tmp_path: Path) -> None:
     chosen = settings(**{"metadata": f"sqlite:///{tmp_path}/metadata.db", "bookie.admin_port": 0})
     async with (
         roles.open_parts(chosen) as parts,
@@ -178,12 +178,12 @@ async def test_cores_are_kept_awake_while_a_role_is_open_if_that_is_wished(
         assert device.read_bytes() == bytes(4)
 
 
-def test_cores_are_kept_awake_while_a_role_is_busy_unless_told_otherwise() -> None:
+def test_cores_are_kept_awake_while_a_role_is_busy_unless_set_otherwise() -> None:
     assert settings().keep_cores_awake == "busy"
 
 
 @pytest.mark.parametrize("kind", ["sequencer", "controller", "engine", "bookie"])
-async def test_a_second_role_on_a_machine_gets_a_free_port_unless_told_where_to_listen(
+async def test_a_second_role_on_a_machine_gets_a_free_port_unless_one_is_set(
     kind: roles.Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as taken:

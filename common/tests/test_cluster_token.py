@@ -83,7 +83,7 @@ def test_every_valid_token_is_compared_in_constant_time_whichever_matches(monkey
 
 
 @pytest.mark.parametrize("shown", [None, "", b""])
-def test_who_shows_nothing_is_told_that_a_token_is_asked_for_and_how_to_show_it(shown: object) -> None:
+def test_without_a_token_the_error_says_that_one_is_needed_and_how_to_show_it(shown: object) -> None:
     with pytest.raises(
         Unauthenticated, match=r"this engine asks for a cluster token, and none was shown.*--token-file"
     ) as no:
@@ -92,7 +92,7 @@ def test_who_shows_nothing_is_told_that_a_token_is_asked_for_and_how_to_show_it(
 
 
 @pytest.mark.parametrize("shown", [NEW, NEW.encode(), OLD + " ", 7, [OLD], {"token": OLD}])
-def test_who_shows_another_is_told_so_without_either_token(shown: object) -> None:
+def test_with_another_token_the_error_says_so_and_contains_neither(shown: object) -> None:
     with pytest.raises(Unauthenticated, match="was shown one that is not valid there") as no:
         parse(OLD, "a file").admit(shown, "this engine")
     assert OLD not in str(no.value) + repr(no.value.facts) and NEW not in str(no.value) + repr(no.value.facts)

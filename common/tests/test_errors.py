@@ -78,6 +78,6 @@ def test_the_same_error_for_somebody_else_has_all_but_the_traceback() -> None:
 
 
 @pytest.mark.parametrize("kind", all_errors())
-def test_every_error_can_be_told_again(kind: type[BokiError]) -> None:
+def test_every_error_can_be_raised_again(kind: type[BokiError]) -> None:
     other = kind("what", found=3).again()
     assert (type(other), str(other), other.found) == (kind, "what", 3)

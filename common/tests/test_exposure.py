@@ -57,7 +57,7 @@ def test_nothing_is_said_of_ports_that_are_this_machines_alone(asks: bool, insec
     assert check_exposed([], asks_for_token=asks, insecure=insecure) == []
 
 
-def test_with_a_token_a_port_may_be_wide() -> None:
+def test_with_a_token_a_port_may_listen_on_all_addresses() -> None:
     assert check_exposed(["0.0.0.0:1"], asks_for_token=True, insecure=False) == []
 
 

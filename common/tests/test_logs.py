@@ -99,7 +99,7 @@ class Refuses(io.StringIO):
 
 
 @pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), ValueError("I/O operation on closed file")])
-def test_lines_that_a_failing_stream_loses_are_counted_and_told_not_raised(
+def test_lines_that_a_failing_stream_loses_are_counted_and_reported_not_raised(
     fault: Exception,
 ) -> None:
     stream = Refuses()

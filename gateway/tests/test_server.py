@@ -66,7 +66,7 @@ async def test_what_is_refused(
 
 
 @pytest.mark.parametrize("address", [Address("127.0.0.1", 0), Address("0.0.0.0", 0)], ids=str)
-async def test_a_name_that_was_made_to_mean_this_address_is_refused_however_wide_the_bind(
+async def test_a_name_that_was_made_to_mean_this_address_is_refused_on_any_bind(
     cluster: MemoryCluster, address: Address
 ) -> None:
     rebound = {"Host": "evil.example:7080", "Origin": "http://evil.example:7080"}
@@ -78,7 +78,7 @@ async def test_a_name_that_was_made_to_mean_this_address_is_refused_however_wide
             assert (await requester.ask("GET", "/v1/books/b/records", headers={"Host": host})).status == 200
 
 
-async def test_the_methods_of_a_path_are_told(requester: Requester) -> None:
+async def test_the_methods_of_a_path_are_named(requester: Requester) -> None:
     """Of every path exactly those that the table has: what is a path by itself is no value of a variable."""
     methods: dict[str, set[str]] = {}
     for route in ROUTES:

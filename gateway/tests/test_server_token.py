@@ -94,7 +94,7 @@ async def test_a_route_is_answered_to_who_shows_the_token_and_is_no_foreign_page
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/nowhere"), ("DELETE", "/v1/books/b/records"), ("OPTIONS", "/")])
-async def test_what_there_is_is_not_told_without_a_token(requester: Requester, method: str, path: str) -> None:
+async def test_which_paths_exist_is_not_revealed_without_a_token(requester: Requester, method: str, path: str) -> None:
     without = await requester.ask(method, path)
     assert (without.status, without.body["error"], "Allow" in without.headers) == (401, "NotAdmitted", False)
     assert (await requester.ask(method, path, headers=SHOWN["right"])).status in (404, 405)

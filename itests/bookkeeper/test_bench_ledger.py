@@ -79,7 +79,7 @@ def test_processor_time_of_a_row_is_by_process_and_by_user_and_system() -> None:
     assert row.per_s == 1_000.0
 
 
-def test_a_ratio_whose_figures_were_left_out_is_named_and_the_others_are_told() -> None:
+def test_a_ratio_whose_figures_were_left_out_is_named_and_others_are_printed() -> None:
     bench = made_up()
     del bench.measured[ledger.OURS.name, ledger.ADD_64.name]
     bench.recoveries[ledger.EAGER.name] = []
@@ -93,7 +93,7 @@ def test_a_ratio_whose_figures_were_left_out_is_named_and_the_others_are_told() 
     assert "ours" in bench.facts()["recovery of 10,000"]
 
 
-def test_what_the_disk_takes_is_told_in_kilobytes_a_second() -> None:
+def test_what_the_disk_takes_is_printed_in_kilobytes_a_second() -> None:
     assert made_up().facts()["disk alone"] == "205 MB/s a bookie, written twice: 200,000 KB a second"
 
 

@@ -28,7 +28,7 @@ LAST: Final = len(ENTRIES) - 1
 POLL_MS: Final = 200
 
 
-async def test_an_idle_writer_tells_its_lac(java: JavaService, placement: Placement) -> None:
+async def test_an_idle_writer_sends_its_lac(java: JavaService, placement: Placement) -> None:
     client = JavaClient(java, "v3 with explicit LAC")
     writer = await client.create(placement, "CRC32C")
     await writer.append(ENTRIES)
@@ -117,7 +117,7 @@ async def test_unconfirmed_entries_are_read(java: JavaService, placement: Placem
     await writer.close()
 
 
-async def test_every_bookie_tells_its_free_space(java: JavaService, both_kinds: BothKinds) -> None:
+async def test_every_bookie_reports_its_free_space(java: JavaService, both_kinds: BothKinds) -> None:
     found = await java("bookie info", protocol="v3")
     assert set(found) == {*both_kinds.ours, *both_kinds.theirs}
     assert all(0 < free <= total for free, total in found.values())

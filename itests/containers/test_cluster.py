@@ -72,7 +72,7 @@ async def test_every_role_is_restarted_under_load_and_nothing_is_lost(cluster: B
         assert any("log handed over" in cluster.log(name) for name in cluster.names if name.startswith("sequencer"))
 
 
-async def test_what_clients_hear_while_roles_are_killed_is_what_a_log_may_do(
+async def test_what_clients_are_answered_while_roles_are_killed_is_what_a_log_may_do(
     cluster: BokiCluster,
 ) -> None:
     command = (

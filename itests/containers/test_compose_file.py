@@ -23,7 +23,7 @@ def test_it_has_every_role_and_publishes_two_ports_to_this_machine_alone() -> No
     assert ports == [("127.0.0.1", 7040, 7140), ("127.0.0.1", 7080, 7080)]
 
 
-def test_the_ports_are_the_users_to_choose_and_told_to_sdks() -> None:
+def test_the_ports_are_the_users_to_choose_and_announced_to_sdks() -> None:
     chosen = parse(TEXT, {"SDK_PORT": "17040", "HTTP_PORT": "17080"})
     assert chosen.services["engine-1"].ports == (("127.0.0.1", 17040, 7140),)
     assert chosen.services["engine-1"].environment["BOKI_ENGINE_OUTSIDE_ADVERTISE"] == "127.0.0.1:17040"

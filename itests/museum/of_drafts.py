@@ -98,7 +98,7 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
         instead="Numbers are dense: one that leaves out another is refused, not decided, and the client sends from the lowest.",
         mutation=patch(r"""
             numbers may leave out others
-            logbook logbook/tests/engine/writers/test_verdict.py::test_a_gap_decides_nothing_and_tells_the_last_number
+            logbook logbook/tests/engine/writers/test_verdict.py::test_a_gap_decides_nothing_and_answers_the_last_number
             -            decision.answers.append(Answer(at, first, run.count, state.last, GAP, _NOBODY))
             -            decision.lose(start, start + run.count)
             -            return

@@ -75,7 +75,7 @@ gateway gateway/tests/calls/test_http_errors.py::test_what_changes_nothing_was_c
 +error.definite)
 
 a variable of a path stands for what is a path by itself
-gateway gateway/tests/test_server.py::test_the_methods_of_a_path_are_told
+gateway gateway/tests/test_server.py::test_the_methods_of_a_path_are_named
 -            path = pattern_of(route, routes)
 +            path = route.path
 

@@ -47,7 +47,7 @@ common common/tests/net/test_messages.py::test_a_silent_client_says_that_it_is_s
                  self.connection.send(
 
 a log that cannot be written raises
-common common/tests/test_logs.py::test_lines_that_a_failing_stream_loses_are_counted_and_told_not_raised
+common common/tests/test_logs.py::test_lines_that_a_failing_stream_loses_are_counted_and_reported_not_raised
 -        except (OSError, ValueError):  # a full disk, a reader that is gone, a stream that was closed
 +        except LookupError:
 

@@ -12,7 +12,7 @@ metalog metalog/tests/sequencer/test_term_server_carried.py::test_of_an_entry_wi
 -            check_carried(carry, self._builder.known_end(shard))
 
 what a term does not order is decided as any
-logbook logbook/tests/engine/writers/test_foreign_runs.py::test_engines_that_hear_of_the_logs_in_any_order_know_the_same
+logbook logbook/tests/engine/writers/test_foreign_runs.py::test_engines_that_apply_the_logs_in_any_order_know_the_same
 -        foreign = () if guard is None else guard.foreign(batch)
 +        foreign: Sequence[int] = ()
 
@@ -71,7 +71,7 @@ logbook logbook/tests/engine/apply/test_header_feed.py::test_of_entries_that_are
              await self._read_one(ledger_id, entry, None, error)
 
 who catches up waits behind an entry that cannot be read
-logbook logbook/tests/engine/test_poisoned_entries.py::test_what_was_given_up_long_after_it_is_heard_of_by_who_begins_later
+logbook logbook/tests/engine/test_poisoned_entries.py::test_what_was_given_up_long_after_it_is_known_to_who_begins_later
 -        if self.pending > cuts and not self._feed.waits:
 +        if self.pending > cuts:
 

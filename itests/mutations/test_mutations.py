@@ -58,7 +58,7 @@ def test_the_page_of_defects_names_every_mutation_and_tests_that_exist() -> None
     assert not missing, f"docs/defects.md names tests that are not there: {missing}"
 
 
-def test_a_mutation_whose_text_is_gone_or_there_twice_is_told() -> None:
+def test_a_mutation_whose_text_is_gone_or_there_twice_is_an_error() -> None:
     gone = Mutation("gone", "ledger", (("no such text at all", ""),), "ledger/tests/rules/test_acks.py::test_x")
     with pytest.raises(OutOfDate, match="nowhere"):
         file_of(ROOT, gone, "no such text at all")

@@ -8,7 +8,7 @@ from itests.mutations.patch import patches
 
 TOKEN_MUTATIONS: Final = patches(r"""
 a token is compared only when one is shown
-common common/tests/test_cluster_token.py::test_who_shows_nothing_is_told_that_a_token_is_asked_for_and_how_to_show_it
+common common/tests/test_cluster_token.py::test_without_a_token_the_error_says_that_one_is_needed_and_how_to_show_it
 -        if not self._tokens:
 +        if not self._tokens or not shown:
              return
@@ -41,7 +41,7 @@ sdk logbook/tests/engine/test_engine_token.py::test_a_client_whose_token_is_vali
 + if self._denials < 0 else ""
 
 a sequencer hears who shows no token
-metalog metalog/tests/sequencer/test_sequencer_token.py::test_who_does_not_show_the_token_is_told_so_and_the_connection_ends
+metalog metalog/tests/sequencer/test_sequencer_token.py::test_who_does_not_show_the_token_gets_an_error_and_the_connection_ends
 -            token.admit(hello.auth, "this sequencer")
 
 roles are not looked at
@@ -69,7 +69,7 @@ bookie bookie/tests/serve/test_auth_gate.py::test_a_v2_request_without_the_token
 +if False else server.connected(connection)
 
 a bookie that asks for no token is used
-ledger ledger/tests/bookies/test_introduction.py::test_who_is_let_in_writes_and_reads_and_who_is_not_is_told_at_once
+ledger ledger/tests/bookies/test_introduction.py::test_who_is_admitted_writes_and_reads_and_who_is_not_is_refused_at_once
 -                if admitted != auth.ADMITTED and not settings.bookies_without_token:
 +                if False:
 

@@ -38,7 +38,7 @@ cli cli/tests/cluster/test_forget_command.py::test_a_bookie_that_ledgers_count_o
 +    named: list[int] = []
 
 after an unknown outcome the lower bound is skipped
-cli cli/tests/records/test_append_command.py::test_after_an_unknown_outcome_nobody_is_told_to_skip
+cli cli/tests/records/test_append_command.py::test_after_an_unknown_outcome_no_line_says_how_many_to_skip
 -        if ingest.failed:
 +        if ingest.failed and not ingest.committed:
 
@@ -58,7 +58,7 @@ sdk cli/tests/records/test_append_command.py::test_batches_behind_a_failed_one_a
 +        elif self._numbers.stale:
 
 a child is not told that it was forked
-common common/tests/runtime/test_forks.py::test_each_child_is_told_once_of_what_there_is_and_the_parent_is_not
+common common/tests/runtime/test_forks.py::test_each_child_is_notified_once_of_what_there_is_and_the_parent_is_not
 -    for one in _kept:
 -        one.forked()
 
@@ -102,7 +102,7 @@ sdk logbook/tests/sdk/test_connection.py::test_nothing_is_sent_again_to_another_
 +        if mark == -1:
 
 a repeated number looks like a new one
-sdk itests/sdk/test_writers.py::test_two_users_of_one_name_with_equal_records_can_tell[memory]
+sdk itests/sdk/test_writers.py::test_two_users_of_one_name_with_equal_records_can_distinguish[memory]
 -        if flags & ROW_DUPLICATE:
 -            numbers.was_there(first, count, first_seqnum)
 
@@ -117,7 +117,7 @@ cli cli/tests/test_clients.py::test_an_engine_that_comes_later_is_found
 +            if math.isfinite(deadline):
 
 a spare stops at the usual port
-cli cli/tests/test_roles.py::test_a_second_role_on_a_machine_gets_a_free_port_unless_told_where_to_listen
+cli cli/tests/test_roles.py::test_a_second_role_on_a_machine_gets_a_free_port_unless_one_is_set
 -    if settings.listen or kind == "engine":
 +    if kind:
 """)

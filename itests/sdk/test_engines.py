@@ -54,7 +54,7 @@ async def test_views_on_two_engines(engines: LocalCluster) -> None:
             await theirs.append(b"twice", writer=("w", 1))
 
 
-async def test_a_client_moves_to_an_engine_that_it_was_told_of(engines: LocalCluster) -> None:
+async def test_a_client_moves_to_an_engine_that_another_named(engines: LocalCluster) -> None:
     async with boki.connect(f"boki://{engines.address('engine-1')}") as client:
         connection = client._connection
         assert connection is not None

@@ -117,7 +117,7 @@ async def test_it_wakes_on_its_own_tags_and_not_on_others(book: boki.Book) -> No
     assert item.data == b"mine"
 
 
-async def test_two_that_wait_for_the_same_tag_both_hear(client: boki.Client, book: boki.Book) -> None:
+async def test_two_that_wait_for_the_same_tag_are_both_answered(client: boki.Client, book: boki.Book) -> None:
     cursors = [client.session().book(book.name).read(tags=["a", f"own{n}"], follow=True) for n in range(3)]
     waiting = [asyncio.ensure_future(anext(cursor)) for cursor in cursors]
     await asked(book)
@@ -234,7 +234,7 @@ async def test_who_was_given_all_is_current_and_not_before_he_took_it(book: boki
     waiting.cancel()
 
 
-async def test_what_the_session_appends_reads_or_is_told_of_has_to_be_in_it(
+async def test_what_the_session_appends_reads_or_is_answered_has_to_be_in_it(
     client: boki.Client, cluster: Cluster, book: boki.Book
 ) -> None:
     await book.append(b"0", tags=["a"])
@@ -296,7 +296,7 @@ async def test_a_cut_connection_leaves_it_as_current_as_it_was_asked_for(
 # -- gaps
 
 
-async def test_a_gap_is_told_once_for_each_tag_and_live_records_of_others_inside_it_come(book: boki.Book) -> None:
+async def test_a_gap_comes_once_for_each_tag_and_live_records_of_others_inside_it_come(book: boki.Book) -> None:
     seqnums = [await book.append(b"%d" % n, tags=["ab"[n % 2]]) for n in range(8)]
     await book.trim([("a", seqnums[6])])
     found = await all_of(book.read(tags=["a", "b"], start=seqnums[0]))
@@ -307,7 +307,7 @@ async def test_a_gap_is_told_once_for_each_tag_and_live_records_of_others_inside
     assert plain(both) == [("b", seqnums[0], seqnums[3] - 1), ("a", seqnums[0], seqnums[6] - 1), "3", "5", "6"]
 
 
-async def test_a_gap_is_told_once_over_many_pages(book: boki.Book) -> None:
+async def test_a_gap_comes_once_over_many_pages(book: boki.Book) -> None:
     seqnums = await book.append_many([(b"%d" % n, ["ab"[n % 2]]) for n in range(9_000)])
     await book.trim([("a", seqnums[-2])])
     found = await all_of(book.read(tags=["a", "b"], start=seqnums[0]))

@@ -16,7 +16,7 @@ def plain(since: boki.Since) -> list[str]:
     return [record.data.decode() for record in since.records]
 
 
-async def test_each_stream_is_told_from_where_it_was_seen(book: boki.Book) -> None:
+async def test_each_stream_is_read_from_where_it_was_seen(book: boki.Book) -> None:
     seqnums = [await book.append(b"%d" % number, tags=["ab"[number % 2]]) for number in range(6)]
     found = await book.read_since({"a": seqnums[2], "b": seqnums[1]})
     assert plain(found) == ["3", "4", "5"]
@@ -63,7 +63,7 @@ async def test_as_of_a_place_of_the_past(book: boki.Book) -> None:
         await book.read_since({"a": 0}, at_most=(book.position or 0) + 1_000)
 
 
-async def test_a_session_hears_of_its_own_and_linearizable_of_all_that_returned(cluster: Cluster, name: str) -> None:
+async def test_a_session_sees_its_own_and_linearizable_sees_all_that_returned(cluster: Cluster, name: str) -> None:
     async with await cluster.connect() as mine, await cluster.connect() as other:
         for number in range(3):
             own = await mine.book(name).append(b"mine %d" % number, tags=["a"])
@@ -73,7 +73,7 @@ async def test_a_session_hears_of_its_own_and_linearizable_of_all_that_returned(
             assert plain(found) == [f"other {number}"] and found.position >= foreign
 
 
-async def test_what_was_trimmed_above_what_was_seen_is_told(book: boki.Book) -> None:
+async def test_what_was_trimmed_above_what_was_seen_is_reported(book: boki.Book) -> None:
     seqnums = [await book.append(b"%d" % number, tags=["a", "b"]) for number in range(4)]
     await book.trim(before=seqnums[2], tag="a")
     with pytest.raises(boki.Trimmed) as trimmed:

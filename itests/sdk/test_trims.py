@@ -155,7 +155,7 @@ async def test_other_books_are_not_touched(client: boki.Client, name: str) -> No
     assert await other.read_at(kept) is not None
 
 
-async def test_a_follower_hears_of_what_it_had_not_seen_and_of_nothing_else(cluster: Cluster, name: str) -> None:
+async def test_a_follower_gets_gaps_of_what_it_had_not_seen_and_no_others(cluster: Cluster, name: str) -> None:
     items: list[object] = []
     arrived = asyncio.Event()
 

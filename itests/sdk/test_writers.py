@@ -66,7 +66,7 @@ async def test_another_record_under_a_number_is_refused(cluster: Cluster, name: 
         assert [record.seqnum for record in await collect(one.book(name).read("t"))] == [seqnum]
 
 
-async def test_two_users_of_one_name_are_told(cluster: Cluster, name: str) -> None:
+async def test_two_users_of_one_name_get_an_error(cluster: Cluster, name: str) -> None:
     async with await cluster.connect() as one, await cluster.connect() as other:
         mine, theirs = await one.book(name).writer("w"), await other.book(name).writer("w")
         await mine.append(b"mine")
@@ -141,7 +141,9 @@ async def test_what_is_no_writer(book: boki.Book, writer: object, message: str) 
     assert await book.check_tail() is None
 
 
-async def test_two_users_of_one_name_with_equal_records_can_tell(cluster: Cluster, name: str, collect: Collect) -> None:
+async def test_two_users_of_one_name_with_equal_records_can_distinguish(
+    cluster: Cluster, name: str, collect: Collect
+) -> None:
     async with await cluster.connect() as one, await cluster.connect() as other:
         mine, theirs = await one.book(name).writer("w"), await other.book(name).writer("w")
         first = await mine.append(b"equal", tags=["t"])
@@ -160,7 +162,7 @@ async def test_two_users_of_one_name_with_equal_records_can_tell(cluster: Cluste
         assert len(await collect(one.book(name).read())) == 121
 
 
-async def test_a_number_that_was_decided_before_is_told_as_a_duplicate(cluster: Cluster, name: str) -> None:
+async def test_a_number_that_was_decided_before_is_answered_as_a_duplicate(cluster: Cluster, name: str) -> None:
     async with await cluster.connect() as one, await cluster.connect() as other:
         fresh = await one.book(name).append(b"1", writer=("w", 1))
         assert type(fresh) is int
@@ -169,7 +171,7 @@ async def test_a_number_that_was_decided_before_is_told_as_a_duplicate(cluster: 
             assert isinstance(again, boki.Duplicate) and again == fresh
 
 
-async def test_who_sent_a_record_twice_is_not_told_that_it_was_somebody_elses(
+async def test_who_sent_a_record_twice_is_not_answered_that_it_was_another_users(
     cluster: Cluster, name: str, cut: Cut
 ) -> None:
     async with await cluster.connect() as client:

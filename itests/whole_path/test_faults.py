@@ -123,7 +123,7 @@ async def test_zookeeper_away_for_ten_seconds_stops_no_append(
         await check(load, client.book("faults"))
 
 
-async def test_engine_killed_right_after_a_lone_append_leaves_it_where_others_find_it(tmp_path: Path) -> None:
+async def test_engine_killed_right_after_one_append_leaves_it_where_others_find_it(tmp_path: Path) -> None:
     """Its data ledger does not have it yet: the metalog does (ADR 21)."""
     acked: dict[int, bytes] = {}
     async with LocalCluster(tmp_path, bookies=3, engines=2) as cluster:

@@ -127,7 +127,7 @@ async def test_deferred_entries_may_be_lost_with_their_bookies_forced_ones_never
     assert [bytes(one) for one in await reader.read(0, 0)] == [b"forced"]
 
 
-async def test_bookies_tell_what_they_hold_and_how_much_room_they_have(cluster: Cluster) -> None:
+async def test_bookies_list_what_they_hold_and_report_their_free_space(cluster: Cluster) -> None:
     client = await cluster.client()
     writer = await client.create()
     for _ in range(5):

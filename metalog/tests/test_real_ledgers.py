@@ -139,7 +139,7 @@ async def test_a_sequencer_whose_metalog_was_recovered_behind_its_back_proves_no
     await reader.close()
 
 
-async def test_a_sequencer_whose_metalog_was_recovered_hears_it_from_the_bookies(
+async def test_a_sequencer_whose_metalog_was_recovered_learns_it_from_the_bookies(
     cluster: Any, bookies: ScriptedBookies
 ) -> None:
     """As above, and nothing was to be ordered: the bookies refuse to hold an entry again for a ledger that is fenced."""

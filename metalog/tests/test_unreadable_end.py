@@ -61,7 +61,7 @@ async def test_a_standby_that_cannot_end_a_term_lives_and_takes_other_logs(clust
     assert not standby.failed.done() and not other.failed.done() and await term_of(cluster) == 1
 
 
-async def test_its_end_is_told_with_the_ways_out_and_it_goes_on_when_it_is_mended(cluster: Any) -> None:
+async def test_its_end_is_reported_with_the_ways_out_and_it_goes_on_when_it_is_mended(cluster: Any) -> None:
     sequencer, ledger = await filled(cluster)
     standby = await cluster.sequencer()
     admin = await changes(cluster)

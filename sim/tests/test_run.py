@@ -179,7 +179,7 @@ def test_recovery_that_does_not_fence_is_found_by_who_looks_at_ledgers() -> None
 
 
 @pytest.mark.usefixtures("unfencing")
-def test_and_by_who_looks_at_what_clients_were_told() -> None:
+def test_and_by_the_checker_of_what_clients_were_answered() -> None:
     """Both ways: call by call, and by the checkers of histories."""
     outcome = found((4, 10), lambda _seed: [*UNHEARD, *SPLIT, *ENGINES_DIE], "lost:", work_s=6)
     assert any("[history]" in text and "lost:" in text for text in outcome.violations)
@@ -303,7 +303,7 @@ def test_engines_that_forget_conditions_are_found(monkeypatch: pytest.MonkeyPatc
     assert any("expected" in text for text in outcome.violations)
 
 
-def test_a_client_that_lies_about_what_it_was_told_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_lies_about_its_answers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     before = Recorder.appended
     monkeypatch.setattr(Recorder, "appended", lambda self, operation, seqnum: before(self, operation, seqnum + 1))
     assert any("lost:" in text for text in run_seed(1, "calm", work_s=1).violations)

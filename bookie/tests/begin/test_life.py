@@ -85,7 +85,7 @@ async def test_each_start_is_a_life_that_directory_and_cookie_agree_on(world: An
     assert len(tokens) == 4
 
 
-async def test_a_copy_made_before_the_last_start_is_refused_and_told_so(world: Any, machine: Machine) -> None:
+async def test_a_copy_made_before_the_last_start_is_refused_as_an_older_copy(world: Any, machine: Machine) -> None:
     disk = MemoryDisk("/data/one")
     await machine.live(disk)
     older = copied(disk, world)
@@ -107,7 +107,7 @@ async def test_the_original_is_refused_once_a_copy_of_it_has_served(world: Any, 
     await machine.live(other)
 
 
-async def test_a_copy_made_before_a_checkpoint_that_was_told_is_refused(world: Any, machine: Machine) -> None:
+async def test_a_copy_made_before_a_checkpoint_that_was_registered_is_refused(world: Any, machine: Machine) -> None:
     disk = MemoryDisk()
     await machine.identity(disk)
     older = copied(disk, world)

@@ -92,7 +92,7 @@ async def test_a_whole_store_keeps_everything_is_fenced_and_unvalidated(world: A
     assert await world.put(storage, world.add(1, 30, recovery=True)) == [V2Status.OK]
 
 
-async def test_without_checkpoint_and_index_the_entry_log_tells_what_it_holds(world: Any, damaged: MemoryDisk) -> None:
+async def test_without_checkpoint_and_index_entries_are_found_in_the_entry_log(world: Any, damaged: MemoryDisk) -> None:
     await damaged.remove(MARK_NAME)
     await damaged.remove("index/0000000001.index")
     with pytest.raises(CorruptData):

@@ -113,7 +113,7 @@ async def test_a_full_disk_or_a_failed_flush_commits_nothing(disk: MemoryDisk, w
     assert told(await log.read(await store(log, 1, [b"x"]))) == [b"x"]
 
 
-async def test_damage_is_told_for_the_entry_alone(disk: MemoryDisk, world: Any) -> None:
+async def test_damage_is_an_error_of_that_entry_only(disk: MemoryDisk, world: Any) -> None:
     log = log_on(disk, world)
     wanted = await store(log, 7, [b"aaaa", b"bbbb", b"cccc"])
     name = module.file_name(1)
@@ -124,7 +124,7 @@ async def test_damage_is_told_for_the_entry_alone(disk: MemoryDisk, world: Any) 
     assert second.path.endswith(name)
 
 
-async def test_a_lost_or_foreign_file_is_told_for_its_entries(disk: MemoryDisk, world: Any) -> None:
+async def test_a_lost_or_foreign_file_is_an_error_of_its_entries(disk: MemoryDisk, world: Any) -> None:
     log = log_on(disk, world)
     wanted = await store(log, 7, [b"a"])
     await disk.remove(module.file_name(1))

@@ -80,7 +80,7 @@ async def test_the_first_add_of_a_new_ledger_is_checked(world: Any, disk: Memory
     assert await world.put(storage, world.add(7, 0)) == [V2Status.OK]
 
 
-async def test_a_recovery_add_before_first_sight_lets_the_digest_be_learned(world: Any, disk: MemoryDisk) -> None:
+async def test_a_recovery_add_before_validation_lets_the_digest_be_learned(world: Any, disk: MemoryDisk) -> None:
     await world.ledger(7, "me")
     checked = Checked(world, disk)
     storage = await checked.open()

@@ -43,7 +43,7 @@ def test_ranges_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told["limbo"]
 
 
-def test_no_key_is_told() -> None:
+def test_the_report_contains_no_key() -> None:
     assert "master key" not in str(ledger_report.detail(ledger_of({1}, {2}, {3}), limbo=False))
 
 

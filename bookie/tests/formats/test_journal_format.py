@@ -69,7 +69,7 @@ def test_groups_come_back(groups: list[Records]) -> None:
 
 
 @given(st.sampled_from([1, 2, 3]), st.integers(0, 3 * PAGE_BYTES), st.integers(0, 2**62))
-def test_a_record_alone_has_the_bytes_of_a_group_of_one(kind: int, length: int, number: int) -> None:
+def test_a_single_record_has_the_bytes_of_a_group_of_one(kind: int, length: int, number: int) -> None:
     body = bytes(index % 251 for index in range(length))
     alone, alone_bytes = encode_alone(HEADER, number, kind, body)
     group, group_size = encode_group(HEADER, number, [kind], [body])

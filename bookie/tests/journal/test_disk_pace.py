@@ -26,13 +26,13 @@ def test_a_fast_disk_is_not_rested_and_a_stalled_one_not_for_ever() -> None:
     ("cached", "share"),
     [(0, 0.25), (CACHE // 2, 0.25), (CACHE * 5 // 8, 0.625), (CACHE * 3 // 4, 1.0), (2 * CACHE, 1.0)],
 )
-def test_the_fuller_the_cache_the_less_a_checkpoint_rests(cached: int, share: float) -> None:
+def test_the_fuller_the_cache_the_shorter_a_checkpoint_pauses(cached: int, share: float) -> None:
     pace = CheckpointPace(CACHE)
     assert pace.rest_s(0.01, cached) == pytest.approx(0.01 / share - 0.01)
 
 
 @given(st.floats(0, 10), st.integers(0, 2 * CACHE), st.integers(0, 2 * CACHE))
-def test_more_in_memory_never_means_more_rest(write_s: float, one: int, other: int) -> None:
+def test_more_in_memory_never_means_longer_pauses(write_s: float, one: int, other: int) -> None:
     pace = CheckpointPace(CACHE)
     assert pace.rest_s(write_s, max(one, other)) <= pace.rest_s(write_s, min(one, other))
 

@@ -36,7 +36,7 @@ async def start(disk: MemoryDisk, world: Any, settings: BookieSettings | None = 
     return journal
 
 
-async def test_nothing_is_told_before_the_flush(disk: MemoryDisk, world: Any) -> None:
+async def test_nothing_is_acknowledged_before_the_flush(disk: MemoryDisk, world: Any) -> None:
     journal = await start(disk, world)
     told: list[BokiError | None] = []
     disk.hold("sync")

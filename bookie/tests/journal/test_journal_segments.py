@@ -33,7 +33,7 @@ async def test_a_prepared_segment_is_zero_filled_and_loads(files: SegmentFiles, 
     assert await files.find() == [3]
 
 
-async def test_recycled_segments_become_the_next_ones_and_the_rest_is_removed(
+async def test_recycled_segments_become_the_next_ones_and_others_are_removed(
     files: SegmentFiles, disk: MemoryDisk
 ) -> None:
     first = await files.prepare(1)

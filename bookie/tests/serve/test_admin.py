@@ -184,7 +184,7 @@ class Collector:
         self.requests.append(major)
 
 
-async def test_each_directory_tells_of_its_garbage_collection(start: Start, http: aiohttp.ClientSession) -> None:
+async def test_each_directory_reports_its_garbage_collection(start: Start, http: aiohttp.ClientSession) -> None:
     page = Page(http, (await start()).admin)
     (state,) = (await page.get("/gc"))["directories"]
     assert state["is_running"] in (True, False) and state["deleted_ledgers"] == 0

@@ -20,7 +20,7 @@ def test_a_lac_belongs_to_the_entry_that_carries_it(world: Any) -> None:
     assert (lacs.of(1, 5), lacs.of(1, 4)) == (-1, None)
 
 
-def test_watchers_hear_of_their_ledger_until_they_are_forgotten() -> None:
+def test_watchers_are_notified_of_their_ledger_until_they_are_removed() -> None:
     watchers = lac.LacWatchers()
     heard: list[tuple[str, bool]] = []
 

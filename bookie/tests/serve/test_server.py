@@ -173,7 +173,7 @@ async def test_many_stored_entries_come_back_to_a_pipelining_client(served: Serv
 
 
 @pytest.mark.parametrize("opcode", [1, 2, 7])
-async def test_another_version_is_told_under_its_own_version_and_numbers(served: Served, opcode: int) -> None:
+async def test_another_version_is_refused_under_its_own_version_and_numbers(served: Served, opcode: int) -> None:
     client = await served.connect()
     numbers = b"".join(number.to_bytes(8, "big") for number in (11, 12, 13))
     frame = bytes((3, opcode, 0, 0)) + (bytes(20) if opcode == 1 else b"") + numbers + bytes(30)
@@ -183,7 +183,7 @@ async def test_another_version_is_told_under_its_own_version_and_numbers(served:
     assert (await client.ask(*served.add(1, 0))).status is V2Status.OK
 
 
-async def test_a_client_that_begins_with_a_handshake_hears_that_there_is_none(served: Served) -> None:
+async def test_a_client_that_begins_with_a_handshake_is_answered_that_there_is_none(served: Served) -> None:
     """As Apache's bookie does by default, whatever the client's plugin is."""
     client = await served.connect()
     for message in (auth.NO_AUTHENTICATION, auth.AuthMessage("sasl", b"token")):
@@ -192,7 +192,7 @@ async def test_a_client_that_begins_with_a_handshake_hears_that_there_is_none(se
     assert (await client.ask(*served.add(1, 0))).status is V2Status.OK
 
 
-async def test_who_asks_for_a_bookie_hears_which_one_this_is(served: Served) -> None:
+async def test_who_asks_for_a_bookie_is_answered_with_the_id_of_this_one(served: Served) -> None:
     """Not whether it is the one that is meant: that is the client's to say."""
     client = await served.connect()
     for meant in ("b1", "another"):

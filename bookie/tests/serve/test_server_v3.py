@@ -202,7 +202,7 @@ async def test_a_fencing_read_is_answered_only_when_the_fence_is_durable(served:
     assert (await client.ask_v3(served.add_v3(10, 1, 1, recovery=True))).status is V2Status.OK
 
 
-async def test_reads_tell_the_lac_of_the_last_entry_in_memory_and_stored(served: Served) -> None:
+async def test_reads_carry_the_lac_of_the_last_entry_in_memory_and_stored(served: Served) -> None:
     client = await served.connect()
     for entry_id in range(5):
         await client.ask_v3(served.add_v3(1, 1, entry_id))
@@ -242,7 +242,7 @@ async def test_lists_of_entries_join_what_is_stored_and_what_is_cached(served: S
     assert [entry for run in availability.decode(answer.availability) for entry in run] == [0, 1, 2, 4, 7]
 
 
-async def test_bookie_info_tells_what_was_asked(served: Served, disk: MemoryDisk) -> None:
+async def test_bookie_info_has_what_was_asked_for(served: Served, disk: MemoryDisk) -> None:
     client = await served.connect()
     free = await disk.free_bytes()
     info = await client.ask_v3(BookieInfoRequest(1, None, v3.INFO_TOTAL | v3.INFO_FREE))
@@ -253,7 +253,7 @@ async def test_bookie_info_tells_what_was_asked(served: Served, disk: MemoryDisk
     )
 
 
-async def test_first_sight_and_repeats_answer_with_the_number_of_their_request(served: Served) -> None:
+async def test_first_adds_and_repeats_are_answered_with_the_number_of_their_request(served: Served) -> None:
     served.world.validations[5] = V2Status.FENCED
     client = await served.connect()
     assert await client.ask_v3(served.add_v3(11, 5, 0)) == AddResponse(11, V2Status.FENCED, 5, 0)
@@ -264,7 +264,7 @@ async def test_first_sight_and_repeats_answer_with_the_number_of_their_request(s
     assert await client.ask_v3(contradicting) == AddResponse(14, V2Status.BAD_REQUEST, 1, 0)
 
 
-async def test_a_client_that_begins_with_a_handshake_hears_that_there_is_none(served: Served) -> None:
+async def test_a_client_that_begins_with_a_handshake_is_answered_that_there_is_none(served: Served) -> None:
     """As Apache's bookie does by default, whatever the client's plugin is."""
     client = await served.connect()
     for message in (auth.NO_AUTHENTICATION, auth.AuthMessage("sasl", b"token")):
@@ -273,7 +273,7 @@ async def test_a_client_that_begins_with_a_handshake_hears_that_there_is_none(se
     assert (await client.ask_v3(served.add_v3(8, 1, 0))).status is V2Status.OK
 
 
-async def test_who_asks_for_a_bookie_hears_which_one_this_is(served: Served) -> None:
+async def test_who_asks_for_a_bookie_is_answered_with_the_id_of_this_one(served: Served) -> None:
     client = await served.connect()
     for meant in ("b1", "another"):
         answer = await client.ask_v3(AuthRequest(7, None, auth.greeting(meant)))
@@ -351,7 +351,7 @@ async def test_recorded_lac_requests_get_the_recorded_responses(
             await served.storage.checkpoint()
 
 
-async def test_a_written_lac_is_answered_when_durable_and_told_by_reads(served: Served, disk: MemoryDisk) -> None:
+async def test_a_written_lac_is_answered_when_durable_and_carried_by_reads(served: Served, disk: MemoryDisk) -> None:
     client = await served.connect()
     for entry_id in range(3):
         await client.ask_v3(served.add_v3(1, 1, entry_id))

@@ -282,7 +282,7 @@ async def test_an_error_of_every_operation_costs_nothing_that_was_acknowledged(w
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_an_error_while_it_starts_is_told_and_the_next_start_has_everything(world: Any, kind: str) -> None:
+async def test_an_error_while_it_starts_is_raised_and_the_next_start_has_everything(world: Any, kind: str) -> None:
     start, recorded = await killed(world)
     failures = 0
     for nth in range(1, 25):

@@ -119,7 +119,7 @@ async def test_a_full_directory_makes_its_own_ledgers_read_only(world: Any, disk
     assert not router.read_only
 
 
-async def test_a_directory_without_space_for_a_checkpoint_is_told_through_the_router(
+async def test_a_directory_without_space_for_a_checkpoint_is_reported_by_the_router(
     world: Any, disks: list[MemoryDisk]
 ) -> None:
     router = await opened(world, disks)

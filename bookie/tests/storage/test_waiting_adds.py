@@ -170,7 +170,7 @@ async def test_a_copy_that_cannot_be_read_now_may_come_back_and_stays(world: Any
     assert storage.ledger(1).place(0) is not None
 
 
-async def test_first_sight_is_asked_once_and_remembered(world: Any, disk: MemoryDisk) -> None:
+async def test_a_ledger_is_validated_once_and_that_is_remembered(world: Any, disk: MemoryDisk) -> None:
     storage = await world.open(disk)
     adds = [world.add(1, entry) for entry in range(3)]
     assert await world.put(storage, *adds) == [OK] * 3
@@ -211,7 +211,7 @@ async def test_first_adds_wait_for_the_metadata_bounded(world: Any, disk: Memory
     assert [await one for one in first] == [OK, OK]
 
 
-async def test_a_fence_that_comes_while_adds_wait_for_sight_wins(world: Any, disk: MemoryDisk) -> None:
+async def test_a_fence_that_comes_while_adds_wait_for_validation_wins(world: Any, disk: MemoryDisk) -> None:
     gate = asyncio.Event()
 
     async def validate(ledger_id: int) -> V2Status:

@@ -99,7 +99,7 @@ def test_what_is_said_of_a_part_is_no_markup(monkeypatch: pytest.MonkeyPatch) ->
     assert " ".join(line.strip() for line in below) == problem.strip()
 
 
-def test_clocks_that_differ_are_always_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clocks_that_differ_are_always_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     logs = [
         {"log": 0, "clock": {"ahead_ms": 9_000, "warning": "the sequencer's clock is 9.0 s ahead"}},
         {"log": 1, "clock": {"ahead_ms": 2, "warning": None}},

@@ -72,7 +72,7 @@ def test_as_json() -> None:
     }
 
 
-async def test_steps_are_told_once_they_are_done() -> None:
+async def test_steps_are_printed_once_they_are_done() -> None:
     out = io.StringIO()
     steps = demo_report.Steps(Console(file=out, width=100))
     with steps.waiting("get the input"):

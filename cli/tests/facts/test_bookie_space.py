@@ -15,7 +15,7 @@ from boki_ledger.settings import LedgerSettings
 TOKEN = parse("0123456789abcdef-of-the-test", "the test")
 
 
-async def test_a_bookie_that_asks_for_the_token_tells_its_room_to_who_shows_it() -> None:
+async def test_a_bookie_that_asks_for_the_token_reports_its_space_to_who_shows_it() -> None:
     store = MemoryStore()
     await store.start()
     await init_cluster(store)
@@ -35,7 +35,7 @@ async def test_a_bookie_that_asks_for_the_token_tells_its_room_to_who_shows_it()
     await store.close()
 
 
-async def test_a_bookie_tells_its_room_and_one_that_is_away_does_not() -> None:
+async def test_a_bookie_reports_its_space_and_one_that_is_away_does_not() -> None:
     store = MemoryStore()
     await store.start()
     await init_cluster(store)

@@ -37,7 +37,7 @@ async def store() -> MemoryStore:
     return made
 
 
-async def test_each_name_is_told_with_where_it_stands(store: MemoryStore) -> None:
+async def test_each_name_is_listed_with_where_it_stands(store: MemoryStore) -> None:
     assert await what_names(store, 30, PLAIN) == ["/boki/terms/1 names it as its metalog"]
     assert await what_names(store, 31, PLAIN) == ["/boki/view names it as the metalog of log 0, term 2"]
     assert await what_names(store, 32, PLAIN) == ["/boki/members/sequencer/s keeps it as a spare"]

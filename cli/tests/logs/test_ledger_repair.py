@@ -110,7 +110,9 @@ def test_a_second_repair_copies_nothing(run_boki: RunCommandLine, bookies: Booki
     assert f"{COUNT} entries of 1 closed ledgers were there, 0 copied (0 B)" in second.out
 
 
-def test_an_open_ledger_is_named_and_recovered_only_when_told(run_boki: RunCommandLine, bookies: BookieCluster) -> None:
+def test_an_open_ledger_is_named_and_recovered_only_with_the_option_for_it(
+    run_boki: RunCommandLine, bookies: BookieCluster
+) -> None:
     writer = bookies.run(write(bookies, password=b"secret"))
     _, storage = damaged(bookies)
     done = repair(run_boki, bookies, "--json")

@@ -49,7 +49,7 @@ def record(term: int, metalog: int, entries: int) -> TermRecord:
     return TermRecord(1, term, 0, (), metalog, entries - 1, 0, 5, Location())
 
 
-async def test_losses_of_all_terms_are_told_oldest_first_and_what_cannot_be_read() -> None:
+async def test_losses_of_all_terms_are_listed_oldest_first_and_what_cannot_be_read() -> None:
     ledgers = Ledgers(
         m11=[NOTHING, with_commands(FIRE, Close(0))],
         m12=[b"garbage", NOTHING],

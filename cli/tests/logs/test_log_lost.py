@@ -77,7 +77,7 @@ async def test_a_sealed_term_is_touched_and_a_copied_one_is_refused() -> None:
 
 @pytest.mark.processes
 @pytest.mark.timeout(90)
-def test_what_nobody_has_is_declared_lost_and_readers_hear_of_it(tmp_path: Path, run_boki: RunCommandLine) -> None:
+def test_what_nobody_has_is_declared_lost_and_readers_get_a_gap(tmp_path: Path, run_boki: RunCommandLine) -> None:
     processes = LocalCluster(tmp_path, bookies=1, sequencers=1, engines=1, settings=SETTINGS)
     with asyncio.Runner() as runner:
         runner.run(processes.start())

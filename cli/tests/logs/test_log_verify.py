@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SETTINGS = ONE_COPY | {"BOKI_ENGINE_RECLAIM_GRACE_S": "0"}
 
 
-def test_losers_of_an_entry_are_told_relative_to_it() -> None:
+def test_losers_of_an_entry_are_printed_relative_to_it() -> None:
     losers = [2, 5, 9, 12]
     assert list(_within(losers, 0, 20)) == [(2, 5), (9, 12)]
     assert list(_within(losers, 3, 10)) == [(0, 2), (6, 7)]

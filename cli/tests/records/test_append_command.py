@@ -161,7 +161,7 @@ def test_where_nothing_can_be_remembered_it_says_so_and_appends(
 
 
 @pytest.mark.parametrize("named", [False, True])
-async def test_after_an_unknown_outcome_nobody_is_told_to_skip(named: bool) -> None:
+async def test_after_an_unknown_outcome_no_line_says_how_many_to_skip(named: bool) -> None:
     """How much is committed is a lower bound then: who skips so many has the rest twice."""
     async with MemoryCluster() as cluster:
         book = (await cluster.connect()).book("b")

@@ -61,7 +61,7 @@ def test_an_empty_book_and_an_empty_file(run_boki: RunCommandLine, memory_url: s
     assert (done.code, done.out[:10]) == (0, "0 records ")
 
 
-def test_what_is_trimmed_is_gone_and_its_gap_is_told(run_boki: RunCommandLine, memory_url: str) -> None:
+def test_what_is_trimmed_is_gone_and_its_gap_is_printed(run_boki: RunCommandLine, memory_url: str) -> None:
     lines = b"".join(b'{"n": %d}\n' % number for number in range(10))
     done = run_boki("append", "-", "--book", "b", "--tag-field", "n", "--json", "--url", memory_url, stdin=lines)
     first = json.loads(done.out)["first_seqnum"]

@@ -28,7 +28,7 @@ def test_a_file_is_read_in_chunks(tmp_path: Path) -> None:
     assert b"".join(found) == content
 
 
-async def test_a_pipe_hands_out_what_is_there_and_stops_when_told() -> None:
+async def test_a_pipe_hands_out_what_is_there_and_stops_when_asked() -> None:
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     assert size_of(reading) is None

@@ -165,7 +165,7 @@ def test_one_that_is_started_before_its_engine_waits_for_it(tmp_path: Path) -> N
 
 
 @pytest.mark.processes
-def test_one_that_waits_for_its_engine_ends_when_it_is_told_to(tmp_path: Path) -> None:
+def test_one_that_waits_for_its_engine_ends_when_it_is_stopped(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "boki_cli.main", "gateway", "--port", "0", "--url", f"unix://{tmp_path}/none"]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as gateway:
         assert gateway.stderr is not None

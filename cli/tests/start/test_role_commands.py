@@ -70,7 +70,7 @@ def test_a_directory_of_a_wiped_bookie(run_boki: RunCommandLine, tmp_path: Path,
     refused(done, 4, str(data))
 
 
-def test_a_damaged_or_lost_directory_starts_only_when_told_so(
+def test_a_damaged_or_lost_directory_starts_only_with_the_option_for_it(
     run_boki: RunCommandLine, tmp_path: Path, taken_port: int
 ) -> None:
     """What the flags let through ends at the port, which is taken."""

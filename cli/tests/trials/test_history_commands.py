@@ -31,7 +31,7 @@ def test_a_good_history(tmp_path: Path) -> None:
     assert "2 calls, nothing wrong" in outcome.err
 
 
-def test_a_bad_history_is_told_as_text_as_json_and_as_a_page(tmp_path: Path) -> None:
+def test_a_bad_history_is_reported_as_text_as_json_and_as_a_page(tmp_path: Path) -> None:
     path, page = write(tmp_path / "h", APPEND, READ), tmp_path / "page.html"
     outcome = run_command_line("history", "check", path, "--html", str(page))
     assert outcome.code == 1

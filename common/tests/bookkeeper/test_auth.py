@@ -27,7 +27,7 @@ def test_other_bytes_are_a_protocol_error(data: bytes) -> None:
         auth.decode(data)
 
 
-def test_a_bookie_tells_its_id_to_who_asks_in_these_words_only() -> None:
+def test_a_bookie_answers_its_id_to_a_greeting_in_these_bytes_only() -> None:
     assert auth.answer(auth.greeting("b1"), "b1") == auth.greeting("b1")
     assert auth.answer(auth.greeting("b2"), "b1") == auth.greeting("b1")
     assert auth.answer(auth.AuthMessage("sasl", b"b1"), "b1") == auth.NO_AUTHENTICATION

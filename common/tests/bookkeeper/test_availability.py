@@ -101,6 +101,6 @@ def _grouped_one_by_one(entries: list[int]) -> list[tuple[int, int, int, int]]:
     st.sets(st.integers(0, 80))
     | st.lists(st.sampled_from((1, 2, 3, 2**31 - 1, 2**31)), max_size=30).map(lambda steps: set(accumulate(steps)))
 )
-def test_groups_are_those_of_the_plain_model(entries: set[int]) -> None:
+def test_groups_are_those_of_the_model(entries: set[int]) -> None:
     data = availability.encode(sorted(entries))
     assert list(Struct(">qqii").iter_unpack(data[64:])) == _grouped_one_by_one(sorted(entries))

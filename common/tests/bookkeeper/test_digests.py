@@ -104,7 +104,7 @@ def test_bodies_match_when_each_does(
 
 
 @given(st.binary(min_size=32, max_size=32), st.binary(max_size=5_000))
-def test_the_digest_of_a_body_that_matches_tells_the_sum_of_the_whole(head: bytes, payload: bytes) -> None:
+def test_the_digest_of_a_body_that_matches_gives_the_sum_of_the_whole(head: bytes, payload: bytes) -> None:
     body = memoryview(head + CRC32C.compute(head, [payload]) + payload)
     assert crc32c_matches([body])
     assert sum_of_matching(body) == crc32c(body)

@@ -115,7 +115,7 @@ def test_arbitrary_responses_never_crash(frame: bytes, opcode: int) -> None:
             pass
 
 
-def test_other_versions_are_told_not_guessed() -> None:
+def test_other_versions_are_reported_not_guessed() -> None:
     assert v2.decode_request(memoryview(b"\x03\x02\0\0" + bytes(7) + b"\5" + bytes(7) + b"\6")) == v2.UnknownRequest(
         3, v2.OP_READ, V2Status.BAD_VERSION, 5, 6
     )

@@ -121,7 +121,7 @@ def decode(operation: int, version: int = 3, **fields: Any) -> v3.Request:
     return v3.decode_request(memoryview(pb.Request(header=header, **fields).SerializePartialToString()))
 
 
-def test_versions_operations_and_flags_not_served_are_told_not_guessed() -> None:
+def test_versions_operations_and_flags_not_served_are_reported_not_guessed() -> None:
     read = pb.ReadRequest(ledgerId=1, entryId=1, flag=3)
     add = pb.AddRequest(ledgerId=1, entryId=0, masterKey=KEY, body=body(1, 0), writeFlags=2)
     assert decode(operation=1, version=2) == UnknownRequest(9, 1, V2Status.BAD_VERSION)

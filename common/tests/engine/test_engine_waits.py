@@ -82,7 +82,7 @@ def test_each_thing_to_wait_for(status: dict[str, Any], waits_for: str, message:
     assert (wait.waits_for, wait.message) == (waits_for, message)
 
 
-def test_several_logs_are_told_apart_and_what_is_missing_comes_first() -> None:
+def test_several_logs_are_listed_apart_and_what_is_missing_comes_first() -> None:
     behind, alone = {**UP, "lag_entries": 2}, {**UP, "log": 1, "term": 4, "sequencer": False, "shard": None}
     waits = waits_of("e", {"ready": False, "logs": [behind, alone]})
     assert [(wait.waits_for, wait.log) for wait in waits] == [("sequencer", 1), ("engine", None), ("engine", 0)]

@@ -83,7 +83,7 @@ def test_a_link_that_a_person_follows_is_answered() -> None:
 
 
 @pytest.mark.parametrize("headers", [{"Host": "127.0\udcd2.1"}, {"Host": "localhost", "Origin": "http://\udcff"}])
-def test_what_is_refused_can_be_told_whatever_bytes_it_has(headers: dict[str, str]) -> None:
+def test_what_is_refused_can_be_printed_whatever_bytes_it_has(headers: dict[str, str]) -> None:
     """A header's bytes that are no UTF-8 reach us as halves of characters, which nothing encodes."""
     with pytest.raises(UsageError) as raised:
         LOCAL.check("GET", headers)

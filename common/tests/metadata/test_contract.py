@@ -82,7 +82,7 @@ async def test_a_swap_makes_nodes_besides_or_does_nothing(world: Any) -> None:
     assert await store.children("/terms") == ["1", "2"]
 
 
-async def test_nodes_made_by_a_swap_are_told(world: Any, tools: Any) -> None:
+async def test_watches_see_nodes_made_by_a_swap(world: Any, tools: Any) -> None:
     store = await world.session()
     await store.create("/a")
     await store.create("/terms")
@@ -307,7 +307,7 @@ async def test_an_ephemeral_node_ends_with_a_paused_process(world: Any, tools: A
     child.send_signal(signal.SIGCONT)
 
 
-async def test_a_watch_tells_of_the_node(world: Any, tools: Any) -> None:
+async def test_a_watch_notifies_of_changes_of_its_node(world: Any, tools: Any) -> None:
     one, other = await world.session(), await world.session()
     watch = one.watch("/a")
     await tools.quiet(watch)
@@ -369,7 +369,7 @@ async def test_a_cancelled_wait_loses_no_change(world: Any, tools: Any) -> None:
     await asyncio.wait_for(watch.changed(), 5)
 
 
-async def test_other_paths_are_not_told(world: Any, tools: Any) -> None:
+async def test_a_watch_does_not_notify_of_other_paths(world: Any, tools: Any) -> None:
     store = await world.session()
     await ensure_path(store, "/a/b")
     watch = store.watch("/a")

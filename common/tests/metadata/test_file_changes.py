@@ -45,7 +45,7 @@ needs_inotify = pytest.mark.skipif(not sys.platform.startswith("linux"), reason=
 
 
 @needs_inotify
-def test_a_write_is_told_until_it_is_forgotten(changes: FileChanges, file: Path) -> None:
+def test_a_listener_is_notified_of_writes_until_it_is_removed(changes: FileChanges, file: Path) -> None:
     assert changes.notified
     assert not changes.wait(0.0)
     write_in_place(file)
@@ -65,7 +65,7 @@ def test_reading_a_file_is_no_change(changes: FileChanges, file: Path) -> None:
 
 @needs_inotify
 @pytest.mark.processes
-def test_a_write_of_another_process_is_told(changes: FileChanges, file: Path) -> None:
+def test_a_listener_is_notified_of_a_write_of_another_process(changes: FileChanges, file: Path) -> None:
     subprocess.run([sys.executable, "-c", f"open({str(file)!r}, 'r+b').write(b'8')"], check=True)
     assert changes.wait(LONG_S)
 

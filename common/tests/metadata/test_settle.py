@@ -107,7 +107,7 @@ async def test_ours_replaced_by_a_later_write_is_not_called_refused(stores: Any)
     assert isinstance(caught.value, BadVersion)
 
 
-async def test_a_plain_refusal_is_definite(stores: Any) -> None:
+async def test_a_refusal_is_definite(stores: Any) -> None:
     store = stores[0]
     await store.create("/a", b"old")
     await store.set("/a", b"mine", version=0)

@@ -276,7 +276,7 @@ async def test_nothing_is_polled_without_a_watch(opened: Opener) -> None:
     assert store._worker._stamps == {}
 
 
-async def test_a_watch_begun_while_the_file_is_locked_tells_later(opened: Opener, path: Path, tools: Any) -> None:
+async def test_a_watch_begun_while_the_file_is_locked_notifies_later(opened: Opener, path: Path, tools: Any) -> None:
     store = await opened()
     lock = sqlite3.connect(path, isolation_level=None)
     lock.execute("BEGIN EXCLUSIVE")
@@ -305,7 +305,7 @@ def begin_unfinished(path: Path) -> sqlite3.Connection:
     return writer
 
 
-async def test_a_look_that_meets_a_lock_is_told_only_when_none_succeeds(
+async def test_a_look_that_meets_a_lock_is_reported_only_when_none_succeeds(
     path: Path, tools: Any, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = SqliteStore(path, session_timeout_s=60.0)
@@ -521,7 +521,7 @@ def test_no_mount_table() -> None:
     assert file_system_of("/", "") == ""
 
 
-async def test_a_file_that_is_out_of_reach_is_told_once_and_so_is_its_return(path: Path) -> None:
+async def test_a_file_that_is_out_of_reach_is_reported_once_and_so_is_its_return(path: Path) -> None:
     said = io.StringIO()
     with logs.configured(stream=said):
         worker = sqlite_module._Worker(

@@ -119,7 +119,9 @@ async def test_a_store_over_tls(opened: Any, secure_hosts: str, certificates: Ce
 
 
 @pytest.mark.zookeeper
-async def test_what_refuses_the_connection_is_told(opened: Any, secure_hosts: str, certificates: Certificates) -> None:
+async def test_the_error_names_what_refuses_the_connection(
+    opened: Any, secure_hosts: str, certificates: Certificates
+) -> None:
     none = {"tls_certificate_file": "", "tls_key_file": ""}
     port = secure_hosts.rpartition(":")[2]
     refused = [

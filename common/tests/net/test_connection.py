@@ -61,7 +61,7 @@ async def test_frames_of_all_sizes_come_back_in_order(address: Address) -> None:
     await server.close()
 
 
-async def test_close_of_the_server_ends_connections_and_both_hear_it(address: Address) -> None:
+async def test_close_of_the_server_ends_connections_and_notifies_both_ends(address: Address) -> None:
     server = await FrameServer.start(address, Echo)
     connection = await connect(server.address, Collector)
     connection.send(prefix(1), b"x")
@@ -100,7 +100,7 @@ async def test_oversized_length_ends_the_connection_at_the_side_that_saw_it() ->
     await server.close()
 
 
-async def test_end_in_the_middle_of_a_frame_is_told() -> None:
+async def test_an_end_in_the_middle_of_a_frame_is_an_error() -> None:
     handlers: asyncio.Queue[Echo] = asyncio.Queue()
 
     def made(connection: FrameConnection) -> Echo:

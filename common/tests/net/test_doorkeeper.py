@@ -187,7 +187,7 @@ async def test_where_there_is_no_hello_the_first_whole_frame_introduces(scenes: 
     await caller.say(prefix(1) + b"y")
 
 
-async def test_many_drops_are_told_in_one_line(scenes: list[Scene], capsys: pytest.CaptureFixture[str]) -> None:
+async def test_many_drops_are_logged_in_one_line(scenes: list[Scene], capsys: pytest.CaptureFixture[str]) -> None:
     scene = await opened(scenes, strangers=StrangerLimits(wait_s=0.0))
     for _ in range(5):
         _, guest = await scene.call()

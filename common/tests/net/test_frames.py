@@ -91,7 +91,7 @@ def test_buffers_grow_with_what_arrives_and_begin_again_after_silence() -> None:
     assert [len(frame) for frame in feed(parser, prefix(9_000) + bytes(9_000), [700])] == [9_000]
 
 
-def test_an_incomplete_frame_survives_a_rest() -> None:
+def test_an_incomplete_frame_survives_a_pause() -> None:
     parser = FrameParser(limit=1_000_000)
     feed(parser, prefix(20_000) + bytes(10_000), [1 << 20])
     parser.rest()

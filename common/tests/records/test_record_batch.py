@@ -298,7 +298,7 @@ def test_checksums_are_read_from_what_was_recorded() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 16, 17, 300])
-def test_tags_as_plain_numbers_are_those_of_the_column_be_they_few_or_many(count: int) -> None:
+def test_tags_as_a_list_of_numbers_are_those_of_the_column_be_they_few_or_many(count: int) -> None:
     numbers = [2**64 - 2 - 3 * at for at in range(count)]
     rows: list[Record] = [([number], b"x") for number in numbers]
     checked = RecordBatch.parse(build([(1, 1, rows)]))

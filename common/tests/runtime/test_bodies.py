@@ -12,7 +12,7 @@ from boki_common.runtime.bodies import ThreadBodies
 from boki_common.runtime.ports import Bodies
 
 
-async def test_it_runs_in_a_thread_and_its_caller_hears_what_came_of_it() -> None:
+async def test_it_runs_in_a_thread_and_its_caller_gets_the_result() -> None:
     bodies: Bodies = ThreadBodies()
     assert await bodies.run(threading.get_ident) != threading.get_ident()
 

@@ -100,7 +100,7 @@ def test_a_reader_that_stalls_keeps_nobody_waiting_and_gets_all_in_order_later(
     assert losses.lines == 0
 
 
-def test_what_has_no_room_is_counted_and_told_when_there_is_some_again(
+def test_what_has_no_room_is_counted_and_reported_when_there_is_some_again(
     ends: tuple[int, int], made: Callable[[int], ErrorStream], losses: Losses
 ) -> None:
     reader, writer = ends
@@ -132,7 +132,7 @@ def test_a_reader_that_is_gone_makes_lost_lines_and_nothing_else(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
-def test_a_full_disk_makes_lost_lines_which_are_told_when_there_is_space(
+def test_lines_lost_to_a_full_disk_are_reported_when_there_is_space(
     made: Callable[[int], ErrorStream], losses: Losses, tmp_path: Path
 ) -> None:
     full = os.open("/dev/full", os.O_WRONLY)

@@ -29,7 +29,7 @@ def exit_code_of(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_each_child_is_told_once_of_what_there_is_and_the_parent_is_not() -> None:
+def test_each_child_is_notified_once_of_what_there_is_and_the_parent_is_not() -> None:
     one, other = Opened(), Opened()
     del other
     gc.collect()

@@ -87,7 +87,7 @@ async def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.Mo
     await disk.close()
 
 
-async def test_a_durable_write_flushes_in_one_hand_off_and_a_plain_one_does_not(
+async def test_a_durable_write_flushes_in_one_hand_off_and_another_does_not_flush(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flushed: list[str] = []
@@ -110,7 +110,7 @@ async def test_a_durable_write_flushes_in_one_hand_off_and_a_plain_one_does_not(
     await disk.close()
 
 
-async def test_a_failed_flush_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_flush_raises_disk_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(descriptor: int) -> None:
         raise OSError(errno.EIO, "input/output error")
 
@@ -248,7 +248,7 @@ async def test_without_o_direct_a_bulk_file_is_an_ordinary_one(tmp_path: Path, m
     await disk.close()
 
 
-async def test_another_error_of_o_direct_is_told_and_nothing_stays_open(
+async def test_another_error_of_o_direct_is_raised_and_nothing_stays_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = PosixDisk(tmp_path)
@@ -271,7 +271,7 @@ async def test_closing_a_bulk_file_closes_both_its_descriptors(tmp_path: Path) -
     await disk.close()
 
 
-async def test_a_failed_write_around_the_page_cache_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_write_around_the_page_cache_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
         raise OSError(errno.ENOSPC, "no space left on device")
 
@@ -334,7 +334,7 @@ async def quick_file(disk: PosixDisk, monkeypatch: pytest.MonkeyPatch) -> PosixF
     return file
 
 
-async def test_a_failed_flush_on_the_loop_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_flush_on_the_loop_raises_disk_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = PosixDisk(tmp_path)
     file = await quick_file(disk, monkeypatch)
 

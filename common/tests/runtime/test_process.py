@@ -145,7 +145,7 @@ def _collector_restored() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_collector_restored")
-def test_settled_objects_leave_the_collectors_sight() -> None:
+def test_frozen_objects_are_not_scanned_by_the_collector() -> None:
     process.freeze_garbage()
     assert gc.get_freeze_count() > 0
     assert gc.get_threshold()[0] == 50_000

@@ -41,7 +41,7 @@ async def test_all_who_look_share_one_question() -> None:
     await board.close()
 
 
-async def test_it_rests_when_nobody_looks_and_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_stops_when_nobody_looks_and_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "UNWATCHED_S", 0.0)
     facts = Facts(cluster_state())
     board = board_of(facts)

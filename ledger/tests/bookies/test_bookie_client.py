@@ -101,7 +101,7 @@ async def test_refusals_carry_entry_and_status(wire: Wire) -> None:
     assert listener.refused == [(3, V2Status.FENCED)] and listener.acked == []
 
 
-async def test_reads_are_answered_and_tell_no_ledger_from_no_entry(wire: Wire) -> None:
+async def test_reads_are_answered_and_distinguish_no_ledger_from_no_entry(wire: Wire) -> None:
     read = wire.network.read
     assert (await read(B1, LEDGER, 0)).status is V2Status.NO_LEDGER
     assert (await read(B1, LEDGER, -1, fence_key=KEY)).status is V2Status.NO_ENTRY
@@ -111,7 +111,7 @@ async def test_reads_are_answered_and_tell_no_ledger_from_no_entry(wire: Wire) -
     assert all(bytes(one.body or b"") == b"body" for one in many)
 
 
-async def test_a_plain_answer_never_counts_for_a_fencing_read(wire: Wire) -> None:
+async def test_an_answer_to_a_read_without_fence_never_counts_for_a_fencing_read(wire: Wire) -> None:
     """A fencing read of the same entry is held back until the plain ones before it are answered."""
     wire.bookie.mute = True
     plain = [wire.network.read(B1, LEDGER, 4) for _ in range(2)]
@@ -127,7 +127,7 @@ async def test_a_plain_answer_never_counts_for_a_fencing_read(wire: Wire) -> Non
     assert keys == [None, None, KEY, None]
 
 
-async def test_a_read_that_is_alone_and_then_is_not_shares_nothing(wire: Wire) -> None:
+async def test_a_single_read_and_those_that_join_it_share_no_answer(wire: Wire) -> None:
     """Asked once, then again, with a fence, given up, and refused: in whatever order, each hears its own answer."""
     assert (await wire.network.read(B1, LEDGER, 99)).status is V2Status.NO_LEDGER  # connected
     for seed in range(20):
@@ -282,7 +282,7 @@ async def test_two_channels_of_one_ledger_never_share_a_connection(wire: Wire) -
     await until(lambda: sum(not connection.closed for connection in wire.bookie.connections) == 1)
 
 
-async def test_a_new_channel_never_hears_answers_to_the_old_one(wire: Wire) -> None:
+async def test_a_new_channel_never_gets_answers_to_the_old_one(wire: Wire) -> None:
     one, two = Listener(), Listener()
     channel = wire.network.open_channel(B1, LEDGER, one)
     await until(lambda: channel.up)
@@ -304,7 +304,7 @@ async def test_a_new_channel_never_hears_answers_to_the_old_one(wire: Wire) -> N
     await until(lambda: later.acked == [(2, 1)])
 
 
-async def test_a_lost_connection_is_told_once_and_made_again(wire: Wire) -> None:
+async def test_a_lost_connection_is_reported_once_and_made_again(wire: Wire) -> None:
     listener = Listener()
     channel = wire.network.open_channel(B1, LEDGER, listener)
     await until(lambda: channel.up)
@@ -340,7 +340,7 @@ async def test_a_bookie_that_returns_elsewhere_is_found_by_its_registration(wire
     assert channel.up
 
 
-async def test_an_unreachable_bookie_is_told_to_every_channel(wire: Wire) -> None:
+async def test_an_unreachable_bookie_is_reported_to_every_channel(wire: Wire) -> None:
     await wire.bookie.stop()
     listener, later = Listener(), Listener()
     channel = wire.network.open_channel(B1, LEDGER, listener)
@@ -411,7 +411,7 @@ async def test_an_answer_that_cannot_be_right_ends_the_connection(wire: Wire, ra
     await until(lambda: listener.ups == 2)
 
 
-async def test_closing_ends_reads_and_tells_no_channel(wire: Wire) -> None:
+async def test_closing_ends_reads_and_notifies_no_channel(wire: Wire) -> None:
     listener = Listener()
     channel = wire.network.open_channel(B1, LEDGER, listener)
     await until(lambda: channel.up)

@@ -50,7 +50,7 @@ def test_a_failing_bookie_is_left_out_until_its_time_is_over() -> None:
     on_virtual_time(run)
 
 
-def test_changes_of_the_registrations_are_told_until_nobody_listens() -> None:
+def test_changes_of_the_registrations_are_notified_until_nobody_listens() -> None:
     async def run() -> None:
         registry = ScriptedBookies(["b1", "b2", "b3"])
         chooser = HealthyBookies(registry, SETTINGS)

@@ -50,7 +50,7 @@ async def cluster() -> AsyncIterator[Cluster]:
         ((OLD,), (NEW, OLD), False, "was shown one that is not valid there"),
     ],
 )
-async def test_who_is_let_in_writes_and_reads_and_who_is_not_is_told_at_once(
+async def test_who_is_admitted_writes_and_reads_and_who_is_not_is_refused_at_once(
     cluster: Cluster, protocol: str, asked: tuple[str, ...], shown: tuple[str, ...], open_bookies: bool, refusal: str
 ) -> None:
     await cluster.start(held(*asked), held(*asked), held(*asked))
@@ -95,7 +95,7 @@ class _Silent:
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-async def test_where_there_is_a_token_apaches_bookie_is_used_only_if_told_so_without_it(
+async def test_where_there_is_a_token_apaches_bookie_is_used_without_it_only_if_set(
     cluster: Cluster, allowed: bool
 ) -> None:
     """Its id is its address; it knows no tokens."""

@@ -30,7 +30,7 @@ async def store() -> AsyncIterator[MemoryStore]:
     await made.close()
 
 
-async def test_cookies_tell_ours_from_others(store: MemoryStore) -> None:
+async def test_cookies_distinguish_our_bookies_from_others(store: MemoryStore) -> None:
     await make_cookie(store, B1)
     await make_cookie(store, B2, ours=False)
     found = await Members(store).look((B1, B2, B3))

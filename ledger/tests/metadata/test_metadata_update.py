@@ -83,7 +83,7 @@ async def test_a_change_with_a_lost_answer_is_applied_once(
     assert await updates.read(1) == seen
 
 
-async def test_an_unsent_change_is_told_at_once_or_after_the_patience_given(
+async def test_an_unsent_change_fails_at_once_or_after_the_time_given_for_retries(
     store: MemoryStore, updates: LedgerUpdates
 ) -> None:
     seen = await updates.create(1, metadata())

@@ -72,7 +72,7 @@ async def test_a_batch_that_ends_early_is_continued_where_it_ended(
     assert all(first + entries == COUNT for _, first, entries in asked)
 
 
-async def test_striped_and_lone_entries_are_read_singly(ledgers: Ledgers) -> None:
+async def test_striped_and_single_entries_are_read_one_by_one(ledgers: Ledgers) -> None:
     await written(ledgers)
     path = layout.ledger_path(0)
     seen = await ledgers.store.get(path)

@@ -232,7 +232,7 @@ async def test_lac_needs_one_definite_answer_and_never_goes_back(ledgers: Ledger
     await reader.close()
 
 
-async def test_a_deleted_ledger_is_told(ledgers: Ledgers) -> None:
+async def test_a_deleted_ledger_raises_no_such_ledger(ledgers: Ledgers) -> None:
     writer, reader = await open_ledger(ledgers, 1)
     await ledgers.client.delete(writer.ledger_id)
     await turns()

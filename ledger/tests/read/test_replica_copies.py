@@ -153,7 +153,7 @@ async def test_peers_of_a_striped_ledger_are_those_of_the_write_set(ledgers: Led
     }
 
 
-async def test_a_bookie_that_is_away_is_told_at_once(ledgers: Ledgers) -> None:
+async def test_a_bookie_that_is_away_is_reported_at_once(ledgers: Ledgers) -> None:
     ledger_id = await closed_ledger(ledgers)
     ledgers.bookies.crash("b1")
     with pytest.raises(Unreachable, match="b1"):
@@ -185,7 +185,7 @@ async def test_a_bookie_that_does_not_come_back_is_given_up(ledgers: Ledgers) ->
     assert not ledgers.bookies.channels, "the channel is closed"
 
 
-async def test_a_refusal_for_a_while_is_waited_for_and_a_lasting_one_is_told(ledgers: Ledgers) -> None:
+async def test_a_refusal_for_a_while_is_waited_for_and_a_lasting_one_is_reported(ledgers: Ledgers) -> None:
     ledger_id = await closed_ledger(ledgers)
     lose(ledgers, ledger_id, B1, 3)
     forget = ledgers.bookies.answer(V2Status.TOO_MANY_REQUESTS, bookie="b1", kind="add")

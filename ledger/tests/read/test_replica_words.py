@@ -34,7 +34,7 @@ async def test_each_bookie_speaks_for_itself(ledgers: Ledgers) -> None:
     assert "NO_LEDGER" in (await ledgers.client.words_of_replicas(ledger_id, 2))["b2"]  # type: ignore[index]
 
 
-async def test_who_is_silent_or_away_is_told(ledgers: Ledgers) -> None:
+async def test_bookies_that_are_silent_or_away_are_reported(ledgers: Ledgers) -> None:
     ledger_id = await a_ledger(ledgers)
     client = await ledgers.other_client(replace(QUICK, answer_timeout_s=0.05))
     held = ledgers.bookies.hold(bookie="b2", kind="read")

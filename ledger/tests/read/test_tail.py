@@ -157,7 +157,7 @@ async def test_polls_whose_time_is_over_are_asked_again(ledgers: Ledgers) -> Non
     await follower.task
 
 
-async def test_a_bookie_that_lags_and_forgets_polls_as_apaches_do_is_heard(ledgers: Ledgers) -> None:
+async def test_a_bookie_that_lags_and_forgets_polls_as_apaches_do_is_followed(ledgers: Ledgers) -> None:
     writer, follower = await followed(ledgers)
     await append(writer, 0, 1)
     await follower.reaches(1)

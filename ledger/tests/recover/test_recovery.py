@@ -395,7 +395,7 @@ async def test_below_the_floor_two_negatives_wait_for_the_third_bookie(ledgers: 
     assert await payloads_of(reader) == [b"0", b"1"]
 
 
-async def test_a_ledger_closed_below_the_floor_is_told(ledgers: Ledgers) -> None:
+async def test_a_ledger_closed_below_the_floor_is_an_error(ledgers: Ledgers) -> None:
     writer = await written(ledgers, b"0")
     await writer.close()
     for recover in (True, False):

@@ -148,7 +148,7 @@ def ends_with(table: list[tuple[str, str, str]], carried: set[int]) -> set[int |
 @example([(GOOD,) * 3, (GOOD,) * 3, (UNREADABLE,) * 3], {2}, False)
 @example([(GOOD,) * 3] * 9 + [(MISSING,) * 3] * 2 + [(DAMAGED,) * 3, (GOOD,) * 3], {9, 10, 11}, True)
 @settings(max_examples=60, deadline=None)
-def test_what_is_carried_fills_gaps_whichever_way_the_rest_is_read(
+def test_what_is_carried_fills_gaps_whichever_way_other_entries_are_read(
     table: list[tuple[str, str, str]], carried: set[int], apache: bool
 ) -> None:
     expected = ends_with(table, carried)

@@ -208,7 +208,7 @@ async def test_beyond_an_entry_that_one_bookie_may_have_it_waits_for_that_bookie
     assert reader.metadata.length == 16
 
 
-async def test_a_ledger_that_is_closed_below_it_stays_so_and_is_told(ledgers: Ledgers) -> None:
+async def test_a_ledger_that_is_closed_below_it_stays_so_and_the_error_says_it(ledgers: Ledgers) -> None:
     writer = await written(ledgers, b"0", b"1")
     await writer.close()
     before = await ledgers.metadata(writer.ledger_id)

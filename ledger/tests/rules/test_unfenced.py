@@ -74,7 +74,7 @@ def virtually(test: Callable[[], Awaitable[None]]) -> None:
     assert faults == []
 
 
-async def test_a_quorum_of_answers_proves_it_and_each_is_told_once() -> None:
+async def test_a_quorum_of_answers_proves_it_and_each_question_is_answered_once() -> None:
     asked = Asked()
     assert asked.ask("a") and asked.checks.open
     asked.answer(0)
@@ -212,7 +212,7 @@ async def test_who_waits_is_not_proven_by_answers_to_questions_that_left_before_
     assert asked.told[-1] == ("late", True)
 
 
-async def test_who_waits_is_told_false_when_nothing_can_be_sent_any_more() -> None:
+async def test_who_waits_is_answered_false_when_nothing_can_be_sent_any_more() -> None:
     asked = Asked(3, 2)
     for number in range(limits.LEDGER_FENCE_CHECKS):
         asked.ask(f"{number}")
@@ -226,7 +226,7 @@ async def test_who_waits_is_told_false_when_nothing_can_be_sent_any_more() -> No
     assert len({name for name, _ in asked.told}) == limits.LEDGER_FENCE_CHECKS + 2, "each once"
 
 
-async def test_who_cannot_be_asked_for_is_told_nothing() -> None:
+async def test_a_question_that_cannot_be_asked_is_not_answered() -> None:
     asked = Asked()
     asked.can_ask = False
     assert not asked.ask("a")
@@ -236,7 +236,7 @@ async def test_who_cannot_be_asked_for_is_told_nothing() -> None:
     assert asked.told == []
 
 
-async def test_an_interruption_tells_all_that_nothing_is_proven_in_the_next_turn() -> None:
+async def test_an_interruption_answers_all_as_unproven_in_the_next_turn() -> None:
     asked = Asked()
     for number in range(limits.LEDGER_FENCE_CHECKS + 2):
         asked.ask(f"{number}")
@@ -302,7 +302,7 @@ def test_each_first_question_has_its_whole_time() -> None:
     virtually(main)
 
 
-def test_the_oldest_question_decides_when_all_are_told() -> None:
+def test_the_oldest_question_decides_when_all_are_answered() -> None:
     async def main() -> None:
         asked = Asked()
         asked.ask("a")
@@ -330,7 +330,7 @@ def test_a_question_after_a_pause_has_its_whole_time_too() -> None:
     virtually(main)
 
 
-def test_the_limit_tells_those_who_wait_for_their_question_too() -> None:
+def test_the_limit_answers_those_whose_question_was_not_sent_too() -> None:
     async def main() -> None:
         asked = Asked()
         for number in range(limits.LEDGER_FENCE_CHECKS + 2):
@@ -342,7 +342,7 @@ def test_the_limit_tells_those_who_wait_for_their_question_too() -> None:
     virtually(main)
 
 
-def test_nobody_is_told_after_the_end() -> None:
+def test_nobody_is_answered_after_the_end() -> None:
     async def main() -> None:
         asked = Asked()
         for number in range(limits.LEDGER_FENCE_CHECKS + 2):
@@ -369,7 +369,7 @@ async def test_the_end_leaves_no_timer_behind() -> None:
     Asked().checks.close()
 
 
-async def test_who_is_told_may_ask_again_at_once() -> None:
+async def test_who_is_answered_may_ask_again_at_once() -> None:
     asked = Asked()
     answers: list[bool] = []
 
@@ -390,7 +390,7 @@ async def test_who_is_told_may_ask_again_at_once() -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_each_is_told_exactly_once_whatever_happens(seed: int) -> None:
+def test_each_question_is_answered_exactly_once_whatever_happens(seed: int) -> None:
     """Questions, answers, lost connections, interruptions and time, in any order; all are told at the latest by the limit."""
 
     async def main() -> None:

@@ -319,7 +319,7 @@ def run(seed: int) -> Schedule:
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # a seed has no smaller one that means the same
 )
 @given(st.integers(0, 2**32))
-def test_who_is_told_that_nobody_fenced_asked_before_any_recovery_ended(seed: int) -> None:
+def test_whoever_gets_a_proof_that_nobody_fenced_asked_before_any_recovery_ended(seed: int) -> None:
     assert run(seed).wrong == []
 
 

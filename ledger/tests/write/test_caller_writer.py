@@ -80,7 +80,7 @@ async def test_what_exceeds_the_window_is_sent_when_acks_come(ledgers: Ledgers) 
 
 
 @pytest.mark.parametrize("how", ["fence", "close", "abandon"])
-async def test_whoever_waits_hears_of_the_end(ledgers: Ledgers, how: str) -> None:
+async def test_whoever_waits_gets_the_error_that_ended_the_writer(ledgers: Ledgers, how: str) -> None:
     writer = await ledgers.client.create(entry_ids="caller")
     held = ledgers.bookies.hold(kind="add", entry_id=1, recovery=False)
     await writer.append_at(0, b"0")

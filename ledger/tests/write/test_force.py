@@ -115,7 +115,7 @@ async def test_a_bookie_that_was_away_while_all_was_forced_costs_nothing(ledgers
     assert await writer.force() == 2
 
 
-async def test_what_was_forced_survives_every_bookie_losing_the_rest(ledgers: Ledgers) -> None:
+async def test_what_was_forced_survives_every_bookie_losing_all_else(ledgers: Ledgers) -> None:
     writer = await deferred(ledgers, 5)
     await writer.force()
     await writer.append(b"not forced")
@@ -126,7 +126,7 @@ async def test_what_was_forced_survives_every_bookie_losing_the_rest(ledgers: Le
     assert reader.last_entry == 4
 
 
-async def test_a_forced_lac_is_told_by_itself_and_one_not_forced_is_not(ledgers: Ledgers) -> None:
+async def test_a_forced_lac_is_sent_by_itself_and_one_not_forced_is_not(ledgers: Ledgers) -> None:
     client = await ledgers.other_client(replace(QUICK, explicit_lac_ms=1.0))
     writer = await client.create(deferred_sync=True)
     await writer.append(b"0")

@@ -70,7 +70,7 @@ async def test_who_gives_up_holds_up_nobody(ledgers: Ledgers) -> None:
 
 
 @pytest.mark.parametrize("how", ["fenced", "closed", "abandoned"])
-async def test_the_end_of_the_writer_is_told(ledgers: Ledgers, how: str) -> None:
+async def test_the_end_of_the_writer_is_notified(ledgers: Ledgers, how: str) -> None:
     writer = await ledgers.client.create()
     await writer.append(b"0")
     held = ledgers.bookies.hold(kind="add", recovery=False)
@@ -96,7 +96,7 @@ async def test_the_end_of_the_writer_is_told(ledgers: Ledgers, how: str) -> None
     await writer.acknowledged(0)
 
 
-async def test_while_it_closes_nobody_begins_to_wait_and_who_waits_is_told_how_it_ends(ledgers: Ledgers) -> None:
+async def test_while_it_closes_nobody_begins_to_wait_and_who_waits_gets_the_outcome(ledgers: Ledgers) -> None:
     writer = await ledgers.client.create()
     held = ledgers.bookies.hold(kind="add")
     writer.submit(b"0")

@@ -111,7 +111,7 @@ async def test_a_question_in_flight_when_the_ensemble_changes_is_unproven(ledger
     assert writer.last_acked == 1 and question.replies == [False]
 
 
-async def test_whoever_waits_when_a_change_begins_is_told_that_nothing_is_proven(ledgers: Ledgers) -> None:
+async def test_whoever_waits_when_a_change_begins_is_answered_that_nothing_is_proven(ledgers: Ledgers) -> None:
     """The bookie failed before they asked, so that nothing but the change interrupts them."""
     writer = await first_entry(ledgers)
     ledgers.bookies.crash("b1")
@@ -172,7 +172,7 @@ def answers_shut(ledgers: Ledgers) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("how", ["closed", "abandoned", "closing", "unforced"])
-async def test_it_cannot_be_asked_at_the_end_and_nobody_is_told_after_it(ledgers: Ledgers, how: str) -> None:
+async def test_it_cannot_be_asked_at_the_end_and_nobody_is_answered_after_it(ledgers: Ledgers, how: str) -> None:
     if how == "unforced":
         writer = await ledgers.client.create(deferred_sync=True)
         await writer.append(b"0")
@@ -216,7 +216,7 @@ async def test_it_cannot_be_asked_in_the_turn_in_which_the_writer_begins_to_clos
 
 
 @pytest.mark.parametrize("how", ["closed", "abandoned", "fenced"])
-def test_the_time_limit_tells_nobody_after_the_end(how: str) -> None:
+def test_the_time_limit_answers_nobody_after_the_end(how: str) -> None:
     async def main() -> None:
         ledgers = Ledgers()
         await ledgers.start()

@@ -287,7 +287,7 @@ async def test_what_a_bookie_answered_on_an_earlier_connection_does_not_count(le
     assert question.replies == [True]
 
 
-async def test_answers_on_a_new_connection_do_not_count_even_before_that_is_told(
+async def test_answers_on_a_new_connection_do_not_count_even_before_it_is_reported(
     ledgers: Ledgers,
 ) -> None:
     writer = await first_entry(ledgers)

@@ -86,7 +86,7 @@ async def test_compressed_entries_read_the_same(cluster: Any) -> None:
     assert sum(map(len, core.logs[0].appender.shard.writer.entries)) < 3_000
 
 
-async def test_status_is_plain_and_complete(cluster: Any) -> None:
+async def test_status_is_json_and_complete(cluster: Any) -> None:
     core = await cluster.engine()
     await committed(core, RunSpec(1, ALICE, 1, plain_records("x", tags=(5,))), RunSpec(2, BOB, 1, plain_records("y")))
     status = status_of(core)

@@ -165,7 +165,7 @@ async def test_reads_wait_for_a_sequencer_after_the_start(cluster: Cluster) -> N
     assert await reading == []
 
 
-async def test_what_ends_the_engine_is_told(cluster: Cluster) -> None:
+async def test_what_ends_the_engine_is_reported(cluster: Cluster) -> None:
     engine = await cluster.engine()
     engine.core.fail(ValueError("for a test"))
     with pytest.raises(ValueError, match="for a test"):

@@ -91,7 +91,7 @@ async def test_hello_is_taken_only_with_the_token_whatever_role_it_names(
         await handler.lost.wait()
 
 
-async def test_nothing_behind_a_refused_hello_is_heard(guarded: Cluster) -> None:
+async def test_nothing_behind_a_refused_hello_is_processed(guarded: Cluster) -> None:
     engine = await guarded.start()
     peer = await connect_messages(engine.addresses[0], Peer())
     asked = [
@@ -143,7 +143,7 @@ async def test_engines_of_a_cluster_with_a_token_push_headers_and_forward(guarde
             assert record is not None and record.data == b"%d" % number
 
 
-async def test_the_status_tells_that_a_token_is_asked_for_and_never_which(cluster: Cluster) -> None:
+async def test_the_status_says_that_a_token_is_asked_for_and_never_which(cluster: Cluster) -> None:
     engine = await cluster.start()
     peer, _, _ = await hello(engine, {"versions": [1], "auth": OLD})
     status = bytes(await peer.call(wire.OP_STATUS))
@@ -158,7 +158,7 @@ async def test_the_status_tells_that_a_token_is_asked_for_and_never_which(cluste
     ("arguments", "why"),
     [({}, "none was shown"), ({"token": NEW}, "not valid there")],
 )
-async def test_an_sdk_with_a_wrong_or_missing_token_is_told_at_once(
+async def test_an_sdk_with_a_wrong_or_missing_token_is_refused_at_once(
     guarded: Cluster, arguments: dict[str, str], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("BOKI_TOKEN_FILE", raising=False)

@@ -36,7 +36,7 @@ async def cluster() -> AsyncIterator[EngineCluster]:
     await made.close()
 
 
-async def test_who_comes_from_outside_is_told_the_outside_addresses_of_all_engines(cluster: EngineCluster) -> None:
+async def test_who_comes_from_outside_gets_the_outside_addresses_of_all_engines(cluster: EngineCluster) -> None:
     def with_a_door(name: str) -> EngineSettings:
         return dataclasses.replace(
             SETTINGS, advertise=(name,), outside_listen=("127.0.0.1:0",), outside_advertise=(f"{name}.example:7040",)

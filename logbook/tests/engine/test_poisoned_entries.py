@@ -176,7 +176,7 @@ async def test_an_entry_with_any_byte_changed_is_taken_or_waited_for_by_all_alik
             await core.close()
 
 
-async def test_what_was_given_up_long_after_it_is_heard_of_by_who_begins_later(cluster: Any) -> None:
+async def test_what_was_given_up_long_after_it_is_known_to_who_begins_later(cluster: Any) -> None:
     """Who catches up waits until what it has read is applied; not while it waits for an entry itself."""
     writer = await cluster.engine()
     ledger = writer.logs[0].appender.shard.writer

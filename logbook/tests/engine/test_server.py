@@ -213,7 +213,7 @@ async def test_an_answer_without_company_is_one_as_any_other(served: Served) -> 
     assert sdk.slices == [(FIRST_SLICE_READS, True), (0, False)] * 2, "but for word that no other follows"
 
 
-async def test_large_answers_leave_by_themselves_and_the_others_hear_that_none_follows(served: Served) -> None:
+async def test_large_answers_leave_by_themselves_and_others_say_that_none_follows(served: Served) -> None:
     sdk = await served.sdk(wire.READS)
     sdk.append(run(1, bytes(COPIED_BYTES)), run(1, b"x", book=2))
     await sdk.answers(2)
@@ -223,7 +223,7 @@ async def test_large_answers_leave_by_themselves_and_the_others_hear_that_none_f
     assert sdk.slices == [(1, True), (0, False)]
 
 
-async def test_who_does_not_take_answers_together_is_told_each(served: Served) -> None:
+async def test_who_does_not_take_answers_together_gets_each_by_itself(served: Served) -> None:
     sdk = await served.sdk()
     sdk.append(run(1, b"x"))
     await sdk.answers(1)
@@ -305,7 +305,7 @@ async def test_hello_comes_first(served: Served) -> None:
     await sdk.lost
 
 
-async def test_an_unknown_version_is_told_which(served: Served) -> None:
+async def test_an_unknown_version_is_refused_with_the_known_one(served: Served) -> None:
     sdk = await served.sdk(greet=False)
     error = await refused(sdk, wire.OP_HELLO, msgspec.msgpack.encode({"versions": [7]}))
     assert isinstance(error, VersionMismatch)
@@ -445,7 +445,7 @@ def shrink_queue(served: Served) -> None:
     appender._settings = dataclasses.replace(appender._settings, append_queue_bytes=1_000)
 
 
-async def test_a_full_queue_is_told_to_who_sent(served: Served, cluster: Any) -> None:
+async def test_a_full_queue_is_reported_to_who_sent(served: Served, cluster: Any) -> None:
     cluster.ledgers.hold_acks = True
     shrink_queue(served)
     sdk = await served.sdk()
@@ -581,7 +581,7 @@ async def test_bytes_of_another_protocol(served: Served) -> None:
     await sdk.peer.call(wire.OP_STATUS)
 
 
-async def test_a_certain_conflict_is_told_while_nothing_is_ordered(served: Served, cluster: Any) -> None:
+async def test_a_certain_conflict_is_answered_while_nothing_is_ordered(served: Served, cluster: Any) -> None:
     sdk = await served.sdk()
     sdk.append(run(1, b"x", b"y", tags=(5,)))
     (row,) = await sdk.answers(1)

@@ -13,7 +13,7 @@ from boki_common.engine.admission import TAKEN, Admission
 __all__ = ["served"]
 
 
-async def test_sdks_are_told_that_appends_are_refused_and_taken_again(served: Served) -> None:
+async def test_sdks_are_notified_when_appends_are_refused_and_taken_again(served: Served) -> None:
     """Behind the answer to HELLO, and when it changes; whoever is no SDK is told nothing."""
     full, room = Admission(1, 2, 2), Admission(3, 0, 2)
     other = await served.sdk()  # of a version that says no role

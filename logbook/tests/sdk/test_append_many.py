@@ -24,7 +24,7 @@ async def test_more_records_than_a_window_has_go_in_order_in_chunks(serve: Serve
     assert engine.ordered(1) == [b"%d" % number for number in range(count)]
 
 
-async def test_append_many_tells_its_prefix(serve: Serve) -> None:
+async def test_append_many_reports_its_prefix(serve: Serve) -> None:
     engine, url, _ = await serve()
     async with boki.connect(url) as client:
         book = client.book(1)

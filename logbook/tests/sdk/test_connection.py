@@ -36,7 +36,7 @@ async def test_records_of_one_turn_leave_in_one_frame_over_all_books(serve: Serv
         assert [(run.book, run.first, run.count) for run in engine.runs] == [(book, 1, 20) for book in range(1, 6)]
 
 
-async def test_books_that_append_together_hear_of_their_own_records(serve: Serve) -> None:
+async def test_books_that_append_together_get_answers_to_their_own_records(serve: Serve) -> None:
     _, url, _ = await serve()
     async with boki.connect(url) as client:
         books = [client.book(number) for number in range(1, 101)]
@@ -285,7 +285,7 @@ async def test_back_off_doubles_up_to_two_seconds() -> None:
     assert connection.backoff_s(10_000) <= 2.0
 
 
-async def test_closing_tells_what_is_undecided(serve: Serve) -> None:
+async def test_closing_reports_what_is_undecided(serve: Serve) -> None:
     engine, url, _ = await serve()
     engine.mute = True
     client = await boki.connect(url)

@@ -60,7 +60,7 @@ def test_a_memory_cluster_that_is_not_open() -> None:
         _ = boki.connect("memory://gone")
 
 
-def test_what_engines_tell_of_the_others() -> None:
+def test_engines_name_the_others() -> None:
     dialer = SocketDialer([Address("a", 1)])
     dialer.learn(["a:1", "b:2", "[::1]:3", "0.0.0.0:4", "[::]:5", "unix:///elsewhere", "quic://later", "b:2"])
     assert dialer._learned == [Address("b", 2), Address("::1", 3)]

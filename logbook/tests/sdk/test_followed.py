@@ -276,7 +276,7 @@ RIGHT = Rules()
     ],
     ids=["session", "any", "forgetting", "whole books", "adding"],
 )
-def test_every_short_execution_gives_all_or_tells_a_gap_once(bounds: dict[str, Any]) -> None:
+def test_every_short_execution_gives_all_or_reports_a_gap_once(bounds: dict[str, Any]) -> None:
     found, states = explore(RIGHT, **bounds)
     assert found is None
     assert states > 1_000

@@ -204,7 +204,7 @@ def test_a_number_answered_early_and_lost_is_filled() -> None:
     assert (numbers.undecided, numbers.bytes) == (0, 0)
 
 
-def test_abandoning_tells_what_was_sent() -> None:
+def test_abandoning_returns_what_was_sent() -> None:
     one, other, third = ticket(), ticket(), ticket()
     numbers = filled(one, other)
     sent(numbers)

@@ -100,7 +100,9 @@ async def test_a_book_that_moved_leaves_with_its_new_log(engine: TwoLogs, client
     assert engine.sent[1:] == [[2, 4], [1], [2], [1, 4]]
 
 
-async def test_a_full_frame_leaves_early_and_the_rest_at_the_end_of_the_turn(engine: TwoLogs, client: Client) -> None:
+async def test_a_full_frame_leaves_early_and_what_follows_at_the_end_of_the_turn(
+    engine: TwoLogs, client: Client
+) -> None:
     await append(client, 1, 2)
     await append(client, 1, 2, 2, 2, 2, 1, size=100_000)
     assert engine.sent[1:] == [[2], [2], [1]]
@@ -151,7 +153,7 @@ def test_one_log_has_one_outbox() -> None:
     assert outboxes.of({8: Position(2, 1)}) is outboxes.of({8: Position(2, 9)}) is outboxes.all[1]
 
 
-def test_logs_beyond_those_that_are_told_apart_share_the_first() -> None:
+def test_logs_beyond_those_with_outboxes_share_the_first() -> None:
     outboxes = Outboxes()
     found = [outboxes.of({log: Position(1, 1)}) for log in range(OUTBOXES + 10)]
     assert found[:OUTBOXES] == outboxes.all and len(set(map(id, outboxes.all))) == OUTBOXES

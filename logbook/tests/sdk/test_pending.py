@@ -18,7 +18,7 @@ def test_a_hole_is_filled_with_what_joins_nothing() -> None:
         assert batch.record_count == 1 and len(batch.crcs) == named
 
 
-def test_records_are_told_apart_by_all_that_they_say() -> None:
+def test_records_are_compared_by_all_that_they_contain() -> None:
     a, b = encode_tags(["a"]), encode_tags(["b"])
     said = [
         (a, b"x", Expectations((), {})),

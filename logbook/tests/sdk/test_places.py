@@ -72,7 +72,7 @@ async def test_who_is_cancelled_when_a_place_was_promised_leaves_it_to_the_next(
     assert not places.lines
 
 
-async def test_a_line_has_an_end_and_patience(numbers: Numbers, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_line_has_a_bound_and_a_time_limit(numbers: Numbers, monkeypatch: pytest.MonkeyPatch) -> None:
     places = Places()
     with pytest.raises(WindowFull, match="within 0 s; nothing was sent"):
         await places.take(numbers, 0)

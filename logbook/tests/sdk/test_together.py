@@ -108,7 +108,7 @@ taken = pytest.mark.parametrize("ends", [True], indirect=True)
 
 
 @taken
-async def test_reads_of_one_turn_leave_together_and_each_hears_its_answer(ends: Ends) -> None:
+async def test_reads_of_one_turn_leave_together_and_each_gets_its_answer(ends: Ends) -> None:
     asked = ends.ask(3)
     await ends.settle()
     later = ends.ask(2)

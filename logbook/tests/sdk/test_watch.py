@@ -84,7 +84,7 @@ async def test_an_engine_that_answers_the_question_is_kept() -> None:
     assert not watched.dropped
 
 
-async def test_one_that_was_heard_is_not_asked() -> None:
+async def test_an_engine_that_answered_is_not_asked() -> None:
     watched = Watched()
     watch = watch_of(watched)
     for _ in range(5):

@@ -116,7 +116,7 @@ async def test_two_leaders_at_once_do_no_harm(cluster: Any) -> None:
     assert not first.failed.done() and not second.failed.done()
 
 
-async def test_a_policy_that_fails_is_told_and_stops_no_other(cluster: Any) -> None:
+async def test_a_policy_that_fails_is_reported_and_stops_no_other(cluster: Any) -> None:
     class Failing:
         name = "failing"
 

@@ -78,7 +78,7 @@ async def test_a_log_that_the_standbys_leave_alone_gets_one(cluster: Any) -> Non
     await given.watch.close()
 
 
-async def test_without_a_standby_it_is_told(cluster: Any) -> None:
+async def test_without_a_standby_it_is_reported(cluster: Any) -> None:
     await ensure_view(await cluster.store())
     given = await led(cluster)
     with pytest.raises(NoSequencer, match="log 0"):
@@ -275,7 +275,7 @@ async def test_after_a_lost_session_nobody_is_absent_at_first(cluster: Any) -> N
     await given.watch.close()
 
 
-async def test_slots_without_two_engines_are_told(cluster: Any) -> None:
+async def test_slots_without_two_engines_are_reported(cluster: Any) -> None:
     policy, given = WatchEngines(), await led(cluster)
     await policy.run(given)
     await ensure_path(given.metadata, f"{MEMBERS}/{ENGINE_ROLE}")

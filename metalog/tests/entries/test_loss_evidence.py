@@ -86,7 +86,7 @@ def test_evidence_of_earlier_versions_is_read() -> None:
         (bytes(limits.LOST_EVIDENCE_BYTES + 1), CorruptData, "at most"),
     ],
 )
-def test_what_is_damaged_or_newer_is_told_as_such(data: bytes, error: type[Exception], match: str) -> None:
+def test_what_is_damaged_or_newer_is_an_error_that_says_so(data: bytes, error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
         decode_evidence(data)
     first, second = lines_of(described(data))

@@ -113,7 +113,7 @@ PUSHES: dict[str, tuple[int, Callable[[int], bytes]]] = {
 }
 
 
-def test_the_table_has_every_message_that_a_sequencer_hears() -> None:
+def test_the_table_has_every_message_that_a_sequencer_takes() -> None:
     heard = {opcode for opcode, _ in (*CALLS.values(), *PUSHES.values())}
     said = {protocol.OP_HELLO, protocol.OP_ENTRIES, protocol.OP_LAGGED, protocol.OP_TERM_OVER, protocol.OP_REFUSED}
     known = {number for name, number in vars(protocol).items() if name.startswith("OP_")}
@@ -123,7 +123,7 @@ def test_the_table_has_every_message_that_a_sequencer_hears() -> None:
 
 @pytest.mark.parametrize("token", [TOKEN, NO_TOKEN], ids=["token", "none"])
 @pytest.mark.parametrize("role", MAY)
-async def test_a_sequencer_hears_of_each_role_what_it_may_say_and_nothing_else(
+async def test_a_sequencer_takes_from_each_role_what_it_may_send_and_nothing_else(
     cluster: Any, role: str, token: ClusterToken
 ) -> None:
     may = MAY[role] if role != OF_EARLIER_VERSION or token is TOKEN else {*CALLS, *PUSHES}

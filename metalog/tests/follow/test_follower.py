@@ -46,7 +46,7 @@ async def test_a_live_log(cluster: Any) -> None:
     assert sequencer.term == 1
 
 
-async def test_what_entries_carry_is_told_live_and_from_ledgers(cluster: Any, body_of: BodyOf) -> None:
+async def test_what_entries_carry_is_delivered_live_and_from_ledgers(cluster: Any, body_of: BodyOf) -> None:
     engine = await cluster.follow()
     await cluster.sequencer()
     link = await engine.seen.linked(1)

@@ -166,7 +166,7 @@ async def asked(link: SequencerLink) -> Position | BokiError:
     return await said
 
 
-async def test_a_barrier_asked_without_waiting_is_told_once(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_barrier_asked_without_waiting_is_answered_once(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     assert await asked(ends.link) == Position(3, 12)
     assert [opcode for opcode, _ in ends.server.messages] == [protocol.OP_BARRIER]
     monkeypatch.setattr(ends.server, "message_received", lambda peer, opcode, request_id, body: None)
@@ -188,7 +188,7 @@ async def test_shards_are_bounded(ends: Ends, monkeypatch: pytest.MonkeyPatch) -
         ends.link.report(2, 1, 1)
 
 
-async def test_a_sequencer_tells_its_clock_if_it_can(ends: Ends) -> None:
+async def test_a_sequencer_answers_its_clock_if_it_can(ends: Ends) -> None:
     ends.server.status = {"role": "sequencer", "term": {"term": 3, "time_ms": 40, "now_ms": 50}}
     assert await ends.link.clock() == SequencerTime(now_ms=50, cut_ms=40)
     ends.server.status = {"role": "sequencer", "term": {"term": 3, "time_ms": 40}}

@@ -70,7 +70,7 @@ async def test_only_the_term_that_is_named_ends(cluster: Any) -> None:
     assert sequencer.term == 1
 
 
-async def test_who_asked_is_told_that_the_metalog_is_open_still(cluster: Any) -> None:
+async def test_who_asked_is_answered_that_the_metalog_is_open_still(cluster: Any) -> None:
     sequencer = await cluster.sequencer(over_grace_s=60.0)
     await sequencer.serving()
     cluster.ledgers.faults.append(("close", MetadataUnavailable("away")))

@@ -18,7 +18,7 @@ def record(term: int, log: int, *slots: tuple[int, int]) -> TermRecord:
     return TermRecord(VERSION, term, log, tuple(SlotRange(*one) for one in slots), 100 + term, -1, 0, 5, Location())
 
 
-async def test_records_are_read_once_and_told_per_log(cluster: Any) -> None:
+async def test_records_are_read_once_and_delivered_per_log(cluster: Any) -> None:
     store = await cluster.store()
     history = TermHistory(store)
     await history.refresh()
@@ -37,7 +37,7 @@ async def test_records_are_read_once_and_told_per_log(cluster: Any) -> None:
     assert history.sealed(0, above=0, below=5) == [records[0]], "what was read is kept"
 
 
-async def test_a_record_that_was_read_is_told_and_no_other(cluster: Any) -> None:
+async def test_a_record_that_was_read_is_delivered_and_no_other(cluster: Any) -> None:
     store = await cluster.store()
     await ensure_path(store, TERMS_PATH)
     history = TermHistory(store, slots=slot_mask([(0, 9)]))
@@ -62,7 +62,7 @@ async def test_terms_before_are_those_of_other_logs(cluster: Any) -> None:
     assert history.before(5, 2, [SlotRange(0, 1023)]) == (3, 4)
 
 
-async def test_a_record_that_cannot_be_is_told(cluster: Any) -> None:
+async def test_a_record_that_cannot_be_is_an_error(cluster: Any) -> None:
     store = await cluster.store()
     await ensure_path(store, TERMS_PATH)
     await store.create(term_path(3), encode_record(record(4, 0)))
@@ -70,7 +70,7 @@ async def test_a_record_that_cannot_be_is_told(cluster: Any) -> None:
         await TermHistory(store).refresh()
 
 
-async def test_who_needs_some_slots_hears_of_these_only(cluster: Any) -> None:
+async def test_who_needs_some_slots_gets_the_terms_of_these_only(cluster: Any) -> None:
     store = await cluster.store()
     await ensure_path(store, TERMS_PATH)
     told: list[int] = []

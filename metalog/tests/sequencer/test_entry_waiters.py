@@ -34,7 +34,7 @@ def test_commands_that_did_not_fit_wait_on_and_barriers_do_not() -> None:
     assert waiters.acked() == ["a", "b", "x"] and list(waiters.orders) == ["c"]
 
 
-def test_everybody_is_told_the_end() -> None:
+def test_everybody_who_waits_gets_the_end() -> None:
     waiters: EntryWaiters[str] = EntryWaiters()
     waiters.order("a")
     waiters.barrier("x")

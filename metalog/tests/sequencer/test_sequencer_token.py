@@ -35,7 +35,7 @@ async def token() -> ClusterToken:
 
 @pytest.mark.parametrize("shown", [NO_TOKEN, OTHER], ids=["none", "wrong"])
 @pytest.mark.parametrize("role", [OF_EARLIER_VERSION, PARTICIPANT, ENGINE, CONTROLLER, ADMINISTRATOR])
-async def test_who_does_not_show_the_token_is_told_so_and_the_connection_ends(
+async def test_who_does_not_show_the_token_gets_an_error_and_the_connection_ends(
     cluster: Any, role: str, shown: ClusterToken
 ) -> None:
     sequencer = await cluster.sequencer(token=TOKEN)
@@ -47,7 +47,7 @@ async def test_who_does_not_show_the_token_is_told_so_and_the_connection_ends(
     await stranger.lost.wait()
 
 
-async def test_nothing_that_comes_behind_a_refused_hello_is_heard(cluster: Any) -> None:
+async def test_nothing_that_comes_behind_a_refused_hello_is_processed(cluster: Any) -> None:
     """All in one read: the sequencer must not take the OPEN because a HELLO came first."""
     sequencer = await cluster.sequencer(token=TOKEN)
     term = await sequencer.serving()

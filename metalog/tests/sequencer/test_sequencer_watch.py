@@ -76,7 +76,7 @@ async def test_a_lost_connection_is_no_proof(cluster: Any, watching: Watching) -
     assert seen == [] and watching.watch.presence(0, 1) is Presence.SERVES
 
 
-async def test_a_term_that_ends_is_told_at_once(cluster: Any, watching: Watching) -> None:
+async def test_a_term_that_ends_is_noticed_at_once(cluster: Any, watching: Watching) -> None:
     sequencer = await cluster.sequencer(over_grace_s=60.0)
     await sequencer.serving()
     await watching.look()

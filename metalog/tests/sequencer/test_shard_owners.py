@@ -58,7 +58,7 @@ async def test_an_engine_that_is_away_keeps_its_shards_for_the_grace() -> None:
     assert not made.owners.graces, "a term that is over waits for nobody"
 
 
-async def test_then_it_is_told_of_as_lost_unless_the_term_is_over() -> None:
+async def test_then_it_is_reported_as_lost_unless_the_term_is_over() -> None:
     made, peer = Owners(grace_s=0.0), object()
     for incarnation, ended in ((A, False), (B, True)):
         made.owners.opened(peer, incarnation, 0)  # type: ignore[arg-type]

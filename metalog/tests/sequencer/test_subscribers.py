@@ -28,7 +28,7 @@ class Peer:
         self.pushed.append(opcode)
 
 
-def test_who_lags_is_dropped_and_told_and_the_others_get_what_there_is() -> None:
+def test_who_lags_is_dropped_with_a_reason_and_the_others_get_what_there_is() -> None:
     subscribers = Subscribers(7, unsent_bytes=100, metrics=SequencerMetrics(Metrics(), 0))
     subscribers.push(0, b"nobody is there")
     quick, slow = Peer(100), Peer(101)

@@ -115,7 +115,7 @@ async def test_open_and_close_are_answered_when_acknowledged_and_may_be_repeated
         await engine.close_shard(1, 8)
 
 
-async def test_a_late_report_is_refused_and_the_rest_of_it_counts(cluster: Any) -> None:
+async def test_a_late_report_is_refused_for_shards_that_ended_and_counts_for_others(cluster: Any) -> None:
     sequencer = await cluster.sequencer()
     await sequencer.serving()
     engine = await cluster.participant(sequencer.address)
@@ -131,7 +131,7 @@ async def test_a_late_report_is_refused_and_the_rest_of_it_counts(cluster: Any) 
     assert sequencer.status()["term"]["end_pos"] == 2
 
 
-async def test_a_report_of_another_term_is_told_that_it_is_over(cluster: Any) -> None:
+async def test_a_report_of_another_term_is_answered_that_it_is_over(cluster: Any) -> None:
     sequencer = await cluster.sequencer()
     await sequencer.serving()
     engine = await cluster.participant(sequencer.address)
@@ -197,7 +197,7 @@ async def test_an_engine_that_comes_back_keeps_its_shards(cluster: Any) -> None:
     assert decode((await fourth.entries()).payloads[0]).shards == (ShardEnd(0, 1, 1),)
 
 
-async def test_a_subscriber_that_takes_nothing_is_dropped_and_told(cluster: Any) -> None:
+async def test_a_subscriber_that_takes_nothing_is_dropped_with_a_reason(cluster: Any) -> None:
     sequencer = await cluster.sequencer(subscriber_unsent_bytes=1)
     await sequencer.serving()
     engine = await cluster.participant(sequencer.address)
@@ -332,7 +332,7 @@ async def test_a_fenced_sequencer_answers_no_order_and_no_barrier(cluster: Any, 
         await barrier(engine, 1)
 
 
-async def test_all_who_wait_are_told_the_end_of_the_term(cluster: Any) -> None:
+async def test_all_who_wait_are_notified_of_the_end_of_the_term(cluster: Any) -> None:
     cluster.ledgers.hold_acks = True
     first = await cluster.sequencer()
     await first.serving()

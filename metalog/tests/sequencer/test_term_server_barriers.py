@@ -186,7 +186,7 @@ async def test_a_fenced_sequencer_has_no_barrier_proven(cluster: Any, sequencer:
 
 
 @pytest.mark.parametrize("late", [True, False])
-async def test_the_end_of_a_term_tells_all_who_wait_for_proof_once(
+async def test_the_end_of_a_term_answers_all_who_wait_for_proof_once(
     cluster: Any, sequencer: Sequencer, answers: Counter[int], late: bool
 ) -> None:
     engine = await cluster.participant(sequencer.address)
@@ -206,7 +206,7 @@ async def test_the_end_of_a_term_tells_all_who_wait_for_proof_once(
         await barrier(engine)
 
 
-async def test_a_term_that_ends_orderly_tells_those_who_wait_for_proof(cluster: Any, sequencer: Sequencer) -> None:
+async def test_a_term_that_ends_orderly_answers_those_who_wait_for_proof(cluster: Any, sequencer: Sequencer) -> None:
     """It closes its metalog itself, so no bookie ever says that it is fenced."""
     engine = await cluster.participant(sequencer.address)
     (waiting,) = await asked(engine, barrier(engine))
@@ -257,7 +257,7 @@ async def test_those_who_wait_for_proof_are_bounded(
     await in_flight[0]
 
 
-async def test_whoever_finds_no_place_when_nothing_is_proven_is_told_so(
+async def test_whoever_finds_no_place_when_nothing_is_proven_is_answered_overloaded(
     cluster: Any, sequencer: Sequencer, answers: Counter[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = await cluster.participant(sequencer.address)

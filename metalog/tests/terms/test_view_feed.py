@@ -80,7 +80,7 @@ class NeverTold:
         pass
 
 
-async def test_in_a_hurry_it_looks_before_the_store_tells(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_in_a_hurry_it_looks_before_the_store_notifies(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     store = await cluster.store()
     await ensure_view(store)
     monkeypatch.setattr(store, "watch", lambda path: NeverTold())

@@ -20,7 +20,7 @@ def test_no_cycle_in_what_follows_one_another() -> None:
     assert graph.cycle() == []
 
 
-def test_a_cycle_is_told_in_its_steps_without_the_instants() -> None:
+def test_a_cycle_is_printed_in_its_steps_without_the_instants() -> None:
     graph = Constraints(2)
     graph.clock(calls((0, 1), (2, 3)), "before", entering=(0, 1), leaving=(0, 1))
     graph.before(1, "missed", 0)
@@ -45,7 +45,7 @@ def test_an_order_is_found_exactly_where_there_is_no_cycle(edges: list[tuple[int
     assert graph._is_ordered() == (not graph._component())
 
 
-def test_of_several_cycles_one_of_the_fewest_calls_is_told() -> None:
+def test_of_several_cycles_one_of_the_fewest_calls_is_reported() -> None:
     graph = Constraints(5)
     for first, second in ((0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (1, 4)):
         graph.before(first, f"{first}", second)

@@ -14,7 +14,7 @@ OPERATIONS = [
 ]
 
 
-def test_the_text_tells_the_steps() -> None:
+def test_the_text_names_the_steps() -> None:
     text = as_text(check(OPERATIONS))
     assert text.startswith("1. lost (book b<1>)")
     assert "did not see append 'b' → at 2" in text

@@ -277,7 +277,7 @@ def test_the_sdk_of_a_host_sees_the_clock_of_its_machine() -> None:
     assert made.go(lambda cluster: cluster.host("worker", main).result()) == 0
 
 
-def test_a_blocking_body_runs_inline_and_some_seed_kills_between_done_and_heard() -> None:
+def test_a_blocking_body_runs_inline_and_some_seed_kills_between_done_and_returned() -> None:
     async def main(env: boki.sim.Environment, ran: list[int]) -> int:
         def body() -> int:
             ran.append(1)

@@ -53,7 +53,7 @@ def test_a_profile_draws_its_own_kinds_and_each_seed_a_mix_of_them(profile: str)
     assert scripts(profile) == drawn
 
 
-def test_engines_do_not_hear_each_other_for_seconds_in_some_runs() -> None:
+def test_engines_do_not_reach_each_other_for_seconds_in_some_runs() -> None:
     deaf = [[fault for fault in script if fault.kind == "deaf" and fault.amount == 1] for script in scripts("harsh")]
     assert 10 < sum(any(fault.seconds >= 4 for fault in found) for found in deaf) < 50
 
@@ -90,7 +90,7 @@ def test_in_some_runs_faults_wait_for_barriers(profile: str) -> None:
     assert (5 < others < 40) if profile == "harsh" else not others, "cut off in every way"
 
 
-def test_an_unaware_sequencer_hears_of_no_new_term_and_perhaps_of_one_bookie() -> None:
+def test_an_unaware_sequencer_sees_no_new_term_and_perhaps_one_bookie() -> None:
     heard = []
     for seed in range(40):
         script = unaware(stream(seed, "u"), 20, TARGETS)

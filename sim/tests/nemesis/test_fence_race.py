@@ -67,7 +67,7 @@ def test_a_recovery_whose_later_reads_do_not_fence_is_found_by_who_looks_at_ledg
 
 
 @pytest.mark.usefixtures("fencing_once")
-def test_and_by_who_looks_at_what_clients_were_told() -> None:
+def test_and_by_the_checker_of_what_clients_were_answered() -> None:
     """Both ways: call by call, and by the checkers of histories."""
     for seed in SEEDS:
         found = race(seed, *UNHEARD, *ENGINES_DIE, work_s=9).violations

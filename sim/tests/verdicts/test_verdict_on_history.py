@@ -91,7 +91,7 @@ def test_each_anomaly_is_named(operations: list[Operation], log: list[Entry], sa
     assert any(said in text for text in found), found
 
 
-def test_a_session_knows_only_what_it_was_told_before_the_read_began() -> None:
+def test_a_session_knows_only_answers_from_before_the_read_began() -> None:
     late = append("three", 30, 3)
     early = read("tail", "", None, 20, 3.2)
     assert verdict(*GOOD[:2], late, early) == []
@@ -138,7 +138,7 @@ def test_reads_may_miss_what_is_being_trimmed_linearizable_ones_never_show_it() 
     assert verdict(*GOOD, below, told, log=LOG[2:]) == []
 
 
-def test_a_linearizable_read_sees_what_anybody_was_told_and_others_need_not() -> None:
+def test_a_linearizable_read_sees_what_anybody_was_answered_and_others_need_not() -> None:
     def late(consistency: Consistency) -> list[str]:
         return verdict(*GOOD, by("another", read("tail", "", None, 20, 4), consistency))
 

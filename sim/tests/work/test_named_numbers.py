@@ -72,7 +72,7 @@ def test_what_contradicts_the_numbers_is_named(calls: list[Operation], said: str
     assert any(said in text for text in faults), faults
 
 
-def test_a_hole_may_be_told_while_the_number_before_is_undecided() -> None:
+def test_a_hole_may_be_answered_while_the_number_before_is_undecided() -> None:
     early = sent(2, 1, NEVER, error="InvalidArgument: numbers have no holes")
     assert merge([sent(1, 1, UNKNOWN), early]).faults == []
     assert merge([sent(1, 1.2, OK, 10), early]).faults == [], "it was told before number 1 was answered"
@@ -91,6 +91,6 @@ def test_a_writer_that_is_forgotten_stays_so() -> None:
     assert any("writer w was forgotten at" in text for text in merge(calls, kept_s=40).faults)
 
 
-def test_a_hole_that_is_told_while_the_writer_is_known_forgets_nothing() -> None:
+def test_a_hole_that_is_answered_while_the_writer_is_known_forgets_nothing() -> None:
     early = sent(3, 1.7, NEVER, error="InvalidArgument: numbers have no holes")
     assert merge([sent(1, 1, OK, 10), early, sent(2, 1.5, OK, 11), sent(3, 5, OK, 12)], kept_s=40).faults == []

@@ -72,7 +72,7 @@ def test_an_engine_that_trims_elsewhere_is_found(planted: Any, monkeypatch: pyte
 
 
 @pytest.mark.usefixtures("busy")
-def test_trims_that_take_more_than_they_name_are_found_by_what_clients_were_told(
+def test_trims_that_take_more_than_they_name_are_found_by_the_answers_to_clients(
     planted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = Index.trim

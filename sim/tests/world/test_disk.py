@@ -31,7 +31,7 @@ def test_flushes_take_longer_and_a_slow_disk_longer_still(simulation: Any) -> No
     assert plan.operations == 1_500
 
 
-def test_operations_fail_as_often_as_told(simulation: Any) -> None:
+def test_operations_fail_as_often_as_configured(simulation: Any) -> None:
     async def scenario() -> None:
         disk = MemoryDisk()
         disk.plan = plan = make_plan(simulation)

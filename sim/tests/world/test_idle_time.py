@@ -49,7 +49,7 @@ def test_far_timers_of_programs_come_when_they_are_due_and_near_ones_later(simul
     assert beats[-1] - beats[0] == pytest.approx(len(beats) - 1, abs=1), "the clock of a role's loop stood still"
 
 
-def test_short_rests_are_slept_and_times_that_are_none_refused(simulation: Any) -> None:
+def test_short_pauses_are_slept_and_times_that_are_none_refused(simulation: Any) -> None:
     loop = simulation.loop
     nobody: list[SimProcess] = []
 

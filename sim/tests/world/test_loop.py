@@ -276,7 +276,7 @@ def test_a_timer_that_is_cancelled_does_not_run_and_many_of_them_are_thrown_out(
     assert ran == [0]
 
 
-def test_the_watch_is_told_who_ran_since_it_looked(simulation: Any) -> None:
+def test_the_watch_knows_who_ran_since_it_looked(simulation: Any) -> None:
     told: list[list[str]] = []
     simulation.loop.watch = lambda moved: told.append([process.name for process in moved])
 

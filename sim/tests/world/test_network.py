@@ -123,7 +123,7 @@ def test_nobody_connects_through_a_partition_or_to_nobody(pair: Pair) -> None:
     pair.simulation.run(scenario())
 
 
-def test_a_killed_process_is_heard_of_by_its_peers(pair: Pair) -> None:
+def test_the_peers_of_a_killed_process_notice_it(pair: Pair) -> None:
     async def scenario() -> None:
         await pair.start()
         pair.server_process.kill()

@@ -33,7 +33,7 @@ def v2_head(operation: int, flags: int = 0) -> bytes:
     return bytes((v2.VERSION, operation)) + flags.to_bytes(2, "big") + bytes(4)
 
 
-def test_frames_of_bookies_tell_whose_log_and_whether_it_is_recovered() -> None:
+def test_frames_of_bookies_show_whose_log_and_whether_it_is_recovered() -> None:
     add = v2_head(v2.OP_ADD)
     assert of_bookie(add, False, "engine") == "data add"
     assert of_bookie(add, True, "sequencer") == "metalog ack"
@@ -56,7 +56,7 @@ def test_frames_of_engines_and_sequencers() -> None:
     assert of_sequencer(head(sequencer_protocol.OP_BARRIER), True) == BARRIER_ANSWERED
 
 
-def test_heads_are_told_once_and_so_many_are_remembered() -> None:
+def test_heads_are_reported_once_and_so_many_are_remembered() -> None:
     told: list[bytes] = []
 
     def tell(head: bytes) -> str:
@@ -78,7 +78,7 @@ def test_changes_of_metadata() -> None:
     assert of_change("/ledgers/LAYOUT", b"x", None) == ""
 
 
-def test_the_disk_is_told_by_what_it_holds() -> None:
+def test_the_disk_is_recognised_by_what_it_holds() -> None:
     assert of_disk("sync", "journal/12.segment") == "journal flush"
     assert of_disk("read", "journal/12.segment") == "replay"
     assert of_disk("replace", "CHECKPOINT") == "checkpoint"
@@ -90,7 +90,7 @@ def test_every_step_has_one_name() -> None:
     assert set(CHANGES) < set(STEPS)
 
 
-def test_who_waits_is_told_once_at_the_nth_time_from_then(simulation: Any) -> None:
+def test_who_waits_is_notified_once_at_the_nth_time_from_then(simulation: Any) -> None:
     steps = Steps(simulation.loop)
     found: list[Met] = []
     bookie, engine = simulation.process("bookie-1"), simulation.process("engine-1")

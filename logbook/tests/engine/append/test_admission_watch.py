@@ -18,7 +18,7 @@ def watch_of(store: object, told: list[Admission], waiting_s: float = 9.0) -> Ad
     return AdmissionWatch(store, needed=2, waiting_s=lambda: waiting_s, on_change=told.append)  # type: ignore[arg-type]
 
 
-async def test_what_changes_is_told_once() -> None:
+async def test_what_changes_is_announced_once() -> None:
     store, told = MemoryStore(), list[Admission]()
     await store.start()
     watch = watch_of(store, told)

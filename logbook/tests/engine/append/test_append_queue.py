@@ -26,7 +26,7 @@ async def test_what_comes_back_is_before_everything_else() -> None:
     queue.close()
 
 
-async def test_old_batches_are_dropped_and_their_senders_told() -> None:
+async def test_old_batches_are_dropped_and_their_senders_notified() -> None:
     source = RecordingSource()
     dropped: list[int] = []
     queue = AppendQueue(0.02, lambda one: dropped.append(one.request_id))

@@ -34,7 +34,7 @@ QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, ack
 CARRYING = dataclasses.replace(QUICK, carried_entry_bytes=limits.CARRIED_ENTRY_BYTES)
 
 
-async def test_what_finds_nothing_in_flight_goes_at_once_the_rest_of_the_turn_as_one(
+async def test_what_finds_nothing_in_flight_goes_at_once_more_of_the_turn_as_one(
     cluster: Any,
 ) -> None:
     core, source = await cluster.engine(), RecordingSource()
@@ -205,7 +205,7 @@ async def test_a_ledger_offered_with_unknown_outcome_is_of_no_use_in_the_next_te
     assert core.logs[0].appender.shard.writer.ledger_id == 1
 
 
-async def test_a_reconnected_sequencer_hears_the_progress_again(cluster: Any) -> None:
+async def test_a_reconnected_sequencer_gets_the_progress_again(cluster: Any) -> None:
     core, source = await cluster.engine(), RecordingSource()
     shard = core.logs[0].appender.shard
     cluster.log.disconnect(core)
@@ -240,7 +240,7 @@ async def test_what_is_not_cut_at_the_end_of_a_term_is_appended_again_in_order(c
     await cluster.until(lambda: old.closed_at is not None)
 
 
-async def test_a_closed_shard_is_left_and_its_rest_goes_to_the_next(cluster: Any) -> None:
+async def test_a_closed_shard_is_left_and_what_is_not_cut_goes_to_the_next(cluster: Any) -> None:
     core, source = await cluster.engine(), RecordingSource()
     old = core.logs[0].appender.shard
     cluster.ledgers.hold_acks = True

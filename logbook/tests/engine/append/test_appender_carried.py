@@ -26,7 +26,9 @@ async def carrying(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, 
     return core, source, ledger
 
 
-async def test_a_lone_batch_is_ordered_before_its_ledger_has_it(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_single_batch_is_ordered_before_its_ledger_has_it(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     core, source, ledger = await carrying(cluster, monkeypatch)
     for number in (2, 3):
         send(core, source, number)
@@ -79,7 +81,7 @@ async def test_what_is_large_goes_to_the_ledger_behind_what_is_carried(
     await cluster.until(lambda: committed_numbers(source) == [1, 2, 3])
 
 
-async def test_a_carried_entry_that_the_sequencer_did_not_hear_of_is_written_and_reported(
+async def test_a_carried_entry_that_did_not_reach_the_sequencer_is_written_and_reported(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     core, source, ledger = await carrying(cluster, monkeypatch)

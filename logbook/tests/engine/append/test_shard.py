@@ -19,7 +19,7 @@ def submit(one: Shard, entry: int, *, records: int = 2, pieces: int = 1) -> None
     one.submitted(entry, batch, [Piece(batch, RecordingSource(), entry, 0.0)] * pieces, 20.0 + entry)
 
 
-def test_acks_are_cumulative_and_tell_when_the_newest_was_sent() -> None:
+def test_acks_are_cumulative_and_return_when_the_newest_was_sent() -> None:
     one = shard()
     for entry in range(4):
         submit(one, entry)

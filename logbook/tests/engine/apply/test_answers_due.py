@@ -70,7 +70,7 @@ def test_runs_that_are_all_committed_are_answered_with_the_seqnums_of_their_reco
     ]
 
 
-def test_nobody_is_told_before_the_cut_is_passed_and_then_each_source_once() -> None:
+def test_nobody_is_answered_before_the_cut_is_passed_and_then_each_source_once() -> None:
     one, other = RecordingSource(), RecordingSource()
     own = an_entry(
         (one, [RunSpec(1, WRITERS[0], 5, plain_records("x"))]), (other, [RunSpec(1, WRITERS[1], 4, (), flags=RUN_END)])

@@ -266,7 +266,7 @@ async def test_nobody_to_ask(world: World, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("fault", [TermOver("over"), TermEndedMeanwhile("in flight")], ids=["refused", "in flight"])
-async def test_a_command_that_may_have_been_ordered_is_told_as_unknown(
+async def test_a_command_that_may_have_been_ordered_has_an_unknown_outcome(
     world: World, monkeypatch: pytest.MonkeyPatch, fault: TermOver
 ) -> None:
     core = await world.engine()
@@ -367,7 +367,7 @@ async def test_lost_entries_that_a_snapshot_has_keep_their_rows_on_every_engine(
     await world.until(lambda: same_state(writer, other))
 
 
-async def test_a_loss_is_known_for_shards_that_are_heard_of_later(world: World) -> None:
+async def test_a_loss_is_known_for_shards_that_are_opened_later(world: World) -> None:
     """The command may be in another log, which is ahead; and an engine that begins anew knows of it beforehand."""
     writer = await world.engine()
     shard, _ = await write_with_lost_entries(world, writer)

@@ -294,7 +294,7 @@ async def test_each_of_many_runs_of_an_entry_is_answered_to_who_sent_it(cluster:
     assert len(sources[1].rows) == FEW_ROWS + lost
 
 
-async def test_who_sent_an_entry_that_is_given_up_hears_of_a_gap_and_sends_it_again(cluster: Any) -> None:
+async def test_who_sent_an_entry_that_is_given_up_gets_a_gap_and_sends_it_again(cluster: Any) -> None:
     core, source = await cluster.engine(), RecordingSource()
     await committed(core, RunSpec(1, ALICE, 1, plain_records("before")))
     shard = core.logs[0].appender.shard

@@ -79,7 +79,7 @@ def test_a_batch_with_several_tags_a_record_is_looked_at_at_once() -> None:
 
 
 @given(st.lists(st.lists(RUNS, min_size=1, max_size=3), min_size=1, max_size=4))
-def test_lone_books_look_as_spread_ones_and_freeze_to_the_same_run(batches: list[list[RunSpec]]) -> None:
+def test_books_of_one_record_look_as_others_and_freeze_to_the_same_run(batches: list[list[RunSpec]]) -> None:
     some, spread = IndexTail(), IndexTail()
     seqnum = after = 1
     for runs in batches:
@@ -105,7 +105,7 @@ def test_a_book_with_one_record_has_no_streams_until_it_has_two() -> None:
     assert rows(tail)[1, 0] == ([10, 20], [1, 1])
 
 
-def test_a_tag_that_equals_a_lone_records_seqnum_is_not_its_own() -> None:
+def test_a_tag_that_equals_a_single_records_seqnum_is_not_its_own() -> None:
     tail = IndexTail()
     add(tail, 5, RunSpec(1, WRITER, 1, (RecordSpec(tags=(7,)),)))
     assert (tail.newest(1, 5), tail.rows_of(1, 5), tail.newest(1, 7)) == (0, None, 5)

@@ -77,7 +77,7 @@ def test_entries_are_counted_per_term_and_shard() -> None:
     assert term.live == 7
 
 
-def test_digests_tell_orders_and_losers_apart() -> None:
+def test_digests_differ_by_order_and_losers() -> None:
     one = counted([(0, 5, [(1, 3)]), (1, 4, [])])
     digests = {
         counted(entries).counts.digest

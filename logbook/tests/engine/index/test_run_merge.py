@@ -125,7 +125,7 @@ def test_columns_that_others_have_do_not_change() -> None:
     assert held.tolist() == before != run.held.tolist()
 
 
-def test_a_merge_that_is_told_too_much_gives_up() -> None:
+def test_a_merge_that_gets_too_much_gives_up() -> None:
     merge = RunMerge([made([(1, frozenset())], 1)])
     tags = np.arange(1, 4_097, dtype=np.uint64)
     for _ in range(CHANGED_PAIRS // len(tags)):

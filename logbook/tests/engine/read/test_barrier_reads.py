@@ -298,7 +298,7 @@ async def test_many_are_answered_in_several_turns(views: ScriptedViews, reads: B
     assert reads.waiting == 0
 
 
-async def test_reads_that_came_together_are_as_if_each_had_come_alone(
+async def test_reads_that_came_together_are_answered_as_if_each_had_come_by_itself(
     views: ScriptedViews, reads: BarrierReads
 ) -> None:
     connection, token = Connection(), {0: Position(1, 1)}

@@ -82,7 +82,7 @@ async def test_what_is_not_found_yet_is_looked_for_again(made: Loads) -> None:
     assert [batch.runs[0].first for batch in await loading] == [2]
 
 
-async def test_what_cannot_be_read_is_told_after_some_tries_and_delays_no_other(made: Loads) -> None:
+async def test_what_cannot_be_read_fails_after_some_tries_and_delays_no_other(made: Loads) -> None:
     made.ledgers.unknown[made.ledger_id, 1] = None
     with pytest.raises(
         EntryUnknown, match=f"entry 1 of data ledger {made.ledger_id} is ordered, but cannot be read now"

@@ -16,7 +16,7 @@ def query(direction: Direction, start: int, stop: int) -> Query:
 
 
 @given(small, small, small, st.integers(0, 40), st.lists(st.tuples(small, st.integers(1, 4)), max_size=4))
-def test_a_read_upwards_hears_of_what_it_has_not_looked_at(
+def test_a_read_upwards_gets_gaps_of_what_it_has_not_looked_at(
     start: int, stop: int, looked: int, mark: int, spans: list[tuple[int, int]]
 ) -> None:
     looked = max(looked, start)
@@ -48,7 +48,7 @@ def test_a_read_downwards_is_trimmed_when_it_begins_below_the_mark() -> None:
     ]
 
 
-def test_a_page_tells_what_is_lost_up_to_its_last_record_and_all_that_is_trimmed() -> None:
+def test_a_page_has_gaps_of_losses_up_to_its_last_record_and_of_all_trims() -> None:
     trimmed, near, far = GapRow(1, 4, GapKind.TRIMMED), GapRow(6, 7, GapKind.LOST), GapRow(9, 9, GapKind.LOST)
     assert gaps_before([trimmed, near, far], Direction.NEXT, 8) == [trimmed, near]
     assert gaps_before([trimmed, near, far], Direction.PREV, 8) == [trimmed, far]

@@ -168,7 +168,7 @@ async def test_a_cut_is_shown_whole_or_not_at_all(cluster: Any) -> None:
     assert data_of(await read(one, query())) == [b"before", b"mine", b"theirs"]
 
 
-async def test_a_read_that_waits_hears_of_half_a_cut_when_it_is_whole(cluster: Any) -> None:
+async def test_a_read_that_waits_is_answered_with_half_a_cut_when_it_is_whole(cluster: Any) -> None:
     one, two = await cluster.engine(), await cluster.engine()
     ledger_id = two.logs[0].appender.shard.writer.ledger_id
     gates = [cluster.ledgers.gates.setdefault((ledger_id, entry), asyncio.Event()) for entry in range(2)]
@@ -333,7 +333,7 @@ async def test_lost_entries_are_gaps_and_what_is_behind_them_is_read(cluster: An
     assert str(lost.value).endswith(words)
 
 
-async def test_a_waiting_read_hears_of_what_was_trimmed_before_it_could_look(cluster: Any) -> None:
+async def test_a_waiting_read_gets_a_gap_of_what_was_trimmed_before_it_could_look(cluster: Any) -> None:
     core = await cluster.engine()
     (first,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x", tags=(5,))))
     following = asyncio.ensure_future(read(core, query(5, start=first, wait_ms=5_000)))
@@ -355,7 +355,7 @@ async def test_a_waiting_read_hears_of_what_was_trimmed_before_it_could_look(clu
     assert list(reply.gaps) == [GapRow(position + 1, second, GapKind.TRIMMED)]
 
 
-async def test_a_waiting_read_hears_nothing_of_trims_where_it_had_looked(cluster: Any) -> None:
+async def test_a_waiting_read_gets_no_gap_of_trims_where_it_had_looked(cluster: Any) -> None:
     core = await cluster.engine()
     (first,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x", tags=(6,))))
     waiting = asyncio.ensure_future(read(core, query(5, start=first, wait_ms=5_000)))
@@ -374,7 +374,7 @@ async def tagged(core: Any, *rows: TagRow, **how: Any) -> ReadReply:
     return decode_read_reply(memoryview(b"".join(parts)))
 
 
-async def test_a_waiting_read_of_tags_hears_its_own_and_no_gap_of_what_it_looked_at(
+async def test_a_waiting_read_of_tags_gets_its_own_and_no_gap_of_what_it_looked_at(
     cluster: Any,
 ) -> None:
     core = await cluster.engine()
@@ -394,7 +394,7 @@ async def test_a_waiting_read_of_tags_hears_its_own_and_no_gap_of_what_it_looked
     assert list(late.gaps) == [GapRow(first, last - 1, GapKind.TRIMMED, place) for place in (1, 2)]
 
 
-async def test_a_read_of_tags_that_waits_in_vain_tells_how_far_it_looked(cluster: Any) -> None:
+async def test_a_read_of_tags_that_waits_in_vain_returns_how_far_it_looked(cluster: Any) -> None:
     core = await cluster.engine()
     (first,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x", tags=(6,))))
     waiting = asyncio.ensure_future(tagged(core, TagRow(5, first), start=first, wait_ms=50))

@@ -123,6 +123,6 @@ def test_gaps_of_a_union_name_their_tags_by_place() -> None:
     ]
 
 
-def test_of_the_whole_book_only_its_mark_is_told() -> None:
+def test_of_the_whole_book_only_its_mark_is_returned() -> None:
     assert missing_until(Plain({}), 20, 1, 0, looked=9, stop=END) == 0
     assert missing_until(Plain({}, book=12), 20, 1, 0, looked=9, stop=END) == 12

@@ -146,7 +146,7 @@ async def test_an_engine_of_some_slots_makes_no_plans(cluster: EngineCluster) ->
         await client.close()
 
 
-async def test_nobody_at_the_address_is_told_in_time() -> None:
+async def test_nobody_at_the_address_is_an_error_in_time() -> None:
     client = PlanningEngines([Address("127.0.0.1", 1)], timeout_s=0.2)
     with pytest.raises(Unreachable, match="expected a plan"):
         await client.plan(ScanRange({}, {}), LIVE)

@@ -161,7 +161,7 @@ def test_an_offset_is_reached_when_every_log_is_there() -> None:
         (ScanRange({}, {0: (1, 5)}, 5, (1, 2)), None),
     ],
 )
-def test_a_range_that_cannot_be_is_told(asked: ScanRange, fault: str | None) -> None:
+def test_a_range_that_cannot_be_is_refused(asked: ScanRange, fault: str | None) -> None:
     found = asked.fault()
     assert found is None if fault is None else found is not None and fault in found
 

@@ -118,7 +118,7 @@ def test_an_entry_of_many_records_of_which_every_other_is_shown_fits() -> None:
     assert positions_of(one.rows_to_deliver()) == list(range(0, 65_536, 2))
 
 
-def test_a_partition_that_was_cut_short_is_told_as_damaged() -> None:
+def test_a_partition_that_was_cut_short_is_refused_as_damaged() -> None:
     (one, _) = cut(plan_of(state_of(5), ScanRange({}, {0: (2, 10**6)})))
     damaged = Partition(**{**{name: getattr(one, name) for name in Partition.__slots__}, "packed": one.packed[:40]})
     with pytest.raises(CorruptData):

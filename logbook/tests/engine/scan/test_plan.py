@@ -183,7 +183,7 @@ def test_a_trimmed_and_forgotten_tag_leaves_what_other_tags_hold() -> None:
     assert seqnums_of(plan_of(state, asked)) == [seqnum(1, 1), seqnum(1, 2)]
 
 
-def test_what_lost_without_being_indexed_is_told_with_its_evidence() -> None:
+def test_what_lost_without_being_indexed_is_planned_with_its_evidence() -> None:
     state = DecisionState()
     places = begin(state, 1)
     state.pass_over(places, 4, shard=0, first_entry=0, stop_entry=1, time_ms=1_000)

@@ -19,7 +19,7 @@ def test_clocks_that_agree_say_nothing() -> None:
 
 
 @pytest.mark.parametrize(("ahead_ms", "words"), [(5_001, "5.0 s ahead of"), (-65_000, "65.0 s behind")])
-def test_a_clock_that_differs_is_told_with_how_much_and_what_was_expected(ahead_ms: int, words: str) -> None:
+def test_a_clock_that_differs_is_reported_with_how_much_and_what_was_expected(ahead_ms: int, words: str) -> None:
     text = warning(ClockReading(NOW, NOW, NOW + ahead_ms, NOW), BOUND_MS)
     assert text is not None
     assert f"{words} this engine's, expected at most 5 s" in text
@@ -34,7 +34,7 @@ def test_a_process_that_was_stopped_while_it_asked_raises_no_alarm() -> None:
     assert warning(ClockReading(NOW, NOW - 60_000, NOW, NOW), BOUND_MS) is None, "this clock was set back meanwhile"
 
 
-def test_a_log_whose_time_stands_in_the_future_is_told_though_its_clock_is_right() -> None:
+def test_a_log_whose_time_is_in_the_future_is_reported_though_its_clock_is_right() -> None:
     text = warning(ClockReading(NOW, NOW + 2, NOW + 1, NOW + 3_600_002), BOUND_MS)
     assert text is not None
     assert "3600.0 s ahead of this engine's clock" in text

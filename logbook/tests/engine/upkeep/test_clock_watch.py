@@ -69,7 +69,7 @@ async def watched() -> AsyncIterator[Watched]:
     await asyncio.wait([made.task])
 
 
-async def test_a_difference_is_told_when_it_begins_and_when_it_ends(
+async def test_a_difference_is_logged_when_it_begins_and_when_it_ends(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = Lines(monkeypatch)
@@ -90,7 +90,7 @@ async def test_a_difference_is_told_when_it_begins_and_when_it_ends(
     assert found["warning"] is None
 
 
-async def test_a_sequencer_that_does_not_tell_or_is_away_is_passed_over(watched: Watched) -> None:
+async def test_a_sequencer_without_a_clock_or_away_is_passed_over(watched: Watched) -> None:
     await watched.more_rounds()
     assert watched.watch.status(0) is None
     watched.log.clock = SequencerTime(NOW, NOW)

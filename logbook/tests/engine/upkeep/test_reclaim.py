@@ -131,7 +131,7 @@ async def test_what_was_not_done_is_done_by_the_next_round(terms: Terms) -> None
     assert await terms.location(1) == DELETED
 
 
-async def test_who_has_yet_to_apply_a_reclaimed_term_is_told(terms: Terms) -> None:
+async def test_who_has_yet_to_apply_a_reclaimed_term_gets_an_error(terms: Terms) -> None:
     store, history = terms.ledgers.store, TermHistory(terms.ledgers.store)
     await history.refresh()
     behind, further = Frontier(), Frontier()

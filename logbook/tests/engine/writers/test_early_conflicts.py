@@ -69,7 +69,7 @@ def attempt(*records: RecordSpec, flags: int = 0, first: int = 1) -> RecordBatch
 LOSER = RecordSpec(tags=(5, 6), data=b"payload", expect=((5, at(0)),))
 
 
-def test_a_certain_loser_is_told_and_loses_its_payload() -> None:
+def test_a_certain_loser_is_answered_and_loses_its_payload() -> None:
     engine = two_in_stream_5()
     found = early_conflicts(
         attempt(RecordSpec((8,), b"before"), LOSER, RecordSpec((9,), b"after")), {}, engine.state, engine
@@ -150,7 +150,7 @@ def specs(records: list[tuple[set[int], list[tuple[int, int]]]]) -> tuple[Record
 
 @settings(max_examples=100, deadline=None)
 @given(before=STEPS, asked=RECORDS, after=STEPS)
-def test_the_log_says_what_was_told_and_decides_the_rest_as_if_nothing_had_been(
+def test_the_log_decides_what_was_answered_early_and_all_else_as_without_it(
     before: list[object], asked: list[tuple[set[int], list[tuple[int, int]]]], after: list[object]
 ) -> None:
     one, other = Engine(), Engine()
@@ -182,7 +182,7 @@ def test_the_log_says_what_was_told_and_decides_the_rest_as_if_nothing_had_been(
     assert one.places.losers() == other.places.losers()
 
 
-async def test_an_engine_tells_it_before_the_record_is_ordered(cluster: Any) -> None:
+async def test_an_engine_answers_a_conflict_before_the_record_is_ordered(cluster: Any) -> None:
     core = await cluster.engine()
     source = RecordingSource()
     append(core, source, RunSpec(BOOK, ALICE, 1, (RecordSpec(tags=(5,)), RecordSpec(tags=(5,)))))

@@ -107,7 +107,7 @@ def merged(steps: Steps, first: Sequence[bool]) -> Steps:
 
 
 @given(steps, st.lists(st.booleans(), max_size=14), st.integers(0, 14))
-def test_engines_that_hear_of_the_logs_in_any_order_know_the_same(
+def test_engines_that_apply_the_logs_in_any_order_know_the_same(
     steps: Steps, first: Sequence[bool], snapshot_at: int
 ) -> None:
     """One goes log by log, another as it comes, a third begins from a snapshot of that."""

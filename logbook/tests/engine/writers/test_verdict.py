@@ -112,7 +112,7 @@ def test_a_resent_run_may_begin_known_and_end_new() -> None:
     assert decision.losers == [(0, 2)]
 
 
-def test_a_gap_decides_nothing_and_tells_the_last_number() -> None:
+def test_a_gap_decides_nothing_and_answers_the_last_number() -> None:
     log = Log()
     log.decide(run(1, 2))
     answer = one(log.decide(run(4, 3)))

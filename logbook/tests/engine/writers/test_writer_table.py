@@ -98,7 +98,7 @@ def test_runs_decided_together_are_decided_as_one_by_one(batches: list[list[RunS
         assert len(one.verdicts) == len(other.verdicts) == len(one.verdicts.state())
 
 
-def test_what_is_not_plain_changes_nothing_and_is_left_to_be_looked_at_one_by_one() -> None:
+def test_a_batch_of_other_forms_changes_nothing_and_is_decided_run_by_run() -> None:
     log = Log(together=True)
     log.decide(run(0, 1), run(1, 1, 3))
     before = log.verdicts.state()
@@ -215,7 +215,7 @@ def test_rows_stay_as_many_as_a_power_of_two_as_hints_need_it() -> None:
     assert (log.verdicts.state(), restored.decided_together) == (restored.verdicts.state(), 2)
 
 
-def test_of_many_first_numbers_one_too_old_is_told_so_the_others_are_committed() -> None:
+def test_of_many_first_numbers_one_too_old_is_refused_the_others_are_committed() -> None:
     young, old, other = (born_writer(CountingRandom(), birth) for birth in (8, 7, 9))
     for together in (True, False):
         log = Log(together=together)

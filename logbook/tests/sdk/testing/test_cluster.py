@@ -91,7 +91,7 @@ async def test_an_append_that_is_given_up_while_answers_are_lost_may_be_there() 
         assert found is not None and found.data == b"x"
 
 
-async def test_a_writer_that_is_forgotten_while_answers_are_lost_cannot_be_told() -> None:
+async def test_a_writer_that_is_forgotten_while_answers_are_lost_has_unknown_outcomes() -> None:
     async with boki.testing.MemoryCluster() as cluster:
         book = (await cluster.connect()).book("b")
         await book.append(b"0")
