@@ -55,8 +55,8 @@ bokilib libs/tests/store/test_upkeep.py::test_whole_terms_can_go_though_nothing_
 
 retention begins anew with each carry
 bokistore libs/tests/store/test_upkeep.py::test_of_what_is_deleted_nothing_is_left_after_the_retention
--        since_ms = wholes[0].ended_ms if ended(wholes, 0) and not records else None
-+        since_ms = None
+-[_end(subject, snapshot, last.ended_ms)]
++[_end(subject, snapshot, last.time_ms)]
 
 an object and a bucket of one name share checkpoints
 bokistore libs/tests/store/test_upkeep.py::test_an_object_and_a_bucket_of_the_same_name_are_told_apart
