@@ -7,6 +7,7 @@ Parts:
     primitives  read, write, conditional write, invoke, one after the other, beside the same through Beldi's logging
     movie       reviews: p50 at half of what Beldi's logging can do at most, data in a store, and in Cassandra; beside no logging
     hotel       the same of the travel reservation
+    spent       where the time of one request goes, of each operation: appends and reads that wait for each other, and the process's own
 
 With `--plots` also p50 and p99 over the rate.
 
@@ -29,7 +30,7 @@ from typing import Any, Final, NamedTuple
 
 import boki
 import bokiflow
-from benchmarks import apps_plot, command, machine, report
+from benchmarks import apps_plot, apps_spent, command, machine, report
 from benchmarks.apps_beldi import Beldi, Instance
 from benchmarks.apps_peer import book_of
 from benchmarks.logbook import Bench
@@ -60,6 +61,8 @@ CURVE: Final = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 """Of what Beldi's logging can do at most."""
 QUICK_CURVE: Final = (0.5, 1.0)
 READY_S: Final = 60.0
+SPENT, SPENT_QUICK = 500, 50
+"""Requests of each operation."""
 KINDS: Final = {
     "boki": "workflows, data in a store",
     "tables": "workflows, data in Cassandra",
@@ -364,7 +367,15 @@ async def part_hotel(bench: Bench, wanted: Wanted) -> None:
     await part_application(HOTEL, bench, wanted)
 
 
-PARTS: Final = {"primitives": part_primitives, "movie": part_movie, "hotel": part_hotel}
+async def part_spent(bench: Bench, _: Wanted) -> None:
+    """One request after the other, on a cluster of its own."""
+    async with bench.cluster("spent") as cluster:
+        for application in (HOTEL, MOVIE):
+            found = await apps_spent.spent(application, cluster.url, SPENT_QUICK if bench.quick else SPENT)
+            bench.facts |= {f"{application.name}: {operation}": one.line for operation, one in found.items()}
+
+
+PARTS: Final = {"primitives": part_primitives, "movie": part_movie, "hotel": part_hotel, "spent": part_spent}
 
 
 def parsed() -> argparse.Namespace:

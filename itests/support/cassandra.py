@@ -4,6 +4,7 @@
     server.port                                 # of CQL, on 127.0.0.1
     server.pause(), server.resume()             # SIGSTOP, SIGCONT
     server.kill(), server.restart()             # SIGKILL; the same data and port
+    server.restart(ahead_s=3_600)               # with a wall clock that is an hour ahead, by libfaketime
     server.stop()
 
     with shared(folder) as server: ...          # the same for all processes that name this folder
@@ -111,12 +112,19 @@ class CassandraServer:
         assert self._process is not None, "it does not run"
         return self._process.pid
 
-    def restart(self) -> None:
-        """Starts the process, after `kill` or `stop` on the same data and port. Returns when it serves."""
+    def restart(self, *, ahead_s: int = 0) -> None:
+        """Starts the process, after `kill` or `stop` on the same data and port. Returns when it serves.
+
+        Args:
+            ahead_s: of its wall clock. Needs `find_faketime`.
+        """
         assert self._process is None, "it runs already"
         log = self.folder / "log"
+        environment = _ahead(ahead_s) if ahead_s else None
         with log.open("ab") as output:
-            self._process = subprocess.Popen(self._command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+            self._process = subprocess.Popen(
+                self._command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment
+            )
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._serves():
             code = self._process.poll()
@@ -204,6 +212,26 @@ def _locked(folder: Path) -> Iterator[None]:
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def find_faketime() -> Path:
+    """The library that gives a process another wall clock. Raises CassandraMissing."""
+    for folder in ("/usr/lib", "/usr/local/lib"):
+        for found in sorted(Path(folder).glob("**/faketime/libfaketimeMT.so.1")):
+            return found
+    raise CassandraMissing("no libfaketime; on Debian and Ubuntu: apt-get install libfaketime")
+
+
+def _ahead(seconds: int) -> dict[str, str]:
+    """What a process is told so that its wall clock is ahead, and no other clock: Java waits by that one."""
+    ours = {
+        "LD_PRELOAD": str(find_faketime()),
+        "FAKETIME": f"{seconds:+d}s",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "DONT_FAKE_MONOTONIC": "1",
+        "FAKETIME_FORCE_MONOTONIC_FIX": "0",
+    }
+    return {**os.environ, **ours}
 
 
 def find_jars() -> Path:

@@ -24,7 +24,7 @@ FEATURES: dict[str, tuple[Callable[[Shop], Call[Any]], Any]] = {
     "steps": (lambda shop: shop.steps.call(2), 1),
     "at once": (lambda shop: shop.at_once.call(2), [1, 2, 4]),
     "compensate": (lambda shop: shop.compensate.call("no"), "no: 2"),
-    "children": (lambda shop: shop.parent.call(1), 0),
+    "children": (lambda shop: shop.parent.call(2), 1),
     "signals": (lambda shop: shop.wait.call(2), [1, 2]),
     "timers": (lambda shop: shop.patient.call(0.001), "late 2"),
     "restart": (lambda shop: shop.again.call(2, 0), 3),

@@ -1,4 +1,5 @@
-"""A real Cassandra is paused, slow, and killed with -9 while processes change rows, in each mode: nothing is lost or happens twice."""
+"""A real Cassandra is paused, slow, killed with -9, and wrong about the time, in each mode, while processes change rows: nothing is lost
+or happens twice."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from bokiflow.tables import Mode, OneRow, Schema, Tables, TableUnavailable, Tran
 from bokiflow.tables.cassandra_port import CassandraTables
 from bokiflow.tables.schema import MODES
 from bokilib.log import Log
-from itests.support.cassandra import CassandraMissing, CassandraServer
+from itests.support.cassandra import CassandraMissing, CassandraServer, find_faketime
 from itests.support.fixtures import skip_or_fail
 from libs.tests.flow.tables.conftest import HOTEL
 
@@ -91,16 +92,26 @@ class Adding:
                 await asyncio.sleep(0.05)
 
 
+def has_faketime() -> None:
+    """Skips the test where there is no libfaketime."""
+    try:
+        find_faketime()
+    except CassandraMissing as error:
+        skip_or_fail("faketime", str(error))
+
+
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("fault", ["pause", "slow", "kill"])
+@pytest.mark.parametrize("fault", ["pause", "slow", "kill", pytest.param("clock", marks=pytest.mark.faketime)])
 async def test_nothing_is_lost_when_the_database_stops(
     cluster: MemoryCluster, own_cassandra: CassandraServer, fault: str, mode: Mode
 ) -> None:
     stop = asyncio.Event()
+    if fault == "clock":
+        has_faketime()
     async with process(cluster, own_cassandra, mode) as one, process(cluster, own_cassandra, mode) as other:
         adding = [Adding(one), Adding(other)]
         running = [asyncio.create_task(each.run(stop)) for each in adding]
-        for _ in range(2):
+        for number in range(2):
             await asyncio.sleep(1)
             if fault == "pause":
                 own_cassandra.pause()
@@ -112,9 +123,9 @@ async def test_nothing_is_lost_when_the_database_stops(
                     await asyncio.sleep(0.4)
                     own_cassandra.resume()
                     await asyncio.sleep(0.1)
-            else:
+            else:  # with the fault "clock" its clock is an hour ahead, and then goes back
                 await asyncio.to_thread(own_cassandra.kill)
-                await asyncio.to_thread(own_cassandra.restart)
+                await asyncio.to_thread(own_cassandra.restart, ahead_s=3_600 if (fault, number) == ("clock", 0) else 0)
         await asyncio.sleep(3)
         stop.set()
         await asyncio.gather(*running)
