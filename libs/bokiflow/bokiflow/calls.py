@@ -199,14 +199,18 @@ class Workflow(Generic[P, R]):
 
     Attributes:
         name: under which it is found again. version: as its author calls this code.
+        by_calendar: its timers wait until the log's time has come, even where its own time is ahead of that.
     """
 
-    def __init__(self, function: Callable[P, Coroutine[Any, Any, R]], name: str, version: str) -> None:
+    def __init__(
+        self, function: Callable[P, Coroutine[Any, Any, R]], name: str, version: str, *, by_calendar: bool = False
+    ) -> None:
         if not inspect.iscoroutinefunction(function):
             raise InvalidArgument(f"expected a workflow to be `async def`, found {function!r}")
         self.function: Final = function
         self.name: Final = name
         self.version: Final = version
+        self.by_calendar: Final = by_calendar
         self.signature: Final = Signature(function)
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__

@@ -95,8 +95,7 @@ class Collector:
 
     async def now_ms(self) -> int:
         """The clock of the log: when the newest record that is there was ordered."""
-        newest = await self._log.book.read_prev()
-        return 0 if newest is None else newest.time_ms
+        return await self._log.newest_ms()
 
     # -- what ended
 

@@ -136,6 +136,11 @@ class Executor:
         return self._composer.held[self._composer.place.own] or 0
 
     @property
+    def _now_ms(self) -> int:
+        """For what it is told now."""
+        return max(self.instance.now_ms, self._host.log.now_ms())
+
+    @property
     def idle(self) -> bool:
         """Whether nothing of it is under way: it waits for a time, or for others."""
         return self._under_way.nothing and not (self._appending or self._inbox or self._scheduled)
@@ -224,7 +229,7 @@ class Executor:
         if wait is None or ask is None:  # nobody waits for it any more
             ran.tx.end()
             return
-        now_ms = max(self.instance.now_ms, self._host.clock.now_ms())
+        now_ms = self._now_ms
         event = events.Transacted(self.id, ran.key, wait.name, wait.digest, now_ms, ran.outcome, self._flush.seen)
         part = records.own(self._composer.place, event, self._composer.held)
         self._alone(lambda: transactional.commit(ask, ran, part), lambda became: self._committed(ask, event, became))
@@ -233,7 +238,7 @@ class Executor:
         key, wait = ready.ask.key, self.instance.pending.get(ready.ask.key)
         if wait is None:
             return
-        now_ms = max(self.instance.now_ms, self._host.clock.now_ms())
+        now_ms = self._now_ms
         event: events.Queued | events.Locked = events.Queued(self.id, key, wait.name, now_ms)
         if ready.at_once:
             event = events.Locked(self.id, key, wait.name, wait.digest, now_ms)
@@ -251,7 +256,7 @@ class Executor:
         return waits and not ask.try_ and self._flush.fills
 
     def _take_place_along(self, ask: TakeLock) -> None:
-        now_ms = max(self.instance.now_ms, self._host.clock.now_ms())
+        now_ms = self._now_ms
         event = events.Queued(self.id, ask.key, ask.name, now_ms)
         self._flush.add(self._composer.place_taken(event, lock_room.entry_of(ask, self.id, self._under_way.age)))
         self.instance.deliver(event, event.at_ms)
@@ -331,19 +336,33 @@ class Executor:
             instance.deliver(item.event, item.time_ms)
             instance.looks.cursor = max(instance.looks.cursor, item.seqnum)
             return
-        now_ms = max(instance.now_ms, self._host.clock.now_ms())
+        now_ms = self._now_ms
         assert not isinstance(item, Ran | Ready)
         if isinstance(item, Turn):
             wait = instance.pending.get(item.key)
             if wait is not None:
                 self._happened(events.Locked(self.id, item.key, wait.name, wait.digest, now_ms, item.number))
         elif isinstance(item, TimerDue):
-            if self._under_way.unset_timer(item.key):
-                self._happened(events.Fired(self.id, item.key, now_ms))
+            self._fire(item.ask, now_ms)
         elif item.key in instance.pending:
             wait = instance.pending[item.key]
             how = (item.outcome, item.took_ms, item.attempts, item.part)
             self._happened(events.Stepped(self.id, item.key, wait.name, wait.digest, now_ms, *how))
+
+    def _fire(self, ask: SetTimer, now_ms: int) -> None:
+        if not self._under_way.unset_timer(ask.key):
+            return
+        if self.instance.workflow.by_calendar and (left_ms := self._left_ms(ask)):
+            self._under_way.set_timer(ask, left_ms)
+        else:
+            self._happened(events.Fired(self.id, ask.key, max(now_ms, ask.due_ms)))
+
+    def _left_ms(self, ask: SetTimer) -> int:
+        """Until a timer is due. What a workflow's own time says was long enough is: only calendars wait for the log's."""
+        log_ms = self._host.log.now_ms()
+        return max(
+            0, ask.due_ms - (log_ms if self.instance.workflow.by_calendar else max(self.instance.now_ms, log_ms))
+        )
 
     def _happened(self, event: events.Delivered) -> None:
         self._flush.drop(event.key)
@@ -418,7 +437,7 @@ class Executor:
         if ask.key not in self.instance.timers:
             return
         self._flush.add(Entry(events.Sleeping(self.id, ask.key, ask.due_ms), lazy=True))
-        self._under_way.set_timer(ask)
+        self._under_way.set_timer(ask, self._left_ms(ask))
 
     # -- appending
 
@@ -483,7 +502,7 @@ class Executor:
     def _after_carry(self, claim: int, history: History) -> None:
         self._appending, place = None, self._composer.place
         self._composer.held[place.own] = claim
-        self.carried_ms = self._host.clock.now_ms()
+        self.carried_ms = self._host.log.now_ms()
         carrying, self._carrying = self._carrying, None
 
         async def let_go() -> None:

@@ -22,7 +22,6 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from boki_common.errors import BokiError, Conflict, InvalidArgument, LogBookError, Trimmed
-from boki_common.runtime.ports import Clock
 from bokiflow import records
 from bokiflow.calls import IN_TRANSACTION, Caller, Workflow, names_of
 from bokiflow.cancellation import WorkflowCancelled
@@ -40,9 +39,6 @@ TOLD_AT_ONCE: Final = 60
 
 class Relatives(Owners, Protocol):
     """What a family needs of its worker."""
-
-    @property
-    def clock(self) -> Clock: ...
 
     def token(self) -> str:
         """Random."""
@@ -153,7 +149,7 @@ class Family:
             workflow.name,
             digest(stored),
             stored,
-            self._host.clock.now_ms(),
+            self._host.log.now_ms(),
             workflow.version,
             parent.group,
             "",

@@ -17,7 +17,6 @@ import msgspec
 
 import boki
 from boki_common.errors import Conflict, InvalidArgument
-from boki_common.runtime.ports import Clock
 from bokiflow import debounce, forks, inspection, records
 from bokiflow.app import App
 from bokiflow.calls import Call, Workflow
@@ -93,7 +92,6 @@ class Flow:
         *,
         hook: PayloadHook | None = None,
         hosting: Hosting | None = None,
-        clock: Clock | None = None,
         random: Tokens | None = None,
         tracing: Tracing | None = None,
     ) -> None:
@@ -109,8 +107,7 @@ class Flow:
         self.results: Final = Results(self.log)
         self.spans: Final = Spans(tracing)
         self._hosting: Final = hosting or Nobody()
-        self._clock: Final[Clock] = clock or boki.SystemClock()
-        self.schedules: Final = Schedules(self, self._clock)
+        self.schedules: Final = Schedules(self)
         self._random: Final = random or boki.SystemRandom()
 
     @property
@@ -155,7 +152,7 @@ class Flow:
         place = records.Place(chosen, self.group)
         while True:
             owner, claim = self._hosting.owner_of(chosen)
-            mine = msgspec.structs.replace(started, owner=owner)
+            mine = msgspec.structs.replace(started, owner=owner, at_ms=self.log.now_ms() if owner else 0)
             part = records.start(mine, claim)
             try:
                 seqnum = await self.log.append(part)
@@ -173,7 +170,7 @@ class Flow:
             return Handle(self, chosen, call.workflow, start=seqnum, ended=None)
 
     def started(self, call: Call[Any], id: str, attributes: dict[str, str], traceparent: str = "") -> Started:
-        """What begins a workflow, of no owner yet. Raises InvalidArgument."""
+        """What begins a workflow, of no owner yet, when its record is ordered. Raises InvalidArgument."""
         if len(attributes) > ATTRIBUTES or not all(isinstance(one, str) for pair in attributes.items() for one in pair):
             raise InvalidArgument(f"expected up to {ATTRIBUTES} attributes of text, found {attributes}")
         workflow = call.workflow
@@ -182,7 +179,7 @@ class Flow:
             workflow.name,
             digest(call.args),
             call.args,
-            self._clock.now_ms(),
+            0,
             workflow.version,
             self.group,
             "",

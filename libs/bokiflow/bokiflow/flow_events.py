@@ -45,6 +45,7 @@ class Started(Event, tag="flow.start", frozen=True):
     """A workflow begins.
 
     Attributes:
+        at_ms: when it was started, by the clock of the log; 0: when its record was ordered (`history.begun`).
         name: of the workflow's function. digest: of its arguments, `args`: [positional, by name].
         version: of the code that started it, as its author calls it.
         group: of workers. owner: who runs it from here on; "": nobody yet.

@@ -70,8 +70,13 @@ def recorded(seqnum: int, time_ms: int, seen: int, events: Iterable[AnyFlowEvent
             if isinstance(event, Transacted):
                 seen = event.seen
         elif isinstance(event, Started):
-            started = event
+            started = begun(event, time_ms)
     return Recorded(seqnum, time_ms, seen, tuple(own), tuple(incoming), started)
+
+
+def begun(started: Started, time_ms: int) -> Started:
+    """How a workflow began, with the time of its record where whoever started it did not know what time it was."""
+    return started if started.at_ms else msgspec.structs.replace(started, at_ms=time_ms)
 
 
 def in_order(records: Iterable[Recorded]) -> Iterator[Told]:

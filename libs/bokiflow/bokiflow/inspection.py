@@ -24,7 +24,7 @@ from bokiflow.flow_events import (
     Tombed,
 )
 from bokiflow.histories import History, Kept, fold
-from bokiflow.history import recorded
+from bokiflow.history import begun, recorded
 from bokiflow.instance_state import Held, Status, held, status_of
 from bokiflow.outcomes import Outcome
 from bokiflow.partition_fold import PartitionFold
@@ -43,7 +43,7 @@ class Known(NamedTuple):
     """A workflow, for people.
 
     Attributes:
-        owner: who runs it. started_ms, ended_ms: milliseconds since 1970 UTC, by the clocks of who did.
+        owner: who runs it. started_ms, ended_ms: milliseconds since 1970 UTC, by the clock of the log.
         blocked: why it cannot go on, if it cannot.
     """
 
@@ -132,7 +132,7 @@ async def first(log: Log, id: str) -> tuple[int, Started] | None:
             continue
         for event in PICKER.of(item.seqnum, await log.open(item), about=id):
             if isinstance(event, Started):
-                return item.seqnum, event
+                return item.seqnum, begun(event, item.time_ms)
             if isinstance(event, Claimed):
                 found = await whole_history(log, id)
                 return found.start, found.started

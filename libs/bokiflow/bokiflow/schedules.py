@@ -16,7 +16,6 @@ import msgspec
 
 from boki_common.errors import BokiError, InvalidArgument, UsageError
 from boki_common.logs import get_logger
-from boki_common.runtime.ports import Clock
 from bokiflow import cron, in_workflow
 from bokiflow.calls import Call, Workflow
 from bokiflow.cron import Timing
@@ -140,7 +139,7 @@ def workflow(app: Finds) -> Workflow[..., None]:
                     in_workflow.emit(_STATE, state)
         in_workflow.restart(state)
 
-    return Workflow(schedule, NAME, "")
+    return Workflow(schedule, NAME, "", by_calendar=True)
 
 
 async def _command(state: State) -> Command | None:
@@ -186,9 +185,8 @@ class Schedules:
     await worker.flow.schedules.pause("nightly")
     """
 
-    def __init__(self, flow: Starts, clock: Clock) -> None:
+    def __init__(self, flow: Starts) -> None:
         self._flow: Final = flow
-        self._clock: Final = clock
 
     async def keep(self, plans: Iterable[Plan]) -> None:
         """Sets all of them; while the log cannot be reached, it tries again."""
@@ -226,13 +224,15 @@ class Schedules:
         return [one async for one in self._all()]
 
     async def _all(self) -> AsyncIterator[Schedule]:
+        await self._flow.log.newest_ms()
+        now_ms = self._flow.log.now_ms()
         for id in sorted(await self._flow.find(**{ATTRIBUTE: "schedule"})):
             name = id.removeprefix(_PREFIX)
             state = await self._state(name)
             if state is None or state.planned is None:
                 continue
             timing = state.planned.timing
-            next_ms = None if state.paused else cron.next_ms(timing, max(state.after_ms, self._clock.now_ms()))
+            next_ms = None if state.paused else cron.next_ms(timing, max(state.after_ms, now_ms))
             yield Schedule(name, state.planned.workflow, state.planned.args, timing, state.paused, next_ms)
 
     async def _known(self, name: str) -> str:

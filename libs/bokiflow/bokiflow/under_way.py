@@ -41,7 +41,7 @@ class BodyEnded(NamedTuple):
 class TimerDue(NamedTuple):
     """A timer is due."""
 
-    key: str
+    ask: SetTimer
 
 
 class Turn(NamedTuple):
@@ -181,9 +181,9 @@ class UnderWay:
 
     # -- timers
 
-    def set_timer(self, ask: SetTimer) -> None:
-        """It shall be told that a timer is due."""
-        self._timers[ask.key] = self._outer.call_later(self._left_ms(ask) / 1_000, self._due, ask)
+    def set_timer(self, ask: SetTimer, left_ms: int) -> None:
+        """It shall be told that a timer is due, when so much has passed: by the loop's clock, which nobody sets."""
+        self._timers[ask.key] = self._outer.call_later(left_ms / 1_000, self._tell, TimerDue(ask))
 
     def unset_timer(self, key: str) -> bool:
         """It shall not; whether it was set."""
@@ -191,18 +191,6 @@ class UnderWay:
         if timer is not None:
             timer.cancel()
         return timer is not None
-
-    def _left_ms(self, ask: SetTimer) -> int:
-        return max(0, ask.due_ms - self._host.clock.now_ms())
-
-    def _due(self, ask: SetTimer) -> None:
-        """Wall clocks jump: it is due when the clock says so, and not before."""
-        if ask.key not in self._timers:
-            return
-        if self._left_ms(ask) > 0:
-            self.set_timer(ask)
-        else:
-            self._tell(TimerDue(ask.key))
 
     # -- the rest
 

@@ -21,7 +21,7 @@ from boki_common.errors import BokiError, Conflict
 from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
 from boki_common.runtime.bodies import ThreadBodies
-from boki_common.runtime.ports import Bodies, Clock
+from boki_common.runtime.ports import Bodies
 from bokiflow import inspection, records
 from bokiflow.app import App
 from bokiflow.calls import Call, Workflow
@@ -79,7 +79,6 @@ class Worker:
         collect_every_s: float = COLLECT_EVERY_S,
         ages: Ages = AGES,
         hook: PayloadHook | None = None,
-        clock: Clock | None = None,
         random: Tokens | None = None,
         bodies: Bodies | None = None,
         tracing: Tracing | None = None,
@@ -96,10 +95,9 @@ class Worker:
             metrics: where it says what it collects.
         """
         self.log: Final = book if isinstance(book, Log) else Log(book, hook=hook, random=random)
-        self.clock: Final[Clock] = clock or boki.SystemClock()
         self.bodies: Final[Bodies] = bodies or ThreadBodies()
         self.locks: Final = LockRoom(self.log)
-        self.flow: Final = Flow(app, self.log, hosting=self, clock=clock, random=random, tracing=tracing)
+        self.flow: Final = Flow(app, self.log, hosting=self, random=random, tracing=tracing)
         self._peers: Final = Peers(self.log, app.group, name, lease_s)
         self.name: Final = self._peers.name
         kept = ages._replace(retention_ms=round(retention_s * 1_000))
@@ -269,7 +267,8 @@ class Worker:
         return to_claim(wanted, holders, self.name, over, settled=True)
 
     async def _load(self, partitions: list[int], seqnum: int) -> None:
-        """What is there of partitions that were claimed at a place."""
+        """What is there of partitions that were claimed at a place. Whoever runs something has seen the time of his own claim."""
+        await self.log.newest_ms(at_most=seqnum)
         for one in partitions:
             sent = tags.flow_to(self.flow.group, one)
             if sent not in self._follower:
@@ -430,7 +429,9 @@ class Worker:
 
     def began(self, started: Started, seqnum: int) -> None:
         """See `executor.Host`."""
-        if self._open and not self.runs(started.id):
+        if self._open and not started.at_ms:  # it began when its record was ordered, which a claim reads
+            self._claim_soon(started.id)
+        elif self._open and not self.runs(started.id):
             records = [Recorded(seqnum, started.at_ms, 0, started=started)]
             self._run(History(started, seqnum, None, records, seqnum, started.at_ms), seqnum)
 

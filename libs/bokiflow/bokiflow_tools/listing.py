@@ -26,6 +26,7 @@ from bokiflow.flow_events import (
     Started,
     Tombed,
 )
+from bokiflow.history import begun
 from bokiflow.instance_state import Held, Status, status_of
 from bokilib import tags
 from bokilib.errors import ForeignRecord, UnknownEvent
@@ -133,7 +134,7 @@ async def _opened(log: Log, group: str, wanted: Wanted, records: Sequence[boki.R
     kept = await _with_starts(log, group, wanted, of_old)
     found = []
     for one, held in told:
-        started = one.event if isinstance(one.event, Started) else None
+        started = begun(one.event, one.record.time_ms) if isinstance(one.event, Started) else None
         if started is None and (one.id, one.start) not in kept:
             started = await _began(log, one, held)
         if started is not None:

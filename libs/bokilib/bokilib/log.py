@@ -5,10 +5,12 @@
 - `settle=True` waits until the outcome is known: what is certainly not in the log and never will be is appended anew.
 - From a Conflict nothing is concluded (`conflict_rules`): `news` gives what to read.
 - Each record carries the incarnation of its writer: one for each `Log`.
+- What time it is says the log (`now_ms`), whose times never fall: a wall clock of one host is nobody else's.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
@@ -20,6 +22,7 @@ from bokilib.contribution import Contribution, check_fits
 from bokilib.errors import AppendUnknown, NoPayloadHook
 from bokilib.events import Envelope, Event
 from bokilib.incarnations import Incarnations
+from bokilib.log_clock import LogClock
 from bokilib.ports import BookPort, PayloadHook, TicketPort
 
 INCARNATION_BYTES: Final = 12
@@ -56,6 +59,7 @@ class Log:
         self.by: Final = (random or boki.SystemRandom()).token(INCARNATION_BYTES).hex()
         self.incarnations: Final = Incarnations(self.by)
         self._hook = hook
+        self._clock: Final = LogClock()
         self.appends = 0
         """Records that were sent so far."""
         self.always_replay: Final[bool] = getattr(book, "always_replay", False)
@@ -122,6 +126,7 @@ class Log:
         Raises:
             ForeignRecord: no library wrote it. UnknownEvent: a later version did. NoPayloadHook. What the hook raises.
         """
+        self._clock.observe(record.time_ms, asyncio.get_running_loop().time())
         envelope = records.open_record(record.seqnum, record.data)
         hooked = envelope.hooked
         if hooked is None:
@@ -135,6 +140,26 @@ class Log:
                 found=found,
             )
         return records.with_events(record.seqnum, envelope, await self._hook.open(hooked.data))
+
+    def now_ms(self) -> int:
+        """What time it is by the clock of the log: that of the newest record that was opened here, and what passed since; 0: none was.
+
+        Durable times are taken from here. It may be behind by as much as the fastest answer took, and never is ahead while the log's
+        time goes on.
+        """
+        return self._clock.now_ms(asyncio.get_running_loop().time())
+
+    def clock_at_most(self, time_ms: int, sent_s: float) -> None:
+        """What was sent from here at `sent_s`, by the loop's clock, was ordered at `time_ms`: so `now_ms` is not ahead of that."""
+        self._clock.at_most(time_ms, sent_s)
+
+    async def newest_ms(self, *, at_most: int | None = None) -> int:
+        """The time of the newest record that is there, of all or up to a place; 0: there is none. `now_ms` knows it from then on."""
+        newest = await self.book.read_prev(at_most=at_most)
+        if newest is None:
+            return 0
+        self._clock.observe(newest.time_ms, asyncio.get_running_loop().time())
+        return newest.time_ms
 
     async def between(self, tag: str, start: int, last: int) -> AsyncIterator[Read]:
         """The records of a stream from `start` to `last`, both included; whole, or an error.

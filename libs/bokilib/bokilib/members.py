@@ -61,6 +61,9 @@ class Members:
         self._lease_s = lease_s
         self._changed = changed or (lambda: None)
         self._acked_sent_s: float | None = None
+        self._acked = 0
+        self._came = (0, 0)
+        """Of this one's newest heartbeat that came: where it is, and its time."""
         self._newest: dict[str, int] = {}
         self._heard = 0
         self._observer: lease_rules.Observer | None = None
@@ -113,9 +116,16 @@ class Members:
         sent_s = self._now()
         beat = Contribution((self._tag,), {}, (Heartbeat(self._group, self.name),))
         seqnum = await self._log.append(beat)
-        self._acked_sent_s = sent_s
+        self._acked, self._acked_sent_s = seqnum, sent_s
+        self._tell_time()
         self._changed()
         return seqnum
+
+    def _tell_time(self) -> None:
+        """When a heartbeat was sent, and what time the log gave it, says that it cannot be later by now."""
+        came, time_ms = self._came
+        if came == self._acked and self._acked_sent_s is not None:
+            self._log.clock_at_most(time_ms, self._acked_sent_s)
 
     async def _beat_on(self) -> None:
         while True:
@@ -158,6 +168,9 @@ class Members:
             for event in PICKER.of(item.seqnum, await self._log.open(item)):
                 if event.group == self._group:
                     self._newest[event.member] = item.seqnum
+                    if event.member == self.name:
+                        self._came = item.seqnum, item.time_ms
+                        self._tell_time()
                     assert self._observer is not None
                     self._observer.heard(event.member, item.seqnum, self._now())
                     self._changed()

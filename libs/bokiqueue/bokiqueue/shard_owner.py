@@ -27,6 +27,7 @@ from bokilib.errors import Fenced
 from bokilib.fence import Claimed, Fence
 from bokilib.follower import Follower
 from bokilib.log import Log
+from bokilib.log_clock import LogClock
 from bokilib.pauses import pauses
 from bokiqueue import receipts
 from bokiqueue.checkpointing import Checkpointing, stream
@@ -34,7 +35,6 @@ from bokiqueue.delivery_rules import Batch, Deliveries, Hand
 from bokiqueue.events import Acked, Item, Source, consumer_id
 from bokiqueue.intake import Intake
 from bokiqueue.limit_rules import KeyRate, Rate, share
-from bokiqueue.log_clock import LogClock
 from bokiqueue.old_rules import Renewal
 from bokiqueue.outbox import Letter, Outbox
 from bokiqueue.producer import Producer

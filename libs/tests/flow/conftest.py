@@ -13,6 +13,7 @@ import pytest
 import boki
 from boki.testing import MemoryCluster
 from bokiflow import App, Worker
+from bokiflow.testing import LoopClock
 from bokilib.log import Log
 
 PATIENCE = 100_000
@@ -39,6 +40,16 @@ class SetClock:
 
     def elapsed_s(self) -> float:
         return self.ms / 1_000
+
+
+class Stepping(LoopClock):
+    """The clock of a log's sequencer, that somebody sets. Set back, the log's time stands still until it has caught up."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
 
 
 class Inline:

@@ -64,7 +64,7 @@ async def test_of_what_ended_its_history_goes_then_it_is_said_again_then_forgott
     cluster: MemoryCluster, clock: SetClock, book: boki.Book
 ) -> None:
     shop = Shop()
-    async with working(cluster, shop.app, clock=clock, retention_s=2 * 86_400) as worker:
+    async with working(cluster, shop.app, retention_s=2 * 86_400) as worker:
         handle = await worker.start(shop.steps.call(3), id="x", attributes={"who": "ann"})
         assert await handle.result() == 3
         assert (await later(worker, clock, 30_000)).ended == 0
@@ -98,7 +98,7 @@ async def test_what_is_collected_is_counted_and_who_is_late_shows_it(cluster: Me
     def counted(what: str) -> float:
         return metrics.counter(definitions.COLLECTED).labels(what).value
 
-    async with working(cluster, shop.app, clock=clock, retention_s=2 * 86_400, metrics=metrics) as worker:
+    async with working(cluster, shop.app, retention_s=2 * 86_400, metrics=metrics) as worker:
         for number in range(3):
             await (await worker.start(shop.steps.call(1), id=f"x{number}")).result()
         await later(worker, clock, 70_000)
@@ -117,7 +117,7 @@ async def test_an_id_that_is_over_and_not_forgotten_is_told_as_expired(
     cluster: MemoryCluster, clock: SetClock, book: boki.Book
 ) -> None:
     shop = Shop()
-    async with working(cluster, shop.app, clock=clock) as worker:
+    async with working(cluster, shop.app) as worker:
         handle = await worker.start(shop.steps.call(1), id="x")
         await handle.result()
         (await_end, last) = (await rows(book, "flow/own/x"))[0], (await rows(book, "flow/own/x"))[-1]
@@ -137,7 +137,7 @@ async def test_a_tomb_takes_254_ends_and_large_results_are_apart(
     async def flow(size: int) -> str:
         return "x" * size
 
-    async with working(cluster, app, clock=clock, lease_s=1e6) as worker:
+    async with working(cluster, app, lease_s=1e6) as worker:
         ids = [f"x{number}" for number in range(20_000) if tags.partition_of(f"x{number}") == 7][:260]
         for id in ids:
             await worker.start(flow.call(1), id=id)
@@ -175,7 +175,7 @@ async def test_what_lives_is_written_anew_before_a_term_is_old(
 
     async with Flow(broken, (await cluster.connect()).book("shop")) as outside:
         await outside.start(lost.call(), id="blocked", attributes={"kind": "lost"})
-    async with working(cluster, shop.app, clock=clock) as worker:
+    async with working(cluster, shop.app) as worker:
         for number in range(10):
             await worker.start(shop.wait.call(2), id=f"x{number}", attributes={"kind": "wait"})
             await worker.handle(f"x{number}").signal("go", number)
@@ -188,7 +188,7 @@ async def test_what_lives_is_written_anew_before_a_term_is_old(
         assert await worker.flow.find() == ["blocked", *(f"x{number}" for number in range(10))]
         assert await worker.handle("blocked").status() == "blocked"
         assert len(await rows(book)) < 100
-    async with working(cluster, shop.app, clock=clock) as worker:
+    async with working(cluster, shop.app) as worker:
         for number in range(10):
             await worker.handle(f"x{number}").signal("go", "end")
             assert await worker.handle(f"x{number}").result() == [number, "end"]
@@ -214,7 +214,7 @@ async def test_a_book_of_many_workflows_does_not_grow(
     model = cluster._serving().model
     live: list[int] = []
     known: list[int] = []
-    async with working(cluster, app, clock=clock, retention_s=2 * 86_400) as worker:
+    async with working(cluster, app, retention_s=2 * 86_400) as worker:
         sleeper = await worker.start(shop_wait(app).call(), id="sleeper", attributes={"kind": "long"})
         for day in range(10):
             handles = [
@@ -248,7 +248,7 @@ async def test_what_is_sent_to_who_is_over_goes_too(cluster: MemoryCluster, cloc
     """To one that ended, to one that never was; what is sent to who lives stays."""
     shop = Shop()
     model = cluster._serving().model
-    async with working(cluster, shop.app, clock=clock) as worker:
+    async with working(cluster, shop.app) as worker:
         await (await worker.start(shop.steps.call(1), id="over")).result()
         await worker.start(shop.wait.call(1), id="lives")
         for id in ("over", "nobody"):
@@ -268,7 +268,7 @@ async def test_a_checkpoint_of_a_partition_is_what_a_takeover_begins_with(
     cluster: MemoryCluster, clock: SetClock, book: boki.Book
 ) -> None:
     shop = Shop()
-    async with working(cluster, shop.app, clock=clock) as worker:
+    async with working(cluster, shop.app) as worker:
         for number in range(5):
             await worker.start(shop.wait.call(1), id=f"x{number}")
             await (await worker.start(shop.steps.call(1), id=f"y{number}")).result()
@@ -278,7 +278,7 @@ async def test_a_checkpoint_of_a_partition_is_what_a_takeover_begins_with(
         listed = [row for one in range(64) for row in await rows(book, tags.flow_part("shop", one))]
         assert len(set(listed)) == 1, "those of several partitions are one record"
         assert not [row for one in range(64) for row in await rows(book, tags.flow_to("shop", one))]
-    async with working(cluster, shop.app, clock=clock) as worker:
+    async with working(cluster, shop.app) as worker:
         await until(lambda: len(worker._executors) == 5)
         for number in range(5):
             await worker.handle(f"x{number}").signal("go", number)
@@ -287,7 +287,7 @@ async def test_a_checkpoint_of_a_partition_is_what_a_takeover_begins_with(
 
 async def test_anybody_may_collect_what_ended(cluster: MemoryCluster, clock: SetClock, book: boki.Book) -> None:
     shop = Shop()
-    async with working(cluster, shop.app, clock=clock) as worker:
+    async with working(cluster, shop.app) as worker:
         await (await worker.start(shop.steps.call(2), id="x")).result()
         clock.ms += 2 * DAY_MS
         await worker._peers._members.beat()
@@ -298,7 +298,7 @@ async def test_anybody_may_collect_what_ended(cluster: MemoryCluster, clock: Set
 
 async def test_two_who_collect_at_once_do_no_harm(cluster: MemoryCluster, clock: SetClock) -> None:
     shop = Shop()
-    async with working(cluster, shop.app, clock=clock) as worker:
+    async with working(cluster, shop.app) as worker:
         for number in range(30):
             await (await worker.start(shop.steps.call(1), id=f"x{number}")).result()
         for _ in range(12):
@@ -322,9 +322,7 @@ class Kept:
 
     def worker(self, book: BookPort) -> Worker:
         app = self.shop.app
-        return Worker(
-            app, book, name="w", bodies=Inline(), clock=self.clock, retention_s=2 * 86_400, collect_every_s=9e9
-        )
+        return Worker(app, book, name="w", bodies=Inline(), retention_s=2 * 86_400, collect_every_s=9e9)
 
     async def before(self, book: boki.Book) -> None:
         async with self.worker(book) as worker:

@@ -45,7 +45,7 @@ async def work(env: boki.sim.Environment) -> None:
     async with await env.connect() as client:
         shop = Shop()
         book = client.book("shop")
-        options = {"clock": env.clock, "random": env.random, "bodies": env.bodies}
+        options = {"random": env.random, "bodies": env.bodies}
         async with Worker(shop.app, book, name=env.name, lease_s=3.0, **options):  # type: ignore[arg-type]
             await asyncio.Event().wait()
 
@@ -54,7 +54,7 @@ async def start(env: boki.sim.Environment) -> list[object]:
     """Starts all of them, again and again until it has all results."""
     shop = Shop()
     async with await env.connect() as client:
-        flow = Flow(shop.app, client.book("shop"), clock=env.clock, random=env.random)
+        flow = Flow(shop.app, client.book("shop"), random=env.random)
         async with flow:
             while True:
                 try:
@@ -122,7 +122,7 @@ async def test_who_is_killed_is_taken_over_within_a_lease_and_two_seconds(cluste
         shop = Shop()
         async with (
             await env.connect() as client,
-            Flow(shop.app, client.book("shop"), clock=env.clock, random=env.random) as flow,
+            Flow(shop.app, client.book("shop"), random=env.random) as flow,
         ):
             handles = [await flow.start(shop.sleep.call(5), id=f"s{number}") for number in range(50)]
             began = env.clock.elapsed_s()
@@ -143,7 +143,7 @@ async def test_a_sleep_of_a_day_survives_its_worker(cluster: boki.sim.Cluster) -
         shop = Shop()
         async with (
             await env.connect() as client,
-            Flow(shop.app, client.book("shop"), clock=env.clock, random=env.random) as flow,
+            Flow(shop.app, client.book("shop"), random=env.random) as flow,
         ):
             return await (await flow.start(shop.sleep.call(DAY_S), id="x")).result()
 

@@ -63,7 +63,7 @@ async def test_locks_that_are_held_for_days_keep_no_term_and_their_numbers(
     cluster: MemoryCluster, clock: SetClock, book: boki.Book
 ) -> None:
     seats = Seats()
-    async with working(cluster, seats.app, clock=clock) as worker:
+    async with working(cluster, seats.app) as worker:
         number = await held(worker, seats, "h", "a")
         await worker.start(seats.sit.call("a"), id="w")
         await waits(worker, "w", "lock 'a'")
@@ -75,7 +75,7 @@ async def test_locks_that_are_held_for_days_keep_no_term_and_their_numbers(
             assert clock.ms - await oldest_ms(book) <= 2 * DAY_MS or day < 1
             assert await rows(book, tags.lock_checkpoint("a")) == await rows(book, tags.lock_checkpoint("b"))
         assert not await rows(book, tags.lock("a")), "all of it is in the checkpoint"
-    async with working(cluster, seats.app, clock=clock) as worker:
+    async with working(cluster, seats.app) as worker:
         for id in ("h", "s0", "s1"):
             await worker.handle(id).signal("go")
         assert await worker.handle("h", seats.hold).result() == number
@@ -88,15 +88,15 @@ async def test_the_lock_of_who_is_blocked_is_carried_and_his_when_he_goes_on(
 ) -> None:
     """Nobody runs it, so nobody remembers its lock; who wants it waits."""
     seats, without = Seats(), App("seats")
-    async with working(cluster, seats.app, clock=clock) as worker:
+    async with working(cluster, seats.app) as worker:
         number = await held(worker, seats, "h", "a")
-    async with working(cluster, without, clock=clock) as worker:
+    async with working(cluster, without) as worker:
         await until(lambda: "h" in worker._blocked)
         for _ in range(4):
             await later(worker, clock, DAY_MS)
         assert clock.ms - await oldest_ms(book) <= 2 * DAY_MS
         assert await worker.handle("h").status() == "blocked"
-    async with working(cluster, seats.app, clock=clock) as worker:
+    async with working(cluster, seats.app) as worker:
         await worker.start(seats.sit.call("a"), id="w")
         await waits(worker, "w", "lock 'a'")
         await worker.handle("h").signal("go")
@@ -107,11 +107,11 @@ async def test_of_a_lock_that_nobody_holds_nothing_is_left_though_who_had_it_die
     cluster: MemoryCluster, clock: SetClock, book: boki.Book
 ) -> None:
     seats = Seats()
-    async with working(cluster, seats.app, clock=clock) as worker:
+    async with working(cluster, seats.app) as worker:
         for number in range(6):
             await (await worker.start(seats.sit.call(f"a{number % 2}"), id=f"x{number}")).result()
         assert len(await rows(book, tags.lock("a0"))) == 6, "and it dies: nothing was let go"
-    async with working(cluster, seats.app, clock=clock) as worker:
+    async with working(cluster, seats.app) as worker:
         assert (await later(worker, clock, DAY_MS)).locks == 2, "that nobody holds them"
         assert not await rows(book, tags.lock("a0")) and not await is_forgotten(book, "a0")
         assert (await later(worker, clock, DAY_MS)).locks == 0
@@ -127,7 +127,7 @@ async def test_a_book_with_a_lock_for_each_order_does_not_grow(
     model = cluster._serving().model
     live: list[int] = []
     known: list[int] = []
-    async with working(cluster, seats.app, clock=clock, retention_s=86_400) as worker:
+    async with working(cluster, seats.app, retention_s=86_400) as worker:
         for day in range(9):
             for number in range(40):
                 await (await worker.start(seats.sit.call(f"order {day}-{number}"), id=f"{day}-{number}")).result()
@@ -178,9 +178,7 @@ class Days:
         self.number = 0
 
     def worker(self, book: BookPort) -> Worker:
-        return Worker(
-            self.seats.app, book, name="w", bodies=Inline(), clock=self.clock, retention_s=86_400, collect_every_s=9e9
-        )
+        return Worker(self.seats.app, book, name="w", bodies=Inline(), retention_s=86_400, collect_every_s=9e9)
 
     async def before(self, book: boki.Book) -> None:
         async with self.worker(book) as worker:

@@ -22,7 +22,7 @@ async def work(env: boki.sim.Environment) -> None:
     """A worker, until it is killed."""
     async with await env.connect() as client:
         book = client.book("shop")
-        options = {"clock": env.clock, "random": env.random, "bodies": env.bodies}
+        options = {"random": env.random, "bodies": env.bodies}
         async with Worker(Seats().app, book, name=env.name, lease_s=LEASE_S, **options):  # type: ignore[arg-type]
             await asyncio.Event().wait()
 
@@ -32,7 +32,7 @@ async def start(env: boki.sim.Environment) -> list[int]:
     seats = Seats()
     async with (
         await env.connect() as client,
-        Flow(seats.app, client.book("shop"), clock=env.clock, random=env.random) as flow,
+        Flow(seats.app, client.book("shop"), random=env.random) as flow,
     ):
         while True:
             try:
@@ -80,7 +80,7 @@ async def test_who_waits_has_the_lock_of_who_is_killed_within_a_lease_and_a_seco
         return app
 
     async def works(env: boki.sim.Environment) -> None:
-        app, ports = app_of(env.name), {"clock": env.clock, "random": env.random, "bodies": env.bodies}
+        app, ports = app_of(env.name), {"random": env.random, "bodies": env.bodies}
         async with (
             await env.connect() as client,
             Worker(app, client.book("shop"), name=env.name, lease_s=LEASE_S, **ports),  # type: ignore[arg-type]
@@ -91,7 +91,7 @@ async def test_who_waits_has_the_lock_of_who_is_killed_within_a_lease_and_a_seco
         app = app_of(env.name)
         async with (
             await env.connect() as client,
-            Flow(app, client.book("shop"), clock=env.clock, random=env.random) as flow,
+            Flow(app, client.book("shop"), random=env.random) as flow,
         ):
             first = await flow.start(app.find("sit").call("a"), id="first")
             while not hangs:

@@ -243,7 +243,7 @@ async def test_a_place_that_goes_with_a_step_is_given_up_while_its_record_is_und
 
 async def test_a_time_out_takes_one_record_and_leaves_the_queue(cluster: MemoryCluster) -> None:
     seats, clock = Seats(), SetClock()
-    async with working(cluster, seats.app, clock=clock) as worker:
+    async with working(cluster, seats.app) as worker:
         holding = await worker.start(seats.hold.call("a"), id="h")
         number = await first_event(worker, "h", "has")
         late = await worker.start(seats.patient.call("a", 0.01), id="late")

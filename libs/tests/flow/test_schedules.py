@@ -20,11 +20,13 @@ from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, crash_everywhere, while_alive
-from libs.tests.flow.conftest import Inline, working
+from libs.tests.flow.conftest import Inline, Stepping, working
 
 EVERY_S = 0.1
 QUIET: dict[str, Any] = {"lease_s": 1e9, "collect_every_s": 1e9}
 """Of a worker that says nothing by itself: hours of virtual time are short then."""
+BEATS: dict[str, Any] = {"lease_s": 60, "collect_every_s": 1e9}
+"""Of one that says something three times a minute, and so is told what time it is."""
 
 
 def office(ran: list[str], every_s: float = EVERY_S) -> App:
@@ -178,20 +180,10 @@ async def test_a_worker_that_takes_over_right_after_a_firing_doubles_nothing(sto
     ran: list[str] = []
     async with MemoryCluster(clock=LoopClock()) as cluster:
         for name, count in (("one", stops_at), ("two", stops_at + 4)):
-            async with working(cluster, office(ran, 2.0), name, clock=LoopClock(), lease_s=3.0) as worker:
+            async with working(cluster, office(ran, 2.0), name, lease_s=3.0) as worker:
                 while len(ran) < count:
                     await let_pass(0.005)
         assert len(await fired(worker.log.book, 2_000)) >= stops_at + 4
-
-
-class Stepping(LoopClock):
-    """A wall clock that somebody sets."""
-
-    def __init__(self) -> None:
-        self.ahead_ms = 0
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.ahead_ms
 
 
 PERIOD_MS = 600_000
@@ -226,8 +218,8 @@ async def test_a_clock_that_is_set_ahead_by_hours_fires_what_is_missed_as_set(mi
     """Three hours are 18 firings that are late when it is noticed, and then comes one in time. Then it goes on as ever."""
     clock = Stepping()
     async with (
-        MemoryCluster(clock=LoopClock()) as cluster,
-        working(cluster, periodic(missed), clock=clock, **QUIET) as worker,
+        MemoryCluster(clock=clock) as cluster,
+        working(cluster, periodic(missed), **BEATS) as worker,
     ):
         await let_pass(700)
         before = await fired_in_periods(worker.log.book)
@@ -242,10 +234,10 @@ async def test_a_clock_that_is_set_ahead_by_hours_fires_what_is_missed_as_set(mi
 @pytest.mark.parametrize("another", [False, True])
 @in_virtual_time
 async def test_a_clock_that_is_set_back_by_hours_starts_nothing_again(another: bool) -> None:
-    """Neither here nor by a worker whose clock was behind from the beginning. When the time has come again, it goes on."""
+    """Neither here nor by a worker that knows no other time. When the time has come again, it goes on."""
     clock, found = Stepping(), [0]
-    async with MemoryCluster(clock=LoopClock()) as cluster:
-        async with working(cluster, periodic("all"), clock=clock, **QUIET) as worker:
+    async with MemoryCluster(clock=clock) as cluster:
+        async with working(cluster, periodic("all"), **BEATS) as worker:
             await let_pass(1_300)
             before = await fired_in_periods(worker.log.book)
             if not another:
@@ -254,7 +246,7 @@ async def test_a_clock_that_is_set_back_by_hours_starts_nothing_again(another: b
                 found = await fired_in_periods(worker.log.book)
         if another:
             clock.ahead_ms -= 6 * PERIOD_MS
-            async with working(cluster, periodic("all"), clock=clock, **QUIET) as worker:
+            async with working(cluster, periodic("all"), **BEATS) as worker:
                 await let_pass(9 * PERIOD_MS / 1_000)
                 found = await fired_in_periods(worker.log.book)
     assert found[: len(before)] == before

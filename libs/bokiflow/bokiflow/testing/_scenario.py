@@ -100,7 +100,6 @@ class Scenario:
             name="tested",
             lease_s=LEASE_S,
             collect_every_s=LEASE_S,
-            clock=LoopClock(),
             bodies=_Inline(),
         )
         async with made as worker:
