@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from itertools import pairwise
+from typing import NamedTuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import boki
 from boki.testing import MemoryCluster
@@ -164,6 +169,61 @@ async def test_who_carries_few_libraries_keeps_nobody_from_carrying_the_rest() -
         async with Carrier(other, many, who="many"):
             await let_pass(2.8 * EVERY_S)
         assert [toy.tended for toy in (*few, *many)] == [3, 2, 12], "who comes waits whether somebody is there"
+
+
+class Lives(NamedTuple):
+    """A process that carries: from when, for how long (in rounds), and what."""
+
+    begins: float
+    lasts: float
+    libraries: frozenset[str]
+
+    @property
+    def ends(self) -> float:
+        return self.begins + self.lasts
+
+
+@given(
+    st.lists(
+        st.builds(
+            Lives,
+            st.floats(0, 4),
+            st.floats(0.1, 8),
+            st.frozensets(st.sampled_from(["a", "b", "c"]), min_size=1),
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+@settings(max_examples=50)
+def test_each_library_is_carried_within_two_rounds_whoever_comes_and_goes(lives: list[Lives]) -> None:
+    carried = in_virtual_time(carried_by)(lives)
+    for one in lives:
+        for library in one.libraries:
+            times = sorted(time for time in carried[library] if one.begins <= time <= one.ends)
+            steps = pairwise([one.begins, *times, one.ends])
+            assert all(after - before <= 2.05 for before, after in steps), (library, one, times)
+
+
+async def carried_by(lives: list[Lives]) -> dict[str, list[float]]:
+    """When each library was carried, in rounds from the beginning."""
+    carried: dict[str, list[float]] = {library: [] for library in "abc"}
+    now = asyncio.get_running_loop().time
+    began = now()
+
+    class Timed(Toy):
+        async def tend(self) -> None:
+            carried[self.library].append((now() - began) / EVERY_S)
+
+    async def live(log: Log, one: Lives) -> None:
+        await let_pass(one.begins * EVERY_S)
+        async with Carrier(log, [Timed(log, library) for library in sorted(one.libraries)], who="p"):
+            await let_pass(one.lasts * EVERY_S)
+
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        logs = [Log((await cluster.connect()).book("b")) for _ in lives]
+        await asyncio.gather(*(live(log, one) for log, one in zip(logs, lives, strict=True)))
+    return carried
 
 
 async def test_a_turn_that_is_lost_ends_no_other_one(logs: list[Log], wall: Wall) -> None:
