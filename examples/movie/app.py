@@ -1,6 +1,8 @@
 """The workflow of the movie reviews.
 
-compose     three steps at once: the user, the movie, the text · transaction: the review, in the lists of both, and the rating
+compose     two steps at once: the user, the movie · transaction: the review, in the lists of both, and the rating
+
+What is cleaned of the text follows from the text alone: it is code of the workflow, and no step.
 """
 
 from __future__ import annotations
@@ -53,14 +55,10 @@ class Movie:
         async def find_movie(title: str) -> str:
             return await id_of(f"title:{title}")
 
-        @app.step
-        async def clean_text(text: str) -> str:
-            return " ".join(text.split())
-
         @app.workflow
         async def compose(user: str, title: str, rating: int, text: str) -> Json:
             id = bokiflow.unique()
-            found = await asyncio.gather(find_user(user), find_movie(title), clean_text(text))
-            return await data.transact(store_review, id, found[0], found[1], rating, found[2])
+            found = await asyncio.gather(find_user(user), find_movie(title))
+            return await data.transact(store_review, id, *found, rating, " ".join(text.split()))
 
         self.operations: Final[Mapping[str, bokiflow.Workflow[..., Json]]] = {"compose": compose}
