@@ -53,7 +53,7 @@ def ended(op: str, standing: Standing, helped: str | None) -> str | None:
 
 
 class Name(NamedTuple):
-    """An operation's name. `token`: of the book. `workflow`: "": it is of none. `began_ms`: by the clock of who began it."""
+    """An operation's name. `token`: of the book. `workflow`: "": it is of none. `began_ms`: see `later_ms`."""
 
     token: str
     workflow: str
@@ -74,8 +74,21 @@ def name_of(text: str) -> Name | None:
     return Name(token, rest[2], int(rest[0]), rest[1])
 
 
+def later_ms(wall_ms: int, log_ms: int) -> int:
+    """When an operation begins: by whichever clock is ahead, so that whoever forgets it does so rather late.
+
+    The log's time stands still while nobody writes, and a wall clock may be wrong: one of them alone could be days behind.
+    """
+    return max(wall_ms, log_ms)
+
+
+def earlier_ms(wall_ms: int, log_ms: int) -> int:
+    """What time it is for who forgets operations: by whichever clock is behind."""
+    return min(wall_ms, log_ms)
+
+
 def is_over(name: Name, now_ms: int) -> bool:
-    """Whether nobody asks any more how an operation of no workflow ended."""
+    """Whether nobody asks any more how an operation of no workflow ended. `now_ms`: see `earlier_ms`."""
     return not name.workflow and name.began_ms + OUTSIDE_MS < now_ms
 
 

@@ -117,6 +117,9 @@ class Shared(Protocol):
     @property
     def port(self) -> TablePort: ...
 
+    @property
+    def clock(self) -> boki.Clock: ...
+
 
 async def change(
     tables: Shared,
@@ -129,7 +132,8 @@ async def change(
     """See `Tables.change`."""
     instance = cast(Instance | None, context())
     if instance is None:
-        began_ms = boki.SystemClock().now_ms()
+        log_ms = tables.log.now_ms() or await tables.log.newest_ms()
+        began_ms = swap_rules.later_ms(tables.clock.now_ms(), log_ms)
         name = Name(opened.token, "", began_ms, boki.SystemRandom().token(TOKEN_BYTES).hex()).text
         one = Operation(opened.schema, key, name, lambda row: body(row, *args, **options))
         try:
@@ -156,9 +160,10 @@ async def _held_by_nobody() -> None:
     """Of no workflow: nobody else does it."""
 
 
-async def forget(port: TablePort, log: Log, token: str) -> int:
+async def forget(tables: Shared, token: str) -> int:
     """Forgets what was noted of operations of this book that nobody asks for; returns of how many."""
-    now_ms = boki.SystemClock().now_ms()
+    port, log = tables.port, tables.log
+    now_ms = swap_rules.earlier_ms(tables.clock.now_ms(), await log.newest_ms())
     forgotten = 0
     running: dict[str, bool] = {"": True}
     async for text in port.helps():

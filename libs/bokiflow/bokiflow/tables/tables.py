@@ -24,6 +24,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Concatenate, Final, ParamSpec, Self, TypeVar, cast
 
+import boki
 from boki_common.errors import Conflict, InvalidArgument
 from bokiflow.calls import context
 from bokiflow.errors import NotInWorkflow
@@ -58,7 +59,8 @@ class Tables:
     """See the module. Belongs to one event loop.
 
     Attributes:
-        log: of the book, the workers' own. port: the database. applier: what the log has decided and the database is told.
+        log: of the book, the workers' own. port: the database. clock: for `swapping`.
+        applier: what the log has decided and the database is told.
     """
 
     def __init__(
@@ -69,15 +71,17 @@ class Tables:
         cached_rows: int = CACHED_ROWS,
         keep_every_s: float = EVERY_S,
         carry_ms: int = CARRY_MS,
+        clock: boki.Clock | None = None,
     ) -> None:
         """
         Args:
             cached_rows: that this process keeps; the log tells whether one still is what it was. 0: none.
             keep_every_s: how often what is old is looked for, while the tables are entered (`upkeep.keep`).
-            carry_ms: what is older is old.
+            carry_ms: what is older is old. clock: a wall clock, for operations in mode `lwt`.
         """
         self.log: Final = log
         self.port: Final = port
+        self.clock: Final = clock or boki.SystemClock()
         self.applier: Final = Applier(port, self.schema, self._forget)
         self._opened: dict[str, Opened] = {}
         self._known: OrderedDict[RowKey, tuple[Row, int]] = OrderedDict()
@@ -333,7 +337,7 @@ class Tables:
         """
         opened = {table: self.opened(table)}
         if opened[table].schema.mode == "lwt":
-            return upkeep.Settled(await swapping.forget(self.port, self.log, opened[table].token), 0)
+            return upkeep.Settled(await swapping.forget(self, opened[table].token), 0)
         stream, rows = await upkeep.changed(self.log, table)
         keys = list(rows)
         behind = 0

@@ -14,12 +14,12 @@ from boki.testing import MemoryCluster
 from bokiflow import App, Worker
 from bokiflow.tables import MemoryTables, OneRow, Schema, TablePort, Tables, TableUnavailable, WriteUnknown, swapping
 from bokiflow.tables.errors import NotHeld
-from bokiflow.tables.swap_rules import NOTHING, Name, Standing, Swap, ended, is_over, name_of
+from bokiflow.tables.swap_rules import NOTHING, OUTSIDE_MS, Name, Standing, Swap, ended, is_over, name_of
 from bokilib.codec import Json
 from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
-from libs.tests.flow.conftest import Inline
+from libs.tests.flow.conftest import Inline, SetClock
 from libs.tests.flow.tables.faulty_database import fail_everywhere
 from libs.tests.flow.tables.test_tables import Faults
 
@@ -189,6 +189,29 @@ async def test_one_that_is_given_up_is_unknown(cluster: MemoryCluster, monkeypat
     with pytest.raises(WriteUnknown, match="may or may not") as unknown:
         await tables.change("stock", "seven", take)
     assert not unknown.value.definite
+
+
+async def test_notes_are_forgotten_a_day_later_whoever_has_a_wrong_clock() -> None:
+    """One clock is two days behind, and another two days ahead: nobody forgets what was noted of an operation that has just begun."""
+    clock, behind, ahead = SetClock(), SetClock(), SetClock()
+    clock.ms, ahead.ms = 10 * OUTSIDE_MS, 12 * OUTSIDE_MS
+    behind.ms = 8 * OUTSIDE_MS
+    async with MemoryCluster(clock=clock) as cluster:
+        port, logs = MemoryTables(), [Log((await cluster.connect()).book("shop")) for _ in range(2)]
+        one, other = Tables(logs[0], port, clock=behind), Tables(logs[1], port, clock=ahead)
+        for tables in (one, other):
+            await tables.open(STOCK)
+            for _ in range(2):  # who overwrites an operation notes how it ended
+                await tables.change("stock", "seven", take)
+        assert await other.settle("stock") == (0, 0) == await one.settle("stock")
+        for late in (clock, behind, ahead):
+            late.ms += OUTSIDE_MS + 1
+        await other.open(Schema("other", {"a": "int"}))
+        assert await one.settle("stock") == (0, 0), "by his clock it has not begun yet"
+        assert (await other.settle("stock")).rows == 2, "what began by the log's time"
+        ahead.ms = clock.ms = 14 * OUTSIDE_MS
+        await other.open(Schema("more", {"a": "int"}))
+        assert (await other.settle("stock")).rows == 1, "and what began by the clock that was ahead"
 
 
 # -- zombies
