@@ -2,8 +2,8 @@
 
 What libraries keep has to follow what lives, not what happened. Ages that are days in use are seconds here (terms, graces, garbage
 collection), so that all of it happens within the run. At `--scale 1` a million workflows finish; beside them one object is changed as
-often, as many messages go through one queue, and a hundred queues have one message each that nobody takes. Ids of finished workflows are
-kept for their retention, which is the whole run: that much may grow.
+often, as many messages go through one queue, and a hundred queues have one message each that nobody takes. What workflows came to is
+kept for a minute, their ids until the log can forget them, which takes three at least: so much grows with how fast they finish.
 
 Sampled: operations so far, disk of the bookies without their journals (three copies), the engine's index, resident memory by process.
 """
@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import boki
-from benchmarks.store_growth import QUIET_S, SETTINGS, TERM_S, Samples, draw, judge
+from benchmarks import store_growth
+from benchmarks.store_growth import QUIET_S, TERM_S, Samples, draw, judge
 from bokiflow import App, Worker
 from bokilib import Carrier, Log
+from bokilib.checkpoint_rules import Ages
 from bokiqueue import Queue, carried
 from bokistore import BokiStore, Inc, StoreSettings
 
@@ -30,6 +32,15 @@ IDLE_QUEUES: Final = 100
 OUTSTANDING: Final = 32
 STORE: Final = StoreSettings(grace_ms=2_000)
 CARRY_EVERY_S: Final = 3.0
+RETENTION_S: Final = 60.0
+FORGET_AGE_S: Final = 120
+"""The least that the log takes; it counts whole minutes."""
+AGES: Final = Ages(grace_ms=2_000, forget_ms=(FORGET_AGE_S + 61) * 1_000, carry_ms=round(TERM_S * 1_000))
+SETTINGS: Final[Mapping[str, str]] = {
+    **store_growth.SETTINGS,
+    "BOKI_ENGINE_FORGET_AGE_S": str(FORGET_AGE_S),
+    "BOKI_ENGINE_CACHE_BYTES": str(32 * 2**20),
+}
 
 app = App("growth")
 
@@ -122,9 +133,10 @@ async def part_growth(bench: Bench, scale: float) -> None:
         queues = await load.idle_queues(idle)
         busy = await Queue.open(load.log, "busy", int)
         both = [load.store.carried(), carried(load.log)]
-        carrier = Carrier(load.log, both, who="growth", every_s=CARRY_EVERY_S, carry_ms=round(TERM_S * 1000))
+        carrier = Carrier(load.log, both, who="growth", every_s=CARRY_EVERY_S, carry_ms=AGES.carry_ms)
         async with samples.taken():
-            async with carrier, Worker(app, load.log) as worker:
+            worker = Worker(app, load.log, retention_s=RETENTION_S, collect_every_s=CARRY_EVERY_S, ages=AGES)
+            async with carrier, worker:
                 await asyncio.gather(load.workflows(worker, count), load.updates(count), load.messages(busy, count))
                 await asyncio.sleep(min(QUIET_S, 10 + QUIET_S * scale))
             depths = [(await queue.stats()).depth for queue in queues]

@@ -200,7 +200,7 @@ STARTS = {
 }
 LARGER = {
     "a key": ((K, SEALED_K, K), (False, True), 1, 0),
-    "both": ((SEALED_X, K, X), (True, False, True), 1, 0),
+    "both": ((SEALED_X, K, X), (True, False, True), 0, 0),
     "dropped": ((SEALED_X, X, K), (False, True), 0, 1),
 }
 
