@@ -18,7 +18,7 @@ from boki_cli.clients import engine_answers
 from boki_cli.number_types import Whole
 from boki_cli.options import CommandGroup, Invocation, command
 from boki_cli.start.listening import guard
-from boki_cli.start.role_commands import INSECURE, METADATA, STOP_WITH_STDIN, announce_role, begin_logs, watch_stdin
+from boki_cli.start.role_process import INSECURE, METADATA, STOP_WITH_STDIN, announce_role, begin_logs, watch_stdin
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.engine.engine_url import split_options, with_token_file
 from boki_common.errors import SettingsError, Unreachable

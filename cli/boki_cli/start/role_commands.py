@@ -7,8 +7,6 @@ SIGTERM or Ctrl-C, and with an error, its reason and its exit code when the role
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +17,16 @@ from boki_cli import exit_codes
 from boki_cli.number_types import Whole
 from boki_cli.options import CommandGroup, Invocation, command, flush
 from boki_cli.start.listening import guard
-from boki_common import logs
+from boki_cli.start.role_process import (
+    INSECURE,
+    METADATA,
+    METRICS,
+    STOP_WITH_STDIN,
+    announce_role,
+    begin_logs,
+    page_url,
+    watch_stdin,
+)
 from boki_common.runtime import process
 
 if TYPE_CHECKING:
@@ -35,13 +42,7 @@ class DataFolder(click.Path):
         return super().convert(value, param, ctx)
 
 
-METADATA = click.option(
-    "--metadata", metavar="URI", help="Metadata store: sqlite:///absolute/path.db or zk://host:port,host:port/path."
-)
 _DATA: Final = DataFolder(path_type=Path, file_okay=False)
-METRICS = click.option(
-    "--metrics", metavar="HOST:PORT", help="Serve /metrics, /healthz and /readyz there over HTTP; default: nowhere."
-)
 _ADMIN_PORT = click.option(
     "--admin-port",
     type=Whole(-1, 65_535),
@@ -57,12 +58,6 @@ _REPLACE_LOST_DISK = click.option(
     "--replace-lost-disk",
     is_flag=True,
     help="Start on an empty directory as a new bookie, and retire the one whose disk is gone.",
-)
-INSECURE = click.option(
-    "--insecure", is_flag=True, help="Listen where other machines reach it although nobody is asked for a token."
-)
-STOP_WITH_STDIN = click.option(
-    "--stop-with-stdin", is_flag=True, hidden=True, help="End when standard input closes: with whoever started this."
 )
 _LOGS = click.option(
     "--logs",
@@ -199,7 +194,7 @@ def _announce_dev(
         if gateway:
             click.echo(f"status page and HTTP API are on http://{gateway}/")
         if page:
-            click.echo(f"metrics are on {_page_url(page)}")
+            click.echo(f"metrics are on {page_url(page)}")
         flush()
 
     return announce
@@ -352,43 +347,5 @@ async def _until_failed(failed: Any, stop: asyncio.Event) -> None:
         await ended
 
 
-def announce_role(
-    invocation: Invocation, kind: str, addresses: Sequence[str], page: str, admin: str = "", gateway: str = ""
-) -> None:
-    """One line: where the role is, and where its metrics, its administration and its gateway are if anywhere."""
-    if invocation.json:
-        ready = {"role": kind, "pid": os.getpid(), "addresses": list(addresses)}
-        also = (("metrics", page), ("admin", admin), ("gateway", gateway))
-        invocation.emit(ready | {name: at for name, at in also if at})
-    else:
-        pages = (f", metrics on {_page_url(page)}" if page else "") + (f", admin on http://{admin}" if admin else "")
-        click.echo(f"{kind} listens on {', '.join(addresses)}{pages}")
-    flush()
-
-
-def _page_url(page: str) -> str:
-    return f"http://{page}/metrics"
-
-
 def _url(address: str) -> str:
     return address if address.startswith("unix://") else f"boki://{address}"
-
-
-def begin_logs(invocation: Invocation, settings: ProcessSettings) -> None:
-    """Logs as the settings say, or everything with --debug."""
-    logs.configure(level="debug" if invocation.debug else settings.log_level, json=settings.log_json)
-
-
-def watch_stdin(stop: asyncio.Event, *, wanted: bool) -> None:
-    """Sets `stop` when whoever holds the other end of standard input is gone."""
-    if not wanted:
-        return
-    loop = asyncio.get_running_loop()
-    descriptor = sys.stdin.fileno()
-
-    def readable() -> None:
-        if not os.read(descriptor, 4096):
-            loop.remove_reader(descriptor)
-            stop.set()
-
-    loop.add_reader(descriptor, readable)

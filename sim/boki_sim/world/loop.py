@@ -24,7 +24,7 @@ from asyncio import Future, events
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextvars import copy_context
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypeVar, TypeVarTuple
+from typing import Any, Final, NoReturn, Protocol, TypeAlias, TypeVar, TypeVarTuple
 
 from boki_sim.world.ending import end_task, unheard
 from boki_sim.world.errors import Deadlock, Refused, SimulationError, Spinning
@@ -32,9 +32,6 @@ from boki_sim.world.handles import SimFuture, SimHandle, SimTimer
 from boki_sim.world.inline_bodies import BODIES, run_inline
 from boki_sim.world.process import CURRENT, SimProcess, SimTask
 from boki_sim.world.randomness import stream
-
-if TYPE_CHECKING:
-    from boki_sim.world.network import Network
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -53,6 +50,15 @@ COMPACT_ABOVE: Final = 256
 
 
 Timer: TypeAlias = tuple[float, int, SimHandle | SimTimer | asyncio.Future[None], SimProcess]
+
+
+class Connections(Protocol):
+    """The network, as the loop sees it."""
+
+    async def connect(self, factory: Callable[[], Any], address: str, host: str, path: str = "") -> Any:
+        """Raises OSError: refused. Waits for ever when nobody answers."""
+
+    def listen(self, factory: Callable[[], Any], host: str, port: int, path: str = "") -> Any: ...
 
 
 class _Marks:
@@ -100,7 +106,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.callbacks = 0
         self.serial = 0
         self.faults: list[dict[str, Any]] = []
-        self.network: Network | None = None
+        self.network: Connections | None = None
         self.outside = SimProcess(self, "outside", "outside")
         self.current: SimProcess = self.outside
         self.set_task_factory(self._make_task)
@@ -390,7 +396,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # -- connections
 
-    def _connected_network(self) -> Network:
+    def _connected_network(self) -> Connections:
         if self.network is None:
             raise SimulationError("this loop has no network: make a boki_sim.world.network.Network for it")
         return self.network

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import random  # noqa: TID251 - the type; the generators come from the seed
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -26,12 +25,13 @@ from crc32c import crc32c
 
 from boki_sim.world.frames_seen import FramesSeen
 from boki_sim.world.handles import SimHandle
+from boki_sim.world.links import Link, Pipe
 from boki_sim.world.loop import SimLoop
 from boki_sim.world.process import CURRENT, SimProcess
 from boki_sim.world.randomness import stream
 from boki_sim.world.steps import Steps, StepsOfHeads, of_bookie, of_engine, of_sequencer
 from boki_sim.world.trace import Trace
-from boki_sim.world.transport import FIN, RST, Pipe, SimServer, SimTransport
+from boki_sim.world.transport import FIN, RST, SimServer, SimTransport
 
 FIRST_FREE_PORT: Final = 40_000
 LEAST_HEAD_BYTES: Final = 4
@@ -51,19 +51,6 @@ class Weather:
     cut_chance: float = 0.02
     """That a piece arrives in two reads."""
     duplicate_connect_chance: float = 0.0
-
-
-class Link:
-    """One direction between two machines. `blocks` counts who blocks it; `held` is what waits for it to open: how it goes on."""
-
-    __slots__ = ("blocks", "held", "numbers", "random", "slowness")
-
-    def __init__(self, numbers: random.Random) -> None:
-        self.numbers = numbers
-        self.random = numbers.random
-        self.blocks = 0
-        self.slowness = 1.0
-        self.held: list[Callable[[], None]] = []
 
 
 class Network:

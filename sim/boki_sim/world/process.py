@@ -19,12 +19,9 @@ import contextvars
 import enum
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from boki_sim.world.handles import SimHandle, SimTimer
-
-if TYPE_CHECKING:
-    from boki_sim.world.loop import SimLoop
 
 T = TypeVar("T")
 
@@ -44,6 +41,26 @@ class WallClock(Protocol):
     """Of a machine."""
 
     def now_ms(self) -> int: ...
+
+
+class Scheduler(Protocol):
+    """The loop, as its processes see it."""
+
+    def create_task(
+        self, coro: Coroutine[Any, Any, T], *, name: str, context: contextvars.Context
+    ) -> asyncio.Task[T]: ...
+    def call_soon(
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context
+    ) -> asyncio.Handle: ...
+    def wake(self, process: SimProcess) -> None:
+        """The process may run again."""
+
+    def fall_asleep(self, process: SimProcess) -> None:
+        """The timers of a process stand still, until `wake_up`."""
+
+    def wake_up(self, process: SimProcess) -> None: ...
+    def bury(self, process: SimProcess) -> None:
+        """Keeps the tasks of a dead process from being collected, which would run them."""
 
 
 class SimProcess:
@@ -80,7 +97,7 @@ class SimProcess:
         "state",
     )
 
-    def __init__(self, loop: SimLoop, name: str, host: str) -> None:
+    def __init__(self, loop: Scheduler, name: str, host: str) -> None:
         self.name = name
         self.host = host
         self.state = State.RUNNING

@@ -14,14 +14,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from boki_common.runtime.ports import Buffer
 from boki_sim.world.handles import SimHandle
 
 if TYPE_CHECKING:
     from boki_sim.world.frames_seen import FramesSeen
-    from boki_sim.world.network import Link, Network
+    from boki_sim.world.links import Pipe
     from boki_sim.world.process import SimProcess
 
 SOCKET_BYTES: Final = 256 * 1024
@@ -36,25 +36,31 @@ def _no_step(_head: bytes) -> str:
     return ""
 
 
-class Pipe:
-    """One direction of a connection. `flight` holds what is on its way, in order; timers take from its left end."""
+class Carrier(Protocol):
+    """The network, as an end of a connection sees it."""
 
-    __slots__ = ("ended", "flight", "last_at", "link", "outstanding")
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+    def send(self, transport: SimTransport, piece: bytes) -> None:
+        """Puts a piece on its way to the peer."""
 
-    def __init__(self, link: Link) -> None:
-        self.link = link
-        self.flight: deque[bytes] = deque()
-        self.last_at = 0.0
-        self.outstanding = 0
-        """Bytes written and not read by the peer's protocol."""
-        self.ended = False
+    def took(self, transport: SimTransport, piece: bytes) -> None:
+        """A protocol is given a piece."""
+
+    def refuse(self, transport: SimTransport) -> None:
+        """Something came to an end that is no more."""
+
+    def ending(self) -> bytes:
+        """How an abrupt end looks from the other side."""
+
+    def forget(self, transport: SimTransport) -> None: ...
 
 
 class SimTransport(asyncio.Transport):
     """See the module. `protocol` is set when the connection is established at this end."""
 
     def __init__(
-        self, network: Network, process: SimProcess, out: Pipe, local: tuple[str, int], peer: tuple[str, int], path: str
+        self, network: Carrier, process: SimProcess, out: Pipe, local: tuple[str, int], peer: tuple[str, int], path: str
     ) -> None:
         super().__init__({"sockname": path or local, "peername": "" if path else peer})
         self.process = process
