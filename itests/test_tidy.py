@@ -33,10 +33,7 @@ PARAMETERS: Final = 14
 LONG_FUNCTIONS: Final[dict[str, str]] = {}
 """`path:name` → why it may be longer."""
 
-LONG_FILES: Final[dict[str, str]] = {
-    "common/boki_common/bookkeeper/v2.py": "the whole of one wire format, in the order of its table",
-    "logbook/boki/_book.py": "the face of a book: half of it tells users what its calls mean",
-}
+LONG_FILES: Final[dict[str, str]] = {}
 """Path → why it may be longer."""
 
 MAY_SLEEP: Final = {
@@ -62,6 +59,9 @@ VIRTUAL_TIME: Final = "sim/tests/"
 """Tests under the simulator's loop: an hour of sleep takes no time."""
 
 TESTED_ELSEWHERE: Final[dict[str, str]] = {
+    "logbook/boki/_iterator.py": "logbook/tests/sdk/test_reader.py",
+    "sim/boki_sim/world/links.py": "sim/tests/world/test_network.py",
+    "cli/boki_cli/start/role_process.py": "cli/tests/start/test_role_commands.py",
     "logbook/boki_logbook/read/lookup.py": "logbook/tests/engine/read/test_reader.py",
     "logbook/boki_logbook/read/page.py": "logbook/tests/engine/read/test_reader.py",
     "bookie/boki_bookie/space/file_collection.py": "bookie/tests/space/test_garbage_collection.py",

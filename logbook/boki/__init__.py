@@ -18,8 +18,8 @@ from boki import sync, testing
 from boki._book import Book
 from boki._client import Client, connect
 from boki._cursor import Cursor
+from boki._iterator import RecordIterator
 from boki._outcome import Committed, Never, Outcome, Why
-from boki._reader import RecordIterator
 from boki._record import Gap, Record
 from boki._since import Since
 from boki._ticket import Duplicate, Ticket

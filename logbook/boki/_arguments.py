@@ -20,7 +20,7 @@ import xxhash
 from boki_common import limits
 from boki_common.engine.engine_protocol import Consistency
 from boki_common.errors import InvalidArgument, InvalidTag, RecordTooLarge
-from boki_common.ids import ALL_RECORDS, SEQNUM_MAX, U64_MAX, tag_id
+from boki_common.ids import ALL_RECORDS, SEQNUM_MAX, U64_MAX, book_id, tag_id
 from boki_common.ids import seqnum as seqnum_of
 from boki_common.records.tag_names import pack_names
 
@@ -230,6 +230,18 @@ def check_reached(at_most: int, position: int) -> None:
         )
 
 
+def at_snapshot(consistency: Consistency, at_most: int, seen: int) -> Consistency:
+    """What is read at a snapshot of the session, whose position is `seen`, has to have reached the engine."""
+    return Consistency.SESSION if consistency is Consistency.ANY and at_most <= seen else consistency
+
+
+def check_flag(value: bool, name: str) -> bool:
+    """Raises InvalidArgument naming the argument."""
+    if type(value) is not bool:
+        raise InvalidArgument(f"expected {name} to be True or False, found {value!r}")
+    return value
+
+
 def check_limit(value: int | None) -> int:
     """How many records are wanted, at most. Raises InvalidArgument."""
     if value is None:
@@ -248,6 +260,25 @@ def check_read_tags(tags: Sequence[Tag], tag: Tag | None) -> Sequence[Tag]:
     if len(tags) > limits.READ_TAGS:
         raise InvalidArgument(f"expected at most {limits.READ_TAGS} tags to read, found {len(tags)}", found=len(tags))
     return tags
+
+
+def check_queries(queries: Sequence[tuple[Tag | None, int | None]]) -> tuple[list[Tag | None], list[tuple[int, int]]]:
+    """The tags of (tag, at_most) pairs, and the pairs by numbers. Raises InvalidArgument, InvalidTag."""
+    if isinstance(queries, (str, bytes)) or not isinstance(queries, Sequence):
+        raise InvalidArgument(f"expected a list of (tag, at_most) pairs, found {type(queries).__name__}")
+    if len(queries) > limits.READ_MANY_QUERIES:
+        raise InvalidArgument(
+            f"expected at most {limits.READ_MANY_QUERIES} queries, found {len(queries)}", found=len(queries)
+        )
+    tags: list[Tag | None] = []
+    pairs: list[tuple[int, int]] = []
+    for query in queries:
+        if not isinstance(query, (tuple, list)) or len(query) != 2:
+            raise InvalidArgument(f"expected (tag, at_most) pairs, found {query!r:.80}")
+        tag, at_most = query
+        tags.append(tag)
+        pairs.append((stream_number(tag), check_bound(at_most, "at_most", SEQNUM_MAX)))
+    return tags, pairs
 
 
 def check_consistency(name: str) -> Consistency:
@@ -292,6 +323,14 @@ def check_aux(data: Data) -> bytes:
             found=len(checked),
         )
     return checked
+
+
+def book_number(name: str | int) -> int:
+    """The number of a book: itself, or xxh3-64 of its name. Raises InvalidArgument."""
+    try:
+        return book_id(name)
+    except UnicodeEncodeError as fault:
+        raise InvalidArgument(f"a book name must be encodable as UTF-8: {fault}") from fault
 
 
 def writer_id(name: str) -> bytes:

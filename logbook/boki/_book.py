@@ -15,21 +15,18 @@ from boki._appends import Appends
 from boki._arguments import ConsistencyName, Data, Expect, Tag, TrimPairs
 from boki._connection import Connection
 from boki._cursor import Cursor
+from boki._iterator import RecordIterator, read
 from boki._numbers import Numbers
 from boki._outcome import Why
-from boki._reader import Reader, RecordIterator, next_query, prev_query
+from boki._reader import Reader, next_query, prev_query
 from boki._record import Record
-from boki._session import Session
 from boki._since import Since, check_seen, read_since
 from boki._ticket import Ticket
 from boki._writer import Writer
-from boki_common import limits
 from boki_common.engine.engine_protocol import Consistency
 from boki_common.errors import InvalidArgument
-from boki_common.ids import ALL_RECORDS, SEQNUM_MAX, book_id
+from boki_common.ids import SEQNUM_MAX
 
-BEFORE_ALL: Final = 1
-"""A seqnum below every record's, since the first term is 1: the snapshot of a log that has none."""
 WRITERS: Final = 1_024
 """Named writers of one book in one session."""
 
@@ -166,8 +163,7 @@ class Book:
             InvalidArgument, InvalidTag, RecordTooLarge: with the fact `index`; nothing was sent. ClosedError.
         """
         encoded = arguments.encode_many(records)
-        timeout_s = arguments.check_seconds(timeout, "timeout", self._connection.give_up_s)
-        return await append_many(self._appends, self._numbers, encoded, timeout_s)
+        return await append_many(self._appends, self._numbers, encoded, self._timeout(timeout))
 
     async def refresh_view(self) -> None:
         """For the SDK: asks what the session may see of the book by now."""
@@ -225,12 +221,7 @@ class Book:
         Raises:
             InvalidArgument. Unreachable, CallTimeout: given up. Overloaded. ClosedError.
         """
-        chosen = arguments.check_consistency(consistency)
-        timeout_s = self._timeout(timeout)
-        if chosen is not Consistency.ANY:
-            await self._reader.now(chosen, timeout_s)
-        self._numbers.reached(BEFORE_ALL)
-        return self._numbers.position
+        return await self._reader.now(arguments.check_consistency(consistency), self._timeout(timeout))
 
     async def read_next(
         self,
@@ -284,8 +275,7 @@ class Book:
         """
         start = SEQNUM_MAX if at_most is None else arguments.check_bound(at_most, "at_most", SEQNUM_MAX)
         chosen = Consistency.SESSION if consistency == "session" else arguments.check_consistency(consistency)
-        if chosen is Consistency.ANY:
-            chosen = self._at_snapshot(chosen, start)
+        chosen = arguments.at_snapshot(chosen, start, self._numbers.position)
         query = prev_query(self.id, arguments.stream_number(tag), start, chosen)
         timeout_s = self._connection.give_up_s if timeout is None else self._timeout(timeout)
         reader = self._own_reader or self._reader
@@ -333,26 +323,13 @@ class Book:
             Trimmed: as `read_prev`, for the whole call; `error.index` and `error.tag` say which query. Else as `read_next`.
         """
         chosen = arguments.check_consistency(consistency)
-        if isinstance(queries, (str, bytes)) or not isinstance(queries, Sequence):
-            raise InvalidArgument(f"expected a list of (tag, at_most) pairs, found {type(queries).__name__}")
-        if len(queries) > limits.READ_MANY_QUERIES:
-            raise InvalidArgument(
-                f"expected at most {limits.READ_MANY_QUERIES} queries, found {len(queries)}", found=len(queries)
-            )
-        tags: list[Tag | None] = []
-        pairs: list[tuple[int, int]] = []
-        for query in queries:
-            if not isinstance(query, (tuple, list)) or len(query) != 2:
-                raise InvalidArgument(f"expected (tag, at_most) pairs, found {query!r:.80}")
-            tag, at_most = query
-            tags.append(tag)
-            pairs.append((arguments.stream_number(tag), arguments.check_bound(at_most, "at_most", SEQNUM_MAX)))
+        tags, pairs = arguments.check_queries(queries)
         timeout_s = self._timeout(timeout)
         if not pairs:
             return []
-        if chosen is Consistency.ANY:
-            given = [at_most for _, at_most in pairs if at_most <= self._numbers.position]
-            chosen = self._at_snapshot(chosen, max(given, default=SEQNUM_MAX))
+        position = self._numbers.position
+        given = [at_most for _, at_most in pairs if at_most <= position]
+        chosen = arguments.at_snapshot(chosen, max(given, default=SEQNUM_MAX), position)
         found = await self._reader.prev_many(pairs, tags, consistency=chosen, timeout_s=timeout_s)
         arguments.check_reached(max((one for _, one in pairs if one < SEQNUM_MAX), default=0), self._numbers.position)
         return found
@@ -381,19 +358,8 @@ class Book:
             InvalidArgument, InvalidTag: nothing was asked; or `at_most` lies above all that this session has seen. Else as `now`.
         """
         known = check_seen(seen)
-        stop = arguments.check_bound(at_most, "at_most", SEQNUM_MAX) + 1
-        if not known:
-            position = await self.now(consistency=consistency, timeout=timeout)
-            return Since(min(position, stop - 1), [])
         chosen = arguments.check_consistency(consistency)
-        if chosen is Consistency.ANY:
-            chosen = self._at_snapshot(chosen, stop - 1)
-        query = next_query(self.id, ALL_RECORDS, 0, stop, chosen, max_records=limits.READ_RECORDS)
-        found = await read_since(self._reader, query, known, timeout_s=self._timeout(timeout))
-        if at_most is not None:
-            arguments.check_reached(at_most, self._numbers.position)
-        self._numbers.reached(BEFORE_ALL)
-        return found
+        return await read_since(self._reader, known, at_most, chosen, timeout_s=self._timeout(timeout))
 
     @overload
     def read(
@@ -452,23 +418,9 @@ class Book:
         Raises:
             InvalidArgument, InvalidTag at once; the errors of `read_next` while iterating.
         """
-        if type(follow) is not bool:
-            raise InvalidArgument(f"expected follow to be True or False, found {follow!r}")
-        left = arguments.check_limit(limit)
-        begin = arguments.check_bound(start, "start", 0)
-        end = arguments.check_bound(stop, "stop", SEQNUM_MAX + 1)
-        chosen = arguments.check_consistency(consistency)
-        if chosen is Consistency.ANY:
-            chosen = self._at_snapshot(chosen, end - 1)
-        number = arguments.stream_number(tag) if tags is None else ALL_RECORDS
-        query = next_query(self.id, number, begin, end, chosen, max_records=min(left, limits.READ_RECORDS))
+        bounds: dict[str, int | None] = {"start": start, "stop": stop, "limit": limit}
         timeout_s = self._timeout(timeout)
-        if tags is not None:
-            named = arguments.check_read_tags(tags, tag)
-            return Cursor(self._reader, query, named, start=begin, follow=follow, timeout_s=timeout_s, left=left)
-        return RecordIterator(
-            self._reader, query, tag, follow=follow, timeout_s=timeout_s, bounded=bool(start), left=left
-        )
+        return read(self._reader, tag, tags, follow=follow, consistency=consistency, timeout_s=timeout_s, **bounds)
 
     async def seek(
         self, time_ms: int, *, consistency: ConsistencyName = "session", timeout: float | None = None
@@ -520,8 +472,7 @@ class Book:
                 applied, and may be repeated. ClosedError.
         """
         marks = arguments.encode_trim(pairs, before, tag)
-        if type(forget) is not bool:
-            raise InvalidArgument(f"expected forget to be True or False, found {forget!r}")
+        forget = arguments.check_flag(forget, "forget")
         timeout_s = self._timeout(timeout)
         if max(marks.values()) > self._numbers.position + 1:
             await self._reader.refresh(timeout_s)
@@ -544,23 +495,5 @@ class Book:
         arguments.check_seqnum(seqnum, "seqnum")
         return await self._reader.set_aux(seqnum, arguments.check_aux(data), self._timeout(timeout))
 
-    def _at_snapshot(self, consistency: Consistency, at_most: int) -> Consistency:
-        """What is read at a snapshot of this session has to have reached the engine."""
-        return Consistency.SESSION if at_most <= self._numbers.position else consistency
-
     def _timeout(self, timeout: float | None) -> float:
-        if timeout is None:
-            return self._connection.give_up_s
-        return arguments.check_seconds(timeout, "timeout", 0.0)
-
-
-def book_of(appends: Appends, session: Session, name: str | int) -> Book:
-    """The book of a session. Raises InvalidArgument."""
-    return Book(appends, appends.numbers(session, _book_number(name)), name)
-
-
-def _book_number(name: str | int) -> int:
-    try:
-        return book_id(name)
-    except UnicodeEncodeError as fault:
-        raise InvalidArgument(f"a book name must be encodable as UTF-8: {fault}") from fault
+        return arguments.check_seconds(timeout, "timeout", self._connection.give_up_s)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from boki import _arguments as arguments
 from boki._appends import Appends
-from boki._book import Book, book_of
+from boki._book import Book
 from boki._connection import Connection
 from boki._credential import NOTHING, Credential, credential_of
 from boki._dial import Dialer, dialer_for
@@ -105,7 +105,8 @@ class Client:
         books = self._books
         book = books.get(name) if type(name) in (str, int) else None
         if book is None:
-            book = book_of(self._open(), self._session, name)
+            appends = self._open()
+            book = Book(appends, appends.numbers(self._session, arguments.book_number(name)), name)
             books[name] = book
             self._drop_unused()
         else:

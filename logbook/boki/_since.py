@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 from boki import _arguments as arguments
 from boki._arguments import Tag
 from boki._followed import Answer
-from boki._reader import Reader, later
+from boki._reader import BEFORE_ALL, Reader, later, next_query
 from boki._record import Gap, Record, decode_gaps
 from boki_common import limits
-from boki_common.engine.engine_protocol import Query
+from boki_common.engine.engine_protocol import Consistency, Query
 from boki_common.engine.tag_reads import FROM_BEGINNING, TagRow
 from boki_common.errors import InvalidArgument
-from boki_common.ids import SEQNUM_MAX
+from boki_common.ids import ALL_RECORDS, SEQNUM_MAX
 
 NOTHING_SEEN: Final = 0
 
@@ -59,7 +59,23 @@ def check_seen(seen: Mapping[Tag, int]) -> list[SeenTag]:
     return list(found.values())
 
 
-async def read_since(reader: Reader, query: Query, seen: Sequence[SeenTag], *, timeout_s: float) -> Since:
+async def read_since(
+    reader: Reader, seen: Sequence[SeenTag], at_most: int | None, consistency: Consistency, *, timeout_s: float
+) -> Since:
+    """See `Book.read_since`."""
+    stop = arguments.check_bound(at_most, "at_most", SEQNUM_MAX) + 1
+    if not seen:
+        return Since(min(await reader.now(consistency, timeout_s), stop - 1), [])
+    chosen = arguments.at_snapshot(consistency, stop - 1, reader.view.position)
+    query = next_query(reader.view.book, ALL_RECORDS, 0, stop, chosen, max_records=limits.READ_RECORDS)
+    found = await _read_all(reader, query, seen, timeout_s=timeout_s)
+    if at_most is not None:
+        arguments.check_reached(at_most, reader.view.position)
+    reader.view.reached(BEFORE_ALL)
+    return found
+
+
+async def _read_all(reader: Reader, query: Query, seen: Sequence[SeenTag], *, timeout_s: float) -> Since:
     """All records above what was seen, below the stop of the query; `seen` names one tag at least.
 
     Raises:

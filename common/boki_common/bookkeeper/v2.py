@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -75,7 +76,6 @@ _JOINED_BODY_BYTES: Final = 8_192
 """On average, up to which bodies of a batch, or of several reads, are joined."""
 
 ENTRY_HEADER_BYTES: Final = _ENTRY.size
-_KEY_START: Final = _HEADER.size
 _BODY_START: Final = _HEADER.size + MASTER_KEY_BYTES
 ADD_OVERHEAD_BYTES: Final = _LENGTH.size + _BODY_START + ENTRY_HEADER_BYTES
 ADD_RESPONSE_BYTES: Final = _WHOLE_RESPONSE.size
@@ -106,30 +106,19 @@ class AddRequest(NamedTuple):
         return bool(self.flags & FLAG_RECOVERY_ADD)
 
 
+@dataclass(slots=True, eq=False)
 class AddRun:
     """Adds of one client, one or more, that came one after another and differ in their entries only, as columns: what is
     decided of one of them is decided of all. Entries ascend and no header is impossible (`is_possible`)."""
 
-    __slots__ = ("bodies", "body_bytes", "count", "entry_ids", "ledger_id", "master_key", "recovery")
-
-    def __init__(
-        self,
-        ledger_id: int,
-        master_key: bytes,
-        recovery: bool,
-        entry_ids: list[int],
-        bodies: list[memoryview],
-        count: int,
-        body_bytes: int,
-    ) -> None:
-        self.ledger_id = ledger_id
-        self.master_key = master_key
-        self.recovery = recovery
-        self.entry_ids = entry_ids
-        self.bodies = bodies
-        self.count = count
-        self.body_bytes = body_bytes
-        """Of all of them."""
+    ledger_id: int
+    master_key: bytes
+    recovery: bool
+    entry_ids: list[int]
+    bodies: list[memoryview]
+    count: int
+    body_bytes: int
+    """Of all of them."""
 
 
 class ReadRequest(NamedTuple):
@@ -160,7 +149,7 @@ class AuthRequest(NamedTuple):
 
 
 class UnknownRequest(NamedTuple):
-    """A request of a version that is not served; it is answered under its own version and numbers, not guessed at."""
+    """A request of a version that is not served; it is answered under its own version and numbers, a batch read's id too."""
 
     version: int
     opcode: int
@@ -168,7 +157,6 @@ class UnknownRequest(NamedTuple):
     ledger_id: int = -1
     entry_id: int = -1
     request_id: int | None = None
-    """Of a batch read."""
 
 
 class AddResponse(NamedTuple):
@@ -204,11 +192,9 @@ def encode_add(
 ) -> list[Buffer]:
     """One whole add frame; the same buffers go to every replica, the payload is not copied."""
     head = _ENTRY.pack(*header)
-    size = ADD_OVERHEAD_BYTES - _LENGTH.size + digest.size
-    for part in payload:
-        size += len(part)
+    size = ADD_OVERHEAD_BYTES - _LENGTH.size + digest.size + sum(map(len, payload))
     flags = FLAG_RECOVERY_ADD | FLAG_HIGH_PRIORITY if recovery else 0
-    start = _LENGTH.pack(size) + _HEADER.pack(VERSION, OP_ADD, flags) + master_key
+    start = _ADD_START.pack(size, VERSION, OP_ADD, flags, master_key)
     return [start + head + digest.compute(head, payload), *payload]
 
 
@@ -244,19 +230,16 @@ def encode_body(header: EntryHeader, digest: Digest, payload: Sequence[Buffer]) 
 def encode_add_body(body: Sequence[Buffer], master_key: bytes, *, recovery: bool = False) -> list[Buffer]:
     """One whole add frame for a body that was read from a bookie."""
     flags = FLAG_RECOVERY_ADD | FLAG_HIGH_PRIORITY if recovery else 0
-    size = _BODY_START + sum(map(len, body))
-    return [_LENGTH.pack(size) + _HEADER.pack(VERSION, OP_ADD, flags) + master_key, *body]
+    return [_ADD_START.pack(_BODY_START + sum(map(len, body)), VERSION, OP_ADD, flags, master_key), *body]
 
 
 def encode_read(ledger_id: int, entry_id: int, *, fence_key: bytes | None = None, high_priority: bool = False) -> bytes:
     """One whole read frame; with `fence_key` (the master key) it fences the ledger first."""
+    flags = FLAG_HIGH_PRIORITY if high_priority else 0
     if fence_key is None:
-        return _WHOLE_READ.pack(
-            _READ.size, VERSION, OP_READ, FLAG_HIGH_PRIORITY if high_priority else 0, ledger_id, entry_id
-        )
-    flags = FLAG_FENCE | FLAG_HIGH_PRIORITY if high_priority else FLAG_FENCE
+        return _WHOLE_READ.pack(_READ.size, VERSION, OP_READ, flags, ledger_id, entry_id)
     size = _READ.size + len(fence_key)
-    return _WHOLE_READ.pack(size, VERSION, OP_READ, flags, ledger_id, entry_id) + fence_key
+    return _WHOLE_READ.pack(size, VERSION, OP_READ, flags | FLAG_FENCE, ledger_id, entry_id) + fence_key
 
 
 def encode_batch_read(
@@ -352,12 +335,12 @@ def decode_request(frame: memoryview) -> Request:
     if version != VERSION:
         return _other_version(frame, version, opcode)
     if opcode == OP_ADD:
-        if len(frame) < _BODY_START + ENTRY_HEADER_BYTES:
-            raise ProtocolError(
-                f"expected an add of at least {_BODY_START + ENTRY_HEADER_BYTES} bytes, found {len(frame)}"
-            )
+        if len(frame) < _ADD_IN_RUN.size:
+            raise ProtocolError(f"expected an add of at least {_ADD_IN_RUN.size} bytes, found {len(frame)}")
         ledger_id, entry_id, lac, _ = _ENTRY.unpack_from(frame, _BODY_START)
-        return AddRequest(flags, bytes(frame[_KEY_START:_BODY_START]), ledger_id, entry_id, lac, frame[_BODY_START:])
+        return AddRequest(
+            flags, bytes(frame[_HEADER.size : _BODY_START]), ledger_id, entry_id, lac, frame[_BODY_START:]
+        )
     if opcode == OP_READ:
         key = _fence_key(frame, flags, _READ.size)
         _, _, _, ledger_id, entry_id = _READ.unpack_from(frame)
@@ -461,8 +444,7 @@ def encode_refusal(request: AddRequest | ReadRequest | BatchReadRequest | Unknow
     if isinstance(request, ReadRequest):
         return b"".join(encode_read_response(status, request.ledger_id, request.entry_id, None))
     if isinstance(request, BatchReadRequest):
-        numbers = request.ledger_id, request.entry_id, request.request_id
-        return b"".join(encode_batch_read_response(status, *numbers, []))
+        return b"".join(encode_batch_read_response(status, request.ledger_id, request.entry_id, request.request_id, []))
     return encode_unknown_response(request._replace(status=status))
 
 
