@@ -65,7 +65,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "sim": "trials.sim_commands",
     },
 }
-"""The commands as help lists them, each with the module that has it."""
+"""The commands as help lists them, each with the module that has it, by its name."""
 _MODULES: Final = {name: module for section in SECTIONS.values() for name, module in section.items()}
 LIBRARIES: Final = "boki.commands"
 """The group of entry points by which libraries add commands."""
@@ -89,7 +89,7 @@ class _Sectioned(CommandGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.commands:
             if cmd_name in _MODULES:
-                import_module(f"boki_cli.{_MODULES[cmd_name]}").register(self)
+                self.add_command(getattr(import_module(f"boki_cli.{_MODULES[cmd_name]}"), cmd_name))
             elif cmd_name in of_libraries():
                 _load(of_libraries()[cmd_name], self)
         return super().get_command(ctx, cmd_name)

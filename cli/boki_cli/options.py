@@ -1,6 +1,6 @@
 """What all commands of `boki` share: options, messages, exit codes.
 
-    @command("read", writes=False)                 # adds --json, --config, --debug; with client=True also --url
+    @command(None, "read", writes=False)           # adds --json, --config, --debug; with client=True also --url
     @click.option("--book", required=True)
     def read(invocation: Invocation, book: str) -> int | None: ...
 
@@ -113,11 +113,12 @@ class CommandGroup(click.Group):
 
 
 def command(
-    group: click.Group, name: str, *, writes: bool, client: bool = False, speaks: bool = False, **attributes: Any
+    group: click.Group | None, name: str, *, writes: bool, client: bool = False, speaks: bool = False, **attributes: Any
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """Registers a function as a command, with the shared options; its first argument is the `Invocation`.
+    """Makes a function a command, with the shared options; its first argument is the `Invocation`.
 
     Args:
+        group: that it is added to; None: it is found in its module, by its name.
         writes: whether it changes anything at the service.
         client: whether it is a client of engines, with --url.
         speaks: whether it may show the cluster token; clients do, and what takes --metadata.
@@ -145,7 +146,8 @@ def command(
             speaks or client or any(isinstance(one, click.Parameter) and one.name == "metadata" for one in made.params)
         )
         made.params.extend(_shared(client=client, speaks=asked))
-        group.add_command(made)
+        if group is not None:
+            group.add_command(made)
         return made
 
     return decorate

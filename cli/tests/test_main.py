@@ -9,10 +9,10 @@ from importlib import import_module
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING
 
+import click
 import pytest
 
 from boki_cli import main
-from boki_cli.options import CommandGroup
 
 if TYPE_CHECKING:
     from boki_cli.testing.commands import RunCommandLine
@@ -26,14 +26,11 @@ def test_the_entry_point_ends_with_the_exit_code(capsys: pytest.CaptureFixture[s
 
 
 def test_every_module_has_the_commands_that_help_lists_of_it() -> None:
-    listed: dict[str, list[str]] = {}
     for section in main.SECTIONS.values():
         for name, module in section.items():
-            listed.setdefault(module, []).append(name)
-    for module, names in listed.items():
-        group = CommandGroup()
-        import_module(f"boki_cli.{module}").register(group)
-        assert sorted(group.commands) == sorted(names), module
+            found = getattr(import_module(f"boki_cli.{module}"), name)
+            assert isinstance(found, click.Command), name
+            assert found.name == name
 
 
 def nothing(_group: object) -> None:

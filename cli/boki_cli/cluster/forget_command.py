@@ -16,7 +16,7 @@ import click
 
 from boki_cli import exit_codes
 from boki_cli.cluster.metadata_option import found_settings, metadata_option
-from boki_cli.options import CommandGroup, Invocation, command
+from boki_cli.options import Invocation, command
 from boki_cli.wording import counted
 from boki_common.bookkeeper import layout
 from boki_common.errors import BadVersion, BokiError, CorruptData, InvalidArgument, LedgerError, NoNode
@@ -38,41 +38,38 @@ class StillNeeded(BokiError):
     """What should be forgotten is up, or ledgers count on it."""
 
 
-def register(group: CommandGroup) -> None:
-    """Adds the command of this module."""
+@command(None, "forget", writes=True, short_help="Expect a role or a bookie that is gone for good no more.")
+@metadata_option
+@click.argument("role", type=click.Choice(ROLES), metavar="ROLE")
+@click.argument("name", metavar="NAME")
+@click.option("--with-ledgers", is_flag=True, help="Forget a bookie although ledgers have copies there.")
+def forget(invocation: Invocation, metadata: str | None, role: str, name: str, with_ledgers: bool) -> int:
+    """Expect a bookie, engine, sequencer or controller that is gone for good no more: boki status shows it as down till then.
 
-    @command(group, "forget", writes=True, short_help="Expect a role or a bookie that is gone for good no more.")
-    @metadata_option
-    @click.argument("role", type=click.Choice(ROLES), metavar="ROLE")
-    @click.argument("name", metavar="NAME")
-    @click.option("--with-ledgers", is_flag=True, help="Forget a bookie although ledgers have copies there.")
-    def forget(invocation: Invocation, metadata: str | None, role: str, name: str, with_ledgers: bool) -> int:
-        """Expect a bookie, engine, sequencer or controller that is gone for good no more: boki status shows it as down till then.
+    NAME is what boki status tells: a bookie's whole id, or the host/address of another role. One that is up is refused:
+    stop it first. A bookie that is forgotten never starts again on its directory.
 
-        NAME is what boki status tells: a bookie's whole id, or the host/address of another role. One that is up is refused:
-        stop it first. A bookie that is forgotten never starts again on its directory.
+    \b
+        boki forget engine node3/10.0.0.3:7040
+        boki forget bookie 6f1c1f5e-8e25-4a77-9f38-2f1f0a4bb0d1 --with-ledgers
+    """
+    from boki_cli import roles
 
-        \b
-            boki forget engine node3/10.0.0.3:7040
-            boki forget bookie 6f1c1f5e-8e25-4a77-9f38-2f1f0a4bb0d1 --with-ledgers
-        """
-        from boki_cli import roles
+    settings = found_settings(invocation, metadata)
 
-        settings = found_settings(invocation, metadata)
-
-        async def main() -> int:
-            async with roles.open_metadata(settings) as parts:
-                if role == "bookie":
-                    await forget_bookie(parts.metadata, name, with_ledgers=with_ledgers)
-                else:
-                    await forget_role(parts.metadata, role, name)
-            if invocation.json:
-                invocation.emit({"role": role, "name": name, "forgotten": True})
+    async def main() -> int:
+        async with roles.open_metadata(settings) as parts:
+            if role == "bookie":
+                await forget_bookie(parts.metadata, name, with_ledgers=with_ledgers)
             else:
-                click.echo(f"{role} {name} is not expected any more")
-            return exit_codes.OK
+                await forget_role(parts.metadata, role, name)
+        if invocation.json:
+            invocation.emit({"role": role, "name": name, "forgotten": True})
+        else:
+            click.echo(f"{role} {name} is not expected any more")
+        return exit_codes.OK
 
-        return process.run_command(main)
+    return process.run_command(main)
 
 
 async def forget_role(store: MetadataStore, role: str, name: str) -> None:

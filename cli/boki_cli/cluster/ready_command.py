@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from boki_cli import exit_codes
-from boki_cli.options import CommandGroup, Invocation, command
+from boki_cli.options import Invocation, command
 from boki_common.advertised import is_every_address
 from boki_common.errors import SettingsError, Unreachable
 from boki_common.net.connection import Address
@@ -26,30 +26,27 @@ TIMEOUT_S: Final = 3.0
 HERE: Final = "127.0.0.1"
 
 
-def register(group: CommandGroup) -> None:
-    """Adds the command of this module."""
+@command(None, "ready", writes=False, speaks=True, short_help="Tell whether the role of this machine is of use.")
+@click.option("--metrics", metavar="HOST:PORT", help="Its page; default: as BOKI_METRICS_LISTEN or --config say.")
+def ready(invocation: Invocation, metrics: str | None) -> int:
+    """Tell whether the role that runs with the same settings is of use: exit code 0, or 1 and why not.
 
-    @command(group, "ready", writes=False, speaks=True, short_help="Tell whether the role of this machine is of use.")
-    @click.option("--metrics", metavar="HOST:PORT", help="Its page; default: as BOKI_METRICS_LISTEN or --config say.")
-    def ready(invocation: Invocation, metrics: str | None) -> int:
-        """Tell whether the role that runs with the same settings is of use: exit code 0, or 1 and why not.
+    An engine is once its index has caught up, a sequencer when it orders a log or stands by, a bookie while it takes writes,
+    a gateway once an engine answered.
 
-        An engine is once its index has caught up, a sequencer when it orders a log or stands by, a bookie while it takes writes,
-        a gateway once an engine answered.
+    \b
+        BOKI_METRICS_LISTEN=127.0.0.1:7079 boki ready
+    """
+    from boki_cli.roles import process_settings
 
-        \b
-            BOKI_METRICS_LISTEN=127.0.0.1:7079 boki ready
-        """
-        from boki_cli.roles import process_settings
-
-        settings = process_settings(invocation.config, {"metrics_listen": metrics, "token_file": invocation.token_file})
-        status, body = asked(page_of(settings), read_token(settings.token_file).shown or "")
-        ready_now = status == http.client.OK
-        if invocation.json:
-            invocation.emit({"ready": ready_now, "said": body})
-        else:
-            click.echo(body)
-        return exit_codes.OK if ready_now else exit_codes.CHECK_FAILED
+    settings = process_settings(invocation.config, {"metrics_listen": metrics, "token_file": invocation.token_file})
+    status, body = asked(page_of(settings), read_token(settings.token_file).shown or "")
+    ready_now = status == http.client.OK
+    if invocation.json:
+        invocation.emit({"ready": ready_now, "said": body})
+    else:
+        click.echo(body)
+    return exit_codes.OK if ready_now else exit_codes.CHECK_FAILED
 
 
 def page_of(settings: ProcessSettings) -> Address:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from boki_cli import exit_codes
 from boki_cli.cluster.metadata_option import said_settings
-from boki_cli.options import CommandGroup, Invocation, command
+from boki_cli.options import Invocation, command
 from boki_cli.wording import counted, size_text
 from boki_common.engine.engine_waits import waits_of
 from boki_common.errors import Unreachable
@@ -30,29 +30,24 @@ ANSWER_S: Final = 2.0
 DETAIL_COLUMN: Final = 16
 
 
-def register(group: CommandGroup) -> None:
-    """Adds the commands of this module."""
+@command(None, "status", writes=False, client=True, short_help="Show who is up, terms, positions, lag.")
+@click.option("--metadata", metavar="URI", help="The metadata store with all parts; else the one that an engine names.")
+@click.option("--why", is_flag=True, help="Also say what pending operations of each engine wait for.")
+@click.option("--check", is_flag=True, help="Exit code 1, with the reasons, unless all is as it should be.")
+def status(invocation: Invocation, metadata: str | None, why: bool, check: bool) -> int:
+    """Show who is up, and how far everybody is.
 
-    @command(group, "status", writes=False, client=True, short_help="Show who is up, terms, positions, lag.")
-    @click.option(
-        "--metadata", metavar="URI", help="The metadata store with all parts; else the one that an engine names."
-    )
-    @click.option("--why", is_flag=True, help="Also say what pending operations of each engine wait for.")
-    @click.option("--check", is_flag=True, help="Exit code 1, with the reasons, unless all is as it should be.")
-    def status(invocation: Invocation, metadata: str | None, why: bool, check: bool) -> int:
-        """Show who is up, and how far everybody is.
+    Each part is asked directly, and what does not answer is shown with the reason. Engines are asked at --url;
+    bookies and sequencers are known to the metadata store, which an engine names (or --metadata, or
+    BOKI_METADATA, when none is up). The exit code is 3 if nothing answers.
 
-        Each part is asked directly, and what does not answer is shown with the reason. Engines are asked at --url;
-        bookies and sequencers are known to the metadata store, which an engine names (or --metadata, or
-        BOKI_METADATA, when none is up). The exit code is 3 if nothing answers.
+    With --check the exit code is 1 when a part is down, an engine catches up, a log is served by nobody or no bookie takes
+    writes: for scripts that wait for a cluster, or watch one.
 
-        With --check the exit code is 1 when a part is down, an engine catches up, a log is served by nobody or no bookie takes
-        writes: for scripts that wait for a cluster, or watch one.
-
-        With --why each engine says what its pending operations wait for: a sequencer, bookies, the next term, a position.
-        """
-        settings = said_settings(invocation, metadata)
-        return process.run_command(lambda: _status(invocation, settings, why=why, check=check))
+    With --why each engine says what its pending operations wait for: a sequencer, bookies, the next term, a position.
+    """
+    settings = said_settings(invocation, metadata)
+    return process.run_command(lambda: _status(invocation, settings, why=why, check=check))
 
 
 async def _status(invocation: Invocation, settings: ProcessSettings, *, why: bool, check: bool) -> int:

@@ -14,7 +14,7 @@ import click
 from boki_cli import exit_codes
 from boki_cli.cluster.metadata_option import metadata_option
 from boki_cli.logs.ledger_options import LEDGER_ID, run_with_ledgers
-from boki_cli.options import CommandGroup, Invocation, command
+from boki_cli.options import Invocation, command
 from boki_common.errors import LedgerError, UsageError
 
 if TYPE_CHECKING:
@@ -23,34 +23,27 @@ if TYPE_CHECKING:
     from boki_ledger.client import LedgerClient
 
 
-def register(group: CommandGroup) -> None:
-    """Adds the commands of this module."""
-    _register_recover(group)
-    _register_delete(group)
+@command(None, "recover", writes=True, short_help="Fence a ledger and close it at its proven end.")
+@LEDGER_ID
+@metadata_option
+@click.option(
+    "--password-file",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="Holds the ledger's password; one line end at its end is not part of it. Default: the empty password.",
+)
+def recover(invocation: Invocation, ledger_id: int, metadata: str | None, password_file: BinaryIO | None) -> int:
+    """Close a ledger whose writer is gone: fence it, find its last entry, make all entries up to there durable.
 
+    A writer that is still alive can write no more to it, for good. A ledger that is closed stays as it is. When too
+    few bookies answer to prove the end, the ledger stays in recovery; run this again when they are back.
 
-def _register_recover(group: CommandGroup) -> None:
-    @command(group, "recover", writes=True, short_help="Fence a ledger and close it at its proven end.")
-    @LEDGER_ID
-    @metadata_option
-    @click.option(
-        "--password-file",
-        type=click.File("rb"),
-        metavar="FILE",
-        help="Holds the ledger's password; one line end at its end is not part of it. Default: the empty password.",
+    A ledger of records that its log still orders is refused: boki log roll ends that first.
+    """
+    password = _password_in(password_file)
+    return run_with_ledgers(
+        invocation, metadata, lambda client, store: _recover(invocation, client, store, ledger_id, password)
     )
-    def recover(invocation: Invocation, ledger_id: int, metadata: str | None, password_file: BinaryIO | None) -> int:
-        """Close a ledger whose writer is gone: fence it, find its last entry, make all entries up to there durable.
-
-        A writer that is still alive can write no more to it, for good. A ledger that is closed stays as it is. When too
-        few bookies answer to prove the end, the ledger stays in recovery; run this again when they are back.
-
-        A ledger of records that its log still orders is refused: boki log roll ends that first.
-        """
-        password = _password_in(password_file)
-        return run_with_ledgers(
-            invocation, metadata, lambda client, store: _recover(invocation, client, store, ledger_id, password)
-        )
 
 
 def _password_in(file: BinaryIO | None) -> bytes:
@@ -81,37 +74,36 @@ def _end_of(metadata: LedgerMetadata) -> dict[str, Any]:
     return {"state": metadata.state.name, "last_entry": metadata.last_entry, "length_bytes": metadata.length}
 
 
-def _register_delete(group: CommandGroup) -> None:
-    @command(group, "delete", writes=True, short_help="Delete a ledger for good.")
-    @LEDGER_ID
-    @metadata_option
-    @click.option("--yes", is_flag=True, help="Do not ask.")
-    @click.option("--force", is_flag=True, help="Also a ledger that a log needs: its records are lost.")
-    def delete(invocation: Invocation, ledger_id: int, metadata: str | None, yes: bool, force: bool) -> int:
-        """Delete a ledger, whatever its state. Bookies give its space back at their next garbage collections.
+@command(None, "delete", writes=True, short_help="Delete a ledger for good.")
+@LEDGER_ID
+@metadata_option
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--force", is_flag=True, help="Also a ledger that a log needs: its records are lost.")
+def delete(invocation: Invocation, ledger_id: int, metadata: str | None, yes: bool, force: bool) -> int:
+    """Delete a ledger, whatever its state. Bookies give its space back at their next garbage collections.
 
-        Asks on a terminal; elsewhere --yes is needed. A ledger that a log needs is refused without --force.
-        """
-        found: list[LedgerMetadata] = []
+    Asks on a terminal; elsewhere --yes is needed. A ledger that a log needs is refused without --force.
+    """
+    found: list[LedgerMetadata] = []
 
-        async def look(client: LedgerClient, store: MetadataStore) -> None:
-            found.append(await client.metadata_of(ledger_id))
-            if not force:
-                await _check_unneeded(store, ledger_id, found[0])
+    async def look(client: LedgerClient, store: MetadataStore) -> None:
+        found.append(await client.metadata_of(ledger_id))
+        if not force:
+            await _check_unneeded(store, ledger_id, found[0])
 
-        async def delete_it(client: LedgerClient, _: object) -> None:
-            await client.delete(ledger_id)
+    async def delete_it(client: LedgerClient, _: object) -> None:
+        await client.delete(ledger_id)
 
-        run_with_ledgers(invocation, metadata, look)
-        if not yes and not _confirmed(ledger_id, found[0]):
-            invocation.say("Nothing was deleted.")
-            return exit_codes.REFUSED
-        run_with_ledgers(invocation, metadata, delete_it)
-        if invocation.json:
-            invocation.emit({"ledger_id": ledger_id, "deleted": True, "was": _end_of(found[0])})
-        else:
-            click.echo(f"ledger {ledger_id} is deleted")
-        return exit_codes.OK
+    run_with_ledgers(invocation, metadata, look)
+    if not yes and not _confirmed(ledger_id, found[0]):
+        invocation.say("Nothing was deleted.")
+        return exit_codes.REFUSED
+    run_with_ledgers(invocation, metadata, delete_it)
+    if invocation.json:
+        invocation.emit({"ledger_id": ledger_id, "deleted": True, "was": _end_of(found[0])})
+    else:
+        click.echo(f"ledger {ledger_id} is deleted")
+    return exit_codes.OK
 
 
 async def _check_unneeded(store: MetadataStore, ledger_id: int, metadata: LedgerMetadata) -> None:

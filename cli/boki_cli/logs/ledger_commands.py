@@ -27,23 +27,16 @@ if TYPE_CHECKING:
 PREVIEW_BYTES: Final = 24
 
 
-def register(group: CommandGroup) -> None:
-    """Adds the commands of this module."""
-    ledger = CommandGroup("ledger", help="Ledgers: the fenced, replicated segments below the log.")
-    group.add_command(ledger)
-    _register_ls(ledger)
-    _register_show(ledger)
-    _register_read(ledger)
-    ledger_changes.register(ledger)
-    ledger_repair.register(ledger)
+ledger: Final = CommandGroup("ledger", help="Ledgers: the fenced, replicated segments below the log.")
+for one in (ledger_changes.recover, ledger_changes.delete, ledger_repair.repair):
+    ledger.add_command(one)
 
 
-def _register_ls(group: CommandGroup) -> None:
-    @command(group, "ls", writes=False, short_help="List all ledgers.")
-    @metadata_option
-    def ls(invocation: Invocation, metadata: str | None) -> int:
-        """List all ledgers, with state, length and where their copies are."""
-        return run_with_ledgers(invocation, metadata, lambda client, _: _list(invocation, client))
+@command(ledger, "ls", writes=False, short_help="List all ledgers.")
+@metadata_option
+def ls(invocation: Invocation, metadata: str | None) -> int:
+    """List all ledgers, with state, length and where their copies are."""
+    return run_with_ledgers(invocation, metadata, lambda client, _: _list(invocation, client))
 
 
 async def _list(invocation: Invocation, client: LedgerClient) -> None:
@@ -88,42 +81,38 @@ def describe(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:
     }
 
 
-def _register_show(group: CommandGroup) -> None:
-    @command(group, "show", writes=False, short_help="Show the metadata of a ledger.")
-    @LEDGER_ID
-    @metadata_option
-    def show(invocation: Invocation, ledger_id: int, metadata: str | None) -> int:
-        """Show what the metadata store says about one ledger."""
+@command(ledger, "show", writes=False, short_help="Show the metadata of a ledger.")
+@LEDGER_ID
+@metadata_option
+def show(invocation: Invocation, ledger_id: int, metadata: str | None) -> int:
+    """Show what the metadata store says about one ledger."""
 
-        async def print_it(client: LedgerClient, _: object) -> None:
-            shown = describe(ledger_id, await client.metadata_of(ledger_id))
-            if invocation.json:
-                invocation.emit(shown)
-                return
-            for name, value in shown.items():
-                if name == "ensembles":
-                    for ensemble in value:
-                        click.echo(field_line(f"from entry {ensemble['first_entry']}", ", ".join(ensemble["bookies"])))
-                else:
-                    click.echo(field_line(name, value))
+    async def print_it(client: LedgerClient, _: object) -> None:
+        shown = describe(ledger_id, await client.metadata_of(ledger_id))
+        if invocation.json:
+            invocation.emit(shown)
+            return
+        for name, value in shown.items():
+            if name == "ensembles":
+                for ensemble in value:
+                    click.echo(field_line(f"from entry {ensemble['first_entry']}", ", ".join(ensemble["bookies"])))
+            else:
+                click.echo(field_line(name, value))
 
-        return run_with_ledgers(invocation, metadata, print_it)
+    return run_with_ledgers(invocation, metadata, print_it)
 
 
-def _register_read(group: CommandGroup) -> None:
-    @command(group, "read", writes=False, short_help="Print the entries of a ledger.")
-    @LEDGER_ID
-    @metadata_option
-    @click.option("--from", "first", type=Whole(0), default=0, show_default=True, metavar="ENTRY")
-    @click.option("--to", "last", type=Whole(0), metavar="ENTRY", help="Inclusive. Default: the last known.")
-    def read(invocation: Invocation, ledger_id: int, metadata: str | None, first: int, last: int | None) -> int:
-        """Print the entries of one ledger: number, size and how they begin; with --json all of their bytes.
+@command(ledger, "read", writes=False, short_help="Print the entries of a ledger.")
+@LEDGER_ID
+@metadata_option
+@click.option("--from", "first", type=Whole(0), default=0, show_default=True, metavar="ENTRY")
+@click.option("--to", "last", type=Whole(0), metavar="ENTRY", help="Inclusive. Default: the last known.")
+def read(invocation: Invocation, ledger_id: int, metadata: str | None, first: int, last: int | None) -> int:
+    """Print the entries of one ledger: number, size and how they begin; with --json all of their bytes.
 
-        An open ledger is read up to the last entry that is known to be acknowledged.
-        """
-        return run_with_ledgers(
-            invocation, metadata, lambda client, _: _read(invocation, client, ledger_id, first, last)
-        )
+    An open ledger is read up to the last entry that is known to be acknowledged.
+    """
+    return run_with_ledgers(invocation, metadata, lambda client, _: _read(invocation, client, ledger_id, first, last))
 
 
 async def _read(invocation: Invocation, client: LedgerClient, ledger_id: int, first: int, last: int | None) -> None:

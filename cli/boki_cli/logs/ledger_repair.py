@@ -28,7 +28,7 @@ import click
 from boki_cli.cluster.metadata_option import metadata_option
 from boki_cli.exit_codes import CheckFailed
 from boki_cli.logs.ledger_options import run_with_ledgers
-from boki_cli.options import CommandGroup, Invocation, command, flush
+from boki_cli.options import Invocation, command, flush
 from boki_cli.wording import size_text
 from boki_common.errors import BokiError, CorruptData, InvalidArgument, NoSuchLedger
 from boki_common.ids import BookieId
@@ -76,27 +76,24 @@ class Watcher:
         """One of them was."""
 
 
-def register(group: CommandGroup) -> None:
-    """Adds the command of this module."""
+@command(None, "repair", writes=False, short_help="Copy to a bookie what it lost.")
+@metadata_option
+@click.option("--bookie", required=True, metavar="ID", help="The bookie's whole id, as boki ledger show tells it.")
+@click.option("--recover-open", is_flag=True, help="Recover its ledgers that are open: fences their writers.")
+def repair(invocation: Invocation, metadata: str | None, bookie: str, recover_open: bool) -> int:
+    """Give a bookie that lost part of its disk (see boki bookie --salvage) the entries it lacks, from its peers.
 
-    @command(group, "repair", writes=False, short_help="Copy to a bookie what it lost.")
-    @metadata_option
-    @click.option("--bookie", required=True, metavar="ID", help="The bookie's whole id, as boki ledger show tells it.")
-    @click.option("--recover-open", is_flag=True, help="Recover its ledgers that are open: fences their writers.")
-    def repair(invocation: Invocation, metadata: str | None, bookie: str, recover_open: bool) -> int:
-        """Give a bookie that lost part of its disk (see boki bookie --salvage) the entries it lacks, from its peers.
+    It must be up. Ledgers that are not closed are only named, unless --recover-open is given: their writers go on
+    with new ledgers then. Of those with records that a log still orders, boki log roll ends that first. Run it as
+    often as you like; exit code 1 says that something is lacking still, and what.
+    """
 
-        It must be up. Ledgers that are not closed are only named, unless --recover-open is given: their writers go on
-        with new ledgers then. Of those with records that a log still orders, boki log roll ends that first. Run it as
-        often as you like; exit code 1 says that something is lacking still, and what.
-        """
+    async def run(client: LedgerClient, store: MetadataStore) -> None:
+        with _watcher(invocation) as watcher:
+            done = await repair_bookie(client, store, BookieId(bookie), recover_open=recover_open, watcher=watcher)
+        _report(invocation, done)
 
-        async def run(client: LedgerClient, store: MetadataStore) -> None:
-            with _watcher(invocation) as watcher:
-                done = await repair_bookie(client, store, BookieId(bookie), recover_open=recover_open, watcher=watcher)
-            _report(invocation, done)
-
-        return run_with_ledgers(invocation, metadata, run)
+    return run_with_ledgers(invocation, metadata, run)
 
 
 async def repair_bookie(

@@ -47,16 +47,6 @@ _PATIENCE: Final = click.option(
 )
 
 
-def register(group: CommandGroup) -> None:
-    """Adds the commands of this module."""
-    log = _LogCommands("log", help="Physical logs: terms, slots of books, sequencers.")
-    group.add_command(log)
-    for add in (_register_ls, _register_show, _register_add, _register_remove, _register_roll, _register_move):
-        add(log)
-    _register_rebalance(log)
-    log_give_up.register(log)
-
-
 class _LogCommands(CommandGroup):
     """Those that read entries are there once somebody asks for them: `boki --help` has no time for what they import."""
 
@@ -65,19 +55,22 @@ class _LogCommands(CommandGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.commands and cmd_name in _ON_ENTRIES:
-            import_module(_ON_ENTRIES[cmd_name]).register(self)
+            self.add_command(getattr(import_module(_ON_ENTRIES[cmd_name]), cmd_name))
         return super().get_command(ctx, cmd_name)
+
+
+log: Final = _LogCommands("log", help="Physical logs: terms, slots of books, sequencers.")
+log.add_command(log_give_up.give_up)
 
 
 # -- what looks
 
 
-def _register_ls(group: CommandGroup) -> None:
-    @command(group, "ls", writes=False, short_help="List the logs.")
-    @metadata_option
-    def ls(invocation: Invocation, metadata: str | None) -> int:
-        """List the logs: term, slots, who orders it."""
-        return _with_store(invocation, metadata, lambda store: _list(invocation, store))
+@command(log, "ls", writes=False, short_help="List the logs.")
+@metadata_option
+def ls(invocation: Invocation, metadata: str | None) -> int:
+    """List the logs: term, slots, who orders it."""
+    return _with_store(invocation, metadata, lambda store: _list(invocation, store))
 
 
 async def _list(invocation: Invocation, store: MetadataStore) -> None:
@@ -119,25 +112,22 @@ def describe(view: View, log: int, listed: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _register_show(group: CommandGroup) -> None:
-    @command(group, "show", writes=False, short_help="Show a log and its earlier terms.")
-    @_LOG
-    @metadata_option
-    @click.option("--terms", type=Whole(0), default=HISTORY, show_default=True, help="Newest sealed terms to show.")
-    @click.option(
-        "--lost", is_flag=True, help="Also what they gave up (boki log lost), with the evidence; reads metalogs."
-    )
-    def show(invocation: Invocation, log: int, metadata: str | None, terms: int, lost: bool) -> int:
-        """Show a log: its current term, and the sealed ones, newest first. A log that was removed has only these."""
-        from boki_cli.logs.ledger_options import run_with_ledgers
+@command(log, "show", writes=False, short_help="Show a log and its earlier terms.")
+@_LOG
+@metadata_option
+@click.option("--terms", type=Whole(0), default=HISTORY, show_default=True, help="Newest sealed terms to show.")
+@click.option("--lost", is_flag=True, help="Also what they gave up (boki log lost), with the evidence; reads metalogs.")
+def show(invocation: Invocation, log: int, metadata: str | None, terms: int, lost: bool) -> int:
+    """Show a log: its current term, and the sealed ones, newest first. A log that was removed has only these."""
+    from boki_cli.logs.ledger_options import run_with_ledgers
 
-        if not lost:
-            return _with_store(invocation, metadata, lambda store: _show(invocation, store, log, terms))
+    if not lost:
+        return _with_store(invocation, metadata, lambda store: _show(invocation, store, log, terms))
 
-        async def run(ledgers: LedgerClient, store: MetadataStore) -> None:
-            await _show(invocation, store, log, terms, ledgers)
+    async def run(ledgers: LedgerClient, store: MetadataStore) -> None:
+        await _show(invocation, store, log, terms, ledgers)
 
-        return run_with_ledgers(invocation, metadata, run)
+    return run_with_ledgers(invocation, metadata, run)
 
 
 async def _show(
@@ -195,124 +185,117 @@ async def _show(
 # -- what changes
 
 
-def _register_add(group: CommandGroup) -> None:
-    @command(group, "add", writes=True, short_help="Add a log.")
-    @click.argument("log", type=Whole(0), metavar="[LOG]", required=False)
-    @metadata_option
-    @_PATIENCE
-    @click.option("--empty", is_flag=True, help="Leave all slots where they are.")
-    def add(invocation: Invocation, log: int | None, metadata: str | None, patience_s: float, empty: bool) -> int:
-        """Add a log, the lowest free number by default, and give it an even share of the slots.
+@command(log, "add", writes=True, short_help="Add a log.")
+@click.argument("log", type=Whole(0), metavar="[LOG]", required=False)
+@metadata_option
+@_PATIENCE
+@click.option("--empty", is_flag=True, help="Leave all slots where they are.")
+def add(invocation: Invocation, log: int | None, metadata: str | None, patience_s: float, empty: bool) -> int:
+    """Add a log, the lowest free number by default, and give it an even share of the slots.
 
-        It needs a sequencer that stands by, or the next one that is started begins it.
-        """
+    It needs a sequencer that stands by, or the next one that is started begins it.
+    """
 
-        async def change(changes: LogChanges, store: MetadataStore) -> None:
-            from boki_metalog.terms.metadata_tree import read_view
+    async def change(changes: LogChanges, store: MetadataStore) -> None:
+        from boki_metalog.terms.metadata_tree import read_view
 
-            before = (await read_view(store)).view
-            number = await changes.add(log)
-            if not empty and not before.slots_of(number):
-                held = {one: before.per_slot.count(one) for one in sorted(before.logs) if one != number}
-                share = max(1, sum(held.values()) // max(1, sum(map(bool, held.values()))))
-                await changes.spread(held | {number: share})
-            await _say(invocation, store, f"log {number} is there", number)
+        before = (await read_view(store)).view
+        number = await changes.add(log)
+        if not empty and not before.slots_of(number):
+            held = {one: before.per_slot.count(one) for one in sorted(before.logs) if one != number}
+            share = max(1, sum(held.values()) // max(1, sum(map(bool, held.values()))))
+            await changes.spread(held | {number: share})
+        await _say(invocation, store, f"log {number} is there", number)
 
-        return _with_changes(invocation, metadata, patience_s, change)
-
-
-def _register_remove(group: CommandGroup) -> None:
-    @command(group, "remove", writes=True, short_help="Remove a log; its records stay readable.")
-    @_LOG
-    @metadata_option
-    @_PATIENCE
-    def remove(invocation: Invocation, log: int, metadata: str | None, patience_s: float) -> int:
-        """Give all slots of a log to the others, in proportion to what they have, and end its last term."""
-
-        async def change(changes: LogChanges, store: MetadataStore) -> None:
-            from boki_metalog.terms.metadata_tree import sealed_terms
-
-            view = await _view(store)
-            if log not in view.logs and not await sealed_terms(store, log, above=0, below=view.next_term):
-                raise _unknown(view, log)
-            await changes.remove(log)
-            await _say(invocation, store, f"log {log} is removed")
-
-        return _with_changes(invocation, metadata, patience_s, change)
+    return _with_changes(invocation, metadata, patience_s, change)
 
 
-def _register_roll(group: CommandGroup) -> None:
-    @command(group, "roll", writes=True, short_help="Begin the next term of a log.")
-    @_LOG
-    @metadata_option
-    @_PATIENCE
-    def roll(invocation: Invocation, log: int, metadata: str | None, patience_s: float) -> int:
-        """End the current term of a log and begin the next one, with the same sequencer if it lives."""
+@command(log, "remove", writes=True, short_help="Remove a log; its records stay readable.")
+@_LOG
+@metadata_option
+@_PATIENCE
+def remove(invocation: Invocation, log: int, metadata: str | None, patience_s: float) -> int:
+    """Give all slots of a log to the others, in proportion to what they have, and end its last term."""
 
-        async def change(changes: LogChanges, store: MetadataStore) -> None:
-            view = (await changes.roll(log)).view
-            await _say(invocation, store, f"log {log} is in term {view.term_of(log)}", log)
+    async def change(changes: LogChanges, store: MetadataStore) -> None:
+        from boki_metalog.terms.metadata_tree import sealed_terms
 
-        return _with_changes(invocation, metadata, patience_s, change)
+        view = await _view(store)
+        if log not in view.logs and not await sealed_terms(store, log, above=0, below=view.next_term):
+            raise _unknown(view, log)
+        await changes.remove(log)
+        await _say(invocation, store, f"log {log} is removed")
 
-
-def _register_move(group: CommandGroup) -> None:
-    @command(group, "move", writes=True, short_help="Move slots to a log.")
-    @click.argument("slots", metavar="SLOTS")
-    @click.option("--to", type=Whole(0), required=True, metavar="LOG", help="Where they go.")
-    @metadata_option
-    @_PATIENCE
-    def move(invocation: Invocation, slots: str, to: int, metadata: str | None, patience_s: float) -> int:
-        """Move slots, such as 0-99,512, to a log, with their books. All logs concerned begin their next terms at once.
-
-        Weights that are kept (boki log rebalance --keep) move them back: drop those first.
-        """
-        chosen = slot_rules.parse_slots(slots)
-
-        async def change(changes: LogChanges, store: MetadataStore) -> None:
-            await changes.move(chosen, to)
-            await _say(invocation, store, f"log {to} has {counted(len(chosen), 'slot')} of {slots}", to)
-
-        return _with_changes(invocation, metadata, patience_s, change)
+    return _with_changes(invocation, metadata, patience_s, change)
 
 
-def _register_rebalance(group: CommandGroup) -> None:
-    @command(group, "rebalance", writes=True, short_help="Spread slots by weights.")
-    @click.option(
-        "--weights", metavar="LOG=N,…", help="Default: every log weighs 1. A log that is not named loses all."
-    )
-    @click.option("--keep", is_flag=True, help="The leading controller keeps them so, also when logs are added.")
-    @click.option("--drop", is_flag=True, help="Nobody keeps weights any more; nothing is moved.")
-    @metadata_option
-    @_PATIENCE
-    def rebalance(
-        invocation: Invocation, weights: str | None, keep: bool, drop: bool, metadata: str | None, patience_s: float
-    ) -> int:
-        """Spread the slots over the logs by weights, moving as few as possible.
+@command(log, "roll", writes=True, short_help="Begin the next term of a log.")
+@_LOG
+@metadata_option
+@_PATIENCE
+def roll(invocation: Invocation, log: int, metadata: str | None, patience_s: float) -> int:
+    """End the current term of a log and begin the next one, with the same sequencer if it lives."""
 
-        \b
-            boki log rebalance
-            boki log rebalance --weights 0=1,1=2
-        """
-        if drop and (keep or weights is not None):
-            raise click.UsageError("expected --drop alone, or weights to spread by")
-        chosen = None if weights is None else slot_rules.parse_weights(weights)
+    async def change(changes: LogChanges, store: MetadataStore) -> None:
+        view = (await changes.roll(log)).view
+        await _say(invocation, store, f"log {log} is in term {view.term_of(log)}", log)
 
-        async def change(changes: LogChanges, store: MetadataStore) -> None:
-            from boki_metalog.control.weights import drop_weights, keep_weights
+    return _with_changes(invocation, metadata, patience_s, change)
 
-            if drop:
-                await drop_weights(store)
-                await _say(invocation, store, "slots stay where they are")
-                return
-            view = await _view(store)
-            by_log = dict.fromkeys(sorted(view.logs), 1) if chosen is None else chosen
-            await changes.spread(by_log)
-            if keep:
-                await keep_weights(store, dict.fromkeys(sorted(view.logs), 0) | by_log)
-            await _say(invocation, store, "slots are spread")
 
-        return _with_changes(invocation, metadata, patience_s, change)
+@command(log, "move", writes=True, short_help="Move slots to a log.")
+@click.argument("slots", metavar="SLOTS")
+@click.option("--to", type=Whole(0), required=True, metavar="LOG", help="Where they go.")
+@metadata_option
+@_PATIENCE
+def move(invocation: Invocation, slots: str, to: int, metadata: str | None, patience_s: float) -> int:
+    """Move slots, such as 0-99,512, to a log, with their books. All logs concerned begin their next terms at once.
+
+    Weights that are kept (boki log rebalance --keep) move them back: drop those first.
+    """
+    chosen = slot_rules.parse_slots(slots)
+
+    async def change(changes: LogChanges, store: MetadataStore) -> None:
+        await changes.move(chosen, to)
+        await _say(invocation, store, f"log {to} has {counted(len(chosen), 'slot')} of {slots}", to)
+
+    return _with_changes(invocation, metadata, patience_s, change)
+
+
+@command(log, "rebalance", writes=True, short_help="Spread slots by weights.")
+@click.option("--weights", metavar="LOG=N,…", help="Default: every log weighs 1. A log that is not named loses all.")
+@click.option("--keep", is_flag=True, help="The leading controller keeps them so, also when logs are added.")
+@click.option("--drop", is_flag=True, help="Nobody keeps weights any more; nothing is moved.")
+@metadata_option
+@_PATIENCE
+def rebalance(
+    invocation: Invocation, weights: str | None, keep: bool, drop: bool, metadata: str | None, patience_s: float
+) -> int:
+    """Spread the slots over the logs by weights, moving as few as possible.
+
+    \b
+        boki log rebalance
+        boki log rebalance --weights 0=1,1=2
+    """
+    if drop and (keep or weights is not None):
+        raise click.UsageError("expected --drop alone, or weights to spread by")
+    chosen = None if weights is None else slot_rules.parse_weights(weights)
+
+    async def change(changes: LogChanges, store: MetadataStore) -> None:
+        from boki_metalog.control.weights import drop_weights, keep_weights
+
+        if drop:
+            await drop_weights(store)
+            await _say(invocation, store, "slots stay where they are")
+            return
+        view = await _view(store)
+        by_log = dict.fromkeys(sorted(view.logs), 1) if chosen is None else chosen
+        await changes.spread(by_log)
+        if keep:
+            await keep_weights(store, dict.fromkeys(sorted(view.logs), 0) | by_log)
+        await _say(invocation, store, "slots are spread")
+
+    return _with_changes(invocation, metadata, patience_s, change)
 
 
 async def _say(invocation: Invocation, store: MetadataStore, message: str, log: int | None = None) -> None:

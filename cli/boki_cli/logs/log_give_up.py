@@ -20,7 +20,7 @@ import click
 from boki_cli import exit_codes
 from boki_cli.cluster.metadata_option import found_settings, metadata_option
 from boki_cli.number_types import Whole
-from boki_cli.options import CommandGroup, Invocation, command
+from boki_cli.options import Invocation, command
 from boki_cli.wording import time_text
 from boki_common.errors import BokiError
 from boki_common.runtime import process
@@ -39,43 +39,40 @@ class Refused(BokiError):
     """Nothing is given up."""
 
 
-def register(group: CommandGroup) -> None:
-    """Adds the command to `boki log`."""
+@command(None, "give-up", writes=True, short_help="End a term before a metalog entry that nobody can read.")
+@click.argument("term", type=Whole(1), metavar="TERM")
+@click.argument("entry", type=Whole(0), metavar="ENTRY")
+@click.option("--reason", required=True, help="For people: why nobody can read it, and who says so.")
+@click.option(
+    "--later-version", "later", is_flag=True, help="No program reads it, though it looks newer than this one."
+)
+@click.option("--engines-are-gone", "gone", is_flag=True, help="Engines that do not answer never will again.")
+@metadata_option
+def give_up(
+    invocation: Invocation, term: int, entry: int, reason: str, later: bool, gone: bool, metadata: str | None
+) -> int:
+    """End the current term of a log before ENTRY of its metalog, where engines say that the log stops, and begin the next.
 
-    @command(group, "give-up", writes=True, short_help="End a term before a metalog entry that nobody can read.")
-    @click.argument("term", type=Whole(1), metavar="TERM")
-    @click.argument("entry", type=Whole(0), metavar="ENTRY")
-    @click.option("--reason", required=True, help="For people: why nobody can read it, and who says so.")
-    @click.option(
-        "--later-version", "later", is_flag=True, help="No program reads it, though it looks newer than this one."
-    )
-    @click.option("--engines-are-gone", "gone", is_flag=True, help="Engines that do not answer never will again.")
-    @metadata_option
-    def give_up(
-        invocation: Invocation, term: int, entry: int, reason: str, later: bool, gone: bool, metadata: str | None
-    ) -> int:
-        """End the current term of a log before ENTRY of its metalog, where engines say that the log stops, and begin the next.
+    Engines, bookies and the index snapshot are asked; it is refused when one of them has what ENTRY orders. There is no
+    way back.
+    """
+    from boki_cli import roles
+    from boki_metalog.control.log_changes import LogChanges
+    from boki_metalog.terms.term_end import Decision
 
-        Engines, bookies and the index snapshot are asked; it is refused when one of them has what ENTRY orders. There is no
-        way back.
-        """
-        from boki_cli import roles
-        from boki_metalog.control.log_changes import LogChanges
-        from boki_metalog.terms.term_end import Decision
+    settings = found_settings(invocation, metadata)
 
-        settings = found_settings(invocation, metadata)
+    async def main() -> int:
+        async with roles.open_metadata(settings) as parts, roles.ledger_client(parts, settings) as ledgers:
+            log, done = await _term(parts.metadata, term, entry)
+            if not done:  # else it is merely told again
+                await _check_nobody_has(parts.metadata, ledgers, parts.token, log, (term, entry), gone=gone)
+                changes = LogChanges(parts.metadata, ledgers, parts.rng, token=parts.token)
+                await changes.give_up(log, term, Decision(entry, reason, process.SystemClock().now_ms(), later))
+            await _report(invocation, parts.metadata, log, term)
+        return exit_codes.OK
 
-        async def main() -> int:
-            async with roles.open_metadata(settings) as parts, roles.ledger_client(parts, settings) as ledgers:
-                log, done = await _term(parts.metadata, term, entry)
-                if not done:  # else it is merely told again
-                    await _check_nobody_has(parts.metadata, ledgers, parts.token, log, (term, entry), gone=gone)
-                    changes = LogChanges(parts.metadata, ledgers, parts.rng, token=parts.token)
-                    await changes.give_up(log, term, Decision(entry, reason, process.SystemClock().now_ms(), later))
-                await _report(invocation, parts.metadata, log, term)
-            return exit_codes.OK
-
-        return process.run_command(main)
+    return process.run_command(main)
 
 
 async def _term(store: MetadataStore, term: int, entry: int) -> tuple[int, bool]:

@@ -21,7 +21,7 @@ import msgspec
 from boki_cli.cluster.metadata_option import metadata_option
 from boki_cli.logs.ledger_options import run_with_ledgers
 from boki_cli.number_types import Whole
-from boki_cli.options import CommandGroup, Invocation, command
+from boki_cli.options import Invocation, command
 from boki_common.cluster_token import ClusterToken
 from boki_common.errors import BokiError, CorruptData, DigestMismatch, NoSuchEntry, NoSuchLedger, ProtocolError
 from boki_common.records.record_batch import RecordBatch
@@ -71,50 +71,47 @@ class _ShardEnds(NamedTuple):
         return max((end for at, end in self.ends if metalog_entries is None or at <= metalog_entries), default=0)
 
 
-def register(group: CommandGroup) -> None:
-    """Adds the command to `boki log`."""
+@command(None, "lost", writes=True, short_help="Declare entries lost that no bookie has.")
+@click.argument("term", type=Whole(1), metavar="TERM")
+@click.argument("shard", type=Whole(0), metavar="SHARD")
+@click.argument("first", type=Whole(0), metavar="FIRST")
+@click.argument("stop", type=Whole(1), metavar="STOP")
+@click.option("--reason", required=True, help="For people: why they are lost, and who says so.")
+@click.option("--by", help="Who says so; default: the user and the machine.")
+@click.option("--bookies-are-gone", "gone", is_flag=True, help="Bookies that do not answer never will again.")
+@click.option("--forget-rows", is_flag=True, help="Also entries that the index snapshot does not have.")
+@metadata_option
+def lost(
+    invocation: Invocation,
+    term: int,
+    shard: int,
+    first: int,
+    stop: int,
+    reason: str,
+    by: str | None,
+    gone: bool,
+    forget_rows: bool,
+    metadata: str | None,
+) -> int:
+    """Declare entries FIRST to below STOP of a shard lost, as `boki log verify` tells them.
 
-    @command(group, "lost", writes=True, short_help="Declare entries lost that no bookie has.")
-    @click.argument("term", type=Whole(1), metavar="TERM")
-    @click.argument("shard", type=Whole(0), metavar="SHARD")
-    @click.argument("first", type=Whole(0), metavar="FIRST")
-    @click.argument("stop", type=Whole(1), metavar="STOP")
-    @click.option("--reason", required=True, help="For people: why they are lost, and who says so.")
-    @click.option("--by", help="Who says so; default: the user and the machine.")
-    @click.option("--bookies-are-gone", "gone", is_flag=True, help="Bookies that do not answer never will again.")
-    @click.option("--forget-rows", is_flag=True, help="Also entries that the index snapshot does not have.")
-    @metadata_option
-    def lost(
-        invocation: Invocation,
-        term: int,
-        shard: int,
-        first: int,
-        stop: int,
-        reason: str,
-        by: str | None,
-        gone: bool,
-        forget_rows: bool,
-        metadata: str | None,
-    ) -> int:
-        """Declare entries FIRST to below STOP of a shard lost, as `boki log verify` tells them.
+    Every replica is asked; it is refused when one has an entry. Reads of the records raise, and ranges have a gap. There
+    is no way back.
+    """
 
-        Every replica is asked; it is refused when one has an entry. Reads of the records raise, and ranges have a gap. There
-        is no way back.
-        """
+    async def run(ledgers: LedgerClient, store: MetadataStore) -> None:
+        what = Lost(term, shard, first, stop, b"")
+        said = LossEvidence(
+            reason=reason, by=by or somebody(), time_ms=process.SystemClock().now_ms(), bookies_are_gone=gone
+        )
+        listed = await declare_lost(store, ledgers, what, said, forget_rows=forget_rows)
+        if invocation.json:
+            invocation.emit(listed)
+        else:
+            stand = "their rows stand" if listed["indexed"] else "their records join nothing"
+            click.echo(f"entries {first} to {stop - 1} of shard {shard} of term {term} are declared lost: {stand}")
 
-        async def run(ledgers: LedgerClient, store: MetadataStore) -> None:
-            what = Lost(term, shard, first, stop, b"")
-            said = LossEvidence(
-                reason=reason, by=by or somebody(), time_ms=process.SystemClock().now_ms(), bookies_are_gone=gone
-            )
-            listed = await declare_lost(store, ledgers, what, said, forget_rows=forget_rows)
-            if invocation.json:
-                invocation.emit(listed)
-            else:
-                stand = "their rows stand" if listed["indexed"] else "their records join nothing"
-                click.echo(f"entries {first} to {stop - 1} of shard {shard} of term {term} are declared lost: {stand}")
-
-        return run_with_ledgers(invocation, metadata, run)
+    return run_with_ledgers(invocation, metadata, run)
 
 
 async def declare_lost(

@@ -11,7 +11,7 @@ from rich.table import Table
 from boki_cli import exit_codes
 from boki_cli.cluster.metadata_option import found_settings, metadata_option
 from boki_cli.number_types import Whole
-from boki_cli.options import CommandGroup, Invocation, command
+from boki_cli.options import Invocation, command
 from boki_cli.wording import counted
 from boki_common.runtime import process
 
@@ -22,30 +22,27 @@ FAULTS_SHOWN: Final = 20
 """Of one term; their number is told."""
 
 
-def register(group: CommandGroup) -> None:
-    """Adds the command to `boki log`."""
+@command(None, "verify", writes=False, short_help="Prove that logs are complete.")
+@click.option("--log", type=Whole(0), help="Only this one; default: all.")
+@metadata_option
+def verify(invocation: Invocation, log: int | None, metadata: str | None) -> int:
+    """Read logs from their first term to now, metalogs and data, and prove that nothing is missing.
 
-    @command(group, "verify", writes=False, short_help="Prove that logs are complete.")
-    @click.option("--log", type=Whole(0), help="Only this one; default: all.")
-    @metadata_option
-    def verify(invocation: Invocation, log: int | None, metadata: str | None) -> int:
-        """Read logs from their first term to now, metalogs and data, and prove that nothing is missing.
+    Counts and digests are compared with the newest index snapshot, as far as it reaches: equal or different. Exit code
+    1, with the evidence, when something is missing or different.
+    """
+    from boki_cli import roles
+    from boki_logbook.scan.verify import verify_logs
 
-        Counts and digests are compared with the newest index snapshot, as far as it reaches: equal or different. Exit code
-        1, with the evidence, when something is missing or different.
-        """
-        from boki_cli import roles
-        from boki_logbook.scan.verify import verify_logs
+    settings = found_settings(invocation, metadata)
 
-        settings = found_settings(invocation, metadata)
+    async def main() -> int:
+        async with roles.open_metadata(settings) as parts, roles.ledger_client(parts, settings) as ledgers:
+            reports = await verify_logs(parts.metadata, ledgers, log, invocation.say)
+        _report(invocation, reports)
+        return exit_codes.OK
 
-        async def main() -> int:
-            async with roles.open_metadata(settings) as parts, roles.ledger_client(parts, settings) as ledgers:
-                reports = await verify_logs(parts.metadata, ledgers, log, invocation.say)
-            _report(invocation, reports)
-            return exit_codes.OK
-
-        return process.run_command(main)
+    return process.run_command(main)
 
 
 def _report(invocation: Invocation, reports: Sequence[Report]) -> None:

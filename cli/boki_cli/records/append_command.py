@@ -27,7 +27,7 @@ import click
 from boki_cli import exit_codes
 from boki_cli.clients import connected
 from boki_cli.number_types import Whole
-from boki_cli.options import BOOK, CommandGroup, Invocation, command
+from boki_cli.options import BOOK, Invocation, command
 from boki_cli.records import input_chunks, record_lines
 from boki_cli.records.append_runs import AppendRun, state_folder
 from boki_cli.records.ingest import BATCH_DATA_BYTES, BATCH_RECORDS, AppendsMany, Batch, Ingest, latency_ms
@@ -44,60 +44,57 @@ COMPARED: Final = 16
 """Records of an earlier run that are compared with the input; the log keeps the answers of 1,024."""
 
 
-def register(group: CommandGroup) -> None:
-    """Adds the command of this module."""
+@command(None, "append", writes=True, client=True, short_help="Append the lines of a file to a book.")
+@click.argument("file", metavar="FILE")
+@BOOK
+@click.option("--tag", "tags", multiple=True, metavar="T", help="Tag all records with T; may be repeated.")
+@click.option(
+    "--tag-field", "tag_fields", multiple=True, metavar="F", help="Tag each record with F/value; may be repeated."
+)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(record_lines.FORMATS),
+    default="auto",
+    show_default=True,
+    help="auto: by the file's suffix, else by its first line; text: any lines.",
+)
+@click.option("--skip", type=Whole(0), default=0, metavar="N", help="Leave out the first N records.")
+@click.option(
+    "--writer",
+    metavar="NAME",
+    help="Number the records under this name: the same input under it is never appended twice. For standard input, or to "
+    "continue on another machine.",
+)
+def append(
+    invocation: Invocation,
+    file: str,
+    book: str,
+    tags: tuple[str, ...],
+    tag_fields: tuple[str, ...],
+    format_: str,
+    skip: int,
+    writer: str | None,
+) -> int:
+    """Append the lines of FILE ("-" is standard input) to a book, one record a line, in order.
 
-    @command(group, "append", writes=True, client=True, short_help="Append the lines of a file to a book.")
-    @click.argument("file", metavar="FILE")
-    @BOOK
-    @click.option("--tag", "tags", multiple=True, metavar="T", help="Tag all records with T; may be repeated.")
-    @click.option(
-        "--tag-field", "tag_fields", multiple=True, metavar="F", help="Tag each record with F/value; may be repeated."
-    )
-    @click.option(
-        "--format",
-        "format_",
-        type=click.Choice(record_lines.FORMATS),
-        default="auto",
-        show_default=True,
-        help="auto: by the file's suffix, else by its first line; text: any lines.",
-    )
-    @click.option("--skip", type=Whole(0), default=0, metavar="N", help="Leave out the first N records.")
-    @click.option(
-        "--writer",
-        metavar="NAME",
-        help="Number the records under this name: the same input under it is never appended twice. For standard input, or to "
-        "continue on another machine.",
-    )
-    def append(
-        invocation: Invocation,
-        file: str,
-        book: str,
-        tags: tuple[str, ...],
-        tag_fields: tuple[str, ...],
-        format_: str,
-        skip: int,
-        writer: str | None,
-    ) -> int:
-        """Append the lines of FILE ("-" is standard input) to a book, one record a line, in order.
+    FILE is JSON lines, CSV, or lines of any text. Each line is stored byte for byte, without its line ending, blank
+    ones are skipped; the first row of a CSV file names the columns and is no record. --tag-field carrier tags each
+    record by the value of that field, for example carrier/UA; a list gives one tag per element, an absent or empty
+    value gives none.
 
-        FILE is JSON lines, CSV, or lines of any text. Each line is stored byte for byte, without its line ending, blank
-        ones are skipped; the first row of a CSV file names the columns and is no record. --tag-field carrier tags each
-        record by the value of that field, for example carrier/UA; a list gives one tag per element, an absent or empty
-        value gives none.
+    Whatever ends it (Ctrl-C, a wrong line, a server that is killed), the same command continues behind what is committed;
+    standard input needs --writer NAME for that. A file that was appended whole is appended once more.
 
-        Whatever ends it (Ctrl-C, a wrong line, a server that is killed), the same command continues behind what is committed;
-        standard input needs --writer NAME for that. A file that was appended whole is appended once more.
-
-        \b
-            boki append flights.csv --book flights --tag-field carrier --tag-field origin
-            tail -f app.jsonl | boki append - --book app --tag-field user
-            journalctl -f | boki append - --book system --format text --tag host/$HOSTNAME
-        """
-        source = Source(invocation, book, file, skip=skip, writer=writer)
-        lines = RecordLines(source=file, format=format_, tags=tags, tag_fields=tag_fields)
-        descriptor = input_chunks.open_input(file)
-        return process.run(lambda stop: _append(source, lines, descriptor, stop))
+    \b
+        boki append flights.csv --book flights --tag-field carrier --tag-field origin
+        tail -f app.jsonl | boki append - --book app --tag-field user
+        journalctl -f | boki append - --book system --format text --tag host/$HOSTNAME
+    """
+    source = Source(invocation, book, file, skip=skip, writer=writer)
+    lines = RecordLines(source=file, format=format_, tags=tags, tag_fields=tag_fields)
+    descriptor = input_chunks.open_input(file)
+    return process.run(lambda stop: _append(source, lines, descriptor, stop))
 
 
 class Source:

@@ -17,7 +17,7 @@ import click
 from boki_cli import exit_codes, standard_streams
 from boki_cli.clients import connected
 from boki_cli.number_types import Whole
-from boki_cli.options import BOOK, CONSISTENCY, CommandGroup, Invocation, as_moment, command, flush, write_line
+from boki_cli.options import BOOK, CONSISTENCY, Invocation, as_moment, command, flush, write_line
 from boki_common.runtime import process
 
 if TYPE_CHECKING:
@@ -56,51 +56,44 @@ class Range(NamedTuple):
         return start, stop
 
 
-def register(group: CommandGroup) -> None:
-    """Adds the commands of this module."""
-    for add in (_register_read, _register_tail, _register_trim):
-        add(group)
+@command(None, "read", writes=False, client=True, short_help="Print the records of a book.")
+@BOOK
+@_TAG
+@click.option("--from", "start", type=_SEQNUM, metavar="SEQ", help="First seqnum, inclusive.")
+@click.option("--to", "stop", type=_SEQNUM, metavar="SEQ", help="Last seqnum, exclusive.")
+@_SINCE
+@click.option("--until", "until_ms", callback=as_moment, metavar="T", help="Only what was ordered before.")
+@click.option("--limit", type=Whole(1), metavar="N", help="At most N records.")
+@click.option("--prev", is_flag=True, help="Newest first.")
+@CONSISTENCY
+def read(
+    invocation: Invocation,
+    book: str,
+    tag: str | None,
+    start: int | None,
+    stop: int | None,
+    since_ms: int | None,
+    until_ms: int | None,
+    limit: int | None,
+    prev: bool,
+    consistency: ConsistencyName,
+) -> int:
+    """Print the records of a book in order, one a line, as they were appended.
 
+    With --json each line is an object with seqnum, time_ms, tags and data (data_base64 where it is not UTF-8), or
+    {"gap": "trimmed" | "lost", "first", "last"} where records are missing.
 
-def _register_read(group: CommandGroup) -> None:
-    @command(group, "read", writes=False, client=True, short_help="Print the records of a book.")
-    @BOOK
-    @_TAG
-    @click.option("--from", "start", type=_SEQNUM, metavar="SEQ", help="First seqnum, inclusive.")
-    @click.option("--to", "stop", type=_SEQNUM, metavar="SEQ", help="Last seqnum, exclusive.")
-    @_SINCE
-    @click.option("--until", "until_ms", callback=as_moment, metavar="T", help="Only what was ordered before.")
-    @click.option("--limit", type=Whole(1), metavar="N", help="At most N records.")
-    @click.option("--prev", is_flag=True, help="Newest first.")
-    @CONSISTENCY
-    def read(
-        invocation: Invocation,
-        book: str,
-        tag: str | None,
-        start: int | None,
-        stop: int | None,
-        since_ms: int | None,
-        until_ms: int | None,
-        limit: int | None,
-        prev: bool,
-        consistency: ConsistencyName,
-    ) -> int:
-        """Print the records of a book in order, one a line, as they were appended.
-
-        With --json each line is an object with seqnum, time_ms, tags and data (data_base64 where it is not UTF-8), or
-        {"gap": "trimmed" | "lost", "first", "last"} where records are missing.
-
-        \b
-            boki read --book flights --tag carrier/UA --limit 10
-            boki read --book flights --prev --limit 1 --json
-            boki read --book flights --since 2026-11-22T06:00 --until 10m
-        """
-        if start is not None and stop is not None and start > stop:
-            raise click.UsageError(f"expected --from up to --to, found {start} and {stop}")
-        if since_ms is not None and until_ms is not None and since_ms > until_ms:
-            raise click.UsageError("expected --since to be before --until, found it behind")
-        chosen = Range(start, stop, since_ms, until_ms)
-        return process.run_command(lambda: _read(invocation, book, tag, chosen, limit, consistency, prev=prev))
+    \b
+        boki read --book flights --tag carrier/UA --limit 10
+        boki read --book flights --prev --limit 1 --json
+        boki read --book flights --since 2026-11-22T06:00 --until 10m
+    """
+    if start is not None and stop is not None and start > stop:
+        raise click.UsageError(f"expected --from up to --to, found {start} and {stop}")
+    if since_ms is not None and until_ms is not None and since_ms > until_ms:
+        raise click.UsageError("expected --since to be before --until, found it behind")
+    chosen = Range(start, stop, since_ms, until_ms)
+    return process.run_command(lambda: _read(invocation, book, tag, chosen, limit, consistency, prev=prev))
 
 
 async def _read(
@@ -158,28 +151,27 @@ async def newest_first(
         at_most = record.seqnum - 1
 
 
-def _register_tail(group: CommandGroup) -> None:
-    @command(group, "tail", writes=False, client=True, short_help="Print the newest records, and follow new ones.")
-    @BOOK
-    @_TAG
-    @click.option("-n", "count", type=Whole(0), metavar="N", help=f"Begin with the newest N.  [default: {NEWEST}]")
-    @_SINCE
-    @click.option("-f", "--follow", is_flag=True, help="Go on with what is appended, until Ctrl-C.")
-    def tail(
-        invocation: Invocation, book: str, tag: str | None, count: int | None, since_ms: int | None, follow: bool
-    ) -> int:
-        """Print the newest records of a book in order, one a line.
+@command(None, "tail", writes=False, client=True, short_help="Print the newest records, and follow new ones.")
+@BOOK
+@_TAG
+@click.option("-n", "count", type=Whole(0), metavar="N", help=f"Begin with the newest N.  [default: {NEWEST}]")
+@_SINCE
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is appended, until Ctrl-C.")
+def tail(
+    invocation: Invocation, book: str, tag: str | None, count: int | None, since_ms: int | None, follow: bool
+) -> int:
+    """Print the newest records of a book in order, one a line.
 
-        \b
-            boki tail -f --book app --tag user/17
-            boki tail -f --book app --since 15m
-        """
-        if since_ms is not None and count is not None:
-            raise click.UsageError("expected -n or --since, found both")
-        begin: int | Range = NEWEST if count is None else count
-        if since_ms is not None:
-            begin = Range(since_ms=since_ms)
-        return process.run(lambda stop: _tail(invocation, book, tag, begin, stop, follow=follow))
+    \b
+        boki tail -f --book app --tag user/17
+        boki tail -f --book app --since 15m
+    """
+    if since_ms is not None and count is not None:
+        raise click.UsageError("expected -n or --since, found both")
+    begin: int | Range = NEWEST if count is None else count
+    if since_ms is not None:
+        begin = Range(since_ms=since_ms)
+    return process.run(lambda stop: _tail(invocation, book, tag, begin, stop, follow=follow))
 
 
 async def _tail(
@@ -253,36 +245,35 @@ def show(invocation: Invocation, item: Record | Gap) -> bool:
     return True
 
 
-def _register_trim(group: CommandGroup) -> None:
-    @command(group, "trim", writes=True, client=True, short_help="Drop the oldest records of a book or of a tag.")
-    @BOOK
-    @click.option("--tag", metavar="T", help="Only this tag lets go of them; a record goes when all its tags have.")
-    @click.option("--before", type=Whole(1, 2**63 - 1), metavar="SEQ", help="First seqnum to keep.")
-    @click.option(
-        "--older-than", "older_ms", callback=as_moment, metavar="T", help="What was ordered before: 7d ago, 2026-11-22."
-    )
-    @click.option("--all", "everything", is_flag=True, help="All that is there now.")
-    @click.option("--forget", is_flag=True, help="Also forget empty streams whose newest record is over an hour old.")
-    def trim(
-        invocation: Invocation,
-        book: str,
-        tag: str | None,
-        before: int | None,
-        older_ms: int | None,
-        everything: bool,
-        forget: bool,
-    ) -> int:
-        """Drop the oldest records of a book, for everybody and for ever. What is appended later is never touched.
+@command(None, "trim", writes=True, client=True, short_help="Drop the oldest records of a book or of a tag.")
+@BOOK
+@click.option("--tag", metavar="T", help="Only this tag lets go of them; a record goes when all its tags have.")
+@click.option("--before", type=Whole(1, 2**63 - 1), metavar="SEQ", help="First seqnum to keep.")
+@click.option(
+    "--older-than", "older_ms", callback=as_moment, metavar="T", help="What was ordered before: 7d ago, 2026-11-22."
+)
+@click.option("--all", "everything", is_flag=True, help="All that is there now.")
+@click.option("--forget", is_flag=True, help="Also forget empty streams whose newest record is over an hour old.")
+def trim(
+    invocation: Invocation,
+    book: str,
+    tag: str | None,
+    before: int | None,
+    older_ms: int | None,
+    everything: bool,
+    forget: bool,
+) -> int:
+    """Drop the oldest records of a book, for everybody and for ever. What is appended later is never touched.
 
-        \b
-            boki trim --book flights --before 34359738371
-            boki trim --book flights --tag carrier/UA --all
-            boki trim --book app --older-than 7d
-        """
-        if sum((before is not None, older_ms is not None, everything)) != 1:
-            raise click.UsageError("expected one of --before SEQ, --older-than T, --all")
-        kept = Range(before, since_ms=older_ms)
-        return process.run_command(lambda: _trim(invocation, book, tag, kept, forget=forget))
+    \b
+        boki trim --book flights --before 34359738371
+        boki trim --book flights --tag carrier/UA --all
+        boki trim --book app --older-than 7d
+    """
+    if sum((before is not None, older_ms is not None, everything)) != 1:
+        raise click.UsageError("expected one of --before SEQ, --older-than T, --all")
+    kept = Range(before, since_ms=older_ms)
+    return process.run_command(lambda: _trim(invocation, book, tag, kept, forget=forget))
 
 
 async def _trim(invocation: Invocation, book_name: str, tag: str | None, kept: Range, *, forget: bool) -> int:

@@ -16,7 +16,7 @@ import click
 from boki_cli import exit_codes
 from boki_cli.clients import engine_answers
 from boki_cli.number_types import Whole
-from boki_cli.options import CommandGroup, Invocation, command
+from boki_cli.options import Invocation, command
 from boki_cli.start.listening import guard
 from boki_cli.start.role_process import INSECURE, METADATA, STOP_WITH_STDIN, announce_role, begin_logs, watch_stdin
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
@@ -37,48 +37,43 @@ HOST: Final = "127.0.0.1"
 _log = get_logger("gateway")
 
 
-def register(group: CommandGroup) -> None:
-    """Adds the command of this module."""
+@command(None, "gateway", writes=False, client=True, short_help="Serve books over HTTP, and a status page.")
+@click.option("--listen", metavar="HOST:PORT", help="Default: 127.0.0.1 and --port.")
+@click.option("--port", type=Whole(0, 65_535), metavar="PORT", help="On this machine; 0: a free one; default: 7080.")
+@INSECURE
+@METADATA
+@STOP_WITH_STDIN
+def gateway(
+    invocation: Invocation,
+    listen: str | None,
+    port: int | None,
+    insecure: bool,
+    metadata: str | None,
+    stop_with_stdin: bool,
+) -> int:
+    """Serve books over HTTP and JSON for programs in any language, a status page at / and the API at /reference.
 
-    @command(group, "gateway", writes=False, client=True, short_help="Serve books over HTTP, and a status page.")
-    @click.option("--listen", metavar="HOST:PORT", help="Default: 127.0.0.1 and --port.")
-    @click.option(
-        "--port", type=Whole(0, 65_535), metavar="PORT", help="On this machine; 0: a free one; default: 7080."
-    )
-    @INSECURE
-    @METADATA
-    @STOP_WITH_STDIN
-    def gateway(
-        invocation: Invocation,
-        listen: str | None,
-        port: int | None,
-        insecure: bool,
-        metadata: str | None,
-        stop_with_stdin: bool,
-    ) -> int:
-        """Serve books over HTTP and JSON for programs in any language, a status page at / and the API at /reference.
+    Prints one line when it serves, then runs until SIGTERM or Ctrl-C; it logs to standard error. It waits until an engine answers.
 
-        Prints one line when it serves, then runs until SIGTERM or Ctrl-C; it logs to standard error. It waits until an engine answers.
+    \b
+        boki gateway
+        curl --json '{"text": "two apples"}' http://127.0.0.1:7080/v1/books/orders/records
+    """
+    from boki_cli import roles
 
-        \b
-            boki gateway
-            curl --json '{"text": "two apples"}' http://127.0.0.1:7080/v1/books/orders/records
-        """
-        from boki_cli import roles
-
-        if listen is not None and port is not None:
-            raise click.UsageError("expected --listen HOST:PORT or --port PORT, found both")
-        flags = {
-            "metadata": metadata,
-            "gateway.listen": "" if listen is None and port is not None else listen,
-            "gateway.port": port,
-            "token_file": invocation.token_file,
-            "insecure": insecure or None,
-        }
-        settings = roles.process_settings(invocation.config, flags)
-        address = address_of(settings)
-        begin_logs(invocation, settings)
-        return process.run(lambda stop: _run(invocation, settings, address, stop, stop_with_stdin=stop_with_stdin))
+    if listen is not None and port is not None:
+        raise click.UsageError("expected --listen HOST:PORT or --port PORT, found both")
+    flags = {
+        "metadata": metadata,
+        "gateway.listen": "" if listen is None and port is not None else listen,
+        "gateway.port": port,
+        "token_file": invocation.token_file,
+        "insecure": insecure or None,
+    }
+    settings = roles.process_settings(invocation.config, flags)
+    address = address_of(settings)
+    begin_logs(invocation, settings)
+    return process.run(lambda stop: _run(invocation, settings, address, stop, stop_with_stdin=stop_with_stdin))
 
 
 def address_of(settings: ProcessSettings) -> Address:

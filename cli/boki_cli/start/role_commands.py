@@ -15,7 +15,7 @@ import click
 
 from boki_cli import exit_codes
 from boki_cli.number_types import Whole
-from boki_cli.options import CommandGroup, Invocation, command, flush
+from boki_cli.options import Invocation, command, flush
 from boki_cli.start.listening import guard
 from boki_cli.start.role_process import (
     INSECURE,
@@ -96,87 +96,74 @@ class _LogOrAny(click.ParamType[int]):
 _ONLY_LOG = click.option("--log", type=_LogOrAny(), metavar="LOG", help="The only log to stand by for; default: any.")
 
 
-def register(group: CommandGroup) -> None:
-    """Adds the commands of this module."""
-    _register_dev(group)
-    _register_init(group)
-    _register_role(group, "bookie", "Stores ledger entries in a directory.", data=True)
-    _register_role(group, "sequencer", "Orders a log: the primary of its current term, or a standby for any log.")
-    _register_role(group, "engine", "Serves books to programs: appends, index, reads.")
-    _register_role(
-        group, "controller", "Keeps terms, slots and spare ledgers in order: the leader of its group, or a standby."
-    )
+@command(None, "dev", writes=False, speaks=True, short_help="Run everything in one process, on one directory.")
+@click.option("--data", type=_DATA, metavar="DIR", help="Default: ./.boki.")
+@click.option("--bookies", type=Whole(1, 9), default=1, show_default=True, help="3 rehearse replication.")
+@_LOGS
+@click.option("--listen", multiple=True, metavar="ADDRESS", help="Default: 127.0.0.1:7040; port 0 is a free one.")
+@click.option(
+    "--gateway-port",
+    type=Whole(-1, 65_535),
+    metavar="PORT",
+    help="Of the status page and the HTTP API; 0: a free one; -1: none; default: 7080, or a free one if that is taken.",
+)
+@_SALVAGE
+@_REPLACE_LOST_DISK
+@METRICS
+@INSECURE
+@STOP_WITH_STDIN
+def dev(
+    invocation: Invocation,
+    data: Path | None,
+    bookies: int,
+    logs: int | None,
+    listen: tuple[str, ...],
+    gateway_port: int | None,
+    salvage: bool,
+    replace_lost_disk: bool,
+    metrics: str | None,
+    insecure: bool,
+    stop_with_stdin: bool,
+) -> int:
+    """Run a bookie, a sequencer, an engine, a controller and a gateway in one process, without anything else to install.
 
+    The data is in DIR and survives a restart, kill -9 and power loss of a disk that honours flush. With one bookie
+    it does not survive the loss of the disk. Ctrl-C ends it.
 
-def _register_dev(group: CommandGroup) -> None:
-    @command(group, "dev", writes=False, speaks=True, short_help="Run everything in one process, on one directory.")
-    @click.option("--data", type=_DATA, metavar="DIR", help="Default: ./.boki.")
-    @click.option("--bookies", type=Whole(1, 9), default=1, show_default=True, help="3 rehearse replication.")
-    @_LOGS
-    @click.option("--listen", multiple=True, metavar="ADDRESS", help="Default: 127.0.0.1:7040; port 0 is a free one.")
-    @click.option(
-        "--gateway-port",
-        type=Whole(-1, 65_535),
-        metavar="PORT",
-        help="Of the status page and the HTTP API; 0: a free one; -1: none; default: 7080, or a free one if that is taken.",
-    )
-    @_SALVAGE
-    @_REPLACE_LOST_DISK
-    @METRICS
-    @INSECURE
-    @STOP_WITH_STDIN
-    def dev(
-        invocation: Invocation,
-        data: Path | None,
-        bookies: int,
-        logs: int | None,
-        listen: tuple[str, ...],
-        gateway_port: int | None,
-        salvage: bool,
-        replace_lost_disk: bool,
-        metrics: str | None,
-        insecure: bool,
-        stop_with_stdin: bool,
-    ) -> int:
-        """Run a bookie, a sequencer, an engine, a controller and a gateway in one process, without anything else to install.
+    \b
+        boki dev
+        boki dev --data /tmp/try --bookies 3 --listen 127.0.0.1:0
+    """
+    from boki_cli.roles import process_settings
+    from boki_cli.start import dev as all_roles
 
-        The data is in DIR and survives a restart, kill -9 and power loss of a disk that honours flush. With one bookie
-        it does not survive the loss of the disk. Ctrl-C ends it.
+    said = {
+        "data": data,
+        "logs": logs,
+        "listen": listen or None,
+        "metrics_listen": metrics,
+        **_gateway_at(gateway_port),
+        "bookie.salvage": salvage or None,
+        "bookie.replace_lost_disk": replace_lost_disk or None,
+        "token_file": invocation.token_file,
+        "insecure": insecure or None,
+    }
+    chosen = process_settings(invocation.config, said)  # Replication follows the number of bookies, beneath these.
+    beneath = _unless_said(chosen, all_roles.copies(bookies))
+    said["metadata"] = all_roles.metadata_address(chosen.data)
+    settings = process_settings(invocation.config, said | beneath)
+    started = max(bookies, all_roles.bookies_there(settings.data))
+    begin_logs(invocation, settings)
+    announce = _announce_dev(invocation, settings, bookies)
 
-        \b
-            boki dev
-            boki dev --data /tmp/try --bookies 3 --listen 127.0.0.1:0
-        """
-        from boki_cli.roles import process_settings
-        from boki_cli.start import dev as all_roles
+    async def main(stop: asyncio.Event) -> int:
+        watch_stdin(stop, wanted=stop_with_stdin)
+        await guard(settings, all_roles.listening(settings))
+        await all_roles.serve(settings, bookies=started, logs=settings.logs, announce=announce, stop=stop)
+        return exit_codes.OK
 
-        said = {
-            "data": data,
-            "logs": logs,
-            "listen": listen or None,
-            "metrics_listen": metrics,
-            **_gateway_at(gateway_port),
-            "bookie.salvage": salvage or None,
-            "bookie.replace_lost_disk": replace_lost_disk or None,
-            "token_file": invocation.token_file,
-            "insecure": insecure or None,
-        }
-        chosen = process_settings(invocation.config, said)  # Replication follows the number of bookies, beneath these.
-        beneath = _unless_said(chosen, all_roles.copies(bookies))
-        said["metadata"] = all_roles.metadata_address(chosen.data)
-        settings = process_settings(invocation.config, said | beneath)
-        started = max(bookies, all_roles.bookies_there(settings.data))
-        begin_logs(invocation, settings)
-        announce = _announce_dev(invocation, settings, bookies)
-
-        async def main(stop: asyncio.Event) -> int:
-            watch_stdin(stop, wanted=stop_with_stdin)
-            await guard(settings, all_roles.listening(settings))
-            await all_roles.serve(settings, bookies=started, logs=settings.logs, announce=announce, stop=stop)
-            return exit_codes.OK
-
-        process.tune_memory()
-        return process.run(main)
+    process.tune_memory()
+    return process.run(main)
 
 
 def _announce_dev(
@@ -219,34 +206,33 @@ def _unless_said(chosen: ProcessSettings, defaults: dict[str, object]) -> dict[s
     return {key: default for key, default in defaults.items() if value(chosen, key) == value(plain, key)}
 
 
-def _register_init(group: CommandGroup) -> None:
-    @command(group, "init", writes=True, short_help="Create a cluster's metadata.")
-    @METADATA
-    @_LOGS
-    def init(invocation: Invocation, metadata: str | None, logs: int | None) -> int:
-        """Create what a cluster keeps in its metadata store, unless it is there.
+@command(None, "init", writes=True, short_help="Create a cluster's metadata.")
+@METADATA
+@_LOGS
+def init(invocation: Invocation, metadata: str | None, logs: int | None) -> int:
+    """Create what a cluster keeps in its metadata store, unless it is there.
 
-        Optional: the first role that finds nothing there does the same. It shows early whether the store answers.
-        """
-        from boki_cli import roles
-        from boki_metalog.control.log_changes import ensure_logs
+    Optional: the first role that finds nothing there does the same. It shows early whether the store answers.
+    """
+    from boki_cli import roles
+    from boki_metalog.control.log_changes import ensure_logs
 
-        flags = {"metadata": metadata, "logs": logs, "token_file": invocation.token_file, "metadata_wait_s": 0.0}
-        settings = roles.process_settings(invocation.config, flags)
+    flags = {"metadata": metadata, "logs": logs, "token_file": invocation.token_file, "metadata_wait_s": 0.0}
+    settings = roles.process_settings(invocation.config, flags)
 
-        async def main() -> int:
-            async with roles.open_parts(settings) as parts:
-                await ensure_logs(parts.metadata, settings.logs)
-            if invocation.json:
-                invocation.emit({"metadata": settings.metadata, "ready": True})
-            else:
-                click.echo(f"{settings.metadata} holds a cluster now; start bookies, a sequencer and an engine on it")
-            return exit_codes.OK
+    async def main() -> int:
+        async with roles.open_parts(settings) as parts:
+            await ensure_logs(parts.metadata, settings.logs)
+        if invocation.json:
+            invocation.emit({"metadata": settings.metadata, "ready": True})
+        else:
+            click.echo(f"{settings.metadata} holds a cluster now; start bookies, a sequencer and an engine on it")
+        return exit_codes.OK
 
-        return process.run_command(main)
+    return process.run_command(main)
 
 
-def _register_role(group: CommandGroup, kind: Kind, what: str, *, data: bool = False) -> None:
+def _role(kind: Kind, what: str, *, data: bool = False) -> click.Command:
     def role(
         invocation: Invocation,
         metadata: str | None,
@@ -298,7 +284,15 @@ def _register_role(group: CommandGroup, kind: Kind, what: str, *, data: bool = F
         options.append(_ONLY_LOG)
     for option in reversed(options):
         role = option(role)
-    command(group, kind, writes=False, short_help=f"Run one {kind}.")(role)
+    return command(None, kind, writes=False, short_help=f"Run one {kind}.")(role)
+
+
+bookie: Final = _role("bookie", "Stores ledger entries in a directory.", data=True)
+sequencer: Final = _role("sequencer", "Orders a log: the primary of its current term, or a standby for any log.")
+engine: Final = _role("engine", "Serves books to programs: appends, index, reads.")
+controller: Final = _role(
+    "controller", "Keeps terms, slots and spare ledgers in order: the leader of its group, or a standby."
+)
 
 
 def _run_role(invocation: Invocation, kind: Kind, flags: Mapping[str, object], *, stop_with_stdin: bool) -> int:

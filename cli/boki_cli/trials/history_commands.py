@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -11,24 +12,21 @@ from boki_cli.options import CommandGroup, Invocation, command
 from boki_cli.wording import counted
 from boki_common.errors import InvalidArgument
 
+history: Final = CommandGroup("history", help="Check what clients were told, against what a log may do.")
 
-def register(group: CommandGroup) -> None:
-    """Adds the commands of this module."""
-    history = CommandGroup("history", help="Check what clients were told, against what a log may do.")
-    group.add_command(history)
 
-    @command(history, "check", writes=False, short_help="Look for lost, doubled, reordered, phantom and stale records.")
-    @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-    @click.option(
-        "--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a page with pictures."
-    )
-    def check(invocation: Invocation, file: Path, html: Path | None) -> int:
-        """Check a history: one call as JSON a line, as `boki_sim.checkers` records it.
+@command(history, "check", writes=False, short_help="Look for lost, doubled, reordered, phantom and stale records.")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a page with pictures."
+)
+def check(invocation: Invocation, file: Path, html: Path | None) -> int:
+    """Check a history: one call as JSON a line, as `boki_sim.checkers` records it.
 
-        Looks for linearizability of appends, conditional appends, linearizable reads and trims, for sessions that go
-        back, and for records that are lost, doubled, reordered or came from nowhere. Exit code 1 if anything is wrong.
-        """
-        return _check(invocation, file, html)
+    Looks for linearizability of appends, conditional appends, linearizable reads and trims, for sessions that go
+    back, and for records that are lost, doubled, reordered or came from nowhere. Exit code 1 if anything is wrong.
+    """
+    return _check(invocation, file, html)
 
 
 def _check(invocation: Invocation, file: Path, html: Path | None) -> int:

@@ -81,158 +81,147 @@ _SCRIPT = click.option(
 )
 
 
-def register(group: CommandGroup) -> None:
-    """Adds the commands of this module."""
-    sim = CommandGroup("sim", help="Run whole clusters in one process, under a seed, with faults.")
-    group.add_command(sim)
-    _register_run(sim)
-    _register_replay(sim)
-    _register_shrink(sim)
+sim: Final = CommandGroup("sim", help="Run whole clusters in one process, under a seed, with faults.")
 
 
-def _register_run(group: CommandGroup) -> None:
-    @command(group, "run", writes=False, short_help="Run many seeds; exit code 1 if one fails.")
-    @click.option("--seeds", type=Whole(1), metavar="N", help=f"How many; default {SEEDS}, or all in --minutes.")
-    @click.option("--first-seed", type=Whole(0), default=1, show_default=True, metavar="S")
-    @click.option(
-        "--profile",
-        type=ProfileName("all"),
-        default="harsh",
-        show_default=True,
-        help="Which kinds of faults, or whose programs; all: the profiles in turn.",
-    )
-    @click.option("--minutes", type=Real(0.01), metavar="M", help="Begin no new seed after this long.")
-    @click.option("--jobs", type=Whole(1, 256), default=1, show_default=True, metavar="J", help="Processes.")
-    @click.option("--stop", is_flag=True, help="Stop at the first seed that fails.")
-    @_SECONDS
-    def run(
-        invocation: Invocation,
-        seeds: int | None,
-        first_seed: int,
-        profile: str,
-        minutes: float | None,
-        jobs: int,
-        stop: bool,
-        seconds: float | None,
-    ) -> int:
-        """Run clusters under many seeds, each with its own mix of faults, and report what broke.
+@command(sim, "run", writes=False, short_help="Run many seeds; exit code 1 if one fails.")
+@click.option("--seeds", type=Whole(1), metavar="N", help=f"How many; default {SEEDS}, or all in --minutes.")
+@click.option("--first-seed", type=Whole(0), default=1, show_default=True, metavar="S")
+@click.option(
+    "--profile",
+    type=ProfileName("all"),
+    default="harsh",
+    show_default=True,
+    help="Which kinds of faults, or whose programs; all: the profiles in turn.",
+)
+@click.option("--minutes", type=Real(0.01), metavar="M", help="Begin no new seed after this long.")
+@click.option("--jobs", type=Whole(1, 256), default=1, show_default=True, metavar="J", help="Processes.")
+@click.option("--stop", is_flag=True, help="Stop at the first seed that fails.")
+@_SECONDS
+def run(
+    invocation: Invocation,
+    seeds: int | None,
+    first_seed: int,
+    profile: str,
+    minutes: float | None,
+    jobs: int,
+    stop: bool,
+    seconds: float | None,
+) -> int:
+    """Run clusters under many seeds, each with its own mix of faults, and report what broke.
 
-        A seed means the same run everywhere. Each cluster is the real one (bookies, sequencers, engines, SDK) on
-        virtual time, network, disks and metadata store.
-        """
-        from boki_sim import campaign
+    A seed means the same run everywhere. Each cluster is the real one (bookies, sequencers, engines, SDK) on
+    virtual time, network, disks and metadata store.
+    """
+    from boki_sim import campaign
 
-        if seeds is None and minutes is None:
-            seeds = SEEDS
-        profiles = PROFILES if profile == "all" else (profile,)
-        begun = time.monotonic()
-        ends = None if minutes is None else begun + 60 * minutes
-        summary = campaign.Summary()
-        shown = begun
-        for outcome in _outcomes(campaign.jobs(first_seed, seeds, profiles), jobs, seconds, ends):
-            summary.add(outcome)
-            now = time.monotonic()
-            if not outcome.ok:
-                invocation.say(f"seed {outcome.seed} ({outcome.profile}) failed: {outcome.violations[0][:300]}")
-            if now - shown > PROGRESS_S:
-                shown = now
-                rate = summary.seeds / (now - begun)
-                invocation.say(
-                    f"{counted(summary.seeds, 'seed')}, {summary.failed} failed, {rate:.2f} seeds/s, now {outcome.seed}"
-                )
-            if stop and not outcome.ok:
-                break
-        wall_s = time.monotonic() - begun
-        if invocation.json:
-            invocation.emit(summary.as_json(wall_s))
-        else:
-            _show(invocation, summary, wall_s)
-        return exit_codes.CHECK_FAILED if summary.failed else exit_codes.OK
-
-
-def _register_replay(group: CommandGroup) -> None:
-    @command(group, "replay", writes=False, short_help="Run one seed again and show what happened.")
-    @click.argument("seed", type=Whole(0))
-    @_PROFILE
-    @_SCRIPT
-    @_SECONDS
-    @click.option(
-        "--trace", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write all lines there."
-    )
-    def replay(
-        invocation: Invocation, seed: int, profile: str, script: Path | None, seconds: float | None, trace: Path | None
-    ) -> int:
-        """Run one seed again: its faults, its trace around the first violation, its digest.
-
-        Equal digests are equal runs, event by event.
-        """
-        outcome = _run_one((seed, profile, seconds, _read(script), trace is not None))
-        if trace is not None:
-            trace.write_text("\n".join(outcome.trace) + "\n", encoding="utf-8")
-        if invocation.json:
-            invocation.emit(_as_json(outcome))
-        else:
-            for fault in outcome.script:
-                click.echo(str(fault))
-            _show_failure(outcome)
-            click.echo(
-                f"seed {seed} ({profile}) {'holds' if outcome.ok else 'fails'}: digest {outcome.digest}, "
-                f"{outcome.operations} operations, {outcome.messages} messages, {outcome.virtual_s:.1f} virtual seconds"
+    if seeds is None and minutes is None:
+        seeds = SEEDS
+    profiles = PROFILES if profile == "all" else (profile,)
+    begun = time.monotonic()
+    ends = None if minutes is None else begun + 60 * minutes
+    summary = campaign.Summary()
+    shown = begun
+    for outcome in _outcomes(campaign.jobs(first_seed, seeds, profiles), jobs, seconds, ends):
+        summary.add(outcome)
+        now = time.monotonic()
+        if not outcome.ok:
+            invocation.say(f"seed {outcome.seed} ({outcome.profile}) failed: {outcome.violations[0][:300]}")
+        if now - shown > PROGRESS_S:
+            shown = now
+            rate = summary.seeds / (now - begun)
+            invocation.say(
+                f"{counted(summary.seeds, 'seed')}, {summary.failed} failed, {rate:.2f} seeds/s, now {outcome.seed}"
             )
-        return exit_codes.OK if outcome.ok else exit_codes.CHECK_FAILED
+        if stop and not outcome.ok:
+            break
+    wall_s = time.monotonic() - begun
+    if invocation.json:
+        invocation.emit(summary.as_json(wall_s))
+    else:
+        _show(invocation, summary, wall_s)
+    return exit_codes.CHECK_FAILED if summary.failed else exit_codes.OK
 
 
-def _register_shrink(group: CommandGroup) -> None:
-    @command(group, "shrink", writes=False, short_help="Find the smallest fault script that still fails.")
-    @click.argument("seed", type=Whole(0))
-    @_PROFILE
-    @_SCRIPT
-    @_SECONDS
-    @click.option("--tries", type=Whole(1), default=200, show_default=True, metavar="N")
-    @click.option(
-        "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write the script there."
-    )
-    def shrink(
-        invocation: Invocation,
-        seed: int,
-        profile: str,
-        script: Path | None,
-        seconds: float | None,
-        tries: int,
-        output: Path | None,
-    ) -> int:
-        """Find the smallest part of a failing seed's faults that still breaks the same rule."""
-        from boki_sim import shrink as shrinking
-        from boki_sim import subjects
-        from boki_sim.campaign import rules_of
-        from boki_sim.faults import faults
+@command(sim, "replay", writes=False, short_help="Run one seed again and show what happened.")
+@click.argument("seed", type=Whole(0))
+@_PROFILE
+@_SCRIPT
+@_SECONDS
+@click.option("--trace", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write all lines there.")
+def replay(
+    invocation: Invocation, seed: int, profile: str, script: Path | None, seconds: float | None, trace: Path | None
+) -> int:
+    """Run one seed again: its faults, its trace around the first violation, its digest.
 
-        first = _run_one((seed, profile, seconds, _read(script), False))
-        if first.ok:
-            raise InvalidArgument(
-                f"seed {seed} ({profile}) holds: there is nothing to shrink; find one with `boki sim run`"
-            )
-        wanted = rules_of(first.violations)
+    Equal digests are equal runs, event by event.
+    """
+    outcome = _run_one((seed, profile, seconds, _read(script), trace is not None))
+    if trace is not None:
+        trace.write_text("\n".join(outcome.trace) + "\n", encoding="utf-8")
+    if invocation.json:
+        invocation.emit(_as_json(outcome))
+    else:
+        for fault in outcome.script:
+            click.echo(str(fault))
+        _show_failure(outcome)
+        click.echo(
+            f"seed {seed} ({profile}) {'holds' if outcome.ok else 'fails'}: digest {outcome.digest}, "
+            f"{outcome.operations} operations, {outcome.messages} messages, {outcome.virtual_s:.1f} virtual seconds"
+        )
+    return exit_codes.OK if outcome.ok else exit_codes.CHECK_FAILED
 
-        def fails(part: list[Fault]) -> bool:
-            again = _run_one((seed, profile, seconds, part, False))
-            invocation.say(f"{len(part)} faults: {'fails' if rules_of(again.violations) & wanted else 'holds'}")
-            return bool(rules_of(again.violations) & wanted)
 
-        if profile in (*PROFILES, *MORE_PROFILES):
-            smallest = shrinking.shrink(first.script, fails, tries=tries)
-        else:
-            smallest = subjects.shrink_subject(profile, seed, script=_read(script), work_s=seconds or 0.0, tries=tries)
-        last = _run_one((seed, profile, seconds, smallest, False))
-        if output is not None:
-            output.write_text(faults.to_text(smallest), encoding="utf-8")
-        if invocation.json:
-            invocation.emit({**_as_json(last), "faults_before": len(first.script)})
-        else:
-            invocation.say(f"{len(first.script)} faults before, {len(smallest)} now:")
-            click.echo(faults.to_text(smallest), nl=False)
-            _show_failure(last)
-        return exit_codes.CHECK_FAILED
+@command(sim, "shrink", writes=False, short_help="Find the smallest fault script that still fails.")
+@click.argument("seed", type=Whole(0))
+@_PROFILE
+@_SCRIPT
+@_SECONDS
+@click.option("--tries", type=Whole(1), default=200, show_default=True, metavar="N")
+@click.option(
+    "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write the script there."
+)
+def shrink(
+    invocation: Invocation,
+    seed: int,
+    profile: str,
+    script: Path | None,
+    seconds: float | None,
+    tries: int,
+    output: Path | None,
+) -> int:
+    """Find the smallest part of a failing seed's faults that still breaks the same rule."""
+    from boki_sim import shrink as shrinking
+    from boki_sim import subjects
+    from boki_sim.campaign import rules_of
+    from boki_sim.faults import faults
+
+    first = _run_one((seed, profile, seconds, _read(script), False))
+    if first.ok:
+        raise InvalidArgument(
+            f"seed {seed} ({profile}) holds: there is nothing to shrink; find one with `boki sim run`"
+        )
+    wanted = rules_of(first.violations)
+
+    def fails(part: list[Fault]) -> bool:
+        again = _run_one((seed, profile, seconds, part, False))
+        invocation.say(f"{len(part)} faults: {'fails' if rules_of(again.violations) & wanted else 'holds'}")
+        return bool(rules_of(again.violations) & wanted)
+
+    if profile in (*PROFILES, *MORE_PROFILES):
+        smallest = shrinking.shrink(first.script, fails, tries=tries)
+    else:
+        smallest = subjects.shrink_subject(profile, seed, script=_read(script), work_s=seconds or 0.0, tries=tries)
+    last = _run_one((seed, profile, seconds, smallest, False))
+    if output is not None:
+        output.write_text(faults.to_text(smallest), encoding="utf-8")
+    if invocation.json:
+        invocation.emit({**_as_json(last), "faults_before": len(first.script)})
+    else:
+        invocation.say(f"{len(first.script)} faults before, {len(smallest)} now:")
+        click.echo(faults.to_text(smallest), nl=False)
+        _show_failure(last)
+    return exit_codes.CHECK_FAILED
 
 
 # -- running

@@ -10,7 +10,7 @@ import click
 
 from boki_cli import exit_codes
 from boki_cli.number_types import Real, Whole
-from boki_cli.options import CommandGroup, Invocation, command
+from boki_cli.options import Invocation, command
 from boki_cli.stopwatch import seconds_now
 from boki_cli.wording import counted
 from boki_common.runtime import process
@@ -21,30 +21,27 @@ if TYPE_CHECKING:
 ROUND_S: Final = 30.0
 
 
-def register(group: CommandGroup) -> None:
-    """Adds the commands of this module."""
+@command(None, "soak", writes=True, client=True, short_help="Load a cluster and check every answer.")
+@click.option("--minutes", type=Real(min=0.01), default=1.0, show_default=True, help="How long.")
+@click.option("--clients", type=Whole(1, 100), default=8, show_default=True, help="Sessions at the same time.")
+@click.option("--seed", type=int, help="Of what the clients do; by default another one each time, and told.")
+@click.option(
+    "--keep",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    default=Path("."),
+    help="Where the history of a round goes in which something is wrong, with a page that shows it.",
+)
+def soak(invocation: Invocation, minutes: float, clients: int, seed: int | None, keep: Path) -> int:
+    """Load a cluster and check every answer.
 
-    @command(group, "soak", writes=True, client=True, short_help="Load a cluster and check every answer.")
-    @click.option("--minutes", type=Real(min=0.01), default=1.0, show_default=True, help="How long.")
-    @click.option("--clients", type=Whole(1, 100), default=8, show_default=True, help="Sessions at the same time.")
-    @click.option("--seed", type=int, help="Of what the clients do; by default another one each time, and told.")
-    @click.option(
-        "--keep",
-        type=click.Path(file_okay=False, path_type=Path),
-        metavar="DIR",
-        default=Path("."),
-        help="Where the history of a round goes in which something is wrong, with a page that shows it.",
-    )
-    def soak(invocation: Invocation, minutes: float, clients: int, seed: int | None, keep: Path) -> int:
-        """Load a cluster and check every answer.
-
-        Clients append, append under conditions and read, each record with a checksum; each round of half a minute, on a
-        book of its own named soak/SEED/N, is recorded and checked as `boki history check` does it. Kill processes, stop
-        them, fill disks meanwhile: calls may fail, but nothing may be lost, doubled, reordered or invented. Exit code 1
-        when something is.
-        """
-        chosen = random.SystemRandom().getrandbits(32) if seed is None else seed
-        return process.run_command(lambda: _soak(invocation, minutes * 60, clients, chosen, keep))
+    Clients append, append under conditions and read, each record with a checksum; each round of half a minute, on a
+    book of its own named soak/SEED/N, is recorded and checked as `boki history check` does it. Kill processes, stop
+    them, fill disks meanwhile: calls may fail, but nothing may be lost, doubled, reordered or invented. Exit code 1
+    when something is.
+    """
+    chosen = random.SystemRandom().getrandbits(32) if seed is None else seed
+    return process.run_command(lambda: _soak(invocation, minutes * 60, clients, chosen, keep))
 
 
 async def _soak(invocation: Invocation, seconds: float, clients: int, seed: int, keep: Path) -> int:
