@@ -19,11 +19,10 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Final
 
-from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
 from boki_common.errors import ClosedError, Overloaded
 from boki_common.metadata.open import open_store
 from boki_common.metadata.store import MetadataStore
-from boki_common.runtime.loop_thread import LoopThread
+from boki_common.runtime.loop_thread import LoopThread, in_loop, waiting
 from boki_common.runtime.ports import Buffer
 from boki_common.runtime.process import SystemClock, SystemRandom
 from boki_common.runtime.token_file import read_token
@@ -164,7 +163,7 @@ class Reader:
     def __init__(self, thread: LoopThread, reader: LedgerReader) -> None:
         self.ledger_id: Final = reader.ledger_id
         self._thread = thread
-        self._reader = reader
+        self._inner = reader
 
     def __enter__(self) -> Reader:
         return self
@@ -176,33 +175,27 @@ class Reader:
 
     @property
     def closed(self) -> bool:
-        return self._reader.closed
+        return self._inner.closed
 
     @property
     def last_entry(self) -> int:
-        return self._reader.last_entry
+        return self._inner.last_entry
 
-    def confirm(self, entry_id: int) -> None:
-        self._thread.do(lambda: self._reader.confirm(entry_id))
-
-    def read(self, first: int, last: int) -> list[memoryview]:
-        return self._thread.run(self._reader.read(first, last))
-
-    def read_lac(self) -> int:
-        return self._thread.run(self._reader.read_lac())
+    confirm = in_loop(LedgerReader.confirm)
+    read = waiting(LedgerReader.read)
+    read_lac = waiting(LedgerReader.read_lac)
 
     def entries(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, memoryview]]:
         """(entry id, payload) from `first` to `last`, by default the last one known; reads ahead."""
-        end = self._reader.last_entry if last is None else last
+        end = self._inner.last_entry if last is None else last
         if end < first and last is None:
             return iter(())
-        return _hopping(self._thread, self._reader, self._thread.do(lambda: self._reader.read_range(first, end)))
+        return _hopping(self._thread, self._inner, self._thread.do(lambda: self._inner.read_range(first, end)))
 
     def follow(self, start: int, *, wait_s: float = 10.0) -> Iterator[tuple[int, memoryview]]:
-        return _hopping(self._thread, self._reader, self._thread.do(lambda: self._reader.follow(start, wait_s=wait_s)))
+        return _hopping(self._thread, self._inner, self._thread.do(lambda: self._inner.follow(start, wait_s=wait_s)))
 
-    def close(self) -> None:
-        self._thread.run(self._reader.close())
+    close = waiting(LedgerReader.close)
 
 
 def _hopping(
@@ -227,7 +220,7 @@ class Client:
 
     def __init__(self, thread: LoopThread, client: LedgerClient, store: MetadataStore) -> None:
         self._thread = thread
-        self._client = client
+        self._inner = client
         self._store = store
 
     def __enter__(self) -> Client:
@@ -248,7 +241,7 @@ class Client:
         custom: Mapping[str, bytes] | None = None,
         ledger_id: int | None = None,
     ) -> Writer:
-        made = self._client.create(
+        made = self._inner.create(
             replicas=replicas, acks=acks, password=password, digest=digest, custom=custom, ledger_id=ledger_id
         )
         return Writer(self._thread, self._thread.run(made))
@@ -262,23 +255,18 @@ class Client:
         carried: Mapping[int, Buffer] | None = None,
         password: bytes = b"",
     ) -> Reader:
-        opened = self._client.open(ledger_id, recover=recover, floor=floor, carried=carried, password=password)
+        opened = self._inner.open(ledger_id, recover=recover, floor=floor, carried=carried, password=password)
         return Reader(self._thread, self._thread.run(opened))
 
-    def delete(self, ledger_id: int) -> None:
-        self._thread.run(self._client.delete(ledger_id))
-
-    def metadata_of(self, ledger_id: int) -> LedgerMetadata:
-        return self._thread.run(self._client.metadata_of(ledger_id))
-
-    def list(self) -> list[int]:
-        return self._thread.run(self._client.list())
+    delete = waiting(LedgerClient.delete)
+    metadata_of = waiting(LedgerClient.metadata_of)
+    list = waiting(LedgerClient.list)
 
     def close(self) -> None:
         """Idempotent."""
 
         try:
-            self._thread.run(_end(self._client, self._store))
+            self._thread.run(_end(self._inner, self._store))
         except ClosedError:
             pass  # closed before
         finally:

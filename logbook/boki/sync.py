@@ -14,18 +14,18 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, TypeVar, overload
 
 import boki
 from boki import _arguments as arguments
-from boki._arguments import ConsistencyName, Data, Expect, Tag, TrimPairs
+from boki import _book, _client, _cursor, _ticket, _writer
+from boki._arguments import ConsistencyName, Data, Expect, Tag
 from boki._reader import busy
 from boki._record import Gap, Record
-from boki._since import Since
 from boki_common.errors import ClosedError, DiskFull
-from boki_common.runtime.loop_thread import LoopThread
+from boki_common.runtime.loop_thread import LoopThread, in_loop, waiting
 
 T = TypeVar("T")
 
@@ -37,23 +37,18 @@ class Ticket:
 
     def __init__(self, thread: LoopThread, ticket: boki.Ticket) -> None:
         self._thread = thread
-        self._ticket = ticket
+        self._inner = ticket
 
     def done(self) -> bool:
         """Whether `result` would return or raise at once."""
-        return self._ticket.done()
+        return self._inner.done()
 
     def result(self, timeout: float | None = None) -> int:
         """The seqnum, once decided, or what `append` raises; TimeoutError after `timeout` seconds."""
-        return self._thread.run(_wait(self._ticket, timeout))
+        return self._thread.run(_wait(self._inner, timeout))
 
-    def outcome(self, *, settle: bool = False) -> boki.Outcome:
-        """As `boki.Ticket.outcome`."""
-        return self._thread.run(self._ticket.outcome(settle=settle))
-
-    def why(self) -> boki.Why:
-        """As `boki.Ticket.why`."""
-        return self._thread.run(self._ticket.why())
+    outcome = waiting(_ticket.Ticket.outcome)
+    why = waiting(_ticket.Ticket.why)
 
 
 async def _wait(ticket: boki.Ticket, timeout: float | None) -> int:
@@ -92,41 +87,32 @@ class Cursor(Iterator[Record | Gap]):
 
     def __init__(self, thread: LoopThread, cursor: boki.Cursor) -> None:
         self._thread = thread
-        self._cursor = cursor
+        self._inner = cursor
 
     def __next__(self) -> Record | Gap:
-        item = self._thread.run(_next_of(self._cursor))
+        item = self._thread.run(_next_of(self._inner))
         if item is None:
             raise StopIteration
         return item
 
     @property
     def position(self) -> int:
-        return self._thread.do(lambda: self._cursor.position)
+        return self._thread.do(lambda: self._inner.position)
 
     @property
     def tags(self) -> tuple[Tag, ...]:
-        return self._thread.do(lambda: self._cursor.tags)
+        return self._thread.do(lambda: self._inner.tags)
 
     @property
     def behind(self) -> tuple[Tag, ...]:
-        return self._thread.do(lambda: self._cursor.behind)
+        return self._thread.do(lambda: self._inner.behind)
 
-    def current(self, *, within_s: float) -> bool:
-        return self._thread.do(lambda: self._cursor.current(within_s=within_s))
-
-    def refresh(self) -> None:
-        self._thread.do(self._cursor.refresh)
-
-    def add(self, tag: Tag, start: int | None = None) -> None:
-        self._thread.do(lambda: self._cursor.add(tag, start))
-
-    def discard(self, tag: Tag) -> None:
-        self._thread.do(lambda: self._cursor.discard(tag))
-
-    def next_batch(self) -> list[Record | Gap]:
-        """The next that are there, at least one; none at the end. One crossing to the client's thread for all of them."""
-        return self._thread.run(self._cursor.next_batch())
+    current = in_loop(_cursor.Cursor.current)
+    refresh = in_loop(_cursor.Cursor.refresh)
+    add = in_loop(_cursor.Cursor.add)
+    discard = in_loop(_cursor.Cursor.discard)
+    next_batch = waiting(_cursor.Cursor.next_batch)
+    """One crossing to the client's thread for all of them."""
 
 
 async def _next_of(cursor: boki.Cursor) -> Record | Gap | None:
@@ -139,41 +125,21 @@ class Writer:
     def __init__(self, thread: LoopThread, writer: boki.Writer) -> None:
         self.name: Final = writer.name
         self._thread = thread
-        self._writer = writer
+        self._inner = writer
 
     @property
     def last(self) -> int:
-        return self._writer.last
+        return self._inner.last
 
-    def append(
-        self, data: Data, *, tags: Sequence[Tag] = (), expect: Expect | None = None, timeout: float | None = None
-    ) -> int:
-        return self._thread.run(self._writer.append(data, tags=tags, expect=expect, timeout=timeout))
-
-    def append_at(
-        self,
-        number: int,
-        data: Data,
-        *,
-        tags: Sequence[Tag] = (),
-        expect: Expect | None = None,
-        timeout: float | None = None,
-    ) -> int:
-        return self._thread.run(self._writer.append_at(number, data, tags=tags, expect=expect, timeout=timeout))
-
-    def append_many(
-        self, records: Iterable[tuple[Data, Sequence[Tag]]], *, first: int | None = None, timeout: float | None = None
-    ) -> list[int]:
-        return self._thread.run(self._writer.append_many(records, first=first, timeout=timeout))
+    append = waiting(_writer.Writer.append)
+    append_at = waiting(_writer.Writer.append_at)
+    append_many = waiting(_writer.Writer.append_many)
 
     def submit(self, data: Data, *, tags: Sequence[Tag] = (), expect: Expect | None = None) -> Ticket:
-        return Ticket(self._thread, self._thread.do(lambda: self._writer.submit(data, tags=tags, expect=expect)))
+        return Ticket(self._thread, self._thread.do(lambda: self._inner.submit(data, tags=tags, expect=expect)))
 
-    def ready(self) -> None:
-        self._thread.run(self._writer.ready())
-
-    def refresh(self, timeout: float | None = None) -> None:
-        self._thread.run(self._writer.refresh(timeout))
+    ready = waiting(_writer.Writer.ready)
+    refresh = waiting(_writer.Writer.refresh)
 
 
 class Book:
@@ -183,97 +149,37 @@ class Book:
         self.name: Final = book.name
         self.id: Final = book.id
         self._thread = thread
-        self._book = book
+        self._inner = book
 
     def __repr__(self) -> str:
         return f"<boki.sync.Book {self.name!r}>"
 
     @property
     def position(self) -> int | None:
-        return self._book.position
+        return self._inner.position
 
     def using(self, call: Callable[[boki.Book], Coroutine[Any, Any, T]]) -> T:
         """Runs a coroutine on the asynchronous book, in the client's loop, and waits: for the blocking faces of libraries."""
-        return self._thread.run(call(self._book))
+        return self._thread.run(call(self._inner))
 
-    def append(
-        self,
-        data: Data,
-        *,
-        tags: Sequence[Tag] = (),
-        expect: Expect | None = None,
-        writer: tuple[str, int] | None = None,
-        timeout: float | None = None,
-    ) -> int:
-        return self._thread.run(self._book.append(data, tags=tags, expect=expect, writer=writer, timeout=timeout))
-
-    def append_many(self, records: Iterable[tuple[Data, Sequence[Tag]]], *, timeout: float | None = None) -> list[int]:
-        return self._thread.run(self._book.append_many(records, timeout=timeout))
+    append = waiting(_book.Book.append)
+    append_many = waiting(_book.Book.append_many)
 
     def submit(self, data: Data, *, tags: Sequence[Tag] = (), expect: Expect | None = None) -> Ticket:
-        return Ticket(self._thread, self._thread.do(lambda: self._book.submit(data, tags=tags, expect=expect)))
+        return Ticket(self._thread, self._thread.do(lambda: self._inner.submit(data, tags=tags, expect=expect)))
 
-    def ready(self) -> None:
-        self._thread.run(self._book.ready())
+    ready = waiting(_book.Book.ready)
 
     def writer(self, name: str, *, timeout: float | None = None) -> Writer:
-        return Writer(self._thread, self._thread.run(self._book.writer(name, timeout=timeout)))
+        return Writer(self._thread, self._thread.run(self._inner.writer(name, timeout=timeout)))
 
-    def now(self, *, consistency: ConsistencyName = "session", timeout: float | None = None) -> int:
-        return self._thread.run(self._book.now(consistency=consistency, timeout=timeout))
-
-    def read_next(
-        self,
-        tag: Tag | None = None,
-        *,
-        at_least: int | None = None,
-        wait: float | None = None,
-        consistency: ConsistencyName = "session",
-        timeout: float | None = None,
-    ) -> Record | None:
-        return self._thread.run(
-            self._book.read_next(tag, at_least=at_least, wait=wait, consistency=consistency, timeout=timeout)
-        )
-
-    def read_prev(
-        self,
-        tag: Tag | None = None,
-        *,
-        at_most: int | None = None,
-        consistency: ConsistencyName = "session",
-        timeout: float | None = None,
-    ) -> Record | None:
-        return self._thread.run(self._book.read_prev(tag, at_most=at_most, consistency=consistency, timeout=timeout))
-
-    def check_tail(
-        self, tag: Tag | None = None, *, consistency: ConsistencyName = "session", timeout: float | None = None
-    ) -> Record | None:
-        return self._thread.run(self._book.check_tail(tag, consistency=consistency, timeout=timeout))
-
-    def read_at(
-        self, seqnum: int, *, consistency: ConsistencyName = "session", timeout: float | None = None
-    ) -> Record | None:
-        return self._thread.run(self._book.read_at(seqnum, consistency=consistency, timeout=timeout))
-
-    def read_prev_many(
-        self,
-        queries: Sequence[tuple[Tag | None, int | None]],
-        *,
-        consistency: ConsistencyName = "session",
-        timeout: float | None = None,
-    ) -> list[Record | None]:
-        return self._thread.run(self._book.read_prev_many(queries, consistency=consistency, timeout=timeout))
-
-    def read_since(
-        self,
-        seen: Mapping[Tag, int],
-        *,
-        at_most: int | None = None,
-        consistency: ConsistencyName = "session",
-        timeout: float | None = None,
-    ) -> Since:
-        asking = self._book.read_since(seen, at_most=at_most, consistency=consistency, timeout=timeout)
-        return self._thread.run(asking)
+    now = waiting(_book.Book.now)
+    read_next = waiting(_book.Book.read_next)
+    read_prev = waiting(_book.Book.read_prev)
+    check_tail = waiting(_book.Book.check_tail)
+    read_at = waiting(_book.Book.read_at)
+    read_prev_many = waiting(_book.Book.read_prev_many)
+    read_since = waiting(_book.Book.read_since)
 
     @overload
     def read(
@@ -315,28 +221,15 @@ class Book:
         timeout: float | None = None,
     ) -> RecordIterator | Cursor:
         how: dict[str, Any] = {"start": start, "stop": stop, "limit": limit, "timeout": timeout}
-        book, thread = self._book, self._thread
+        book, thread = self._inner, self._thread
         if tags is None:
             return RecordIterator(thread, book.read(tag, follow=follow, consistency=consistency, **how))
         arguments.check_read_tags(tags, tag)
         return Cursor(thread, book.read(tags=tags, follow=follow, consistency=consistency, **how))
 
-    def seek(self, time_ms: int, *, consistency: ConsistencyName = "session", timeout: float | None = None) -> int:
-        return self._thread.run(self._book.seek(time_ms, consistency=consistency, timeout=timeout))
-
-    def trim(
-        self,
-        pairs: TrimPairs | None = None,
-        *,
-        before: int | None = None,
-        tag: Tag | None = None,
-        forget: bool = False,
-        timeout: float | None = None,
-    ) -> None:
-        self._thread.run(self._book.trim(pairs, before=before, tag=tag, forget=forget, timeout=timeout))
-
-    def set_aux_data(self, seqnum: int, data: Data, *, timeout: float | None = None) -> bool:
-        return self._thread.run(self._book.set_aux_data(seqnum, data, timeout=timeout))
+    seek = waiting(_book.Book.seek)
+    trim = waiting(_book.Book.trim)
+    set_aux_data = waiting(_book.Book.set_aux_data)
 
 
 class Client:
@@ -344,7 +237,7 @@ class Client:
 
     def __init__(self, thread: LoopThread, client: boki.Client, *, owner: bool) -> None:
         self._thread = thread
-        self._client = client
+        self._inner = client
         self._owner = owner
 
     def __enter__(self) -> Client:
@@ -358,31 +251,28 @@ class Client:
     def close(self) -> None:
         if self._owner and not self._thread.elsewhere:
             try:
-                self._thread.run(self._client.close())
+                self._thread.run(self._inner.close())
             except ClosedError:
                 pass  # closed before
             finally:
                 self._thread.stop()
 
     def book(self, name: str | int) -> Book:
-        return Book(self._thread, self._thread.do(lambda: self._client.book(name)))
+        return Book(self._thread, self._thread.do(lambda: self._inner.book(name)))
 
     @property
     def refusal(self) -> DiskFull | None:
-        return self._client.refusal
+        return self._inner.refusal
 
     @property
     def cluster(self) -> str | None:
-        return self._client.cluster
+        return self._inner.cluster
 
-    def session_token(self) -> str:
-        return self._thread.do(self._client.session_token)
-
-    def merge(self, token: str) -> None:
-        self._thread.do(lambda: self._client.merge(token))
+    session_token = in_loop(_client.Client.session_token)
+    merge = in_loop(_client.Client.merge)
 
     def session(self, token: str | None = None) -> Client:
-        return Client(self._thread, self._thread.do(lambda: self._client.session(token)), owner=False)
+        return Client(self._thread, self._thread.do(lambda: self._inner.session(token)), owner=False)
 
 
 def connect(

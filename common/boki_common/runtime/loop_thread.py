@@ -5,6 +5,10 @@
     thread.closes(client.close)                       # what ends in the loop with the thread
     thread.stop()
 
+    class Book:                                       # a face: its methods have the names, arguments and docs of the other's
+        def __init__(self, thread, book): self._thread, self._inner = thread, book
+        append = waiting(boki.Book.append)
+
 Any number of threads may use one. Ctrl-C while waiting cancels the coroutine that is waited for.
 
 One that is dropped without `stop` is ended, and Python is told of it (ResourceWarning), as of any file or loop: the thread knows
@@ -18,12 +22,14 @@ import threading
 import warnings
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from boki_common.errors import ClosedError
 from boki_common.runtime import forks
 from boki_common.runtime.process import loop_factory
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -116,3 +122,25 @@ class LoopThread:
         if not self._running.elsewhere and not self._running.loop.is_closed():
             self._running.loop.call_soon_threadsafe(self._running.loop.stop)
             self._thread.join()
+
+
+def waiting(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    """The method of a blocking face (which has a `_thread` and an `_inner`) that runs its namesake of `_inner` and waits."""
+
+    @wraps(method)
+    def wait(face: Any, /, *args: P.args, **options: P.kwargs) -> T:
+        thread: LoopThread = face._thread
+        return thread.run(method(face._inner, *args, **options))
+
+    return wait
+
+
+def in_loop(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """As `waiting`, for what is no coroutine, and has to run in the loop's thread."""
+
+    @wraps(method)
+    def do(face: Any, /, *args: P.args, **options: P.kwargs) -> T:
+        thread: LoopThread = face._thread
+        return thread.do(lambda: method(face._inner, *args, **options))
+
+    return do
