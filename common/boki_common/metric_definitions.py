@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from boki_common.metrics import COUNTER, MetricDefinition
+from boki_common.metrics import counter
 
-LOG_LINES_LOST: Final = MetricDefinition(
+LOG_LINES_LOST: Final = counter(
     "boki_log_lines_lost_total",
-    COUNTER,
-    "",
     "Lines of the log that could not be written: standard error is full, stalled or closed.",
 )

@@ -1,6 +1,6 @@
 """Metrics of a process: definitions in one place, one registry per process.
 
-    JOURNAL_SYNC = MetricDefinition("boki_bookie_journal_sync_seconds", HISTOGRAM, "seconds", "Time of one fdatasync.")
+    JOURNAL_SYNC = histogram("boki_bookie_journal_sync_seconds", "Time of one fdatasync.")
 
     metrics = Metrics()
     syncs = metrics.histogram(JOURNAL_SYNC)             # once, at construction of the role; then syncs.observe(0.0001)
@@ -73,6 +73,24 @@ class MetricDefinition:
         assert (stem != self.name) == (self.kind is COUNTER), f"{self.name}: counters, and only they, end with _total"
         assert not self.unit or stem.endswith("_" + self.unit), f"{self.name}: the name must end with {self.unit}"
         assert self.help.endswith("."), f"{self.name}: the help is a sentence"
+
+
+def counter(name: str, help: str, *labels: str) -> MetricDefinition:
+    """The definition of a counter; its unit is the end of its name, as of all."""
+    return MetricDefinition(name, COUNTER, _unit_of(name), help, labels)
+
+
+def gauge(name: str, help: str, *labels: str) -> MetricDefinition:
+    return MetricDefinition(name, GAUGE, _unit_of(name), help, labels)
+
+
+def histogram(name: str, help: str, *labels: str, buckets: tuple[float, ...] = LATENCY_BUCKETS_S) -> MetricDefinition:
+    return MetricDefinition(name, HISTOGRAM, _unit_of(name), help, labels, buckets)
+
+
+def _unit_of(name: str) -> str:
+    unit = name.removesuffix("_total").rpartition("_")[2]
+    return unit if unit in _UNITS else ""
 
 
 class Counter:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from boki_common.metrics import COUNTER, GAUGE, HISTOGRAM, MetricDefinition
+from boki_common.metrics import counter, gauge, histogram
 
-REQUESTS: Final = MetricDefinition(
-    "boki_gateway_requests_total", COUNTER, "", "Requests answered, by route and status.", ("route", "status")
+REQUESTS: Final = counter("boki_gateway_requests_total", "Requests answered, by route and status.", "route", "status")
+REQUEST_SECONDS: Final = histogram(
+    "boki_gateway_request_seconds", "From a request to its answer; waiting included.", "route"
 )
-REQUEST_SECONDS: Final = MetricDefinition(
-    "boki_gateway_request_seconds", HISTOGRAM, "seconds", "From a request to its answer; waiting included.", ("route",)
-)
-STREAMS: Final = MetricDefinition("boki_gateway_streams", GAUGE, "", "Open event streams.")
+STREAMS: Final = gauge("boki_gateway_streams", "Open event streams.")

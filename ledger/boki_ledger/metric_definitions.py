@@ -4,41 +4,24 @@ from __future__ import annotations
 
 from typing import Final
 
-from boki_common.metrics import COUNTER, HISTOGRAM, MetricDefinition, Metrics
+from boki_common.metrics import Metrics, counter, histogram
 
-ENTRIES_ACKED: Final = MetricDefinition(
-    "boki_ledger_entries_acked_total", COUNTER, "", "Entries that reached their ack quorum in order."
+ENTRIES_ACKED: Final = counter("boki_ledger_entries_acked_total", "Entries that reached their ack quorum in order.")
+ENTRIES_RESENT: Final = counter(
+    "boki_ledger_entries_resent_total", "Entries sent again to a bookie that came back or was replaced."
 )
-ENTRIES_RESENT: Final = MetricDefinition(
-    "boki_ledger_entries_resent_total", COUNTER, "", "Entries sent again to a bookie that came back or was replaced."
+SLOT_FAILURES: Final = counter(
+    "boki_ledger_slot_failures_total", "Failures of one bookie seen by one writer or recovery."
 )
-SLOT_FAILURES: Final = MetricDefinition(
-    "boki_ledger_slot_failures_total", COUNTER, "", "Failures of one bookie seen by one writer or recovery."
+ENSEMBLE_CHANGES: Final = counter("boki_ledger_ensemble_changes_total", "Committed ensemble changes.")
+RECOVERIES: Final = counter("boki_ledger_recoveries_total", "Recoveries by outcome.", "outcome")
+RECOVERY_TIME: Final = histogram("boki_ledger_recovery_seconds", "Time from the first fence to the closing write.")
+DIGEST_MISMATCHES: Final = counter("boki_ledger_digest_mismatches_total", "Copies of entries that failed their digest.")
+SPECULATIVE_READS: Final = counter(
+    "boki_ledger_speculative_reads_total", "Reads asked of a further replica while a slow one may still answer."
 )
-ENSEMBLE_CHANGES: Final = MetricDefinition(
-    "boki_ledger_ensemble_changes_total", COUNTER, "", "Committed ensemble changes."
-)
-RECOVERIES: Final = MetricDefinition(
-    "boki_ledger_recoveries_total", COUNTER, "", "Recoveries by outcome.", labels=("outcome",)
-)
-RECOVERY_TIME: Final = MetricDefinition(
-    "boki_ledger_recovery_seconds", HISTOGRAM, "seconds", "Time from the first fence to the closing write."
-)
-DIGEST_MISMATCHES: Final = MetricDefinition(
-    "boki_ledger_digest_mismatches_total", COUNTER, "", "Copies of entries that failed their digest."
-)
-SPECULATIVE_READS: Final = MetricDefinition(
-    "boki_ledger_speculative_reads_total",
-    COUNTER,
-    "",
-    "Reads asked of a further replica while a slow one may still answer.",
-)
-EXPLICIT_LACS: Final = MetricDefinition(
-    "boki_ledger_explicit_lacs_total",
-    COUNTER,
-    "",
-    "LACs that idle writers sent to bookies by themselves, by outcome.",
-    labels=("outcome",),
+EXPLICIT_LACS: Final = counter(
+    "boki_ledger_explicit_lacs_total", "LACs that idle writers sent to bookies by themselves, by outcome.", "outcome"
 )
 
 

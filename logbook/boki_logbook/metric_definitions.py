@@ -4,55 +4,40 @@ from __future__ import annotations
 
 from typing import Final
 
-from boki_common.metrics import COUNTER, GAUGE, HISTOGRAM, MetricDefinition, Metrics
+from boki_common.metrics import Metrics, counter, gauge, histogram
 
-APPENDED_ENTRIES: Final = MetricDefinition(
-    "boki_engine_appended_entries_total", COUNTER, "", "Entries sent to data ledgers."
+APPENDED_ENTRIES: Final = counter("boki_engine_appended_entries_total", "Entries sent to data ledgers.")
+APPENDED_RECORDS: Final = counter(
+    "boki_engine_appended_records_total", "Records in those entries, re-appended ones again."
 )
-APPENDED_RECORDS: Final = MetricDefinition(
-    "boki_engine_appended_records_total", COUNTER, "", "Records in those entries, re-appended ones again."
-)
-CARRIED_ENTRIES: Final = MetricDefinition(
+CARRIED_ENTRIES: Final = counter(
     "boki_engine_carried_entries_total",
-    COUNTER,
-    "",
     "Entries sent to a sequencer, to be ordered before their data ledgers have them.",
 )
-ACK_SECONDS: Final = MetricDefinition(
-    "boki_engine_ack_seconds", HISTOGRAM, "seconds", "From sending an entry to its ack quorum."
+ACK_SECONDS: Final = histogram("boki_engine_ack_seconds", "From sending an entry to its ack quorum.")
+REFUSED_BATCHES: Final = counter(
+    "boki_engine_refused_batches_total", "Appended batches refused or dropped before they were ordered."
 )
-REFUSED_BATCHES: Final = MetricDefinition(
-    "boki_engine_refused_batches_total", COUNTER, "", "Appended batches refused or dropped before they were ordered."
+EARLY_CONFLICTS: Final = counter(
+    "boki_engine_early_conflicts_total", "Appends told to have lost before they were ordered, without payload."
 )
-EARLY_CONFLICTS: Final = MetricDefinition(
-    "boki_engine_early_conflicts_total",
-    COUNTER,
-    "",
-    "Appends told to have lost before they were ordered, without payload.",
+SHARDS_OPENED: Final = counter("boki_engine_shards_opened_total", "Shards opened.")
+INDEXED_RECORDS: Final = counter("boki_engine_indexed_records_total", "Records decided, losers included.")
+FETCHED_ENTRIES: Final = counter(
+    "boki_engine_fetched_entries_total", "Entries read from data ledgers, for the index or for readers."
 )
-SHARDS_OPENED: Final = MetricDefinition("boki_engine_shards_opened_total", COUNTER, "", "Shards opened.")
-INDEXED_RECORDS: Final = MetricDefinition(
-    "boki_engine_indexed_records_total", COUNTER, "", "Records decided, losers included."
+PUSHED_HEADERS: Final = counter(
+    "boki_engine_pushed_headers_total", "Entries indexed from headers that their engines pushed, unread."
 )
-FETCHED_ENTRIES: Final = MetricDefinition(
-    "boki_engine_fetched_entries_total", COUNTER, "", "Entries read from data ledgers, for the index or for readers."
-)
-PUSHED_HEADERS: Final = MetricDefinition(
-    "boki_engine_pushed_headers_total", COUNTER, "", "Entries indexed from headers that their engines pushed, unread."
-)
-INDEX_BYTES: Final = MetricDefinition("boki_engine_index_bytes", GAUGE, "bytes", "Memory of the index, roughly.")
-CACHE_BYTES: Final = MetricDefinition("boki_engine_cache_bytes", GAUGE, "bytes", "Memory of the record cache.")
-QUEUE_BYTES: Final = MetricDefinition(
-    "boki_engine_append_queue_bytes", GAUGE, "bytes", "Appended batches that are not indexed yet."
-)
-CLOCK_AHEAD_SECONDS: Final = MetricDefinition(
+INDEX_BYTES: Final = gauge("boki_engine_index_bytes", "Memory of the index, roughly.")
+CACHE_BYTES: Final = gauge("boki_engine_cache_bytes", "Memory of the record cache.")
+QUEUE_BYTES: Final = gauge("boki_engine_append_queue_bytes", "Appended batches that are not indexed yet.")
+CLOCK_AHEAD_SECONDS: Final = gauge(
     "boki_engine_sequencer_clock_ahead_seconds",
-    GAUGE,
-    "seconds",
     "The clock of a log's sequencer minus this machine's; negative when it is behind.",
-    ("log",),
+    "log",
 )
-READS: Final = MetricDefinition("boki_engine_reads_total", COUNTER, "", "Read requests answered.")
+READS: Final = counter("boki_engine_reads_total", "Read requests answered.")
 
 
 class AppenderMetrics:

@@ -4,34 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from boki_common.metrics import COUNTER, GAUGE, HISTOGRAM, MetricDefinition, Metrics
+from boki_common.metrics import Metrics, counter, gauge, histogram
 
-TERM: Final = MetricDefinition(
-    "boki_sequencer_term", GAUGE, "", "Term that this sequencer orders; 0 while it stands by.", ("log",)
+TERM: Final = gauge("boki_sequencer_term", "Term that this sequencer orders; 0 while it stands by.", "log")
+ENTRIES: Final = counter("boki_sequencer_entries_total", "Metalog entries acknowledged by their quorum.", "log")
+RECORDS: Final = counter("boki_sequencer_records_total", "Records ordered.", "log")
+REFUSED: Final = counter(
+    "boki_sequencer_refused_reports_total", "Reports for shards that are closed or cannot be so.", "log"
 )
-ENTRIES: Final = MetricDefinition(
-    "boki_sequencer_entries_total", COUNTER, "", "Metalog entries acknowledged by their quorum.", ("log",)
+LAGGED: Final = counter(
+    "boki_sequencer_lagged_subscribers_total", "Subscribers dropped for taking entries too slowly.", "log"
 )
-RECORDS: Final = MetricDefinition("boki_sequencer_records_total", COUNTER, "", "Records ordered.", ("log",))
-REFUSED: Final = MetricDefinition(
-    "boki_sequencer_refused_reports_total", COUNTER, "", "Reports for shards that are closed or cannot be so.", ("log",)
+PROVEN: Final = counter(
+    "boki_sequencer_barriers_proven_total", "Barriers that the bookies answered, without an entry for them.", "log"
 )
-LAGGED: Final = MetricDefinition(
-    "boki_sequencer_lagged_subscribers_total",
-    COUNTER,
-    "",
-    "Subscribers dropped for taking entries too slowly.",
-    ("log",),
-)
-PROVEN: Final = MetricDefinition(
-    "boki_sequencer_barriers_proven_total",
-    COUNTER,
-    "",
-    "Barriers that the bookies answered, without an entry for them.",
-    ("log",),
-)
-ENTRY_SECONDS: Final = MetricDefinition(
-    "boki_sequencer_entry_seconds", HISTOGRAM, "seconds", "From submitting a metalog entry to its quorum.", ("log",)
+ENTRY_SECONDS: Final = histogram(
+    "boki_sequencer_entry_seconds", "From submitting a metalog entry to its quorum.", "log"
 )
 
 
