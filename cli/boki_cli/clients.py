@@ -31,11 +31,8 @@ _log = get_logger("client")
 
 @asynccontextmanager
 async def connected(invocation: Invocation, stop: asyncio.Event | None = None) -> AsyncIterator[boki.Client]:
-    """The client of a command, closed behind it.
-
-    Raises:
-        Unreachable: no engine answered within --timeout. InvalidArgument: a wrong URL. click.Abort: `stop` was set before.
-    """
+    """The client of a command, closed behind it. Raises Unreachable: no engine answered within --timeout; InvalidArgument: a
+    wrong URL. click.Abort: `stop` was set before."""
     seconds = invocation.timeout_s
 
     def waiting(error: Unreachable) -> None:

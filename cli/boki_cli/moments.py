@@ -22,11 +22,7 @@ _FEWEST_DIGITS: Final = 12
 
 
 def moment_ms(text: str, *, now_ms: int) -> int:
-    """The moment that `text` names.
-
-    Raises:
-        InvalidArgument: it is none of the forms above, or lies before 1970.
-    """
+    """The moment that `text` names. Raises InvalidArgument: it is none of the forms above, or lies before 1970."""
     found = _parse(text.strip(), now_ms)
     if found is None or found < 0:
         raise InvalidArgument(

@@ -251,11 +251,8 @@ async def metrics_page(
 async def running_bookie(
     parts: Parts, settings: ProcessSettings, *, data: Path, address: Address
 ) -> AsyncIterator[RunningRole]:
-    """A bookie on a directory.
-
-    Raises:
-        WrongDirectory, DirectoryInUse, CorruptData: what is there cannot be served. SettingsError: cannot listen.
-    """
+    """A bookie on a directory. Raises WrongDirectory, DirectoryInUse, CorruptData: what is there cannot be served;
+    SettingsError: cannot listen."""
     from boki_bookie.bookie import Bookie
 
     bookie = await Bookie.start(
@@ -307,11 +304,8 @@ async def ledger_client(parts: Parts, settings: ProcessSettings) -> AsyncIterato
 
 @asynccontextmanager
 async def running_sequencer(parts: Parts, settings: ProcessSettings, *, address: Address) -> AsyncIterator[RunningRole]:
-    """A sequencer; it serves or stands by. One that is left without an error gives its log to another first.
-
-    Raises:
-        SettingsError: cannot listen.
-    """
+    """A sequencer; it serves or stands by. One that is left without an error gives its log to another first. Raises
+    SettingsError: cannot listen."""
     from boki_metalog.control.handing_over import hand_over
     from boki_metalog.sequencer.sequencer import Sequencer
 

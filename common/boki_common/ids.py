@@ -65,11 +65,8 @@ def pos_of(number: int) -> int:
 
 
 def book_id(name: str | int) -> BookId:
-    """The number of a book: a u64 as it is, or xxh3-64 of a name.
-
-    Raises:
-        InvalidArgument: not a u64, an empty name, or a name over `limits.BOOK_NAME_BYTES`.
-    """
+    """The number of a book: a u64 as it is, or xxh3-64 of a name. Raises InvalidArgument: not a u64, an empty name, or a name
+    over `limits.BOOK_NAME_BYTES`."""
     if isinstance(name, bool) or not isinstance(name, (str, int)):
         raise InvalidArgument(f"a book is a name or an unsigned 64-bit number, not {type(name).__name__}")
     if isinstance(name, int):
@@ -85,11 +82,8 @@ def book_id(name: str | int) -> BookId:
 
 
 def tag_id(tag: str | int) -> TagId:
-    """The number of a tag that a record may carry.
-
-    Raises:
-        InvalidTag: 0, 2**64-1, not a u64, an empty name, or a name over `limits.TAG_NAME_BYTES`.
-    """
+    """The number of a tag that a record may carry. Raises InvalidTag: 0, 2**64-1, not a u64, an empty name, or a name over
+    `limits.TAG_NAME_BYTES`."""
     if type(tag) is str or isinstance(tag, str):
         encoded = tag.encode()
         if not 0 < len(encoded) <= limits.TAG_NAME_BYTES:

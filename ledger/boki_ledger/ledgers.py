@@ -40,11 +40,8 @@ class LedgerWriter(Protocol):
         `told`, when they cannot be asked."""
 
     async def close(self) -> int:
-        """Closes the ledger at its LAC and returns that; what is in flight is not part of it.
-
-        Raises:
-            LedgerFenced: somebody recovers it. MetadataUnavailable, MetadataUnknown: it may be open still.
-        """
+        """Closes the ledger at its LAC and returns that; what is in flight is not part of it. Raises LedgerFenced: somebody
+        recovers it; MetadataUnavailable, MetadataUnknown: it may be open still."""
 
     def abandon(self) -> None:
         """Forgets the ledger without touching its metadata. Idempotent."""

@@ -158,11 +158,8 @@ class Appends:
         )
 
     async def wait(self, numbers: Numbers, item: Ticket | Chunk, deadline: float, timeout_s: float) -> None:
-        """Waits until an item is decided. When it is not in time, it is taken back if it was not sent.
-
-        Raises:
-            Unreachable: it was taken back. OutcomeUnknown: it was sent.
-        """
+        """Waits until an item is decided. When it is not in time, it is taken back if it was not sent. Raises Unreachable: it
+        was taken back; OutcomeUnknown: it was sent."""
         try:
             async with asyncio.timeout_at(deadline):
                 await item.wait()

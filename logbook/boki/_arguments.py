@@ -62,11 +62,8 @@ _cache: dict[tuple[Tag, ...], EncodedTags] = {}
 
 
 def encode_tags(tags: Sequence[Tag]) -> EncodedTags:
-    """Checks and encodes the tags of one record.
-
-    Raises:
-        InvalidArgument: not a list or tuple. InvalidTag: a tag is no tag, is given twice, or there are too many.
-    """
+    """Checks and encodes the tags of one record. Raises InvalidArgument: not a list or tuple; InvalidTag: a tag is no tag, is
+    given twice, or there are too many."""
     try:
         encoded = _cache.get(tuple(tags)) if type(tags) in (list, tuple) else None
     except TypeError:  # an unhashable tag: it gets its message below
@@ -166,11 +163,8 @@ _make_expectations: Final = cast(Callable[[tuple[Any, ...]], Expectations], part
 
 
 def encode_expectations(expect: Expect | None) -> Expectations:
-    """Checks and encodes expectations; whether their seqnums are in the session's past is the caller's to check.
-
-    Raises:
-        InvalidArgument: no mapping, too many, two keys that are one stream, or a value that is no seqnum.
-    """
+    """Checks and encodes expectations; whether their seqnums are in the session's past is the caller's to check. Raises
+    InvalidArgument: no mapping, too many, two keys that are one stream, or a value that is no seqnum."""
     if expect is None:
         return NO_EXPECTATIONS
     if type(expect) is dict and len(expect) == 1:  # nearly always: one stream, by its name
@@ -290,11 +284,8 @@ def check_consistency(name: str) -> Consistency:
 
 
 def encode_trim(pairs: TrimPairs | None, before: int | None, tag: Tag | None) -> dict[int, int]:
-    """Checks what to trim: {stream: first seqnum to keep}, the highest where a stream is given twice.
-
-    Raises:
-        InvalidArgument: neither pairs nor `before`, or both; no pair, or more than 4,096; a `before` that is no seqnum.
-    """
+    """Checks what to trim: {stream: first seqnum to keep}, the highest where a stream is given twice. Raises InvalidArgument:
+    neither pairs nor `before`, or both; no pair, or more than 4,096; a `before` that is no seqnum."""
     if (pairs is None) == (before is None) or (pairs is not None and tag is not None):
         raise InvalidArgument("expected trim(before=seqnum, tag=tag) or trim([(tag, seqnum), …]), one of the two")
     if pairs is None:
@@ -381,11 +372,8 @@ NO_TAGS: Final = encode_tags(())
 
 
 def encode_many(records: Iterable[tuple[Data, Sequence[Tag]]]) -> list[tuple[EncodedTags, bytes]]:
-    """Checks and encodes the records of an `append_many`, all of them before the first is numbered.
-
-    Raises:
-        InvalidArgument: with the index of the record at fault as its fact `index`.
-    """
+    """Checks and encodes the records of an `append_many`, all of them before the first is numbered. Raises InvalidArgument:
+    with the index of the record at fault as its fact `index`."""
     encoded: list[tuple[EncodedTags, bytes]] = []
     if not isinstance(records, Iterable) or isinstance(records, (str, bytes, bytearray, memoryview)):
         raise InvalidArgument(f"expected a list of (data, tags) pairs, found {type(records).__name__}")

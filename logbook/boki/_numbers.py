@@ -219,11 +219,8 @@ class Numbers:
         self.special.renew(stale=False)
 
     def pass_on(self, writer: bytes) -> bool:
-        """Another writer takes what is undecided, under new numbers: the log has forgotten this one.
-
-        Returns:
-            False when some of it may be in the log: then nothing changed.
-        """
+        """Another writer takes what is undecided, under new numbers: the log has forgotten this one. Returns false when some of
+        it may be in the log: then nothing changed."""
         items = [item for item in self.items() if not item.decided]
         if self.low <= self.sent_again or any(item.partly_decided for item in items):
             return False
@@ -438,11 +435,8 @@ class Numbers:
         self._advance()
 
     def gap(self, last: int) -> bool:
-        """The log refused a number, because the last one it has is `last`: all from there on is sent again.
-
-        Returns:
-            False when the log has forgotten this writer: it had decided numbers above `last`.
-        """
+        """The log refused a number, because the last one it has is `last`: all from there on is sent again. Returns false when
+        the log has forgotten this writer: it had decided numbers above `last`."""
         if last > self.sent:
             raise ProtocolError(f"expected the log to have numbers up to {self.sent}, it says {last}", found=last)
         holes = self.low - 1 - last

@@ -32,10 +32,7 @@ class Places:
 
     async def take(self, numbers: Numbers, timeout: float | None) -> int:
         """Waits for a place, which the caller takes before anybody else has a turn. Returns how many there are, with this one.
-
-        Raises:
-            WindowFull: none became free within `timeout` seconds; nothing was numbered. What `refuse` was called with.
-        """
+        Raises WindowFull: none became free within `timeout` seconds; nothing was numbered. What `refuse` was called with."""
         line = self.lines.get(numbers)
         if self.of(numbers) <= 0:
             if line is None:

@@ -139,11 +139,8 @@ def parse_token(text: str) -> TokenText:
 
 
 def positions_of(text: str, cluster: int | None) -> dict[int, Position]:
-    """What a session of this cluster has seen, by its token.
-
-    Raises:
-        InvalidArgument: no token, or a damaged one. WrongCluster: it is of another cluster.
-    """
+    """What a session of this cluster has seen, by its token. Raises InvalidArgument: no token, or a damaged one; WrongCluster:
+    it is of another cluster."""
     found = parse_token(text)
     if None not in (cluster, found.cluster) and found.cluster != cluster:
         raise WrongCluster(

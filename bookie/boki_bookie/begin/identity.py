@@ -128,10 +128,7 @@ async def establish_all(
     salvage: bool = False,
 ) -> Identity:
     """Applies the table above; the directories, in their order, must be locked. With `salvage` an older copy is no error.
-
-    Raises:
-        WrongDirectory: and what to do about it. CorruptData, VersionMismatch: a file `identity` is damaged or newer.
-    """
+    Raises WrongDirectory: and what to do about it; CorruptData, VersionMismatch: a file `identity` is damaged or newer."""
     assert 0 < len(disks) <= limits.BOOKIE_DIRECTORIES, len(disks)
     instance_id = await init_cluster(metadata, rng=rng)
     places = [f"{host}:{disk.describe()}" for disk in disks]

@@ -31,11 +31,8 @@ class _Replayed:
 
 
 async def replay_journal(replay: JournalReplay, checkpointer: Checkpointer, *, write_cache_bytes: int) -> None:
-    """Applies what `replay` hands out; stores entries on the way when the write cache is full.
-
-    Raises:
-        CorruptData: a record that makes no sense. DiskFailed.
-    """
+    """Applies what `replay` hands out; stores entries on the way when the write cache is full. Raises CorruptData: a record
+    that makes no sense. DiskFailed."""
     index = checkpointer.index
     has_space = True
     async for generation, groups in replay.segments():

@@ -69,11 +69,8 @@ class JournalReplay:
             )
 
     async def verify(self) -> JournalEnd:
-        """Reads and checks everything.
-
-        Raises:
-            CorruptData: acknowledged records are damaged or missing; names file and offset.
-        """
+        """Reads and checks everything. Raises CorruptData: acknowledged records are damaged or missing; names file and
+        offset."""
         expected: int | None = None
         last: tuple[int, SegmentEnd] | None = None
         place = range(0)

@@ -126,11 +126,7 @@ class Checkpointer:
 
     @classmethod
     async def load(cls, disk: Disk, bookie_id: bytes, settings: BookieSettings) -> Checkpointer:
-        """Reads mark and index.
-
-        Raises:
-            CorruptData: absent, damaged or another bookie's. VersionMismatch.
-        """
+        """Reads mark and index. Raises CorruptData: absent, damaged or another bookie's. VersionMismatch."""
         name = disk.describe(MARK_NAME)
         mark = decode_mark(await disk.read_all(MARK_NAME), name=name)
         if mark.bookie_id != bookie_id:

@@ -98,11 +98,8 @@ class CheckpointLoop:
             self._journal.when_durable(waiters.popleft()[1])
 
     async def persist_index(self) -> None:
-        """Deletions and moves so far are durable in journal and index. What is begun goes on if the caller is cancelled.
-
-        Raises:
-            DiskFull, DiskFailed, and what failed the journal.
-        """
+        """Deletions and moves so far are durable in journal and index. What is begun goes on if the caller is cancelled. Raises
+        DiskFull, DiskFailed, and what failed the journal."""
         await self._journal.flushed()
         self._persisting = asyncio.create_task(self._persist_index(), name="bookie persists its index")
         self._persisting.add_done_callback(_look_at_outcome)

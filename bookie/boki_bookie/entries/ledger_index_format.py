@@ -170,11 +170,8 @@ def _block(parts: Sequence[bytes], count: int, size: int, checkpoint: int, owner
 
 
 def decode_blocks(data: memoryview, *, owner: int, name: str) -> Iterator[LedgerUpdate | Run]:
-    """All updates of an index file, cut to the bytes that count; a Run of ledgers was deleted. `owner` is `owner_of`.
-
-    Raises:
-        CorruptData: naming file and offset. VersionMismatch: written by another version of Boki.
-    """
+    """All updates of an index file, cut to the bytes that count; a Run of ledgers was deleted. `owner` is `owner_of`. Raises
+    CorruptData: naming file and offset; VersionMismatch: written by another version of Boki."""
     offset = 0
     while offset < len(data):
         body = _checked_block(data, offset, owner, name)

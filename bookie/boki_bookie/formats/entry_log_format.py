@@ -140,11 +140,8 @@ def encode_entries(
 
 
 def decode_entry(stored: memoryview, ledger_id: int, entry_id: int, *, name: str, offset: int) -> memoryview:
-    """The body of a stored entry.
-
-    Raises:
-        CorruptData: it fails its checksum, is cut short, or is another entry. Never mistaken for an absent one.
-    """
+    """The body of a stored entry. Raises CorruptData: it fails its checksum, is cut short, or is another entry. Never mistaken
+    for an absent one."""
     if len(stored) >= ENTRY_HEADER_BYTES:
         length, found_ledger, found_entry = _ENTRY.unpack_from(stored, _CRC.size)
         body = stored[ENTRY_HEADER_BYTES : ENTRY_HEADER_BYTES + length]

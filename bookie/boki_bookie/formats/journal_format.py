@@ -278,11 +278,8 @@ def _fields(layout: Struct, body: Buffer, kind: str) -> tuple[Any, ...]:
 
 
 def decode_segment_header(page: Buffer, *, name: str) -> SegmentHeader:
-    """Reads the first page of the file `name`.
-
-    Raises:
-        CorruptData: no header, or damaged. VersionMismatch: written by another version of Boki.
-    """
+    """Reads the first page of the file `name`. Raises CorruptData: no header, or damaged; VersionMismatch: written by another
+    version of Boki."""
     if len(page) < _SEGMENT_USED:
         raise CorruptData(f"{name}: expected a journal segment, found a file of {len(page)} bytes", path=name, offset=0)
     magic, crc = _PREFIX.unpack_from(page)

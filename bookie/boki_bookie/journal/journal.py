@@ -110,11 +110,8 @@ class Journal:
     # -- appending
 
     def append(self, kind: int, body: Buffer) -> None:
-        """Takes one record; it is durable once a later `when_durable` calls back.
-
-        Raises:
-            Overloaded: the queue is full. InvalidArgument: no segment can hold it. What failed the journal.
-        """
+        """Takes one record; it is durable once a later `when_durable` calls back. Raises Overloaded: the queue is full;
+        InvalidArgument: no segment can hold it. What failed the journal."""
         if self.append_run(kind, (body,), len(body)):
             return
         raise self._refusal or self._queue.refusal(body)

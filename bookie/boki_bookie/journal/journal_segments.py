@@ -82,11 +82,8 @@ class SegmentFiles:
         return sorted(generations)
 
     async def prepare(self, generation: int, *, rest: Rest | None = None) -> Segment:
-        """Makes the segment of a new generation, from a spare if there is one; without `rest` as fast as the disk can.
-
-        Raises:
-            DiskFull, DiskFailed.
-        """
+        """Makes the segment of a new generation, from a spare if there is one; without `rest` as fast as the disk can. Raises
+        DiskFull, DiskFailed."""
         if self._spares:
             source = self._spares.pop()
             file = await self._disk.open(source)
@@ -106,11 +103,8 @@ class SegmentFiles:
         return Segment(header, await self._disk.open(segment_name(generation)))
 
     async def load(self, generation: int) -> tuple[SegmentHeader, memoryview]:
-        """Header and bytes of a segment that must be there.
-
-        Raises:
-            CorruptData: absent, another bookie's, of another size, or its header is damaged. VersionMismatch.
-        """
+        """Header and bytes of a segment that must be there. Raises CorruptData: absent, another bookie's, of another size, or
+        its header is damaged. VersionMismatch."""
         file = await self._disk.open(segment_name(generation))
         try:
             data = memoryview(await file.read(0, await file.size()))

@@ -162,12 +162,8 @@ class GarbageCollector:
         return pause_s
 
     async def run_once(self, *, major: bool = False) -> None:
-        """One run, after the one that may be running.
-
-        Raises:
-            DiskFailed: and other errors after which the store cannot go on. A full disk and an absent metadata store are
-            no errors: the rest is left to the next run.
-        """
+        """One run, after the one that may be running. Raises DiskFailed: and other errors after which the store cannot go on. A
+        full disk and an absent metadata store are no errors: the rest is left to the next run."""
         async with self._lock:
             self._is_running = True
             try:

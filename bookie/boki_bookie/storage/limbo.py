@@ -68,11 +68,8 @@ class Limbo:
 
     @classmethod
     async def load(cls, disk: Disk, bookie_id: bytes) -> Limbo | None:
-        """What an earlier start left; None when this store is not in limbo.
-
-        Raises:
-            CorruptData: neither of the files that there are can be read. VersionMismatch, DiskFailed.
-        """
+        """What an earlier start left; None when this store is not in limbo. Raises CorruptData: neither of the files that there
+        are can be read. VersionMismatch, DiskFailed."""
         lists: list[dict[int, bool]] = []
         damage: CorruptData | None = None
         for file in (LIMBO_NAME, COPY_NAME):

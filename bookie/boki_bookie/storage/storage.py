@@ -235,11 +235,8 @@ class Storage(StorageReads):
     # -- adds
 
     def add(self, request: AddRequest, answers: AddAnswers) -> V2Status | None:
-        """Takes one add.
-
-        Returns:
-            OK: stored; answer it when `when_durable` calls back. None: `answers` hears it later. Else: refused.
-        """
+        """Takes one add. Returns oK: stored; answer it when `when_durable` calls back. None: `answers` hears it later. Else:
+        refused."""
         ledger = self._ledgers.get(request.ledger_id)
         if ledger is None and request.ledger_id in self._tombstones:
             return V2Status.FENCED
@@ -273,11 +270,8 @@ class Storage(StorageReads):
         return V2Status.OK
 
     def add_run(self, run: AddRun) -> bool:
-        """`add` for a run at once, where nothing is against any of its adds; else they have to come one by one.
-
-        Returns:
-            True: all are stored; answer them when `when_durable` calls back. False: none is.
-        """
+        """`add` for a run at once, where nothing is against any of its adds; else they have to come one by one. Returns true:
+        all are stored; answer them when `when_durable` calls back. False: none is."""
         ledger = self._ledgers.get(run.ledger_id)
         if ledger is None or run.entry_ids[0] <= ledger.last_entry:
             return False
@@ -305,11 +299,8 @@ class Storage(StorageReads):
         return True
 
     def replace_damaged(self, ledger: Ledger, request: AddRequest) -> V2Status:
-        """Stores an entry again whose stored copy is damaged.
-
-        Returns:
-            OK: answer it when `when_durable` calls back. Else: refused.
-        """
+        """Stores an entry again whose stored copy is damaged. Returns oK: answer it when `when_durable` calls back. Else:
+        refused."""
         try:
             self.journal.append(_REPLACED, request.body)
         except Overloaded:
@@ -321,11 +312,8 @@ class Storage(StorageReads):
         return V2Status.OK
 
     def when_durable(self, done: Done) -> bool:
-        """Calls back when the adds taken so far may be acknowledged: durable, and the write cache is not too full.
-
-        Returns:
-            Whether it is too full now: whoever sent them should send no more before.
-        """
+        """Calls back when the adds taken so far may be acknowledged: durable, and the write cache is not too full. Returns
+        whether it is too full now: whoever sent them should send no more before."""
         index, live = self._index, self.journal.live
         if index.fresh_bytes >= self._checkpoint_above or live[-1] - live[0] >= self._segments_limit:
             self._checkpoints.request()
@@ -370,12 +358,8 @@ class Storage(StorageReads):
     # -- fences
 
     def fence(self, ledger_id: int, master_key: bytes) -> V2Status:
-        """Fences a ledger, known or not.
-
-        Returns:
-            OK: answer the request only after `journal.when_durable` called back, whatever the answer is. Else: refused,
-            and not fenced.
-        """
+        """Fences a ledger, known or not. Returns oK: answer the request only after `journal.when_durable` called back, whatever
+        the answer is. Else: refused, and not fenced."""
         ledger = self._ledgers.get(ledger_id)
         if ledger is None:
             if ledger_id < 0:

@@ -73,11 +73,8 @@ def forget(invocation: Invocation, metadata: str | None, role: str, name: str, w
 
 
 async def forget_role(store: MetadataStore, role: str, name: str) -> None:
-    """Removes the registration of a role that is not there.
-
-    Raises:
-        InvalidArgument: no such role is expected. StillNeeded: it is up. MetadataError.
-    """
+    """Removes the registration of a role that is not there. Raises InvalidArgument: no such role is expected; StillNeeded: it
+    is up. MetadataError."""
     expected = await registered.registrations(store, role)
     if name not in expected:
         known = f"expected one of {', '.join(expected)}" if expected else f"no {role} is expected"
@@ -91,11 +88,8 @@ async def forget_role(store: MetadataStore, role: str, name: str) -> None:
 
 
 async def forget_bookie(store: MetadataStore, bookie_id: str, *, with_ledgers: bool) -> None:
-    """Retires a bookie that is not there, by removing its cookie.
-
-    Raises:
-        InvalidArgument: there is no such bookie. StillNeeded: it is up, or ledgers name it. MetadataError.
-    """
+    """Retires a bookie that is not there, by removing its cookie. Raises InvalidArgument: there is no such bookie; StillNeeded:
+    it is up, or ledgers name it. MetadataError."""
     path = layout.cookie_path(bookie_id)
     try:
         version = (await store.get(path)).version

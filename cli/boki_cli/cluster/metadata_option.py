@@ -58,11 +58,8 @@ def _keep_url(context: click.Context, _: click.Parameter, url: str) -> None:
 
 
 def said_settings(invocation: Invocation, metadata: str | None) -> ProcessSettings:
-    """Settings as flags, environment and file say them, for a command that makes no cluster.
-
-    Raises:
-        SettingsError: a setting is wrong, or the metadata store is a file that is not there: opening it would make it.
-    """
+    """Settings as flags, environment and file say them, for a command that makes no cluster. Raises SettingsError: a setting is
+    wrong, or the metadata store is a file that is not there: opening it would make it."""
     from boki_cli import roles
     from boki_cli.facts import cluster_status
 
@@ -79,12 +76,8 @@ def said_settings(invocation: Invocation, metadata: str | None) -> ProcessSettin
 
 
 def found_settings(invocation: Invocation, metadata: str | None) -> ProcessSettings:
-    """The same, with a metadata store in any case. Asks engines in an event loop of its own.
-
-    Raises:
-        SettingsError: as `said_settings`. InvalidArgument: the URL is wrong. Unreachable: no engine names a store that can be
-            reached from here.
-    """
+    """The same, with a metadata store in any case. Asks engines in an event loop of its own. Raises SettingsError: as
+    `said_settings`; InvalidArgument: the URL is wrong; Unreachable: no engine names a store that can be reached from here."""
     from boki_cli.facts import cluster_status
 
     settings = said_settings(invocation, metadata)

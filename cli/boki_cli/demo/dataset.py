@@ -34,13 +34,8 @@ _OTHER_INPUT: Final = "or give a JSON lines or CSV file of your own: make run IN
 
 
 def flights(cache: Path) -> bytes:
-    """The CSV file, downloaded into `cache` unless it is there.
-
-    Raises:
-        Unreachable: it is not in the cache and cannot be downloaded.
-        InvalidArgument: the cache folder cannot be written.
-        CorruptData: what is in the cache is not the data set.
-    """
+    """The CSV file, downloaded into `cache` unless it is there. Raises Unreachable: it is not in the cache and cannot be
+    downloaded; InvalidArgument: the cache folder cannot be written; CorruptData: what is in the cache is not the data set."""
     archive = cache / _ARCHIVE
     if not archive.exists():
         _download(cache)

@@ -167,11 +167,8 @@ class LocalCluster:
         return "\n".join(text.splitlines()[-lines:])
 
     async def start(self, *roles: str) -> None:
-        """Starts the roles named, or all, and waits until they serve. Those that run already are left alone.
-
-        Raises:
-            RoleFailed: one ended or did not become ready in time.
-        """
+        """Starts the roles named, or all, and waits until they serve. Those that run already are left alone. Raises RoleFailed:
+        one ended or did not become ready in time."""
         chosen = [self._role(name) for name in (roles or self.roles)]
         await asyncio.to_thread((self.directory / "logs").mkdir, parents=True, exist_ok=True)
         if self._logs > 1:

@@ -96,11 +96,8 @@ class AskedCluster:
                 bookie.free_bytes, bookie.total_bytes = space
 
     async def check(self) -> None:
-        """Looks whether what the settings name is a cluster's metadata store, as far as it answers.
-
-        Raises:
-            SettingsError: it is not, or nothing is there.
-        """
+        """Looks whether what the settings name is a cluster's metadata store, as far as it answers. Raises SettingsError: it is
+        not, or nothing is there."""
         if self._given is not None or not self._settings.metadata:
             return
         try:

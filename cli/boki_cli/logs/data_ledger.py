@@ -31,11 +31,8 @@ INCARNATION: Final = "boki.incarnation"
 async def recover_ledger(
     store: MetadataStore, ledgers: LedgerClient, ledger_id: int, metadata: LedgerMetadata, *, password: bytes
 ) -> None:
-    """Fences and closes a ledger, see the module. One that is closed stays as it is.
-
-    Raises:
-        LedgerError: it is refused, saying what to do; or it cannot be recovered now, or ever. As `LedgerClient.open`.
-    """
+    """Fences and closes a ledger, see the module. One that is closed stays as it is. Raises LedgerError: it is refused, saying
+    what to do; or it cannot be recovered now, or ever. As `LedgerClient.open`."""
     from boki_logbook.scan.metalogs import ordered_of
 
     custom = dict(metadata.custom)

@@ -99,12 +99,8 @@ def repair(invocation: Invocation, metadata: str | None, bookie: str, recover_op
 async def repair_bookie(
     client: LedgerClient, store: MetadataStore, bookie: BookieId, *, recover_open: bool, watcher: Watcher
 ) -> Repair:
-    """The run, see the module.
-
-    Raises:
-        InvalidArgument: there never was such a bookie. Unreachable, LedgerError: it does not answer, or refuses.
-        MetadataUnavailable.
-    """
+    """The run, see the module. Raises InvalidArgument: there never was such a bookie; Unreachable, LedgerError: it does not
+    answer, or refuses. MetadataUnavailable."""
     from boki_bookie.space.limbo_rules import names, owed_ranges
     from boki_common.bookkeeper.layout import cookie_path
 

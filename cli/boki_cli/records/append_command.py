@@ -116,11 +116,8 @@ class Source:
         self._base = 0
 
     async def open(self, book: boki.Book, *, cluster: str, regular: bool) -> AppendsMany:
-        """Finds out how far this input is. Returns what its next batches are given to.
-
-        Raises:
-            RunUnderWay, CorruptData, and what asking the log for a writer raises.
-        """
+        """Finds out how far this input is. Returns what its next batches are given to. Raises RunUnderWay, CorruptData, and
+        what asking the log for a writer raises."""
         name = self._said_writer
         if name is None and regular:
             try:
@@ -147,11 +144,8 @@ class Source:
         return Numbered(self._writer, self._base + self.done + 1)
 
     async def check(self, newest: Sequence[Line]) -> None:
-        """Compares the newest records that an earlier run committed with those that the input has in their place.
-
-        Raises:
-            InputChanged: it is another input. AppendsError: as appending does.
-        """
+        """Compares the newest records that an earlier run committed with those that the input has in their place. Raises
+        InputChanged: it is another input; AppendsError: as appending does."""
         assert self._writer is not None
         first = self._base + self.done - len(newest) + 1
         try:

@@ -71,12 +71,8 @@ class AppendRun:
 
     @classmethod
     def of_file(cls, cluster: str, book: str, file: str, *, skip: int) -> AppendRun:
-        """What is remembered of a file; the state directory is made when absent.
-
-        Raises:
-            RunUnderWay: another process appends it now. CorruptData: what is remembered cannot be read.
-            OSError: nothing can be remembered here.
-        """
+        """What is remembered of a file; the state directory is made when absent. Raises RunUnderWay: another process appends it
+        now; CorruptData: what is remembered cannot be read; OSError: nothing can be remembered here."""
         source = os.path.realpath(file)
         folder = state_folder()
         folder.mkdir(parents=True, exist_ok=True)

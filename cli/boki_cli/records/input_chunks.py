@@ -23,11 +23,8 @@ STANDARD_INPUT: Final = "-"
 
 
 def open_input(name: str) -> int:
-    """Opens for reading; `-` is standard input. Returns a file descriptor.
-
-    Raises:
-        InvalidArgument: no such file, a folder, not permitted, or standard input is closed.
-    """
+    """Opens for reading; `-` is standard input. Returns a file descriptor. Raises InvalidArgument: no such file, a folder, not
+    permitted, or standard input is closed."""
     if name == STANDARD_INPUT:
         if sys.stdin is None:
             raise InvalidArgument("cannot read standard input: it is closed; give a file, or pipe something in")

@@ -92,11 +92,8 @@ class RecordLines:
         self._started = False
 
     def feed(self, chunk: bytes) -> Iterator[Line]:
-        """The records whose lines end in this chunk. Consume it before the next call.
-
-        Raises:
-            InvalidArgument, RecordTooLarge: a line is wrong; its number is in the message and in `line_number`.
-        """
+        """The records whose lines end in this chunk. Consume it before the next call. Raises InvalidArgument, RecordTooLarge: a
+        line is wrong; its number is in the message and in `line_number`."""
         if not self._started:
             chunk = self._unfinished + chunk
             if len(chunk) < len(BOM) and BOM.startswith(chunk):

@@ -44,11 +44,8 @@ def encode_within(entries: Sequence[int], bytes_limit: int) -> bytes | None:
 
 
 def decode(data: Buffer) -> Iterator[range]:
-    """The runs of entries, ascending; checked before the first one is given.
-
-    Raises:
-        ProtocolError: a version, length, count or order that cannot be.
-    """
+    """The runs of entries, ascending; checked before the first one is given. Raises ProtocolError: a version, length, count or
+    order that cannot be."""
     if len(data) < _HEADER.size:
         raise ProtocolError(f"expected a list of entries of at least {_HEADER.size} bytes, found {len(data)}")
     version, count = _HEADER.unpack_from(data)

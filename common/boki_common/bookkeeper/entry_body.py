@@ -26,11 +26,8 @@ def header_of(body: memoryview) -> EntryHeader:
 
 
 def verify_body(body: memoryview, ledger_id: int, entry_id: int, digest: Digest) -> tuple[EntryHeader, memoryview]:
-    """Checks a stored body and splits it into header and payload; `entry_id` -1 accepts any.
-
-    Raises:
-        DigestMismatch: too short, the digest differs, or it is another entry's body.
-    """
+    """Checks a stored body and splits it into header and payload; `entry_id` -1 accepts any. Raises DigestMismatch: too short,
+    the digest differs, or it is another entry's body."""
     start = ENTRY_HEADER_BYTES + digest.size
     if len(body) < start:
         raise DigestMismatch(

@@ -164,11 +164,8 @@ async def instance_id(store: MetadataStore) -> str:
 
 
 async def read_layout(store: MetadataStore) -> LedgerLayout:
-    """The layout of the cluster; before `init_cluster` the one that is made by default.
-
-    Raises:
-        SettingsError: it is neither hierarchical nor long hierarchical.
-    """
+    """The layout of the cluster; before `init_cluster` the one that is made by default. Raises SettingsError: it is neither
+    hierarchical nor long hierarchical."""
     try:
         found = (await store.get(LAYOUT)).value
     except NoNode:
@@ -220,11 +217,8 @@ async def _children(store: MetadataStore, path: str) -> list[str]:
 async def create_ledger(
     store: MetadataStore, ledger_id: int, value: bytes, layout: LedgerLayout = LedgerLayout.HIERARCHICAL
 ) -> None:
-    """Makes the node of a new ledger, with its folders. `value` must contain an owner token (`settle.create_settled`).
-
-    Raises:
-        NodeExists: the id is taken. MetadataUnavailable: nothing was made. MetadataUnknown: it may have been.
-    """
+    """Makes the node of a new ledger, with its folders. `value` must contain an owner token (`settle.create_settled`). Raises
+    NodeExists: the id is taken; MetadataUnavailable: nothing was made; MetadataUnknown: it may have been."""
     path = layout.path(ledger_id)
     for _attempt in range(CREATE_ATTEMPTS):
         try:
@@ -247,11 +241,8 @@ async def register_bookie(
     read_only: bool = False,
     timeout_s: float = JOIN_TIMEOUT_S,
 ) -> Membership:
-    """Says that the bookie is up at an address, until `leave` or the end of the session.
-
-    Raises:
-        NodeExists: a process registered under this id did not vanish within `timeout_s`.
-    """
+    """Says that the bookie is up at an address, until `leave` or the end of the session. Raises NodeExists: a process
+    registered under this id did not vanish within `timeout_s`."""
     value = encode_bookie_service(BookieService(service.host, service.port))
     return await Membership.join(store, bookie_path(bookie_id, read_only=read_only), value, timeout_s=timeout_s)
 
@@ -268,11 +259,7 @@ async def bookie_cookies(store: MetadataStore) -> list[BookieId]:
 
 
 async def bookie_address(store: MetadataStore, bookie_id: str) -> Address:
-    """Where a bookie listens.
-
-    Raises:
-        NoNode: it is not registered and its id is no host:port. CorruptData.
-    """
+    """Where a bookie listens. Raises NoNode: it is not registered and its id is no host:port. CorruptData."""
     for read_only in (False, True):
         try:
             value = (await store.get(bookie_path(bookie_id, read_only=read_only))).value
@@ -311,11 +298,8 @@ def decode_bookie_service(value: bytes) -> BookieService:
 
 
 def decode_bookie_address(bookie_id: str, value: bytes) -> Address:
-    """The address in a registration; bookies before Apache's 4.11 register an empty value under host:port.
-
-    Raises:
-        CorruptData: the value is no BookieServiceInfoFormat, or is empty while the id is no host:port.
-    """
+    """The address in a registration; bookies before Apache's 4.11 register an empty value under host:port. Raises CorruptData:
+    the value is no BookieServiceInfoFormat, or is empty while the id is no host:port."""
     if value:
         service = decode_bookie_service(value)
         return Address(service.host, service.port)

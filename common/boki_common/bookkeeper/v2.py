@@ -324,11 +324,8 @@ def decode_unfenced_reads(frames: Sequence[memoryview], start: int) -> list[tupl
 
 
 def decode_request(frame: memoryview) -> Request:
-    """Reads a request without its length.
-
-    Raises:
-        ProtocolError: no opcode, or too short or too long for it: the stream cannot be trusted any more.
-    """
+    """Reads a request without its length. Raises ProtocolError: no opcode, or too short or too long for it: the stream cannot
+    be trusted any more."""
     if len(frame) < _HEADER.size:
         raise ProtocolError(f"expected a request of at least {_HEADER.size} bytes, found {len(frame)}")
     version, opcode, flags = _HEADER.unpack_from(frame)
@@ -456,11 +453,8 @@ def encode_unknown_response(request: UnknownRequest) -> bytes:
 
 
 def decode_response(frame: memoryview) -> Response:
-    """Reads a response without its length.
-
-    Raises:
-        ProtocolError: a length, opcode or status that cannot be. VersionMismatch: another protocol version.
-    """
+    """Reads a response without its length. Raises ProtocolError: a length, opcode or status that cannot be; VersionMismatch:
+    another protocol version."""
     if len(frame) < _RESPONSE.size:
         raise ProtocolError(f"expected a response of at least {_RESPONSE.size} bytes, found {len(frame)}")
     version, opcode, _, code, ledger_id, entry_id = _RESPONSE.unpack_from(frame)

@@ -166,11 +166,8 @@ def _inner_request(request: KnownRequest) -> tuple[int, int, bytes]:
 
 
 def decode_request(frame: memoryview) -> Request:
-    """Reads a request without its length.
-
-    Raises:
-        ProtocolError: not such a message, or lengths and numbers that cannot be: the stream cannot be trusted any more.
-    """
+    """Reads a request without its length. Raises ProtocolError: not such a message, or lengths and numbers that cannot be: the
+    stream cannot be trusted any more."""
     whole = _parse(pb.Request(), frame)
     header = whole.header
     txn_id, operation = header.txnId, header.operation
@@ -302,11 +299,8 @@ def _inner_response(response: Response, code: int) -> tuple[int, int, bytes]:
 
 
 def decode_response(frame: memoryview) -> Response:
-    """Reads a response without its length.
-
-    Raises:
-        ProtocolError: not such a message, or a version, operation, status or length that cannot be.
-    """
+    """Reads a response without its length. Raises ProtocolError: not such a message, or a version, operation, status or length
+    that cannot be."""
     whole = _parse(pb.Response(), frame)
     header = whole.header
     if header.version != VERSION:

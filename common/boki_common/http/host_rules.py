@@ -46,11 +46,8 @@ class HostRules:
         self.names = frozenset(name for name in names if name and not _is_address(name.strip("[]")))
 
     def check(self, method: str, headers: Mapping[str, str]) -> None:
-        """Looks at the headers of one request; `headers` finds them whatever their case.
-
-        Raises:
-            HostRefused: it asks for a name that is not this server's. OriginRefused: it is of another origin's page.
-        """
+        """Looks at the headers of one request; `headers` finds them whatever their case. Raises HostRefused: it asks for a name
+        that is not this server's; OriginRefused: it is of another origin's page."""
         host = headers.get("Host")
         name = _name(host)
         if name not in self.names and not _is_address(name):

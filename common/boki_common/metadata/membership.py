@@ -108,11 +108,8 @@ class Membership:
         return membership
 
     async def update(self, value: bytes) -> None:
-        """Replaces the value. Returns when it is written.
-
-        Raises:
-            MetadataError: not written yet, or unknown; the membership writes it as soon as it can.
-        """
+        """Replaces the value. Returns when it is written. Raises MetadataError: not written yet, or unknown; the membership
+        writes it as soon as it can."""
         self.value = value
         try:
             await self._write_value()
@@ -120,11 +117,8 @@ class Membership:
             self._wake.set()
 
     async def leave(self) -> None:
-        """Removes the node and stops keeping it. Idempotent; after the store was closed there is nothing to do.
-
-        Raises:
-            MetadataError: the node may still be there; it vanishes with the session.
-        """
+        """Removes the node and stops keeping it. Idempotent; after the store was closed there is nothing to do. Raises
+        MetadataError: the node may still be there; it vanishes with the session."""
         if self._left or self._keeper is None:
             return
         self._left = True

@@ -57,10 +57,7 @@ def open_store(
 
 async def start_within(wait_s: float, store: MetadataStore, *, backoff: Backoff | None = None) -> None:
     """Starts a store that may not answer yet, as when a whole cluster comes up at once: tries again for `wait_s`, and says so.
-
-    Raises:
-        MetadataUnavailable: it did not answer until then. SettingsError: as its `start`, at once.
-    """
+    Raises MetadataUnavailable: it did not answer until then; SettingsError: as its `start`, at once."""
     now = asyncio.get_running_loop().time
     backoff, until = backoff or Backoff(0.1, 2.0), now() + wait_s
     while True:

@@ -23,11 +23,8 @@ Connect = Callable[..., ssl.SSLSocket]
 
 
 def connector(settings: ZookeeperSettings) -> Connect:
-    """What makes the connections.
-
-    Raises:
-        SettingsError: a file cannot be read, is no PEM, does not fit its key, or has a password.
-    """
+    """What makes the connections. Raises SettingsError: a file cannot be read, is no PEM, does not fit its key, or has a
+    password."""
     make_context(settings)
 
     def connect(

@@ -333,11 +333,8 @@ async def connect(
     timeout_s: float = limits.CONNECT_TIMEOUT_S,
     frame_bytes_limit: int = limits.FRAME_BYTES,
 ) -> FrameConnection:
-    """Connects to a server.
-
-    Raises:
-        Unreachable: refused, no such host or socket, or no answer within `timeout_s`. Nothing was sent.
-    """
+    """Connects to a server. Raises Unreachable: refused, no such host or socket, or no answer within `timeout_s`. Nothing was
+    sent."""
     loop = asyncio.get_running_loop()
 
     def made() -> FrameConnection:

@@ -98,11 +98,8 @@ def encode(opcode: int, flags: int, request_id: int, body: Sequence[Buffer]) -> 
 
 
 def decode(frame: memoryview) -> tuple[int, int, int, memoryview]:
-    """Splits a frame into (opcode, flags, request id, body).
-
-    Raises:
-        ProtocolError: too short, or the checksum does not match. VersionMismatch: another version.
-    """
+    """Splits a frame into (opcode, flags, request id, body). Raises ProtocolError: too short, or the checksum does not match;
+    VersionMismatch: another version."""
     try:
         version, opcode, flags, request_id, expected = _WHOLE_HEAD.unpack_from(frame)
     except StructError:
@@ -151,11 +148,8 @@ class MessagePeer:
         return self.connection.unsent_bytes
 
     def request(self, opcode: int, *body: Buffer) -> asyncio.Future[memoryview]:
-        """Sends a request; the future gets the answer's body, the peer's error, or ConnectionLost.
-
-        Raises:
-            ConnectionLost: the connection has ended already. Overloaded: too many unanswered requests.
-        """
+        """Sends a request; the future gets the answer's body, the peer's error, or ConnectionLost. Raises ConnectionLost: the
+        connection has ended already; Overloaded: too many unanswered requests."""
         number, future = self.expect()
         self.connection.send(*encode(opcode, 0, number, body))
         return future

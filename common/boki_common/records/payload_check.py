@@ -21,12 +21,8 @@ from boki_common.records.tag_names import split_payload
 
 
 def check_payloads(batch: RecordBatch) -> None:
-    """Checks a batch that has its data.
-
-    Raises:
-        CorruptData: the data cannot be decompressed.
-        ProtocolError: the names in a payload do not fit into it, or its tags, or are not utf-8.
-    """
+    """Checks a batch that has its data. Raises CorruptData: the data cannot be decompressed; ProtocolError: the names in a
+    payload do not fit into it, or its tags, or are not utf-8."""
     data = batch.data
     for record, payload, tags in _doubtful(batch, bytes(data)):
         _check(record, data[payload], tags)

@@ -458,10 +458,7 @@ def join(
     compress: Compress | None = None,
 ) -> list[Buffer]:
     """Makes one batch of several uncompressed ones, for a place in a shard: columns are concatenated, records not touched.
-
-    Returns:
-        The buffers of the batch, one after another. One input batch is passed through without copying anything.
-    """
+    Returns the buffers of the batch, one after another. One input batch is passed through without copying anything."""
     if len(batches) == 1 and compress is None and not batches[0]._fixed.flags & FLAG_ZSTD:
         (only,) = batches
         return only.at(term, shard, first_local_id)

@@ -20,11 +20,8 @@ def pack_names(names: Sequence[tuple[int, bytes]]) -> bytes:
 
 
 def split_payload(payload: memoryview) -> tuple[list[tuple[int, str]], memoryview]:
-    """Splits a payload into (index of the tag, its name) pairs and the record's data.
-
-    Raises:
-        CorruptData: the names do not fit their length.
-    """
+    """Splits a payload into (index of the tag, its name) pairs and the record's data. Raises CorruptData: the names do not fit
+    their length."""
     if len(payload) < NAMES_BYTES.size:
         raise CorruptData(f"a payload of {len(payload)} bytes has no room for the length of its tag names")
     (size,) = NAMES_BYTES.unpack_from(payload)

@@ -42,11 +42,8 @@ def may_keep_awake(device: Path = LATENCY_DEVICE) -> bool:
 
 @contextmanager
 def awake_cores(device: Path = LATENCY_DEVICE) -> Iterator[None]:
-    """Keeps all cores of this machine from sleeping while it is open.
-
-    Raises:
-        SettingsError: this system does not have the device, or we may not write to it.
-    """
+    """Keeps all cores of this machine from sleeping while it is open. Raises SettingsError: this system does not have the
+    device, or we may not write to it."""
     with _opened(device) as wish:
         wish.write(NO_SLEEP)
         yield
@@ -54,11 +51,8 @@ def awake_cores(device: Path = LATENCY_DEVICE) -> Iterator[None]:
 
 @asynccontextmanager
 async def kept_awake(when: When, device: Path = LATENCY_DEVICE) -> AsyncIterator[None]:
-    """Keeps the cores awake while it is open: `always`, `never`, or while this process is `busy` and may do so.
-
-    Raises:
-        SettingsError: always, and the wish is not granted.
-    """
+    """Keeps the cores awake while it is open: `always`, `never`, or while this process is `busy` and may do so. Raises
+    SettingsError: always, and the wish is not granted."""
     async with AsyncExitStack() as stack:
         if when == "always":
             wish = stack.enter_context(await asyncio.to_thread(_opened, device))

@@ -77,11 +77,8 @@ class DiskFile(Protocol):
         """
 
     async def fill(self, offset: int, length: int) -> None:
-        """Writes zeros, durably, in pieces of `FILL_PIECE_BYTES`: for a file that is to be written over in small parts.
-
-        Raises:
-            As `write`.
-        """
+        """Writes zeros, durably, in pieces of `FILL_PIECE_BYTES`: for a file that is to be written over in small parts. Raises
+        as `write`."""
 
     def write_now(self, offset: int, buffers: Sequence[Buffer], size: int) -> float | None:
         """A durable `write` of `size` bytes, made before this returns, if the disk is known to be quick.

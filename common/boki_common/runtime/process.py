@@ -72,11 +72,8 @@ class SystemRandom:
 
 
 def loop_factory(environ: Mapping[str, str] = os.environ) -> LoopFactory:
-    """What makes the event loops of this process.
-
-    Raises:
-        SettingsError: BOKI_LOOP is neither "uvloop" nor "asyncio", or uvloop is demanded and cannot be imported.
-    """
+    """What makes the event loops of this process. Raises SettingsError: BOKI_LOOP is neither "uvloop" nor "asyncio", or uvloop
+    is demanded and cannot be imported."""
     wanted = environ.get("BOKI_LOOP", "")
     if wanted not in ("", "asyncio", "uvloop"):
         raise SettingsError(f"expected BOKI_LOOP to be asyncio or uvloop, found {wanted!r}; unset it for the default")

@@ -30,11 +30,8 @@ _log = get_logger("token_file")
 
 
 def read_token(path: str) -> ClusterToken:
-    """The tokens that a file holds; of no path, `NO_TOKEN`. Blocks.
-
-    Raises:
-        SettingsError: there is no such file, others may read it, or it holds no token.
-    """
+    """The tokens that a file holds; of no path, `NO_TOKEN`. Blocks. Raises SettingsError: there is no such file, others may
+    read it, or it holds no token."""
     if not path:
         return NO_TOKEN
     try:

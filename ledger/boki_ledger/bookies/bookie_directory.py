@@ -68,11 +68,8 @@ class BookieDirectory:
         return lambda: self._callbacks.pop(callback, None) and None
 
     async def address(self, bookie: BookieId) -> Address:
-        """Where a bookie listens now, or listened last.
-
-        Raises:
-            Unreachable: it is not registered, was never seen, and its id is no host:port either.
-        """
+        """Where a bookie listens now, or listened last. Raises Unreachable: it is not registered, was never seen, and its id is
+        no host:port either."""
         try:
             found = await layout.bookie_address(self._store, bookie)
         except (MetadataError, CorruptData) as error:

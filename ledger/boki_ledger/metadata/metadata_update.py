@@ -68,11 +68,8 @@ class LedgerUpdates:
         return self._store.watch(self._layout.path(ledger_id))
 
     async def read(self, ledger_id: int) -> SeenMetadata:
-        """The present metadata.
-
-        Raises:
-            NoSuchLedger, CorruptData. MetadataUnavailable: the store stayed away for `patience_s`.
-        """
+        """The present metadata. Raises NoSuchLedger, CorruptData; MetadataUnavailable: the store stayed away for
+        `patience_s`."""
         return await self.retry(lambda: self.read_now(ledger_id))
 
     async def read_now(self, ledger_id: int) -> SeenMetadata:
@@ -91,11 +88,8 @@ class LedgerUpdates:
             raise _no_such_ledger(ledger_id) from None
 
     async def create(self, ledger_id: int, metadata: LedgerMetadata) -> SeenMetadata:
-        """Makes the node of a new ledger.
-
-        Raises:
-            NodeExists: the id was taken. MetadataUnavailable: nothing was made. MetadataUnknown: it may have been.
-        """
+        """Makes the node of a new ledger. Raises NodeExists: the id was taken; MetadataUnavailable: nothing was made;
+        MetadataUnknown: it may have been."""
         known = await self.retry(lambda: self.members.remember(None, metadata))
         wanted = replace(known, ctoken=self._token())
         value = ledger_metadata.encode(wanted)

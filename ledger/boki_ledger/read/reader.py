@@ -176,11 +176,8 @@ class LedgerReader:
         return self._change
 
     async def read_lac(self) -> int:
-        """Asks the bookies of the last fragment how far the ledger is acknowledged; the last entry if it is closed.
-
-        Raises:
-            EntryUnknown: no bookie gave a definite answer. NoSuchLedger, ClosedError.
-        """
+        """Asks the bookies of the last fragment how far the ledger is acknowledged; the last entry if it is closed. Raises
+        EntryUnknown: no bookie gave a definite answer. NoSuchLedger, ClosedError."""
         self._check_open()
         if self.closed:
             return self._last_entry

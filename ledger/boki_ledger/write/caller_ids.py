@@ -26,11 +26,8 @@ class CallerIds(Generic[T]):
         self._bytes = 0
 
     def take(self, entry_id: int, item: T, size: int) -> None:
-        """Keeps one entry of `size` bytes.
-
-        Raises:
-            InvalidArgument: negative, or given before. Overloaded: too many or too much wait for an entry before them.
-        """
+        """Keeps one entry of `size` bytes. Raises InvalidArgument: negative, or given before; Overloaded: too many or too much
+        wait for an entry before them."""
         if entry_id < self.next or entry_id in self._held:
             expected = "entry ids from 0" if entry_id < 0 else "every entry id once"
             raise InvalidArgument(

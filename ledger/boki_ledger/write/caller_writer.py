@@ -80,11 +80,8 @@ class CallerIdWriter:
         return await self._writer.force()
 
     async def close(self) -> int:
-        """See `LedgerWriter.close`.
-
-        Raises:
-            InvalidArgument: an entry is missing before one that was given; append it and close again, or abandon.
-        """
+        """See `LedgerWriter.close`. Raises InvalidArgument: an entry is missing before one that was given; append it and close
+        again, or abandon."""
         if (gap := self._ids.gap()) is not None:
             missing = f"entry {gap.start}" if len(gap) == 1 else f"entries {gap.start} … {gap.stop - 1}"
             raise InvalidArgument(

@@ -16,11 +16,8 @@ from boki_ledger.transport import BookieTransport
 
 
 async def force_all(transport: BookieTransport, ledger_id: int, bookies: Sequence[BookieId]) -> None:
-    """Returns once every bookie made durable what it took of the ledger before this call.
-
-    Raises:
-        LedgerError: one did not, or did not say so: what is durable is unknown.
-    """
+    """Returns once every bookie made durable what it took of the ledger before this call. Raises LedgerError: one did not, or
+    did not say so: what is durable is unknown."""
     answers = await asyncio.gather(*(transport.force(bookie, ledger_id) for bookie in bookies))
     for bookie, answer in zip(bookies, answers, strict=True):
         if answer.status is not V2Status.OK:

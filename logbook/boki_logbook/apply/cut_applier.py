@@ -136,10 +136,7 @@ class CutApplier:
         self, batch: RecordBatch, own: OwnEntry | None, places: TermPlaces, one: ShardRange, entry: int
     ) -> bool:
         """Whether an entry is the one that the cut means, and begins where the one before it ended; else it is looked for.
-
-        Raises:
-            StateDisagrees: it is our own.
-        """
+        Raises StateDisagrees: it is our own."""
         first = batch.first_local_id if own is None else own.records_end - batch.record_count
         stop_record, last = one.first_record + one.record_count, entry == one.first_entry + one.entry_count - 1
         begin = places.end_pos - one.first_pos + one.first_record

@@ -243,11 +243,8 @@ class Indexer:
     # -- applying
 
     def apply(self) -> None:
-        """Applies what can be, for one turn; answers as soon as it is decided, then wakes.
-
-        Raises:
-            StateDisagrees: this engine has applied, or written, what the log says otherwise; nothing more is ever applied.
-        """
+        """Applies what can be, for one turn; answers as soon as it is decided, then wakes. Raises StateDisagrees: this engine
+        has applied, or written, what the log says otherwise; nothing more is ever applied."""
         if self._closed:
             return
         cuts, applier = self._received.queue, self._applier

@@ -150,11 +150,8 @@ class Index:
             self._runs.append(run)
 
     def tidy(self) -> bool:
-        """One slice of putting in order: runs with many dead rows are written anew, neighbours of like size are merged.
-
-        Returns:
-            Whether there is more to do.
-        """
+        """One slice of putting in order: runs with many dead rows are written anew, neighbours of like size are merged. Returns
+        whether there is more to do."""
         merge = self._merge
         if merge is None:
             runs = self._runs
@@ -218,11 +215,8 @@ class Index:
         return self.marks.get(book, tag) if book in self.book_marks else 0
 
     def trim(self, book: int, pairs: Sequence[tuple[int, int]]) -> U64:
-        """Streams let go of their records below `before`, of (tag, before) pairs; tag 0 is the whole book.
-
-        Returns:
-            Seqnums of the records that nothing holds any more, in no order.
-        """
+        """Streams let go of their records below `before`, of (tag, before) pairs; tag 0 is the whole book. Returns seqnums of
+        the records that nothing holds any more, in no order."""
         marks: dict[int, int] = {}
         for tag, before in pairs:
             mark = min(before, self.newest(book, tag) + 1)

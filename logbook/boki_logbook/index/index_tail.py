@@ -273,11 +273,8 @@ class IndexTail:
     # -- trimming
 
     def trim_book(self, book: int, mark: int, marks: TrimMarks) -> U64:
-        """Rows of a book below a mark go; the newest of tag 0 stays, dead, and says what the newest record is.
-
-        Returns:
-            Seqnums of the records that died. `marks` gets those of the tags whose rows are all gone.
-        """
+        """Rows of a book below a mark go; the newest of tag 0 stays, dead, and says what the newest record is. Returns seqnums
+        of the records that died. `marks` gets those of the tags whose rows are all gone."""
         here = self._of(book)
         if here is None:
             return NO_ROWS

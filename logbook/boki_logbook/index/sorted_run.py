@@ -252,11 +252,8 @@ class SortedRun:
 def segment_rows(
     books: U64, tags: U64, lengths: NDArray[np.int64]
 ) -> tuple[U64, U64, NDArray[np.int64], NDArray[np.int64]]:
-    """Sorts segments of streams; of one stream, the earlier one comes first.
-
-    Returns:
-        Books, tags and lengths of the streams, and from which row each row of theirs is taken.
-    """
+    """Sorts segments of streams; of one stream, the earlier one comes first. Returns books, tags and lengths of the streams,
+    and from which row each row of theirs is taken."""
     if (books == books[0]).all():
         order = np.argsort(tags, kind="stable")
     elif not tags.any():

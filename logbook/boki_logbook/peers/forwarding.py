@@ -293,11 +293,8 @@ class Forwarder:
         go_on()
 
     async def call(self, opcode: int, body: memoryview, book: int) -> list[Buffer]:
-        """The answer of an engine that indexes the book's slot.
-
-        Raises:
-            Unreachable: none could be reached. CallTimeout: those that were tried did not stay. Else what it says.
-        """
+        """The answer of an engine that indexes the book's slot. Raises Unreachable: none could be reached; CallTimeout: those
+        that were tried did not stay. Else what it says."""
         slot = slot_of(book)
         fault: BokiError | None = None
         for _ in range(FORWARD_TRIES):

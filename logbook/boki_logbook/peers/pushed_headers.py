@@ -47,11 +47,8 @@ def encode_headers(ledger_id: int, term: int, shard: int, entries: Iterable[Acke
 
 
 def decode_headers(body: memoryview) -> Iterator[tuple[int, int, RecordBatch]]:
-    """(Ledger, entry, header as a batch without data) of each item; headers are copied out of the buffer.
-
-    Raises:
-        ProtocolError: an item does not fit into the body, or holds no header of a batch.
-    """
+    """(Ledger, entry, header as a batch without data) of each item; headers are copied out of the buffer. Raises ProtocolError:
+    an item does not fit into the body, or holds no header of a batch."""
     at = 0
     while at < len(body):
         if len(body) - at < _ITEM.size:

@@ -62,12 +62,8 @@ class BatchLoads:
         return UnreadableEntry(str(error), ledger_id=key[0], entry=key[1])
 
     async def load_all(self, places: Iterable[EntryPlace]) -> list[RecordBatch]:
-        """The batches of some entries, from the cache or all at once from their ledgers.
-
-        Raises:
-            UnreadableEntry: nobody can make sense of one; it is among `unreadable` now.
-            EntryUnknown, DigestMismatch, …: one cannot be read now.
-        """
+        """The batches of some entries, from the cache or all at once from their ledgers. Raises UnreadableEntry: nobody can
+        make sense of one; it is among `unreadable` now. EntryUnknown, DigestMismatch, …: one cannot be read now."""
         batches: list[RecordBatch | asyncio.Task[RecordBatch]] = []
         for place in places:
             key = place.ledger_id, place.entry

@@ -53,11 +53,8 @@ class CarriedEntries:
         """Term and shard → the metalog entry behind the last one that has it; at most `ENDS_KEPT`."""
 
     async def find(self, term: int, shard: int, first: int, stop: int) -> dict[int, bytes]:
-        """The payloads of those entries first … stop - 1 of a shard that the metalog carries.
-
-        Raises:
-            BokiError: the metalog cannot be read now, or ever.
-        """
+        """The payloads of those entries first … stop - 1 of a shard that the metalog carries. Raises BokiError: the metalog
+        cannot be read now, or ever."""
         found: dict[int, bytes] = {}
         metalog = self._metalog(term)
         if metalog is None or first >= stop:

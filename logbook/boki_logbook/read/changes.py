@@ -27,11 +27,8 @@ class Changes:
         self._cache = cache
 
     async def trim(self, book: int, pairs: Sequence[tuple[int, int]], *, forget: bool) -> list[Buffer]:
-        """Has a trim ordered, and waits until it is applied here. The command says from what age on it forgets (ADR 23).
-
-        Raises:
-            TermOver, NetworkError, Overloaded: it may have been ordered; it may be repeated.
-        """
+        """Has a trim ordered, and waits until it is applied here. The command says from what age on it forgets (ADR 23). Raises
+        TermOver, NetworkError, Overloaded: it may have been ordered; it may be repeated."""
         before_ms = self._serving.forget_before_ms(book) if forget else 0
         command = Trim(book, tuple(pairs), before_ms > 0, before_ms or None)
         log, position = await self._serving.order(book, command)

@@ -45,11 +45,8 @@ class EntrySource:
         self._closing = BackgroundTasks()
 
     async def read(self, ledger_id: int, first: int, last: int) -> list[RecordBatch]:
-        """The batches of entries first … last, inclusive.
-
-        Raises:
-            LedgerError, NetworkError, MetadataError: as the ledger layer says. CorruptData: an entry is no record batch.
-        """
+        """The batches of entries first … last, inclusive. Raises LedgerError, NetworkError, MetadataError: as the ledger layer
+        says; CorruptData: an entry is no record batch."""
         opened = self._opened.get(ledger_id)
         if opened is None:
             opening = asyncio.ensure_future(self._ledgers.open(ledger_id, recover=False))

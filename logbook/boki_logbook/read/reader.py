@@ -281,11 +281,8 @@ class Reader:
         return encode_found(seen, covered, self._places.seek(book, time_ms) or max(covered + 1, 1))
 
     async def writer_last(self, token: Token, book: int, writer: bytes) -> list[Buffer]:
-        """The last decided number of a named writer, as of now; asked before the first of its appends is numbered.
-
-        Raises:
-            TooManyWriters: it would be a new one, and the book has no room. Else as `answer`.
-        """
+        """The last decided number of a named writer, as of now; asked before the first of its appends is numbered. Raises
+        TooManyWriters: it would be a new one, and the book has no room. Else as `answer`."""
         await self._waiting.see(token, book, Consistency.LINEARIZABLE)
         if not self._state.verdicts.admits(book, writer):
             raise TooManyWriters(

@@ -63,8 +63,5 @@ class Serving(Protocol):
         """What was ordered in the book's log before this time may be forgotten by a trim; 0: nothing."""
 
     async def barrier(self, book: int) -> tuple[int, Position]:
-        """A position of the book's log that was acknowledged by an entry started after this call; calls share entries.
-
-        Raises:
-            NoSequencer: no sequencer could prove in time that its term goes on. Overloaded: too many wait.
-        """
+        """A position of the book's log that was acknowledged by an entry started after this call; calls share entries. Raises
+        NoSequencer: no sequencer could prove in time that its term goes on; Overloaded: too many wait."""

@@ -64,11 +64,8 @@ class PlanningEngines:
             self._peer = None
 
     async def plan(self, asked: ScanRange, mode: str) -> Plan:
-        """The plan of a range, by the first engine that gives one.
-
-        Raises:
-            Unreachable: no engine did in time; the message says why not.
-        """
+        """The plan of a range, by the first engine that gives one. Raises Unreachable: no engine did in time; the message says
+        why not."""
         fault: BokiError | None = None
         try:
             async with self._turn, asyncio.timeout(self._timeout_s):

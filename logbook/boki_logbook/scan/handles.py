@@ -48,11 +48,8 @@ class ScanHandles:
         return len(self._scans)
 
     def answer(self, body: memoryview) -> bytes:
-        """The answer to a request.
-
-        Raises:
-            ProtocolError: it cannot be right. Overloaded: too many scans, or there is no such scan any more: begin another one.
-        """
+        """The answer to a request. Raises ProtocolError: it cannot be right; Overloaded: too many scans, or there is no such
+        scan any more: begin another one."""
         request = decode_request(body)
         if not request.handle:
             return self._begin(request)

@@ -53,11 +53,8 @@ from boki_metalog.terms.term_order import ALL_SLOTS, slot_mask
 async def verify_logs(
     metadata: MetadataStore, ledgers: LedgerClient, log: int | None, say: Callable[[str], None]
 ) -> list[Report]:
-    """One report per term, ascending.
-
-    Raises:
-        InvalidArgument: no such log, or no cluster. MetadataUnavailable. CorruptData: the snapshot cannot be used.
-    """
+    """One report per term, ascending. Raises InvalidArgument: no such log, or no cluster. MetadataUnavailable; CorruptData: the
+    snapshot cannot be used."""
     try:
         everything = await terms_in(metadata)
     except NoNode as error:

@@ -348,11 +348,8 @@ class Decoder:
                 self._filled = 0
 
     def finish(self) -> Iterator[None]:
-        """Restores what was stored as differences, some at a step; `snapshot` has it afterwards.
-
-        Raises:
-            CorruptData: chunks are missing, or columns do not fit each other.
-        """
+        """Restores what was stored as differences, some at a step; `snapshot` has it afterwards. Raises CorruptData: chunks are
+        missing, or columns do not fit each other."""
         if self._head is None or self._taken != self._raw_bytes or self._at != len(self._columns):
             raise CorruptData(
                 f"expected a snapshot of {self._raw_bytes} bytes, found its first {self._taken}",

@@ -122,11 +122,8 @@ class SnapshotStore:
         self._acks = acks
 
     async def newest(self, *, make: bool = False) -> tuple[SnapshotNode, int]:
-        """The node and its version; -1: there is none, and none was to be made.
-
-        Raises:
-            CorruptData, VersionMismatch: it says what cannot be right, or what this program does not know.
-        """
+        """The node and its version; -1: there is none, and none was to be made. Raises CorruptData, VersionMismatch: it says
+        what cannot be right, or what this program does not know."""
         while True:
             try:
                 value, version = await self._metadata.get(SNAPSHOT_PATH)
@@ -143,12 +140,8 @@ class SnapshotStore:
     # -- loading
 
     async def load(self, node: SnapshotNode) -> Snapshot:
-        """The snapshot that a node names.
-
-        Raises:
-            one of `UNUSABLE`: it cannot be had; read the node again, it may name another one by now.
-            BokiError: try again.
-        """
+        """The snapshot that a node names. Raises one of `UNUSABLE`: it cannot be had; read the node again, it may name another
+        one by now; BokiError: try again."""
         decoder, digest = Decoder(node.raw_bytes), xxh3_64()
         async for chunk in self._chunks(node):
             digest.update(chunk)
@@ -183,11 +176,8 @@ class SnapshotStore:
     # -- saving
 
     async def save(self, snapshot: Snapshot, *, version: int) -> SnapshotNode | None:
-        """Writes a snapshot and names it, if the node is still at `version`; None: it is not, another one is named.
-
-        Raises:
-            BokiError: it was not named, or that is unknown; what was written is deleted now or later.
-        """
+        """Writes a snapshot and names it, if the node is still at `version`; None: it is not, another one is named. Raises
+        BokiError: it was not named, or that is unknown; what was written is deleted now or later."""
         written: list[int] = []
         try:
             node = await self._write(snapshot, version, written)

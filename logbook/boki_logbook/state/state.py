@@ -373,11 +373,8 @@ class DecisionState:
 
 
 def checked_state(snapshot: StateSnapshot, *, slots: int = ALL_SLOTS) -> DecisionState:
-    """The state of a snapshot that was read. Its digests may be right and its content not.
-
-    Raises:
-        CorruptData: no state can be made of it.
-    """
+    """The state of a snapshot that was read. Its digests may be right and its content not. Raises CorruptData: no state can be
+    made of it."""
     try:
         return DecisionState.from_snapshot(snapshot, slots=slots)
     except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:

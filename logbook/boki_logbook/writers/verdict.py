@@ -280,11 +280,8 @@ class Verdicts:
     def decide_unconditional(
         self, runs: NDArray[np.void], expectations: Expectations, first_seqnum: int, streams: Streams, time_ms: int
     ) -> Decision | None:
-        """`decide` of many runs (`RecordBatch.run_columns`) where all are as nearly all are.
-
-        Returns:
-            None where one is not: nothing was decided, and `decide` is to look at them one by one.
-        """
+        """`decide` of many runs (`RecordBatch.run_columns`) where all are as nearly all are. Returns none where one is not:
+        nothing was decided, and `decide` is to look at them one by one."""
         expected = start = 0
         if expectations.tags:
             columns = (runs[name].tolist() for name in ("book", "count", "expectation_count"))

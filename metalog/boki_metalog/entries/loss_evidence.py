@@ -80,11 +80,7 @@ def encode_evidence(evidence: LossEvidence) -> bytes:
 
 
 def decode_evidence(data: Buffer) -> LossEvidence:
-    """Reads evidence of any version up to this one.
-
-    Raises:
-        VersionMismatch: of a later version. CorruptData: it is none.
-    """
+    """Reads evidence of any version up to this one. Raises VersionMismatch: of a later version; CorruptData: it is none."""
     if len(data) > limits.LOST_EVIDENCE_BYTES:
         raise CorruptData(f"expected at most {limits.LOST_EVIDENCE_BYTES} bytes of evidence, found {len(data)}")
     try:

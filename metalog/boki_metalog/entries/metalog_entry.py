@@ -197,12 +197,8 @@ def encode(entry: MetalogEntry) -> bytes:
 
 
 def decode(data: Buffer) -> MetalogEntry:
-    """Reads an entry; every count and length is checked before anything is made of it.
-
-    Raises:
-        VersionMismatch: another format version, or a kind of command that this version does not know.
-        ProtocolError: lengths, counts or numbers cannot be right.
-    """
+    """Reads an entry; every count and length is checked before anything is made of it. Raises VersionMismatch: another format
+    version, or a kind of command that this version does not know; ProtocolError: lengths, counts or numbers cannot be right."""
     view = memoryview(data)
     size = len(view)
     if size < _HEAD.size:

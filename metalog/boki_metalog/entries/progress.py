@@ -344,11 +344,8 @@ class CutBuilder:
         self._carried[shard] = Carried(shard, body)
 
     def close(self, shard: int) -> None:
-        """Has the next entry cut what is known of the shard and close it. Repeated, or closed already: nothing.
-
-        Raises:
-            ShardNotOpen: no such shard was ever opened.
-        """
+        """Has the next entry cut what is known of the shard and close it. Repeated, or closed already: nothing. Raises
+        ShardNotOpen: no such shard was ever opened."""
         if shard >= self._next_shard or shard < 0:
             raise ShardNotOpen(f"shard {shard} was never opened in this term", shard=shard)
         state = self._shards.get(shard)
@@ -369,12 +366,8 @@ class CutBuilder:
         return lost
 
     def order(self, command: Order) -> None:
-        """Queues a command for one of the next entries; those given before it come no later.
-
-        Raises:
-            InvalidArgument: its numbers cannot be stored.
-            Overloaded: too many, or too large ones, wait already.
-        """
+        """Queues a command for one of the next entries; those given before it come no later. Raises InvalidArgument: its
+        numbers cannot be stored; Overloaded: too many, or too large ones, wait already."""
         check_command(command)
         waiting_bytes = self._order_bytes + command_bytes(command)
         if self._orders >= limits.ORDERS_WAITING or waiting_bytes > limits.ORDERS_WAITING_BYTES:
@@ -392,11 +385,8 @@ class CutBuilder:
         self.waits = True
 
     def take(self, now_ms: int) -> MetalogEntry | None:
-        """The next entry, or None when there is nothing to say. What is taken counts as ordered.
-
-        Raises:
-            TermFull: the positions do not suffice; nothing was taken, and never will be.
-        """
+        """The next entry, or None when there is nothing to say. What is taken counts as ordered. Raises TermFull: the positions
+        do not suffice; nothing was taken, and never will be."""
         if not self.waits:
             return None
         start_pos, end_pos = self.end_pos, self._known_pos

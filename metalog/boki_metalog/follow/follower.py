@@ -72,11 +72,8 @@ class FollowerListener(Protocol):
         """Before the first entry of each term, also of one that `start` lies in."""
 
     def entries_ordered(self, term: int, first_entry: int, entries: Sequence[MetalogEntry]) -> None:
-        """The next entries of the term; from the network callback when live.
-
-        Raises:
-            EntryRefused: one cannot follow; all before it were taken.
-        """
+        """The next entries of the term; from the network callback when live. Raises EntryRefused: one cannot follow; all before
+        it were taken."""
 
     async def caught_up(self) -> None:
         """Awaited after each batch that was read from a ledger: take the time you need."""
@@ -157,11 +154,8 @@ class LogFollower:
         return self._position
 
     async def run(self) -> None:
-        """Follows the log until it is cancelled.
-
-        Raises:
-            NoSuchLedger: a term's metalog is gone. CorruptData: the view cannot be right. Also whatever the listener raises.
-        """
+        """Follows the log until it is cancelled. Raises NoSuchLedger: a term's metalog is gone; CorruptData: the view cannot be
+        right. Also whatever the listener raises."""
         if self._feed is not None:
             await self._run_on(self._feed)
             return
@@ -390,11 +384,8 @@ class LogFollower:
     # -- entries
 
     def _deliver(self, first: int, payloads: Sequence[memoryview]) -> bool:
-        """Hands on what is new of `payloads`. False, and nothing is done, when entries before `first` are missing.
-
-        Raises:
-            LogStopped: one cannot be right; those before it were handed on.
-        """
+        """Hands on what is new of `payloads`. False, and nothing is done, when entries before `first` are missing. Raises
+        LogStopped: one cannot be right; those before it were handed on."""
         term, expected = self._position
         if first > expected:
             return False

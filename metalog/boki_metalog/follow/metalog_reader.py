@@ -31,12 +31,8 @@ class MetalogReader:
         self._reader: LedgerReader | None = None
 
     async def read(self, first: int) -> list[memoryview]:
-        """The entries from `first` on, at least one, at most to `end`.
-
-        Raises:
-            EntryUnknown, NoSuchEntry, MetadataUnavailable, …: try again.
-            CorruptData: the ledger is not closed where it must be.
-        """
+        """The entries from `first` on, at least one, at most to `end`. Raises EntryUnknown, NoSuchEntry, MetadataUnavailable,
+        …: try again; CorruptData: the ledger is not closed where it must be."""
         assert first < self._end
         last = min(first + self._batch, self._end) - 1
         try:

@@ -143,11 +143,8 @@ class SequencerLink:
         return protocol.decode_position(await self._peer.call(protocol.OP_BARRIER, protocol.encode_term(self.term)))
 
     async def clock(self) -> SequencerTime | None:
-        """The sequencer's wall clock, for comparing; None if its version does not tell, or it serves no term now.
-
-        Raises:
-            NetworkError: no answer.
-        """
+        """The sequencer's wall clock, for comparing; None if its version does not tell, or it serves no term now. Raises
+        NetworkError: no answer."""
         status = msgspec.json.decode(await self._peer.call(protocol.OP_STATUS), type=dict[str, Any])
         term = status.get("term") or {}
         if "now_ms" not in term:

@@ -51,11 +51,8 @@ def sequencer_path(incarnation: str) -> str:
 
 
 async def address_of(metadata: MetadataStore, incarnation: str) -> Address | None:
-    """Where a sequencer listens, as it lists itself; None when it is not listed.
-
-    Raises:
-        MetadataUnavailable: the store is away. CorruptData: what is listed cannot be read.
-    """
+    """Where a sequencer listens, as it lists itself; None when it is not listed. Raises MetadataUnavailable: the store is away;
+    CorruptData: what is listed cannot be read."""
     path = sequencer_path(incarnation)
     try:
         value = (await metadata.get(path)).value

@@ -18,11 +18,8 @@ from boki_metalog.errors import UnfitCarry
 
 
 def check_carried(carry: Carry, known: ShardEnd | None) -> None:
-    """Checks an entry that is the next one behind what is known of its shard; of any other nothing is taken.
-
-    Raises:
-        UnfitCarry: it is no record batch, or another one than it should be.
-    """
+    """Checks an entry that is the next one behind what is known of its shard; of any other nothing is taken. Raises UnfitCarry:
+    it is no record batch, or another one than it should be."""
     term, shard, records_end, entries_end, body = carry
     if known is None or entries_end != known.entries_end + 1:
         return

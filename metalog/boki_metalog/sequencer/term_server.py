@@ -157,10 +157,7 @@ class TermServer:
 
     def order(self, peer: MessagePeer, request_id: int, term: int, command: Order) -> None:
         """Answers once the command's entry is acknowledged; with TermEndedMeanwhile when it is in one whose fate is unknown.
-
-        Raises:
-            TermOver, SlotNotInTerm, InvalidArgument, Overloaded: it is not ordered.
-        """
+        Raises TermOver, SlotNotInTerm, InvalidArgument, Overloaded: it is not ordered."""
         self._check_term(term)
         if isinstance(command, Lost):
             self._check_lost(command)

@@ -52,10 +52,7 @@ async def read_record(store: MetadataStore, term: int) -> TermRecord:
 
 async def move_record(store: MetadataStore, term: int, kind: str, *, when: tuple[str, ...]) -> bool:
     """Says that the records of a sealed term are elsewhere now, if they are at one of `when`; whether they are there now.
-
-    Raises:
-        NoNode: the term is not sealed. BadVersion: somebody else changed it meanwhile, look again.
-    """
+    Raises NoNode: the term is not sealed; BadVersion: somebody else changed it meanwhile, look again."""
     value, version = await store.get(term_path(term))
     record = decode_record(value, term)
     if record.location.kind in when:
@@ -65,11 +62,8 @@ async def move_record(store: MetadataStore, term: int, kind: str, *, when: tuple
 
 
 async def create_record(store: MetadataStore, record: TermRecord) -> None:
-    """Creates the record of a sealed term; that it exists already with this content is success.
-
-    Raises:
-        TermRecordConflict: it exists with another content.
-    """
+    """Creates the record of a sealed term; that it exists already with this content is success. Raises TermRecordConflict: it
+    exists with another content."""
     try:
         await store.create(term_path(record.term), encode_record(record))
     except NodeExists:

@@ -85,11 +85,8 @@ def _total(weights: Mapping[int, int]) -> int:
 
 
 def shares(logs: Sequence[int], weights: Mapping[int, int]) -> dict[int, int]:
-    """How many slots each log is due: its share rounded down or up, so that the fewest of `logs` have to move.
-
-    Raises:
-        InvalidArgument: no log has a weight, or a weight is negative or absurdly large.
-    """
+    """How many slots each log is due: its share rounded down or up, so that the fewest of `logs` have to move. Raises
+    InvalidArgument: no log has a weight, or a weight is negative or absurdly large."""
     total = _total(weights)
     held = Counter(logs)
     exact = {log: Fraction(limits.SLOTS * weight, total) for log, weight in sorted(weights.items())}

@@ -65,11 +65,8 @@ class Readable(NamedTuple):
 
 
 async def last_of(reader: LedgerReader, *, term: int, start_time_ms: int) -> EntryHead | None:
-    """What the last entry of a closed metalog says of the term's end; None: it has no entry.
-
-    Raises:
-        MetalogUnreadable: it cannot be read, here or anywhere.
-    """
+    """What the last entry of a closed metalog says of the term's end; None: it has no entry. Raises MetalogUnreadable: it
+    cannot be read, here or anywhere."""
     last = reader.last_entry
     if last < 0:
         return None
@@ -117,11 +114,8 @@ async def readable_of(reader: LedgerReader, end: int) -> Readable:
 
 
 async def given_up(reader: LedgerReader, decision: Decision, *, term: int) -> tuple[Readable, GivenUp]:
-    """What remains of a closed metalog, and what is given up of it.
-
-    Raises:
-        InvalidArgument: it can be read, or is another entry than the first that cannot. Others: try again.
-    """
+    """What remains of a closed metalog, and what is given up of it. Raises InvalidArgument: it can be read, or is another entry
+    than the first that cannot; Others: try again."""
     last = reader.last_entry
     found = await readable_of(reader, last + 1)
     fault = found.fault

@@ -87,11 +87,8 @@ def spread(view: View, weights: Mapping[int, int]) -> Plan | None:
 
 
 def remove(view: View, log: int, weights: Mapping[int, int] | None = None) -> Plan | None:
-    """What a log gives up goes to the others by weight (None: in proportion to the slots they have).
-
-    Raises:
-        InvalidArgument: it is the only log, or the weights name no other log of the view.
-    """
+    """What a log gives up goes to the others by weight (None: in proportion to the slots they have). Raises InvalidArgument: it
+    is the only log, or the weights name no other log of the view."""
     if log not in view.logs:
         return None
     others = [one for one in sorted(view.logs) if one != log]

@@ -159,11 +159,8 @@ def decode_view(data: Buffer) -> View:
 
 
 def decode_versioned(data: Buffer, kind: type[T], *, path: str, version: int, or_versions: tuple[int, ...] = ()) -> T:
-    """Reads a JSON value that has a `version` field, of one version or another.
-
-    Raises:
-        VersionMismatch: another version. CorruptData: not such a value.
-    """
+    """Reads a JSON value that has a `version` field, of one version or another. Raises VersionMismatch: another version;
+    CorruptData: not such a value."""
     try:
         found = msgspec.json.decode(data, type=_Version).version
         if found not in (version, *or_versions):

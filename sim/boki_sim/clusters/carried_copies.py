@@ -13,11 +13,8 @@ from boki_metalog.entries.metalog_entry import Open, decode
 
 
 def carried_in(payloads: Iterable[Buffer]) -> dict[tuple[int, int], int]:
-    """(data ledger, entry) → checksum of what is carried, by the entries of one metalog from its first one on.
-
-    Raises:
-        ProtocolError, VersionMismatch: one is no metalog entry.
-    """
+    """(data ledger, entry) → checksum of what is carried, by the entries of one metalog from its first one on. Raises
+    ProtocolError, VersionMismatch: one is no metalog entry."""
     ledgers: dict[int, int] = {}
     carried: dict[tuple[int, int], int] = {}
     for payload in payloads:
