@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Generator
-from types import TracebackType
 from typing import Any, Final
 
 from boki import _arguments as arguments
@@ -89,9 +88,7 @@ class Client:
     async def __aenter__(self) -> Client:
         return self if self._connection is not None else await self.open()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     # -- books and sessions

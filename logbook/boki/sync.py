@@ -15,7 +15,6 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from types import TracebackType
 from typing import Any, Final, TypeVar, overload
 
 import boki
@@ -243,9 +242,7 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

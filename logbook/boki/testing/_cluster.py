@@ -10,7 +10,6 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Final
 
 from boki import _arguments as arguments
@@ -87,9 +86,7 @@ class MemoryCluster:
         local_clusters[self._name] = self
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for client in self._clients:
             await client.close()
         local_clusters.pop(self._name, None)

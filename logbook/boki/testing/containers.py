@@ -27,7 +27,6 @@ import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
@@ -358,9 +357,7 @@ class BokiCluster:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _start(self, name: str, image: str) -> None:
