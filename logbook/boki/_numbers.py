@@ -314,14 +314,8 @@ class Numbers:
             self.outbox = outbox
 
     def fill(self, builder: BatchBuilder, size: int = 0) -> int:
-        """Moves queued items into a batch, as one run, until the batch has its size. At least one.
-
-        Args:
-            size: of the batch so far, roughly.
-
-        Returns:
-            Its size now.
-        """
+        """Moves queued items into a batch, as one run, until the batch has its size. At least one. `size`: of the batch so far,
+        roughly. Returns its size now."""
         item, oldest, special = self.queued, self.oldest, self.special
         assert item is not None and oldest is not None and size < FRAME_TARGET_BYTES
         first, low, flags, named = item.first, oldest.first, 0, False

@@ -88,10 +88,7 @@ class AppendRun:
 
     def begin(self, last: int) -> int:
         """Remembers that the run is under way, before anything is appended. Returns how many of its records are committed.
-
-        Args:
-            last: the last number of the writer in the log.
-        """
+        `last`: the last number of the writer in the log."""
         if not self.continues or last < self.base:  # of a book that is not the one of that run, say: of another cluster
             self.continues = False
             self.base = last

@@ -81,14 +81,8 @@ class DiskFile(Protocol):
         as `write`."""
 
     def write_now(self, offset: int, buffers: Sequence[Buffer], size: int) -> float | None:
-        """A durable `write` of `size` bytes, made before this returns, if the disk is known to be quick.
-
-        Returns:
-            How many seconds it took. None: nothing was written, `write` it.
-
-        Raises:
-            As `write`.
-        """
+        """A durable `write` of `size` bytes, made before this returns, if the disk is known to be quick. Returns how many
+        seconds it took. None: nothing was written, `write` it. Raises as `write`."""
 
     async def read(self, offset: int, length: int) -> bytes:
         """Up to `length` bytes from `offset`; fewer only at the end of the file. Raises DiskFailed."""

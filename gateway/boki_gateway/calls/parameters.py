@@ -59,14 +59,8 @@ class Parameter:
 
 
 def check_target(target: str) -> None:
-    """What a request names is UTF-8, percent-encoded: other bytes would be read as the names of other books and tags.
-
-    Args:
-        target: path and query as they were sent.
-
-    Raises:
-        InvalidArgument: they are not.
-    """
+    """What a request names is UTF-8, percent-encoded: other bytes would be read as the names of other books and tags. `target`:
+    path and query as they were sent. Raises InvalidArgument: they are not."""
     try:
         unquote_to_bytes(target).decode()
     except UnicodeError:

@@ -162,11 +162,8 @@ class HeaderFeed:
         self._given_up.setdefault(ledger_id, []).append((first, stop))
 
     def fetch(self, *, blocked: bool) -> None:
-        """Starts reads, as far as the window allows.
-
-        Args:
-            blocked: the entry needed next is not here. Then one read runs in any case: the window may be full of others.
-        """
+        """Starts reads, as far as the window allows. `blocked`: the entry needed next is not here. Then one read runs in any
+        case: the window may be full of others."""
         while self.wanted and len(self._reading) < READS and not self._closed:
             coming = sum(self._reading.values())
             if len(self._ready) + coming >= WINDOW_ENTRIES and (self._reading or not blocked):

@@ -247,13 +247,7 @@ class Index:
 
     def forget(self, book: int, tags: Sequence[int], is_old: Callable[[int], bool]) -> int:
         """Streams without live records whose newest is old are as if they had never been; tag 0: all streams of the book.
-
-        Args:
-            is_old: whether a record is, by its seqnum.
-
-        Returns:
-            The newest record of those that are forgotten, 0 if none is.
-        """
+        `is_old`: whether a record is, by its seqnum. Returns the newest record of those that are forgotten, 0 if none is."""
         newest_of_all = 0
         for tag in tags:
             newest = self.newest(book, tag)

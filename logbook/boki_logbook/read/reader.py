@@ -129,11 +129,8 @@ class Reader:
     def answer_here(
         self, query: Query, seen: Token, covered: int, rows: Sequence[TagRow] | None = None
     ) -> list[Buffer] | None:
-        """The reply, if it can be had of what is applied and cached here, where no more is to be seen.
-
-        Args:
-            seen, covered: the `view_of` the book, in this turn.
-        """
+        """The reply, if it can be had of what is applied and cached here, where no more is to be seen. `seen`, `covered`: the
+        `view_of` the book, in this turn."""
         if query.max_records == 1 and rows is None:
             reply = self._point(query, seen, covered)
             if reply is None or reply:

@@ -137,10 +137,7 @@ def capture(
     state: DecisionState, covered: Mapping[int, int] | None, asked: ScanRange, mode: str, metalog: Metalog
 ) -> Captured:
     """Takes what pages of a range are made of; costs what it takes to copy the tail of the index, and an item a term.
-
-    Args:
-        covered: of each log, what whole cuts cover (`Frontier.covered`); None: a state that ends with whole cuts.
-    """
+    `covered`: of each log, what whole cuts cover (`Frontier.covered`); None: a state that ends with whole cuts."""
     state.index_decided()
     ends = {} if covered is None else caps(state, covered)
     facts: list[TermFacts | TermPlaces] = []

@@ -110,11 +110,8 @@ class DecisionState:
     # -- terms
 
     def begin_term(self, term: int, log: int, slots: Sequence[tuple[int, int]]) -> TermPlaces:
-        """Entries of a new term follow; a term begins once, and ends the one before it of its log.
-
-        Args:
-            slots: (first, last) inclusive ranges of the slots that the term orders.
-        """
+        """Entries of a new term follow; a term begins once, and ends the one before it of its log. `slots`: (first, last)
+        inclusive ranges of the slots that the term orders."""
         before = self._current.get(log)
         if before is not None:
             self.end_term(before.term)

@@ -96,11 +96,8 @@ def finished(node: AuxNode, incarnation: str, ledger_id: int) -> AuxNode | None:
 
 
 def tidied(node: AuxNode, alive: Collection[str], read: Collection[int]) -> AuxNode:
-    """What engines left behind that are gone is retired: what they had begun, and what is in our backup too.
-
-    Args:
-        read: ledgers whose items are in a backup of ours.
-    """
+    """What engines left behind that are gone is retired: what they had begun, and what is in our backup too. `read`: ledgers
+    whose items are in a backup of ours."""
     return node.with_ledgers(
         row._replace(state="retired")
         if row.incarnation not in alive and (row.state == "writing" or row.ledger_id in read)

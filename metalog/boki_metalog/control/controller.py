@@ -110,14 +110,8 @@ class Controller:
         policies: Sequence[Policy] | None = None,
         token: ClusterToken = NO_TOKEN,
     ) -> Controller:
-        """Listens, lists itself and stands for election in the background.
-
-        Args:
-            token: asked of those who connect, and shown to sequencers.
-
-        Raises:
-            SettingsError: cannot listen. MetadataUnavailable: the store is away.
-        """
+        """Listens, lists itself and stands for election in the background. `token`: asked of those who connect, and shown to
+        sequencers. Raises SettingsError: cannot listen; MetadataUnavailable: the store is away."""
         self = cls(metadata, ledgers, rng, settings, default_policies() if policies is None else policies, token)
         self._server = await MessageServer.start(address, lambda _: _Visitor(self))
         try:

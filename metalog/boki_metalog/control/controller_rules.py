@@ -70,10 +70,7 @@ class Vacant:
 
     def due(self, view: View, presence: Mapping[int, Presence], *, grace_s: float, now_s: float) -> list[int]:
         """The logs whose present term has had no living sequencer for the grace; standbys had the time to take them.
-
-        Args:
-            presence: of the sequencer of each log's current term.
-        """
+        `presence`: of the sequencer of each log's current term."""
         since = {}
         for log in sorted(view.logs):
             if view.installed(log) is None or presence.get(log) in (Presence.OVER, Presence.GONE):

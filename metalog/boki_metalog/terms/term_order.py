@@ -24,11 +24,8 @@ def slot_mask(slots: Iterable[tuple[int, int]]) -> int:
 
 
 def terms_before(mask: int, earlier: Iterable[tuple[int, int, int]], log: int) -> tuple[int, ...]:
-    """For each slot in `mask` the newest earlier term that had it, without those of `log`; ascending.
-
-    Args:
-        earlier: (term, log, slot mask), *descending* by term; read no further than needed.
-    """
+    """For each slot in `mask` the newest earlier term that had it, without those of `log`; ascending. `earlier`: (term, log,
+    slot mask), *descending* by term; read no further than needed."""
     found = []
     for term, owner, slots in earlier:
         if slots & mask:

@@ -150,14 +150,8 @@ def check_candidates(view: View, plan: Plan, candidates: Mapping[int, Candidate]
 
 
 def pair(view: View, logs: Sequence[int], offers: Mapping[str, Offer]) -> dict[int, Candidate]:
-    """A candidate for each log: its own sequencer where that offers a spare, else one that stands by.
-
-    Args:
-        offers: by incarnation, in the order of preference.
-
-    Raises:
-        NoSequencer: too few.
-    """
+    """A candidate for each log: its own sequencer where that offers a spare, else one that stands by. `offers`: by incarnation,
+    in the order of preference. Raises NoSequencer: too few."""
     serving = view.sequencers
     standbys = {incarnation: offer for incarnation, offer in offers.items() if incarnation not in serving}
     chosen = {}

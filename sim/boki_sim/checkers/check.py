@@ -12,14 +12,8 @@ from boki_sim.checkers.records import BookLog
 
 
 def check(operations: Iterable[Operation], *, forget_after_s: float = 0.0) -> list[Finding]:
-    """What is wrong with a history; empty if nothing is.
-
-    Args:
-        forget_after_s: a stream whose newest record is younger is not forgotten; 0: nobody knows, so it may be.
-
-    Raises:
-        ValueError: two appends name the same record: `data` must be unique.
-    """
+    """What is wrong with a history; empty if nothing is. `forget_after_s`: a stream whose newest record is younger is not
+    forgotten; 0: nobody knows, so it may be. Raises ValueError: two appends name the same record: `data` must be unique."""
     books: dict[str, list[Operation]] = defaultdict(list)
     tokens: list[Operation] = []
     for operation in operations:

@@ -118,14 +118,8 @@ class Host:
     # -- what a test does to it; faults do the same
 
     def kill(self, *, callbacks: int = 0, power: bool = False) -> bool:
-        """Ends the start at once, or when it has run so many more callbacks; it is begun again later.
-
-        Args:
-            power: of the machine: nobody is told, its connections stay half open.
-
-        Returns:
-            Whether there was one to kill.
-        """
+        """Ends the start at once, or when it has run so many more callbacks; it is begun again later. `power`: of the machine:
+        nobody is told, its connections stay half open. Returns whether there was one to kill."""
         if not self.running or self.process.doomed >= 0:
             return False
         if power:

@@ -73,11 +73,8 @@ PUSHED_BADLY: Final = 4
 
 
 def draw_poison(numbers: random.Random, profile: str, targets: Sequence[str], *, seconds: float) -> list[Fault]:
-    """In one run of four of the harsh profile, beside all others: their numbers are their own, so no other fault of a seed changes.
-
-    Args:
-        targets: sequencers.
-    """
+    """In one run of four of the harsh profile, beside all others: their numbers are their own, so no other fault of a seed
+    changes. `targets`: sequencers."""
     if profile != "harsh" or numbers.random() < 0.75:
         return []
     return [
