@@ -18,8 +18,8 @@ ROOT: Final = Path(__file__).parents[1]
 ROOMS: Final = ("common", "ledger", "bookie", "metalog", "logbook", "libs", "spark", "gateway", "sim", "cli")
 
 FUNCTION_LINES: Final = 70
-USUAL_FUNCTION_LINES: Final = 25
-"""What 95 of 100 functions of the core have at most, from `def` to their last line, docstrings included; 24 are wanted."""
+USUAL_FUNCTION_LINES: Final = 24
+"""What 95 of 100 functions of the core have at most, from `def` to their last line, docstrings included."""
 FILE_LINES: Final = 500
 TEST_FILE_LINES: Final = 600
 """Also of the libraries and of Spark, which are young."""

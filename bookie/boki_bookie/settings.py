@@ -15,97 +15,81 @@ from boki_common.settings import setting
 class BookieSettings:
     """See each field; sizes are of this bookie alone."""
 
-    host: str = setting("", unit="", help="Name under which clients reach this bookie; empty: the address it binds.")
+    host: str = setting("", help="Name under which clients reach this bookie; empty: the address it binds.")
     port: int = setting(
-        0,
-        unit="",
-        help="Port under which clients reach this bookie, behind a proxy or a port mapping; 0: the one it binds.",
+        0, help="Port under which clients reach this bookie, behind a proxy or a port mapping; 0: the one it binds."
     )
     replace_lost_disk: bool = setting(
-        False, unit="", help="Start on an empty directory as a new bookie and retire the one whose disk is gone."
+        False, help="Start on an empty directory as a new bookie and retire the one whose disk is gone."
     )
 
     salvage: bool = setting(
         False,
-        unit="",
         help="Start on a damaged directory with what can be read; what is missing is answered as unknown until repaired.",
     )
     limbo_check_interval_s: float = setting(
-        10.0, unit="seconds", help="How often a salvaged bookie looks whether it is repaired.", minimum=0.01
+        10.0, help="How often a salvaged bookie looks whether it is repaired.", minimum=0.01
     )
 
     journal_segment_bytes: int = setting(
-        16 * MIB, unit="bytes", help="Size of one journal segment, zero-filled once and recycled.", minimum=16 * KIB
+        16 * MIB, help="Size of one journal segment, zero-filled once and recycled.", minimum=16 * KIB
     )
-    journal_group_bytes: int = setting(
-        4 * MIB, unit="bytes", help="Most that one flush of the journal takes.", minimum=4 * KIB
-    )
+    journal_group_bytes: int = setting(4 * MIB, help="Most that one flush of the journal takes.", minimum=4 * KIB)
     journal_queue_bytes: int = setting(
-        32 * MIB, unit="bytes", help="Bytes that wait for the journal before adds are refused.", minimum=4 * KIB
+        32 * MIB, help="Bytes that wait for the journal before adds are refused.", minimum=4 * KIB
     )
     journal_queue_records: int = setting(
-        65_536, unit="records", help="Records that wait for the journal before adds are refused.", minimum=1
+        65_536, help="Records that wait for the journal before adds are refused.", minimum=1
     )
     journal_spare_segments: int = setting(
-        4, unit="segments", help="Recycled segments that are kept for later; more are deleted.", minimum=0
+        4, help="Recycled segments that are kept for later; more are deleted.", minimum=0
     )
     journal_live_segments: int = setting(
-        8, unit="segments", help="A checkpoint begins when more segments wait for it: bounds replay.", minimum=2
+        8, help="A checkpoint begins when more segments wait for it: bounds replay.", minimum=2
     )
 
     write_cache_bytes: int = setting(
         48 * MIB,
-        unit="bytes",
         help="Entries kept in memory until a checkpoint stored them. At half of it a checkpoint begins, at three "
         "quarters acknowledgements wait for it, when it is full adds are refused.",
         minimum=4 * KIB,
     )
     checkpoint_interval_s: float = setting(
-        60.0, unit="seconds", help="The longest that a changed ledger waits for a checkpoint.", minimum=0.01
+        60.0, help="The longest that a changed ledger waits for a checkpoint.", minimum=0.01
     )
     entry_log_bytes: int = setting(
-        256 * MIB, unit="bytes", help="An entry log file is followed by a new one at this size.", minimum=8 * KIB
+        256 * MIB, help="An entry log file is followed by a new one at this size.", minimum=8 * KIB
     )
-    entry_log_open_files: int = setting(64, unit="files", help="Entry log files kept open for reading.", minimum=1)
+    entry_log_open_files: int = setting(64, help="Entry log files kept open for reading.", minimum=1)
 
     gc_interval_s: float = setting(
-        300.0, unit="seconds", help="How often deleted ledgers and dead entries are looked for.", minimum=0.01
+        300.0, help="How often deleted ledgers and dead entries are looked for.", minimum=0.01
     )
     gc_grace_s: float = setting(
         600.0,
-        unit="seconds",
         help="A ledger is deleted when its metadata was found gone at two reads that are this far apart.",
         minimum=0.0,
     )
     gc_major_interval_s: float = setting(
         86_400.0,
-        unit="seconds",
         help="How often the metadata of every ledger is read, to tell copies that belong to other bookies by now, and "
         "files are compacted below compact_major_below.",
         minimum=0.01,
     )
     gc_empties_elsewhere: bool = setting(
         False,
-        unit="",
         help="Whether entries go of closed ledgers whose metadata names other bookies only. It can cost a copy when a repair "
         "goes on by an old list of bookies: only while nothing repairs (Apache's AutoRecovery, boki ledger repair).",
     )
     gc_reads_per_s: int = setting(
         100, unit="reads/s", help="Metadata reads that garbage collection makes at most.", minimum=1
     )
-    tombstone_days: int = setting(
-        7, unit="days", help="How long a deleted ledger cannot be made again by a recovery.", minimum=7
-    )
+    tombstone_days: int = setting(7, help="How long a deleted ledger cannot be made again by a recovery.", minimum=7)
     compact_below: float = setting(
-        0.5,
-        unit="",
-        help="An entry log file is rewritten when less than this share of it is live.",
-        minimum=0.0,
-        maximum=1.0,
+        0.5, help="An entry log file is rewritten when less than this share of it is live.", minimum=0.0, maximum=1.0
     )
     compact_major_below: float = setting(
         0.8,
-        unit="",
         help="The same once in gc_major_interval_s, and while the bookie is read-only for want of space.",
         minimum=0.0,
         maximum=1.0,
@@ -115,7 +99,6 @@ class BookieSettings:
     )
     disk_reserve_bytes: int = setting(
         24 * MIB,
-        unit="bytes",
         help="A file of this size is given up on a full disk, so that what is deleted there can be noted down: in the "
         "index, and in a journal segment if the journal waits for one. 0: none.",
         minimum=0,
@@ -123,38 +106,30 @@ class BookieSettings:
 
     read_only_below_bytes: int = setting(
         256 * MIB,
-        unit="bytes",
         help="With less space left on the disk the bookie is read-only; the rest is for recovery, checkpoints and compaction.",
         minimum=0,
     )
     writable_above_bytes: int = setting(
-        512 * MIB, unit="bytes", help="With this much space left again it takes adds again.", minimum=0
+        512 * MIB, help="With this much space left again it takes adds again.", minimum=0
     )
-    disk_check_interval_s: float = setting(
-        10.0, unit="seconds", help="How often free space is looked at.", minimum=0.01
-    )
+    disk_check_interval_s: float = setting(10.0, help="How often free space is looked at.", minimum=0.01)
 
-    sight_timeout_s: float = setting(
-        30.0, unit="seconds", help="The longest a first add waits for the metadata store.", minimum=0.01
-    )
+    sight_timeout_s: float = setting(30.0, help="The longest a first add waits for the metadata store.", minimum=0.01)
     sight_patience_s: float = setting(
         2.0,
-        unit="seconds",
         help="How long metadata that does not name this bookie (yet) is read again before the add is refused.",
         minimum=0.0,
     )
     sight_waiting_bytes: int = setting(
-        32 * MIB, unit="bytes", help="First adds that wait for the metadata store; more are refused.", minimum=0
+        32 * MIB, help="First adds that wait for the metadata store; more are refused.", minimum=0
     )
     check_digests: Literal["none", "crc", "all"] = setting(
         "crc",
-        unit="",
         help="Digests that an add is checked for before it is stored: none, those that cost under a microsecond (CRC32C, "
         "CRC32), or all (HMAC too).",
     )
     connection_requests: int = setting(
         16_384,
-        unit="requests",
         help="Unanswered requests of one connection; at half as many adds nothing is read from the client for a while, more "
         "are refused.",
         minimum=1,
@@ -162,32 +137,25 @@ class BookieSettings:
 
     connection_request_bytes: int = setting(
         16 * MIB,
-        unit="bytes",
         help="Adds of one connection that are not answered yet; above it nothing is read from the client for a while.",
         minimum=4 * KIB,
     )
     connection_unsent_bytes: int = setting(
         16 * MIB,
-        unit="bytes",
         help="Answers that a client does not take; above it nothing is read from the client for a while.",
         minimum=4 * KIB,
     )
     slow_reader_timeout_s: float = setting(
-        30.0, unit="seconds", help="A client that does not take its answers for so long is dropped.", minimum=0.01
+        30.0, help="A client that does not take its answers for so long is dropped.", minimum=0.01
     )
-    connections: int = setting(
-        4_096, unit="connections", help="Clients connected at once; more are dropped at once.", minimum=1
-    )
+    connections: int = setting(4_096, help="Clients connected at once; more are dropped at once.", minimum=1)
     admin_port: int = setting(
         -1,
-        unit="",
         help="Port of the administration page over HTTP (7090 is the usual one); 0 picks a free one, -1: none.",
         minimum=-1,
     )
     admin_host: str = setting(
-        "127.0.0.1",
-        unit="",
-        help="Address of the administration page; beyond this machine only with a cluster token.",
+        "127.0.0.1", help="Address of the administration page; beyond this machine only with a cluster token."
     )
 
     def faults(self) -> Iterator[str]:

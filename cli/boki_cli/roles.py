@@ -63,53 +63,45 @@ _log = get_logger("roles")
 class ProcessSettings:
     """Everything that a process of Boki can be told."""
 
-    metadata: str = setting("", unit="", help="Metadata store: sqlite:///path or zk://host:port,host:port/path.")
+    metadata: str = setting("", help="Metadata store: sqlite:///path or zk://host:port,host:port/path.")
     metadata_wait_s: float = setting(
-        60.0, unit="s", minimum=0.0, help="How long a role that starts waits for a metadata store that does not answer."
+        60.0, minimum=0.0, help="How long a role that starts waits for a metadata store that does not answer."
     )
-    data: Path = setting(DATA, unit="", help="Data directory of a bookie, or of boki dev.")
+    data: Path = setting(DATA, help="Data directory of a bookie, or of boki dev.")
     more_data: tuple[str, ...] = setting(
         (),
-        unit="",
         help="Further data directories of a bookie, one a disk; which and in what order is fixed once they are formatted.",
     )
     long_ledger_paths: bool = setting(
         False,
-        unit="",
         help="A new cluster gets BookKeeper's long hierarchical layout, for sharing it with programs that expect that; an "
         "existing cluster keeps its own.",
     )
     logs: int = setting(
         1,
-        unit="logs",
         help="At least so many physical logs, where boki init or boki dev makes them; each has an even share of the slots.",
         minimum=1,
         maximum=64,
     )
-    listen: tuple[str, ...] = setting((), unit="", help="Where to listen: host:port (0: a free one) or unix:///path.")
-    metrics_listen: str = setting(
-        "", unit="", help="host:port of the pages /metrics, /healthz and /readyz; empty: none."
-    )
+    listen: tuple[str, ...] = setting((), help="Where to listen: host:port (0: a free one) or unix:///path.")
+    metrics_listen: str = setting("", help="host:port of the pages /metrics, /healthz and /readyz; empty: none.")
     allowed_hosts: tuple[str, ...] = setting(
         (),
-        unit="",
         help="Names that the Host header of requests to HTTP pages (gateway, metrics, administration) may have, beside "
         "localhost, IP addresses and the name listened on; behind a proxy, the name that browsers see.",
     )
     token_file: str = setting(
         "",
-        unit="",
         help="File with the cluster token, which everybody who speaks to this process has to show and which it shows to "
         "others; one line, or two while it is exchanged. Empty: the cluster has none.",
     )
     insecure: bool = setting(
-        False, unit="", help="Listen where other machines reach this process although it asks for no cluster token."
+        False, help="Listen where other machines reach this process although it asks for no cluster token."
     )
-    log_level: Literal["debug", "info", "warning", "error"] = setting("info", unit="", help="Lowest level to log.")
-    log_json: bool = setting(False, unit="", help="Log JSON instead of key=value.")
+    log_level: Literal["debug", "info", "warning", "error"] = setting("info", help="Lowest level to log.")
+    log_json: bool = setting(False, help="Log JSON instead of key=value.")
     keep_cores_awake: When = setting(
         "busy",
-        unit="",
         help="When the cores of this machine are kept from sleeping (Linux, as root), so that single requests are answered "
         "faster, at the cost of power: while a role is busy, always while it runs, or never.",
     )

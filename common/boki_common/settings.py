@@ -58,20 +58,27 @@ _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"0", "false", "no", "off"})
 
 
+UNITS: Final = frozenset(
+    ["s", "ms", "bytes", "records", "entries", "segments", "files", "requests", "connections", "bookies", "shards", "streams", "days", "slots", "logs"]
+)
+
+
 class _About(NamedTuple):
-    unit: str
+    unit: str | None
     help: str
     minimum: float | None
     maximum: float | None
 
 
-def setting(default: V, *, unit: str, help: str, minimum: float | None = None, maximum: float | None = None) -> V:
+def setting(
+    default: V, *, help: str, unit: str | None = None, minimum: float | None = None, maximum: float | None = None
+) -> V:
     """Declares one field of a settings class.
 
     Args:
         default: what holds when no source names the field.
-        unit: "bytes", "ms", "records", …; "" for what has none.
         help: one sentence that says what it does.
+        unit: where the last word of its name is none (`UNITS`).
         minimum: the lowest value accepted; `maximum` the highest.
     """
     return dataclasses.field(default=default, metadata={"boki": _About(unit, help, minimum, maximum)})
@@ -159,7 +166,9 @@ def _rows(cls: type[Any], path: tuple[str, ...]) -> Iterator[Row]:
         about = field.metadata.get("boki")
         assert about is not None, f"{cls.__name__}.{field.name} is not declared with setting() or table()"
         variable = ENVIRONMENT_PREFIX + "_".join(here).upper()
-        yield Row(".".join(here), variable, kind, field.default, about.unit, about.help, about.minimum, about.maximum)
+        last_word = field.name.rpartition("_")[2]
+        unit = (last_word if last_word in UNITS else "") if about.unit is None else about.unit
+        yield Row(".".join(here), variable, kind, field.default, unit, about.help, about.minimum, about.maximum)
 
 
 class _Collector:

@@ -13,60 +13,52 @@ from boki_common.settings import setting
 class SequencerSettings:
     """One sequencer process."""
 
-    log: int = setting(-1, unit="", help="The only log to stand by for; -1: any.", minimum=-1)
+    log: int = setting(-1, help="The only log to stand by for; -1: any.", minimum=-1)
     advertise: str = setting(
         "",
-        unit="",
         help="Host or host:port under which others reach this sequencer, in a container or behind a port mapping; empty: as it listens.",
     )
     replicas: int = setting(3, unit="bookies", help="Copies of each metalog entry.", minimum=1)
     acks: int = setting(2, unit="bookies", help="Copies that must be durable before an entry counts.", minimum=1)
     engine_grace_s: float = setting(
-        1.0, unit="s", help="An engine whose connection is lost keeps its shards for this long.", minimum=0.0
+        1.0, help="An engine whose connection is lost keeps its shards for this long.", minimum=0.0
     )
     standby_check_s: float = setting(
-        1.0, unit="s", help="A standby asks the serving sequencer this often whether it lives.", minimum=0.01
+        1.0, help="A standby asks the serving sequencer this often whether it lives.", minimum=0.01
     )
     confirm_timeout_s: float = setting(
-        limits.CONNECT_TIMEOUT_S, unit="s", help="A sequencer that does not answer a direct call so long is gone.",
-        minimum=0.01,
-    )  # fmt: skip
+        limits.CONNECT_TIMEOUT_S, help="A sequencer that does not answer a direct call so long is gone.", minimum=0.01
+    )
     over_grace_s: float = setting(
-        1.0, unit="s", minimum=0.0,
-        help="A term that is over, ended by somebody who lives, is left to him for this long.",
-    )  # fmt: skip
+        1.0, minimum=0.0, help="A term that is over, ended by somebody who lives, is left to him for this long."
+    )
     standby_stagger_s: float = setting(
-        0.1, unit="s", help="A standby leaves this time to each one before it in turn.", minimum=0.0
+        0.1, help="A standby leaves this time to each one before it in turn.", minimum=0.0
     )
     backoff_first_s: float = setting(
-        1.0, unit="s", help="Pause before a log that was taken over is suspected again; it doubles.", minimum=0.0
+        1.0, help="Pause before a log that was taken over is suspected again; it doubles.", minimum=0.0
     )
-    backoff_limit_s: float = setting(
-        30.0, unit="s", help="The longest such pause; so much quiet ends them.", minimum=0.0
-    )
+    backoff_limit_s: float = setting(30.0, help="The longest such pause; so much quiet ends them.", minimum=0.0)
     retry_first_s: float = setting(
-        0.1, unit="s", help="First pause after a failed step on the way to a term; it doubles.", minimum=0.001
+        0.1, help="First pause after a failed step on the way to a term; it doubles.", minimum=0.001
     )
-    retry_limit_s: float = setting(5.0, unit="s", help="The longest such pause.", minimum=0.001)
+    retry_limit_s: float = setting(5.0, help="The longest such pause.", minimum=0.001)
     recent_entries: int = setting(
-        4_096, unit="entries", help="Metalog entries kept in memory for participants that reconnect.", minimum=1
+        4_096, help="Metalog entries kept in memory for participants that reconnect.", minimum=1
     )
-    recent_bytes: int = setting(
-        2 * limits.MIB, unit="bytes", help="Bytes of these entries; the newest is always kept.", minimum=1
-    )
+    recent_bytes: int = setting(2 * limits.MIB, help="Bytes of these entries; the newest is always kept.", minimum=1)
     term_shards: int = setting(
-        16, unit="shards", help="A term that had so many, half of them closed, ends and the next one begins.", minimum=1
+        16, help="A term that had so many, half of them closed, ends and the next one begins.", minimum=1
     )
     term_age_s: float = setting(
-        86_400.0, unit="s", help="A term whose first record is so old ends and the next one begins.", minimum=0.1
+        86_400.0, help="A term whose first record is so old ends and the next one begins.", minimum=0.1
     )
     term_entries: int = setting(
-        4_000_000, unit="entries", help="A term with a metalog so long ends and the next one begins.", minimum=100
+        4_000_000, help="A term with a metalog so long ends and the next one begins.", minimum=100
     )
     subscriber_unsent_bytes: int = setting(
-        limits.CONNECTION_UNSENT_BYTES, unit="bytes", help="A participant that takes no more than this is dropped.",
-        minimum=1,
-    )  # fmt: skip
+        limits.CONNECTION_UNSENT_BYTES, help="A participant that takes no more than this is dropped.", minimum=1
+    )
 
     def backoff(self) -> Backoff:
         """The pauses of one series of attempts."""
@@ -84,27 +76,27 @@ class ControllerSettings:
 
     advertise: str = setting(
         "",
-        unit="",
         help="Host or host:port under which others reach this controller, in a container or behind a port mapping; empty: as it listens.",
     )
     round_s: float = setting(
-        1.0, unit="s", help="The leader looks at everything this often, and whenever the view changes.", minimum=0.01
+        1.0, help="The leader looks at everything this often, and whenever the view changes.", minimum=0.01
     )
     vacant_grace_s: float = setting(
-        2.0, unit="s", help="Standbys have so long to take a log over before the leader gives it to one.", minimum=0.0
+        2.0, help="Standbys have so long to take a log over before the leader gives it to one.", minimum=0.0
     )
     absent_s: float = setting(
-        3 * limits.SESSION_TIMEOUT_S, unit="s", minimum=0.0,
+        3 * limits.SESSION_TIMEOUT_S,
+        minimum=0.0,
         help="The spare ledgers of a sequencer that was not listed for so long are given up.",
-    )  # fmt: skip
+    )
     spare_scan_s: float = setting(
-        3_600.0, unit="s", help="How often all ledgers are looked at for spares that nobody needs.", minimum=0.01
+        3_600.0, help="How often all ledgers are looked at for spares that nobody needs.", minimum=0.01
     )
     patience_s: float = setting(
-        2.0, unit="s", help="How long a change of terms is tried while sequencers or bookies are away.", minimum=0.01
+        2.0, help="How long a change of terms is tried while sequencers or bookies are away.", minimum=0.01
     )
-    retry_first_s: float = setting(0.1, unit="s", help="First pause after a failed step; it doubles.", minimum=0.001)
-    retry_limit_s: float = setting(5.0, unit="s", help="The longest such pause.", minimum=0.001)
+    retry_first_s: float = setting(0.1, help="First pause after a failed step; it doubles.", minimum=0.001)
+    retry_limit_s: float = setting(5.0, help="The longest such pause.", minimum=0.001)
 
     def backoff(self) -> Backoff:
         """The pauses of one series of attempts."""
@@ -116,13 +108,11 @@ class FollowerSettings:
     """One follower of a log, in an engine."""
 
     retry_first_s: float = setting(
-        0.05, unit="s", help="First pause before the sequencer or a store is tried again; it doubles.", minimum=0.001
+        0.05, help="First pause before the sequencer or a store is tried again; it doubles.", minimum=0.001
     )
-    retry_limit_s: float = setting(1.0, unit="s", help="The longest such pause.", minimum=0.001)
-    read_bytes: int = setting(
-        1 * limits.MIB, unit="bytes", help="Metalog bytes read from a ledger at once, about.", minimum=1
-    )
-    read_entries: int = setting(1_024, unit="entries", help="Metalog entries read at once, at most.", minimum=1)
+    retry_limit_s: float = setting(1.0, help="The longest such pause.", minimum=0.001)
+    read_bytes: int = setting(1 * limits.MIB, help="Metalog bytes read from a ledger at once, about.", minimum=1)
+    read_entries: int = setting(1_024, help="Metalog entries read at once, at most.", minimum=1)
 
     def backoff(self) -> Backoff:
         """The pauses of one series of attempts."""

@@ -24,22 +24,21 @@ class ZookeeperSettings:
 
     digest_file: str = setting(
         "",
-        unit="",
         help="File whose first line is user:password for ZooKeeper's digest authentication; what this process makes there is "
         "for that user alone. Empty: no authentication, everybody may change everything.",
     )
     tls: bool = setting(
-        False, unit="", help="Speak TLS to ZooKeeper; the port of its address is the server's secureClientPort then."
+        False, help="Speak TLS to ZooKeeper; the port of its address is the server's secureClientPort then."
     )
     tls_ca_file: str = setting(
-        "", unit="", help="PEM file of the authorities that sign servers' certificates; empty: those of the system."
+        "", help="PEM file of the authorities that sign servers' certificates; empty: those of the system."
     )
     tls_certificate_file: str = setting(
-        "", unit="", help="PEM file with this process's certificate, which servers ask for by default; needs the key."
+        "", help="PEM file with this process's certificate, which servers ask for by default; needs the key."
     )
-    tls_key_file: str = setting("", unit="", help="PEM file with the key of that certificate, without a password.")
+    tls_key_file: str = setting("", help="PEM file with the key of that certificate, without a password.")
     tls_check_host: bool = setting(
-        True, unit="", help="A server's certificate must name the host that the address names; off: any host."
+        True, help="A server's certificate must name the host that the address names; off: any host."
     )
 
     def faults(self) -> Iterable[str]:
