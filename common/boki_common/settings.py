@@ -59,8 +59,10 @@ _FALSE: Final = frozenset({"0", "false", "no", "off"})
 
 
 UNITS: Final = frozenset(
-    ["s", "ms", "bytes", "records", "entries", "segments", "files", "requests", "connections", "bookies", "shards", "streams", "days", "slots", "logs"]
+    ("s", "ms", "bytes", "records", "entries", "segments", "files", "requests", "connections", "bookies", "shards")
+    + ("streams", "days", "slots", "logs")
 )
+"""Last words of names that are units."""
 
 
 class _About(NamedTuple):

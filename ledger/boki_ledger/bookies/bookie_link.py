@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
@@ -89,31 +90,25 @@ class Channel:
         self._link.close_channel(self)
 
 
+@dataclass(slots=True, eq=False)
 class _Read:
-    __slots__ = ("fence_key", "future", "sent")
-
-    def __init__(self, future: asyncio.Future[ReadAnswer], fence_key: bytes | None, *, sent: bool = False) -> None:
-        self.future = future
-        self.fence_key = fence_key
-        self.sent = sent
+    future: asyncio.Future[ReadAnswer]
+    fence_key: bytes | None
+    sent: bool = False
 
     def resolve(self, answer: ReadAnswer) -> None:
         if not self.future.done():
             self.future.set_result(answer)
 
 
+@dataclass(slots=True, eq=False)
 class _BatchRead:
-    __slots__ = ("entry_id", "future", "ledger_id", "max_bytes", "max_count", "sent")
-
-    def __init__(
-        self, future: asyncio.Future[BatchAnswer], ledger_id: int, entry_id: int, max_count: int, max_bytes: int
-    ) -> None:
-        self.future = future
-        self.ledger_id = ledger_id
-        self.entry_id = entry_id
-        self.max_count = max_count
-        self.max_bytes = max_bytes
-        self.sent = False
+    future: asyncio.Future[BatchAnswer]
+    ledger_id: int
+    entry_id: int
+    max_count: int
+    max_bytes: int
+    sent: bool = False
 
     def resolve(self, answer: BatchAnswer) -> None:
         if not self.future.done():

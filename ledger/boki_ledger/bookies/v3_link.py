@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from boki_common import limits
@@ -85,30 +86,19 @@ class V3Channel:
         self._link.close_channel(self)
 
 
+@dataclass(slots=True, eq=False)
 class _Call:
     """One request but an add. `poll` while it may wait at the bookie."""
 
-    __slots__ = ("frame", "reads_at_send", "future", "kind", "ledger_id", "poll", "taken", "timer", "unknown")
-
-    def __init__(
-        self,
-        future: asyncio.Future[Any],
-        kind: type[v3.Response],
-        ledger_id: int | None,
-        taken: _Taken,
-        unknown: Callable[[V2Status | None, BokiError | None], Answer],
-        *,
-        poll: bool,
-    ) -> None:
-        self.future = future
-        self.kind = kind
-        self.ledger_id = ledger_id
-        self.taken = taken
-        self.unknown = unknown
-        self.poll = poll
-        self.frame = b""
-        self.reads_at_send = 0
-        self.timer: asyncio.TimerHandle | None = None
+    future: asyncio.Future[Any]
+    kind: type[v3.Response]
+    ledger_id: int | None
+    taken: _Taken
+    unknown: Callable[[V2Status | None, BokiError | None], Answer]
+    poll: bool
+    frame: bytes = b""
+    reads_at_send: int = 0
+    timer: asyncio.TimerHandle | None = None
 
     def resolve(self, answer: Answer) -> None:
         if self.timer is not None:

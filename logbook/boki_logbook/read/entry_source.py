@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Final
 
 from boki_common.background_tasks import BackgroundTasks
@@ -23,15 +24,13 @@ OPEN_READERS: Final = 256
 """Ledgers kept open for reading by one engine."""
 
 
+@dataclass(slots=True, eq=False)
 class _Opened:
     """A ledger that is open, or being opened, and how many calls use it now."""
 
-    __slots__ = ("opening", "stale", "users")
-
-    def __init__(self, opening: asyncio.Task[LedgerReader]) -> None:
-        self.opening = opening
-        self.users = 0
-        self.stale = False
+    opening: asyncio.Task[LedgerReader]
+    users: int = 0
+    stale: bool = False
 
 
 class EntrySource:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from boki_common.ids import ALL_RECORDS
 from boki_common.records.record_batch import RecordBatch
@@ -26,16 +27,14 @@ class Arrival(NamedTuple):
     first_seqnum: int
 
 
+@dataclass(slots=True, eq=False)
 class Parked:
     """One read that waits, until `woken` has the place before which it has seen all of its streams."""
 
-    __slots__ = ("book", "start", "tags", "woken")
-
-    def __init__(self, book: int, tags: Sequence[int], start: int, woken: asyncio.Future[int]) -> None:
-        self.book: Final = book
-        self.tags: Final = tags
-        self.start: Final = start
-        self.woken: Final = woken
+    book: int
+    tags: Sequence[int]
+    start: int
+    woken: asyncio.Future[int]
 
 
 class ParkedReads:

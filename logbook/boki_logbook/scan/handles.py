@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from boki_common.errors import Overloaded
@@ -27,10 +28,10 @@ TURN_S: Final = 0.001
 Capture = Callable[[ScanRange, str], Captured]
 
 
+@dataclass(slots=True, eq=False)
 class _Scan:
-    def __init__(self, pages: Iterator[Page], until: asyncio.TimerHandle) -> None:
-        self.pages = pages
-        self.until = until
+    pages: Iterator[Page]
+    until: asyncio.TimerHandle
 
 
 class ScanHandles:
