@@ -32,12 +32,7 @@ def backoff_s(attempt: int, jitter: int) -> float:
 
 
 class Attempts:
-    """What became of the attempts since something succeeded.
-
-    Attributes:
-        count: that failed in a row.
-        fault: the last one.
-    """
+    """What became of the attempts since something succeeded. `count`: that failed in a row. `fault`: the last one."""
 
     __slots__ = ("_denials", "_refusals", "count", "fault")
 

@@ -30,11 +30,7 @@ OUTBOXES: Final = 64
 
 
 class Outbox:
-    """What a turn of the loop queues for the books of one log.
-
-    Attributes:
-        bytes: how much, roughly.
-    """
+    """What a turn of the loop queues for the books of one log. `bytes`: how much, roughly."""
 
     __slots__ = ("_waiting", "bytes")
 

@@ -32,11 +32,8 @@ _NOWHERE: Final = Position(0, 0)
 
 
 class Session:
-    """The token of one session. Positions only grow.
-
-    Attributes:
-        last_merged: the token that was merged last; all rows of one ANSWERS share one.
-    """
+    """The token of one session. Positions only grow. `last_merged`: the token that was merged last; all rows of one ANSWERS
+    share one."""
 
     __slots__ = ("_packed", "last_merged", "positions")
 

@@ -27,21 +27,13 @@ _COMMITTED: Final = int(Verdict.COMMITTED)
 
 
 class Stalled(NamedTuple):
-    """The log lacks numbers: all from there on is sent again, after a back-off.
-
-    Attributes:
-        gaps: refusals in a row before this one.
-    """
+    """The log lacks numbers: all from there on is sent again, after a back-off. `gaps`: refusals in a row before this one."""
 
     gaps: int
 
 
 class Forgotten(NamedTuple):
-    """The log knows the writer no more.
-
-    Attributes:
-        floor: another one is to be born later; -1: any time will do.
-    """
+    """The log knows the writer no more. `floor`: another one is to be born later; -1: any time will do."""
 
     floor: int = -1
 

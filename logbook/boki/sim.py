@@ -112,12 +112,7 @@ class Process(Protocol):
 
 
 class Cluster(Protocol):
-    """What a simulated program gets.
-
-    Attributes:
-        url: for `boki.connect`.
-        seed: of this run.
-    """
+    """What a simulated program gets. `url`: for `boki.connect`. `seed`: of this run."""
 
     @property
     def url(self) -> str: ...

@@ -20,12 +20,8 @@ PAUSE_S: Final = 1.0
 
 
 class WholeState:
-    """See the module.
-
-    Attributes:
-        waits_for: why the engine cannot begin yet, when the index snapshot that it would begin with is of no use.
-        points: log → where the snapshot was that the engine began with.
-    """
+    """See the module. `waits_for`: why the engine cannot begin yet, when the index snapshot that it would begin with is of no
+    use. `points`: log → where the snapshot was that the engine began with."""
 
     def __init__(self, parts: EngineParts, slots: int, logs: Mapping[int, EngineLog]) -> None:
         self.waits_for = ""

@@ -83,12 +83,7 @@ class NotEnded(AssertionError):
 
 
 class SimulatedCluster:
-    """What a simulated program gets.
-
-    Attributes:
-        url: for `boki.connect`.
-        seed: of this run.
-    """
+    """What a simulated program gets. `url`: for `boki.connect`. `seed`: of this run."""
 
     def __init__(self, run: ProgramRun) -> None:
         self.url = run.url

@@ -98,11 +98,8 @@ def append(
 
 
 class Source:
-    """What is appended where, and how its records are numbered: see the module.
-
-    Attributes:
-        done: records, behind those that are skipped, that a run before this one has committed.
-    """
+    """What is appended where, and how its records are numbered: see the module. `done`: records, behind those that are skipped,
+    that a run before this one has committed."""
 
     def __init__(self, invocation: Invocation, book: str, file: str, *, skip: int, writer: str | None) -> None:
         self.invocation = invocation

@@ -184,12 +184,8 @@ def _faults(keepers: Sequence[_Kept]) -> list[str]:
 
 
 class _Kept:
-    """A role that is started again whenever it fails.
-
-    Attributes:
-        role: the one that serves, or served last.
-        fault: why it does not serve at the moment, or "".
-    """
+    """A role that is started again whenever it fails. `role`: the one that serves, or served last. `fault`: why it does not
+    serve at the moment, or ""."""
 
     def __init__(self, make: Callable[[Sequence[str]], AbstractAsyncContextManager[RunningRole]]) -> None:
         self.role: RunningRole | None = None

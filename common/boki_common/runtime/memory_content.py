@@ -30,12 +30,7 @@ _Write: TypeAlias = tuple[int, bytes, bytes, int]
 
 
 class Content:
-    """See the module.
-
-    Attributes:
-        size: of the file.
-        writes: number of writes so far.
-    """
+    """See the module. `size`: of the file. `writes`: number of writes so far."""
 
     __slots__ = ("_flushed", "_kept", "_media", "_unflushed", "size", "writes")
 

@@ -42,12 +42,8 @@ class OwnEntries(Protocol):
 
 
 class CutApplier:
-    """See the module. Of one log.
-
-    Attributes:
-        answers: what is due to who appended, as far as it is decided.
-        caching: whether fetched entries go into the cache: not while rebuilding, when all of them come by.
-    """
+    """See the module. Of one log. `answers`: what is due to who appended, as far as it is decided. `caching`: whether fetched
+    entries go into the cache: not while rebuilding, when all of them come by."""
 
     def __init__(self, log: int, parts: EngineParts, own: OwnEntries, feed: HeaderFeed) -> None:
         self.answers = AnswersDue()

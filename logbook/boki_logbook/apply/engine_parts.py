@@ -17,12 +17,8 @@ from boki_metalog.terms.term_record import TermRecord
 
 
 class KnownTerms(NamedTuple):
-    """What is known of terms without their logs.
-
-    Attributes:
-        foreign: whether a term is known to have none of the engine's slots: then nobody here waits for what it ordered.
-        record_of: the record of a sealed term, as far as it was read.
-    """
+    """What is known of terms without their logs. `foreign`: whether a term is known to have none of the engine's slots: then
+    nobody here waits for what it ordered. `record_of`: the record of a sealed term, as far as it was read."""
 
     foreign: Callable[[int], bool]
     record_of: Callable[[int], TermRecord | None]

@@ -47,12 +47,8 @@ class ReceivedTerm:
 
 
 class Cut:
-    """One metalog entry that is not applied yet.
-
-    Attributes:
-        opened: the shards that it opens.
-        commands: those that change the state, after its records.
-    """
+    """One metalog entry that is not applied yet. `opened`: the shards that it opens. `commands`: those that change the state,
+    after its records."""
 
     __slots__ = (
         "commands",

@@ -16,12 +16,8 @@ from typing import Any, NamedTuple
 
 
 class ClockReading(NamedTuple):
-    """What a sequencer said when it was asked, between `asked_ms` and `heard_ms` of this machine's wall clock.
-
-    Attributes:
-        sequencer_ms: its wall clock.
-        cut_ms: time of the newest cut.
-    """
+    """What a sequencer said when it was asked, between `asked_ms` and `heard_ms` of this machine's wall clock. `sequencer_ms`:
+    its wall clock. `cut_ms`: time of the newest cut."""
 
     asked_ms: int
     heard_ms: int

@@ -52,11 +52,7 @@ class Location(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class GivenUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The entries of a metalog from `first_entry` to `last_entry` that a person gave up. The rest is evidence, for people.
-
-    Attributes:
-        fault: why the first of them cannot be read.
-        time_ms: when, by the clock of who did it.
-    """
+    `fault`: why the first of them cannot be read. `time_ms`: when, by the clock of who did it."""
 
     first_entry: int
     last_entry: int

@@ -27,12 +27,8 @@ SPREAD_S: Final = 1.5
 
 
 class TokenPlan(NamedTuple):
-    """Of one cluster.
-
-    Attributes:
-        tokens: the first one, and perhaps its successor.
-        changes: when each of the three changes of an exchange begins, in seconds after the work began.
-    """
+    """Of one cluster. `tokens`: the first one, and perhaps its successor. `changes`: when each of the three changes of an
+    exchange begins, in seconds after the work began."""
 
     tokens: tuple[str, ...] = ()
     changes: tuple[float, ...] = ()

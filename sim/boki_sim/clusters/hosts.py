@@ -235,12 +235,8 @@ class Host:
 
 
 class Hosts:
-    """All of a run, by name.
-
-    Attributes:
-        url: for `boki.connect`, once the cluster is there.
-        failure: set when a program made a mistake: the run is over.
-    """
+    """All of a run, by name. `url`: for `boki.connect`, once the cluster is there. `failure`: set when a program made a
+    mistake: the run is over."""
 
     def __init__(self, loop: SimLoop, seed: int, network: Network, trace: Trace, machine: Callable[[], str]) -> None:
         self.loop: Final = loop

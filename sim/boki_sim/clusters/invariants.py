@@ -100,12 +100,8 @@ class Place(Protocol):
 
 
 class Invariants:
-    """See the module.
-
-    Attributes:
-        violations: what was found, oldest first, at most `VIOLATIONS_KEPT`.
-        looks: how often everything was looked at.
-    """
+    """See the module. `violations`: what was found, oldest first, at most `VIOLATIONS_KEPT`. `looks`: how often everything was
+    looked at."""
 
     def __init__(self, now: Callable[[], float], found: Callable[[Violation], None]) -> None:
         self.violations: list[Violation] = []

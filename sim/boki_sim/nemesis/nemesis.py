@@ -43,12 +43,7 @@ ADMINISTRATORS = 30
 
 
 class Nemesis:
-    """See the module.
-
-    Attributes:
-        happened: (kind, step) → how often.
-        damaged: machines whose disk was damaged or lost.
-    """
+    """See the module. `happened`: (kind, step) → how often. `damaged`: machines whose disk was damaged or lost."""
 
     def __init__(
         self,

@@ -94,11 +94,7 @@ def draw_strangers(numbers: random.Random, profile: str, *, seconds: float) -> l
 
 
 class Stranger:
-    """One of them: `run` it as a process of its own.
-
-    Attributes:
-        refused: how often it was refused as it must be, by what it said.
-    """
+    """One of them: `run` it as a process of its own. `refused`: how often it was refused as it must be, by what it said."""
 
     def __init__(self, cluster: Cluster, number: int, kind: int) -> None:
         self.process = cluster.loop.process(f"stranger-{number}", cluster.machine())

@@ -67,12 +67,8 @@ def _times(operations: Sequence[Operation], times: Times) -> Iterator[str]:
 
 
 class _ShownRecords:
-    """The times of a book, with what tells quickly that a seek is right, as nearly all are.
-
-    Attributes:
-        highest: of each place, the newest time up to it.
-        lowest: of each place, the oldest time of a live record from there on.
-    """
+    """The times of a book, with what tells quickly that a seek is right, as nearly all are. `highest`: of each place, the
+    newest time up to it. `lowest`: of each place, the oldest time of a live record from there on."""
 
     def __init__(self, times: Times, live: Container[int]) -> None:
         self.times = times

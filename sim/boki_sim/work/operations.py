@@ -73,10 +73,7 @@ class Noted(NamedTuple):
 @dataclass(slots=True)
 class Notes:
     """What a named writer of one book knows for sure, whatever happens to its process: its records, by number from 1 on.
-
-    Attributes:
-        decided: numbers that were answered; they have no holes.
-    """
+    `decided`: numbers that were answered; they have no holes."""
 
     records: list[Noted] = field(default_factory=list)
     decided: int = 0

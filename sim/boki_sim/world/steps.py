@@ -186,11 +186,7 @@ class Clock(Protocol):
 
 
 class Steps:
-    """See the module.
-
-    Attributes:
-        counts: step → how often it happened.
-    """
+    """See the module. `counts`: step → how often it happened."""
 
     def __init__(self, clock: Clock) -> None:
         self.counts: dict[str, int] = defaultdict(int)
