@@ -28,27 +28,15 @@ class SequencerMetrics:
 
     def __init__(self, metrics: Metrics, log: int) -> None:
         label = str(log)
-        self._term = metrics.gauge(TERM).labels(label)
+        self.term = metrics.gauge(TERM).labels(label)
+        self.refused = metrics.counter(REFUSED).labels(label)
+        self.lagged = metrics.counter(LAGGED).labels(label)
+        self.proven = metrics.counter(PROVEN).labels(label)
         self._entries = metrics.counter(ENTRIES).labels(label)
         self._records = metrics.counter(RECORDS).labels(label)
-        self._refused = metrics.counter(REFUSED).labels(label)
-        self._lagged = metrics.counter(LAGGED).labels(label)
-        self._proven = metrics.counter(PROVEN).labels(label)
         self._entry_seconds = metrics.histogram(ENTRY_SECONDS).labels(label)
-
-    def term(self, term: int) -> None:
-        self._term.set(term)
 
     def acked(self, records: int, seconds: float) -> None:
         self._entries.value += 1
         self._records.value += records
         self._entry_seconds.observe(seconds)
-
-    def proven(self) -> None:
-        self._proven.value += 1
-
-    def refused(self) -> None:
-        self._refused.inc()
-
-    def lagged(self) -> None:
-        self._lagged.inc()

@@ -48,7 +48,6 @@ BOOK_ROUTES: Final = (
     Route(
         method="POST",
         path=RECORDS,
-        name="append",
         summary="Append one record; answered once it is durable and ordered.",
         handler=book_calls.append,
         parameters=(p.BOOK,),
@@ -69,7 +68,6 @@ BOOK_ROUTES: Final = (
     Route(
         method="POST",
         path=f"{RECORDS}/batch",
-        name="append_batch",
         summary="Append records in order, as JSON or one JSON record a line. Not atomic: when it fails, the facts "
         "`committed` and `seqnums` tell the prefix that certainly is in the log.",
         handler=book_calls.append_batch,
@@ -83,7 +81,6 @@ BOOK_ROUTES: Final = (
     Route(
         method="GET",
         path=RECORDS,
-        name="read_range",
         summary="Records of a stream in order, a page at a time; with `wait` a long poll for the first.",
         handler=book_calls.read_range,
         parameters=(p.BOOK, p.TAG, p.START, p.STOP, p.LIMIT, p.WAIT, p.CONSISTENCY, p.ENCODING),
@@ -92,7 +89,6 @@ BOOK_ROUTES: Final = (
     Route(
         method="GET",
         path=f"{RECORDS}/next",
-        name="read_next",
         summary="The first record of a stream at or after a seqnum; with `wait` a long poll for it.",
         handler=book_calls.read_next,
         parameters=(p.BOOK, p.TAG, p.AT_LEAST, p.WAIT, p.CONSISTENCY, p.ENCODING),
@@ -102,7 +98,6 @@ BOOK_ROUTES: Final = (
     Route(
         method="GET",
         path=f"{RECORDS}/prev",
-        name="read_prev",
         summary="The last record of a stream at or before a seqnum.",
         handler=book_calls.read_prev,
         parameters=(p.BOOK, p.TAG, p.AT_MOST, p.CONSISTENCY, p.ENCODING),
@@ -112,7 +107,6 @@ BOOK_ROUTES: Final = (
     Route(
         method="GET",
         path=f"{RECORDS}/tail",
-        name="read_tail",
         summary="The newest record of a stream.",
         handler=book_calls.read_tail,
         parameters=(p.BOOK, p.TAG, p.CONSISTENCY, p.ENCODING),
@@ -122,7 +116,6 @@ BOOK_ROUTES: Final = (
     Route(
         method="POST",
         path=f"{RECORDS}/prev-many",
-        name="read_prev_many",
         summary="The last records of many streams at or before a seqnum each, all of one moment.",
         handler=book_calls.read_prev_many,
         reads=True,
@@ -134,7 +127,6 @@ BOOK_ROUTES: Final = (
     Route(
         method="GET",
         path=f"{RECORDS}/{{seqnum}}",
-        name="read_at",
         summary="The record with a seqnum.",
         handler=book_calls.read_at,
         parameters=(p.BOOK, p.SEQNUM, p.CONSISTENCY, p.ENCODING),
@@ -144,7 +136,6 @@ BOOK_ROUTES: Final = (
     Route(
         method="PUT",
         path=f"{RECORDS}/{{seqnum}}/aux",
-        name="set_aux",
         summary="Leave cached data beside a record: best effort, in the cache of one engine.",
         handler=book_calls.set_aux,
         parameters=(p.BOOK, p.SEQNUM),
@@ -155,7 +146,6 @@ BOOK_ROUTES: Final = (
     Route(
         method="POST",
         path=f"{BOOK}/trim",
-        name="trim",
         summary="Drop what lies below marks, for everybody and for ever; ordered like an append.",
         handler=book_calls.trim,
         parameters=(p.BOOK,),
@@ -166,7 +156,6 @@ BOOK_ROUTES: Final = (
     Route(
         method="GET",
         path=f"{BOOK}/writers/{{writer}}",
-        name="read_writer",
         summary="The last number of a named writer that is decided: what follows it was not applied.",
         handler=book_calls.read_writer,
         parameters=(p.BOOK, p.WRITER),
@@ -175,7 +164,6 @@ BOOK_ROUTES: Final = (
     Route(
         method="GET",
         path=f"{BOOK}/seek/{{time_ms}}",
-        name="seek",
         summary="Where to read from to get what was ordered at or after a time.",
         handler=book_calls.seek,
         parameters=(p.BOOK, p.TIME_MS, p.CONSISTENCY),
@@ -184,7 +172,6 @@ BOOK_ROUTES: Final = (
     Route(
         method="GET",
         path=f"{BOOK}/events",
-        name="follow",
         summary="Records of a stream as they are ordered, as server-sent events that can be resumed.",
         handler=events.follow,
         parameters=(p.BOOK, p.TAG, p.EVENTS_START, p.CONSISTENCY, p.ENCODING),

@@ -44,7 +44,6 @@ OPERATION_ROUTES: Final = (
     Route(
         method="GET",
         path="/v1/status",
-        name="status",
         summary="How the cluster is: logs, terms, slots, engines, sequencers, bookies, and the last minutes' rates.",
         handler=status,
         group="operation",
@@ -54,7 +53,6 @@ OPERATION_ROUTES: Final = (
     Route(
         method="GET",
         path="/health",
-        name="health",
         summary="Whether the gateway reaches an engine; 503 when not. Asks for no token; the reasons are for who shows one.",
         handler=health,
         group="operation",
@@ -66,7 +64,6 @@ OPERATION_ROUTES: Final = (
     Route(
         method="GET",
         path="/metrics",
-        name="metrics",
         summary="Metrics in Prometheus' text format.",
         handler=metrics,
         group="operation",
@@ -76,7 +73,6 @@ OPERATION_ROUTES: Final = (
     Route(
         method="GET",
         path="/openapi.json",
-        name="openapi",
         summary="This description.",
         handler=openapi,
         group="operation",

@@ -27,8 +27,6 @@ class Route:
 
     method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
-    name: str
-    """Unique; the operation id."""
     summary: str
     handler: Handler
     group: Group = "records"
@@ -55,6 +53,13 @@ class Route:
     """Whether it is answered without the cluster token too: it tells of no data."""
     session: bool = True
     """Whether it takes and gives a session."""
+    named: str = ""
+    """Where its handler's name is not its own."""
+
+    @property
+    def name(self) -> str:
+        """Unique; the operation id."""
+        return self.named or self.handler.__name__
 
     @property
     def changes(self) -> bool:

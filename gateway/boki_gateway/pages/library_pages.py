@@ -65,7 +65,7 @@ def _route(path: str, name: str, summary: str, handler: Handler, content_type: s
     return Route(
         method="GET",
         path=path,
-        name=name.replace(".", "_"),
+        named=name.replace(".", "_"),
         summary=summary,
         handler=handler,
         group="pages",

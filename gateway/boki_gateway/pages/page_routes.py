@@ -35,7 +35,7 @@ def _page(path: str, name: str, summary: str, pages: Sequence[Page]) -> Route:
     return Route(
         method="GET",
         path=path,
-        name=f"page_{name.replace('.', '_')}",
+        named=f"page_{name.replace('.', '_')}",
         summary=summary,
         handler=file_handler(shell.with_links(data, pages) if kind == "text/html" else data, kind),
         group="pages",

@@ -349,7 +349,7 @@ class Sequencer:
         )
         self.log = log
         self._take_over = False
-        metrics.term(installed.term)
+        metrics.term.set(installed.term)
         self._began.set()
         _log.info("term begins", log=log, term=installed.term, metalog_ledger=installed.metalog_ledger)
         return self.term_server
@@ -370,7 +370,7 @@ class Sequencer:
                     return
                 await event_or_timeout(self._wake, None)
         finally:
-            self._metrics_of(self.log).term(0)
+            self._metrics_of(self.log).term.set(0)
             self._began.clear()
             self._feed.hurry()
             spare.cancel()

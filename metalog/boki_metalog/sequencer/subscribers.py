@@ -42,5 +42,5 @@ class Subscribers:
         for peer in lagging:
             del self.peers[peer]
             peer.push(protocol.OP_LAGGED, protocol.encode_term(self._term))
-            self._metrics.lagged()
+            self._metrics.lagged.inc()
             _log.info("subscriber dropped, it lags", term=self._term, peer=peer.peer, unsent_bytes=peer.unsent_bytes)

@@ -183,7 +183,7 @@ class TermServer:
         if not self._waiters.proven(waiter):
             return  # its connection ended
         if proven:
-            self._metrics.proven()
+            self._metrics.proven.inc()
             waiter.peer.respond(
                 waiter.request_id, waiter.opcode, protocol.encode_position(Position(self.term, ordered))
             )
@@ -416,7 +416,7 @@ class TermServer:
         self._advance()
 
     def _refuse(self, peer: MessagePeer, error: BokiError) -> None:
-        self._metrics.refused()
+        self._metrics.refused.inc()
         _log.debug("report refused", term=self.term, peer=peer.peer, error=error)
         peer.push(protocol.OP_REFUSED, errors.to_wire(error))
 
