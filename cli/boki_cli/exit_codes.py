@@ -10,7 +10,6 @@
     130  interrupted        Ctrl-C ended it early; what it did until then it says
 
 A lost answer is an unknown outcome only to a command that writes; to one that reads, the service is unreachable.
-Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What the gateway refuses by itself, before a call of the SDK: errors of the same tree as all others.
 
-Each is the caller's mistake and certainly applied nothing. Which HTTP status an error has, these and all others, is in
-`http_errors`.
+Each is the caller's mistake and certainly applied nothing. `http_errors` has the HTTP status of every error.
 """
 
 from __future__ import annotations

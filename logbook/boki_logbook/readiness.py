@@ -42,8 +42,7 @@ class Readiness:
         return self._ready
 
     def reached(self, token: Token, log: int | None) -> bool:
-        """Whether everything that a session has seen is applied, and what was ordered before the start: in all logs, or in the
-        one that has the book."""
+        """Whether all that a session has seen is applied, and what was ordered before the start: in all logs, or the book's."""
         if not self._ready and not self.ready and (log is None or not self._has_caught_up(log)):
             return False
         parts = self._parts

@@ -15,9 +15,8 @@ what starts on a new disk is another bookie. That is what lets a bookie say "nev
 | one empty, cleared or added | any | WrongDirectory: a ledger lies in one directory, so its part of them is lost, or never was there |
 | another number or order, another bookie's | any | WrongDirectory: ledgers would be looked for where they are not |
 
-The file `identity` is one JSON object: version 2, state (formatting or ready), bookie_id, instance_id, place, and which of
-how many directories this is. The place, `host:directory`, is a note for people and for the second row. Version 1, which is
-read too, knows one directory.
+The file `identity` is one JSON object: version 2, state (formatting or ready), bookie_id, instance_id, place, and which of how
+many directories this is. The place, `host:directory`, is for people and the second row. Version 1, read too, knows one directory.
 """
 
 from __future__ import annotations

@@ -9,8 +9,7 @@ The order is the whole point; each step is durable before the next one begins:
     5. mark        the file CHECKPOINT names the journal position and the ends of index and entry log
     6. journal     segments before that position are recycled
 
-Stages are small when adds wait for room, and between two writes whoever asked for the checkpoint may make it wait, so that
-others get at the disk.
+Stages are small when adds wait for room, and between two writes whoever asked for it may make it wait for others.
 
 A crash before 5 leaves the old mark: replay repeats what it does not cover, and the next checkpoint overwrites what lies
 behind the ends it names. A full disk stops a checkpoint at its step; the next call goes on from there with the same cut.

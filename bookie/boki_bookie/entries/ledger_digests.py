@@ -1,9 +1,8 @@
 """Which digest the entries of a ledger carry, so that an add that was damaged on its way is refused before it is stored.
 
 The metadata of a ledger names its digest and password. Both are learned at first validation, and for a ledger that was validated
-before this process began, or that gets recovery adds first, by reading the metadata when its first add comes: that add and
-those that come until the answer is there are stored unchecked, as Apache's bookie stores all of them. A reader checks
-every entry in any case.
+before this process began, or that gets recovery adds first, by reading the metadata when its first add comes: that add and those
+that come until the answer is there are stored unchecked, as Apache's bookie stores all. Readers check every entry.
 
 | the ledger's digest | what is checked, by the setting `check_digests` |
 |---|---|

@@ -43,10 +43,9 @@ All integers are little endian. A segment is a file of fixed size, zero-filled o
 What stale bytes of an earlier use look like: generation and salt differ, so their checksums fail. The salt never leaves
 the disk: nobody can send a body that looks like a group of a segment to come.
 
-**The end.** A group is written only after the one before it is durable, so a crash damages the last group alone, and
-nothing in it was acknowledged. Hence, at the first place that is no good group: if a later group of this generation
-exists, here or in the next segment, the place is *corrupt*: it held acknowledged records. Otherwise it is the *torn*
-or empty end.
+**The end.** A group is written only after the one before it is durable, so a crash damages the last group alone, and nothing in
+it was acknowledged. Hence, at the first place that is no good group: if a later group of this generation exists, here or in the
+next segment, the place is *corrupt*: it held acknowledged records. Else it is the *torn* or empty end.
 """
 
 from __future__ import annotations

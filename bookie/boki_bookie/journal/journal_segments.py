@@ -4,10 +4,9 @@
     journal/0000000003.spare     once segment 3, waits to become another one
     journal/preparing            a new file that is being filled with zeros; worthless after a crash
 
-Growing files make every flush a transaction of the file system, and so do merely allocated ones, so a file is really
-written once, with zeros, and then used over and over. Filling a file takes as much of the disk as using it: it is flushed
-piece by piece, and whoever asked for it may make it rest in between. Knows names and headers, not what groups are in a
-segment.
+Growing files make every flush a transaction of the file system, and so do merely allocated ones, so a file is really written
+once, with zeros, and then used over and over. Filling a file takes as much of the disk as using it: it is flushed piece by piece,
+and whoever asked for it may pause it. Knows names and headers, no groups.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The store of one bookie: adds and fences over journal, write cache, entry log and index; reads are in `storage_reads`. One
-event loop owns it.
+"""The store of one bookie: adds and fences over journal, write cache, entry log and index. Reads: `storage_reads`.
 
 An add goes into the journal's queue and into the write cache, in the same turn; the caller answers when `when_durable`
 calls back. So an entry may be read before it is durable (plain reads stop at the LAC, which covers only acknowledged
@@ -165,8 +164,7 @@ class Storage(StorageReads):
     ) -> Storage:
         """Loads the last checkpoint, replays the journal, checkpoints, and begins a new journal segment.
 
-        `digests` check what is added; without them everything is stored as it comes. Without `facts` and `clock` no
-        ledger is ever deleted.
+        `digests` check what is added; without them all is stored. Without `facts` and `clock` no ledger is deleted.
 
         On a full disk it opens read-only; what was replayed is durable before anybody is told of it (`journal_replay`).
 

@@ -4,8 +4,7 @@ One journal to one store: so a checkpoint of one directory never speaks for anot
 (apache/bookkeeper#3329, PR #4844). Where a ledger lies follows from its id and the number of directories, for ever; the
 identity of the bookie holds that number and the order (`identity`).
 
-- An acknowledgement waits for every directory: a batch may have entries in each, and what has nothing under way does not
-  make it wait.
+- An acknowledgement waits for every directory with writes under way: a batch may have entries in each.
 - A directory that is full takes no normal adds for its own ledgers; the others go on.
 - One that fails ends the bookie: part of its ledgers cannot be answered for.
 

@@ -8,8 +8,7 @@ accepted is `fence_rules`'s business. Where the held copy is damaged, a recovery
 repairs has verified what it sends, and of what is held nothing is left to contradict it. A copy that only cannot be read
 now (an error of the disk) may come back: any add of it is answered as unknown.
 
-Both are bounded; what does not fit is refused with TOO_MANY_REQUESTS. Whoever sent an add hears of it through its
-`AddAnswers`, once.
+Both are bounded; what does not fit is refused with TOO_MANY_REQUESTS. Each add is answered through its `AddAnswers`, once.
 """
 
 from __future__ import annotations

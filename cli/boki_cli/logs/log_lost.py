@@ -243,8 +243,7 @@ def _take(found: _ShardEnds, number: int, entry: MetalogEntry, shard: int) -> No
 
 
 class _Answers(NamedTuple):
-    """What replicas said of entries that cannot be had, in words, of the first ones; and those of which the metalog has no copy
-    that anybody can read either."""
+    """What replicas said of the first entries that cannot be had; and those of which the metalog has no readable copy either."""
 
     listed: dict[str, str]
     unfit: list[int]

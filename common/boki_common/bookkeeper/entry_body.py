@@ -1,5 +1,4 @@
-"""The body of an entry, as bookies store it: header, digest, payload (`v2` has the table). Whether it is whole, and what is in it.
-Pure.
+"""The body of an entry, as bookies store it: header, digest, payload (`v2` has the table). Pure.
 
 A body counts only once its digest was computed and its numbers are those that were asked for. `verify_body` says what is wrong;
 the others give the same verdict in a third of its time, for one body or for many that follow one another.

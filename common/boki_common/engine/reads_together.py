@@ -4,9 +4,8 @@
     told            count u32 | flags u32 (1 = more follow at once) | (request id u32 | bytes u32)* | what answers each as a READ,
                     one after another
 
-The reads of one turn of an SDK share a barrier, so they may as well share a message: its head and checksum, the token, and
-what else a message costs. An engine answers some of them together, and some by themselves: those that wait for something, that
-are large, or that it refuses.
+The reads of one turn of an SDK share a barrier, so they may as well share a message: its head and checksum, the token, and what
+else a message costs. An engine answers those by themselves that wait for something, are large, or are refused.
 """
 
 from __future__ import annotations

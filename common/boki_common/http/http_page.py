@@ -90,8 +90,7 @@ class HttpPage:
     def __init__(
         self, what: str, *, setting: str, allowed_hosts: Sequence[str] = (), token: ClusterToken = NO_TOKEN
     ) -> None:
-        """`what` it is called in errors, the `setting` that gives its port, further names that Host may have, and what is to be
-        shown."""
+        """`what` it is called in errors, the `setting` that gives its port, further names that Host may have, what is shown."""
         self._token = token
         self._allowed_hosts = allowed_hosts
         self._hosts = HostRules("", allowed_hosts)

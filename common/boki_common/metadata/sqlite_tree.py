@@ -248,8 +248,7 @@ class SqliteTree:
     def write(self, job: Callable[[], T]) -> T:
         """Runs `job` as one durable transaction.
 
-        A refusal (NodeExists, BadVersion, …) of `job` comes before it changed anything, so what was done before it in
-        the same transaction stays.
+        A refusal (NodeExists, BadVersion, …) of `job` comes before it changed anything: what was done before it stays.
 
         Raises:
             MetadataUnavailable: certainly not applied. MetadataUnknown: the commit failed half-way. CorruptData.

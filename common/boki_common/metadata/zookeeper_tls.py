@@ -4,8 +4,7 @@ the password of a key, and trust the system's authorities besides the ones they 
 The files are read anew for each connection, so a renewed certificate is taken at the next one. They are tried at the start,
 and refused by name; what becomes of them later is a connection that fails.
 
-Not offered: keys with a password, Java's keystores, lists of revoked certificates, a choice of ciphers, servers that are not
-verified.
+Not offered: keys with a password, Java's keystores, revocation lists, a choice of ciphers, unverified servers.
 """
 
 from __future__ import annotations

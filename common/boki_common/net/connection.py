@@ -4,8 +4,7 @@ a loopback port has a `shortcut`, which is used without being asked for.
 Data walks in whole reads: all complete frames of one read reach the handler in one call, and everything that was sent
 during one turn of the event loop leaves in one write. Nothing here knows what a frame means.
 
-A server keeps a peer short until its handler says `FrameConnection.introduced` (`strangers`), and closes what is silent for long
-(`doorkeeper`).
+A server keeps a peer short until its handler calls `introduced` (`strangers`), and closes what is silent for long (`doorkeeper`).
 
 Back-pressure: `unsent_bytes` counts what the peer has not taken; `drain` waits while the transport asks to pause. Who
 must not wait (pushes, acks) looks at `unsent_bytes` and decides.

@@ -18,8 +18,7 @@ from boki_common.records.run_column import RUN_KEY, RUN_OF_KEY
 from boki_common.runtime.ports import Buffer
 
 TagsRow: TypeAlias = tuple[bytes, int, bytes, *tuple[object, ...]]
-"""Tags of a record: its u64 tags packed, how many, what `pack_names` made of their names (NO_NAMES for none); the rest is
-not looked at."""
+"""Tags of a record: its u64 tags packed, how many, what `pack_names` made of their names (NO_NAMES for none)."""
 
 _COPIED_BYTES: Final = 16 * limits.KIB
 """Larger records go as they are, without a copy."""

@@ -111,8 +111,7 @@ class RecordBatch:
         self.size = size = header_bytes + self.data_bytes
         """Bytes of the whole batch as stored."""
         self.kept_bytes = size + _OBJECT_BYTES + (self.raw_data_bytes if flags & FLAG_ZSTD else 0)
-        """What keeping it in memory costs, roughly: compressed data is kept in both forms once it is read, so it counts from
-        the start."""
+        """What keeping it in memory costs, roughly: compressed data counts twice, as it is kept in both forms once read."""
         if runs is not None:
             self.runs = runs
         self._few_tags: list[int] | None = None

@@ -5,8 +5,7 @@ before it: taking these back, the newest first, leads to the durable bytes. So a
 to a simulator, and only a crash, which is rare, puts the durable bytes together. Zeros that a file is filled with ahead of its
 use are not kept either, as in a sparse file: a simulated journal has many more of them than it ever uses.
 
-A crash leaves the durable bytes and, as a rng chooses, some of the 512-byte sectors of what was written since: all of them,
-none, a prefix, or any.
+A crash leaves the durable bytes and, as a rng chooses, some of the 512-byte sectors written since: all, none, a prefix, or any.
 
 A flush that fails may *lose* what it should have written, as Linux does: pages that could not be written are clean from then
 on. Reads still see them, every later flush succeeds without them, and a power cut shows what the media have. Only a file to

@@ -91,8 +91,7 @@ class DiskFile(Protocol):
         """The same without waiting, where the system has all `length` bytes in memory; None: `read` them. Never raises."""
 
     async def map(self, length: int) -> memoryview:
-        """The first `length` bytes, at least one, as memory to read: the system gets them when they are touched, and may drop
-        them again.
+        """The first `length` bytes, at least one, as memory to read: the system loads them when touched, and may drop them.
 
         It stays for as long as somebody has it, also when the file is closed or removed; the file must not be changed
         meanwhile. A disk that cannot be read then ends the process. Raises DiskFailed.

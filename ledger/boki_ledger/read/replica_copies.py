@@ -10,8 +10,7 @@ For a bookie that lost part of its disk and was started on the rest. What it ans
 
 Rules:
 - An entry is sent as a peer gave it, and only if its digest is right. It goes as a recovery add: a fenced ledger takes it.
-- A copy counts when the bookie acknowledged it, so when it is durable. Whoever stops in between begins again: what arrived is
-  there.
+- A copy counts when the bookie acknowledged it, so when it is durable. Whoever stops in between begins again.
 - Metadata is neither written nor read again: what a closed ledger holds never changes.
 - `limits.LEDGER_COPIES_AT_ONCE` entries are under way, and `limits.LEDGER_COPY_BYTES` of adds. A peer is asked once for an entry; the
   bookie is sent an entry again when the connection breaks, or when it refuses for a while.

@@ -3,9 +3,8 @@
     asked ─ the last complete entry goes to its write set again ─ Qa bookies answered something that was sent after ─ proven
 
 A bookie refuses every add of a fenced ledger, also of an entry that it holds, and takes the repeat of one that it holds with
-nothing to flush. Whoever recovers a ledger has fenced Qw - Qa + 1 bookies of every write set before it learns anything, so
-while Qa of one of them are not fenced, nobody has recovered it: an acknowledged entry that began later would prove the
-same, but takes a flush.
+nothing to flush. Whoever recovers a ledger has fenced Qw - Qa + 1 bookies of every write set before it learns anything, so while
+Qa of one of them are not fenced, nobody has recovered it. An acknowledged entry would prove the same, but takes a flush.
 
 Rules:
 - What counts is the number of answers: a bookie that has acknowledged more adds than were sent to it before the question

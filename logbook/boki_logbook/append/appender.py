@@ -2,10 +2,9 @@
 
 An engine has one for each log; `router` gives it the batches whose books its term orders, and bounds their memory.
 
-One shard is active at a time: a data ledger made ahead as a *spare* and opened at the sequencer. Batching is natural,
-without timers: what queued up during one turn of the loop, or while `limits.BATCHES_IN_FLIGHT` entries wait for their
-quorum, becomes the next entry. A batch that finds nothing in flight does not wait for the turn's end. An SDK's batch is
-never split.
+One shard is active at a time: a data ledger made ahead as a *spare* and opened at the sequencer. Batching is natural, without
+timers: what queued up during one turn of the loop, or while `limits.BATCHES_IN_FLIGHT` entries wait for their quorum, becomes the
+next entry. A batch that finds nothing in flight does not wait for that. An SDK's batch is never split.
 
     queue → entry of the shard → acked → reported → cut → applied by the indexer (`take`)
 

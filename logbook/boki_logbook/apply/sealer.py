@@ -6,8 +6,7 @@ Nothing waits for it: the metalog already says where a shard ends. Who closes wh
 - Of a shard that is another's, or whose writer failed, an engine looks at the ledger after a while: then it is closed, as a
   rule. Else its engine is gone, and recovery closes it, with the ordered entries as floor. Each engine waits another while for
   each ledger, so that the first one does it and the others find it done.
-- What a dead engine left unwritten of its carried entries is taken from the metalog (`carried_entries`), when recovery does
-  not find it.
+- What a dead engine left unwritten of its carried entries is taken from the metalog (`carried_entries`).
 - Recovery that would close below the floor closes nothing; that is evidence of loss, it is logged and tried again.
 
 Bounded by the shards of the terms that this engine has seen.

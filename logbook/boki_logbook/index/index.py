@@ -8,11 +8,10 @@ For every stream all seqnums in an earlier part are below those in a later one, 
 the newest record of a live stream is the last item of an array. Tag 0 holds every record of a book. Records that lost
 never come here; what is read and marked depends on the log alone, not on which parts rows lie in.
 
-The only work per record is appending to arrays. The tail is frozen when it has `TAIL_ROWS` rows. Neighbouring runs of like
-size are merged, so there are few, a slice of `SLICE_ROWS` rows at a time (run_merge.py): each batch that is added pays for the
-work it will make, and each trim does one slice. What is left is done by whoever calls `tidy` when there is time. A rebuild
-takes the same way: collecting columns and sorting them was measured 4 times slower for streams of many records, and no faster
-else.
+The only work per record is appending to arrays. The tail is frozen when it has `TAIL_ROWS` rows. Neighbouring runs of like size
+are merged, so there are few, a slice of `SLICE_ROWS` rows at a time (run_merge.py): each batch that is added pays for the work it
+will make, and each trim does one slice. What is left is done by whoever calls `tidy` when there is time. A rebuild takes the same
+way: to collect columns and sort them was 4 times slower for long streams, and no faster else.
 
 **Trim.** A mark is at most one above the newest record of its stream, so a trim never reaches what is ordered later. A record
 is live while it is above the book's mark and has no tags, or one of its tags still holds it. That is a counter of one byte

@@ -12,8 +12,7 @@ entry, first position, records, losers as spans within the entry), digest = (dig
 entry. The digest of a term is the same over those of its shards, by their numbers: positions are of the term, so it tells
 orders apart too. Equal digests: the same entries at the same places with the same verdicts.
 
-A term that is over and has no live record keeps its counts, and when its records were ordered, to the minute; rows and losers
-go (`shrink`).
+A term that is over and has no live record keeps its counts and the minutes of its records; rows and losers go (`shrink`).
 """
 
 from __future__ import annotations

@@ -22,8 +22,7 @@ EntryKey = tuple[int, int]
 
 
 class BatchCache:
-    """Invariant: `used_bytes` is the sum of the costs of all that is kept, and at most `limit_bytes`; `aux_count` items
-    of it are aux data."""
+    """Invariant: `used_bytes` is the cost of all that is kept, at most `limit_bytes`; `aux_count` items are aux data."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes

@@ -133,8 +133,7 @@ class Lookup:
             at = stop
 
     def to_be_had(self, spans: Iterable[Span]) -> tuple[list[Span], list[GapRow]]:
-        """The spans that can be had, and gaps where entries were declared lost and are not in memory either, or nobody can read
-        them."""
+        """The spans that can be had, and gaps where entries were declared lost and are not in memory, or are unreadable."""
         kept: list[Span] = []
         gaps: list[GapRow] = []
         for span in spans:

@@ -1,7 +1,6 @@
 """A reply to a range read, as it is made: entry after entry in the order of the range, as many as fit. Pure.
 
-A page may hold fewer records than were found and say that more follow at once: when one does not fit any more, or the batch of the
-next entry is not at hand.
+A page may hold fewer records than were found and say that more follow: when one does not fit, or the next batch is not at hand.
 """
 
 from __future__ import annotations
@@ -56,8 +55,7 @@ class Page:
             self.next += 1
 
     def encoded(self, cache: BatchCache, token: Token, covered: int) -> list[Buffer]:
-        """The reply. `token`, `covered`: what the index covered when it was searched; a reply must not claim more, for what came
-        later was not looked at."""
+        """The reply. `token`, `covered`: what the index covered when it was searched; a reply must not claim more."""
         more, gaps = self._found.more or self._columns.full or self.next < len(self.spans), self._gaps
         if more and gaps:
             last = self._found.seqnums[-1] if self._found.seqnums else 0
