@@ -1,4 +1,4 @@
-"""What Kubernetes puts into the environment is told from what a person sets."""
+"""What Kubernetes puts into the environment is distinguished from what a person sets."""
 
 from __future__ import annotations
 

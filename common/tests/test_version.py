@@ -1,4 +1,4 @@
-"""One version, told in two places."""
+"""One version, stated in two places."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ RECORDS = 6
 
 
 class Written:
-    """What was told of everything that was appended; tells again what is asked again."""
+    """What was answered to every append; answers again what is asked again."""
 
     def __init__(self) -> None:
         self.rows: dict[str, list[Row]] = {name: [] for name in BOOKS}
@@ -46,7 +46,7 @@ class Written:
             self.rows[name].append((seqnum, winner, ("all",)))
 
     async def check(self, client: boki.Client) -> None:
-        """Everything is there, by book and by tag; who asks again hears the first answer."""
+        """Everything is there, by book and by tag; who asks again gets the first answer."""
         found = await rows_of(client, BOOKS)
         assert found == self.rows
         for name in BOOKS:

@@ -1,4 +1,4 @@
-"""A forked child is told that its parent's clients are not its own; the parent goes on, and so does a client of the child's own."""
+"""A forked child gets an error from its parent's clients; the parent goes on, and so does a client of the child's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trimming: marks of streams and of books, what point reads and range readers hear of them, and what outlives a trim."""
+"""Trimming: marks of streams and of books, what point reads and range readers get of them, and what outlives a trim."""
 
 from __future__ import annotations
 

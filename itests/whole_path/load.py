@@ -10,9 +10,9 @@ import boki
 
 @dataclass
 class Load:
-    """Tasks that append numbered payloads to one book until told to stop; `acked` maps payload to its seqnum.
+    """Tasks that append numbered payloads to one book until stopped; `acked` maps payload to its seqnum.
 
-    A payload is unique. One in `unknown` was sent and its outcome never told; it may be in the log once, or not at all.
+    A payload is unique. One in `unknown` was sent and its outcome never known; it may be in the log once, or not at all.
     """
 
     book: boki.Book

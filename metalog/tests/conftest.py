@@ -57,7 +57,7 @@ def body_of() -> Callable[..., bytes]:
 
 
 class Recorder:
-    """A listener that keeps what it is told, checks it with `ProgressVector`, and lets tests wait for it."""
+    """A listener that keeps what it gets, checks it with `ProgressVector`, and lets tests wait for it."""
 
     def __init__(self) -> None:
         self.events: list[str] = []

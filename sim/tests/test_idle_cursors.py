@@ -1,4 +1,4 @@
-"""Cursors over hours in which nothing comes for them: their position moves on, and what they missed meanwhile they hear of."""
+"""Cursors over hours in which nothing comes for them: their position moves on, and what they missed meanwhile they get as gaps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that are installed: found by name, run a seed at a time, and a failing seed is told and made small."""
+"""Programs that are installed: found by name, run a seed at a time, and a failing seed is reported and made small."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from boki_common.runtime.memory_disk import MemoryDisk
 
 
 class FakeJournal:
-    """A journal that says what it is told to."""
+    """A journal that answers what a test sets."""
 
     def __init__(self, position: JournalPosition) -> None:
         self.position = position

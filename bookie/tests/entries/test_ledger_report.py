@@ -1,4 +1,4 @@
-"""What an operator is told of ledgers, against what they hold."""
+"""What is reported of ledgers to an operator, against what they hold."""
 
 from __future__ import annotations
 

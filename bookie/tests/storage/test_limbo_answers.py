@@ -1,4 +1,4 @@
-"""What a client hears of a store in limbo, in both protocols: bodies that are held, else UNKNOWN_LEDGER_STATE, never a no."""
+"""What a client is answered by a store in limbo, in both protocols: bodies that are held, else UNKNOWN_LEDGER_STATE, never a no."""
 
 from __future__ import annotations
 

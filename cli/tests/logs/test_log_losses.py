@@ -1,4 +1,4 @@
-"""What logs gave up is read from their metalogs; what cannot be read of them is told, and hides nothing else."""
+"""What logs gave up is read from their metalogs; what cannot be read of them is reported, and hides nothing else."""
 
 from __future__ import annotations
 

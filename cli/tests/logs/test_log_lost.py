@@ -1,4 +1,4 @@
-"""`boki log lost` on real processes: only what nobody has is declared lost, and readers hear of it."""
+"""`boki log lost` on real processes: only what nobody has is declared lost, and readers get a gap."""
 
 from __future__ import annotations
 

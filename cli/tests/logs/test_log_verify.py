@@ -1,4 +1,4 @@
-"""`boki log verify` on real processes: a whole log is told as such, and what is missing is found."""
+"""`boki log verify` on real processes: a whole log is reported as such, and what is missing is found."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ BATCH = [(b"abc", ["t"])] * 3
 
 
 class HeldBook:
-    """Answers each batch when told to, in the order of the calls."""
+    """Answers each batch when asked to, in the order of the calls."""
 
     def __init__(self) -> None:
         self.answers: list[asyncio.Future[Sequence[int]]] = []

@@ -116,7 +116,7 @@ def test_statuses_have_the_numbers_of_the_recorded_frames() -> None:
 
 
 def decode(operation: int, version: int = 3, **fields: Any) -> v3.Request:
-    """Decodes a request of the given fields; version 3 unless told."""
+    """Decodes a request of the given fields; version 3 unless given."""
     header = pb.PacketHeader(version=version, operation=operation, txnId=9)
     return v3.decode_request(memoryview(pb.Request(header=header, **fields).SerializePartialToString()))
 

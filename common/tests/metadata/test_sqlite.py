@@ -358,7 +358,7 @@ asyncio.run(main())
 
 @pytest.fixture(params=["told of writes", "polling"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How a store hears of changes."""
+    """How a store learns of changes."""
     if request.param == "polling":
 
         def none(path: bytes) -> int:

@@ -17,7 +17,7 @@ from boki_common.net.frames import prefix
 
 
 class Collector:
-    """Keeps what it is told; `ended` resolves with the error of the end."""
+    """Keeps what it receives; `ended` resolves with the error of the end."""
 
     def __init__(self, connection: FrameConnection) -> None:
         self.connection = connection

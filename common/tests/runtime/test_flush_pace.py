@@ -18,7 +18,7 @@ FAST, SLOW = INLINE_FLUSH_S, INLINE_FLUSH_S * 1.001
 
 
 def after(*flushes: float, pace: FlushPace | None = None) -> FlushPace:
-    """Each flush made where the pace says, and told as its maker does."""
+    """Each flush made where the pace says, and reported as its maker does."""
     pace = pace or FlushPace()
     for seconds in flushes:
         if pace.inline_bytes > 0 and seconds <= INLINE_FLUSH_S:

@@ -1,4 +1,4 @@
-"""A child tells what it copied, and keeps it; the parent is not told, and keeps nothing."""
+"""A child reports what it copied, and keeps it; the parent is not notified, and keeps nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.blocking_allowed, pytest.mark.skipif(not hasattr(os, "
 
 
 class Opened:
-    """Counts what it is told."""
+    """Counts its notifications."""
 
     def __init__(self) -> None:
         self.told = 0

@@ -137,7 +137,7 @@ async def test_the_page_and_its_streams_work_under_the_token_that_a_person_gave(
 async def test_a_page_of_another_origin_changes_nothing_though_the_browser_has_the_token(
     cluster: MemoryCluster, requester: Requester, browser: Browser
 ) -> None:
-    """The browser sends the token by itself; that a page wants it to is told by headers no page can change."""
+    """The browser sends the token by itself; that a page wants it to is said by headers no page can change."""
     async with running_gateway(cluster, token=parse(TOKEN, "the test")) as victim:
         await browser.open(victim.url.replace("http://", f"http://anybody:{TOKEN}@"))
         await browser.until(LIVE)

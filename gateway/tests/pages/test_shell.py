@@ -1,4 +1,4 @@
-"""The shell around pages: where a browser hears of what is new, and links that lead to pages."""
+"""The shell around pages: where a browser gets what is new, and links that lead to pages."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ async def test_an_answer_to_a_read_without_fence_never_counts_for_a_fencing_read
 
 
 async def test_a_single_read_and_those_that_join_it_share_no_answer(wire: Wire) -> None:
-    """Asked once, then again, with a fence, given up, and refused: in whatever order, each hears its own answer."""
+    """Asked once, then again, with a fence, given up, and refused: in whatever order, each gets its own answer."""
     assert (await wire.network.read(B1, LEDGER, 99)).status is V2Status.NO_LEDGER  # connected
     for seed in range(20):
         rng = random.Random(seed)

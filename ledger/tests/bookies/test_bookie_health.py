@@ -1,4 +1,4 @@
-"""Bookies in quarantine: who is chosen, who is told, who is asked; on virtual time."""
+"""Bookies in quarantine: who is chosen, who is notified, who is asked; on virtual time."""
 
 from __future__ import annotations
 

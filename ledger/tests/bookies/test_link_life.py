@@ -120,7 +120,7 @@ class _Connection:
 
 
 async def greeted(answer: bytes | None, bookie: BookieId = ASKED_FOR, timeout_s: float = 10.0) -> BokiError | None:
-    """What a link to the bookie hears first, when who listens there answers so."""
+    """What a link to the bookie gets first, when who listens there answers so."""
     answering = Answering(answer)
     server = await FrameServer.start(Address("127.0.0.1", 0), answering.taking, strangers=BEFORE_FIRST_FRAME)
     async with directory_with(bookie, server.address.port) as directory:

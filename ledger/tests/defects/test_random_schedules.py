@@ -6,7 +6,7 @@ inside of schedules too. After every step, and for ever after:
 
 - an acknowledged entry has Ack-quorum copies, byte for byte, in the write set that the *committed* metadata names;
 - the metadata is well formed, its state never goes back, and once closed its end, length and fragments stay;
-- nothing is acknowledged beyond the end of a closed ledger, and acknowledgements are told once and in order.
+- nothing is acknowledged beyond the end of a closed ledger, and acknowledgements come once and in order.
 
 In half of the schedules entries are *carried*: acknowledged elsewhere before the writer has them, which adds them later, or
 never. Nobody closes the ledger below them: those who recover it know how many there must be, and some of them the payloads.

@@ -1,4 +1,4 @@
-"""Who asks whether a ledger is fenced, what is counted, and when he is told: on counts alone, without a network."""
+"""Who asks whether a ledger is fenced, what is counted, and when he is answered: on counts alone, without a network."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Counters:
 
 
 class Asked:
-    """Checks on replicas, who asked, and what they were told."""
+    """Checks on replicas, who asked, and what they were answered."""
 
     def __init__(self, count: int = 3, ack_quorum: int = 2) -> None:
         self.replicas = [Counters() for _ in range(count)]
@@ -391,7 +391,7 @@ async def test_who_is_answered_may_ask_again_at_once() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_each_question_is_answered_exactly_once_whatever_happens(seed: int) -> None:
-    """Questions, answers, lost connections, interruptions and time, in any order; all are told at the latest by the limit."""
+    """Questions, answers, lost connections, interruptions and time, in any order; all are answered at the latest by the limit."""
 
     async def main() -> None:
         draw, asked, names = random.Random(seed), Asked(3, 2), itertools.count()

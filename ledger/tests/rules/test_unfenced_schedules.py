@@ -3,9 +3,9 @@
 A schedule is a seed: which message travels next, who crashes or comes back, what the metadata store does late, how long nothing
 happens. Time is virtual. What must hold of each question:
 
-- who is told that nobody fenced was right: when he asked, no recovery had ended (the committed metadata was not CLOSED), and
+- who is answered that nobody fenced was answered rightly: when he asked, no recovery had ended (the committed metadata was not CLOSED), and
   of some write set of the writer's bookies an ack quorum was not fenced;
-- each is told once, or never when the writer ended before;
+- each is answered once, or never when the writer ended before;
 - a writer that nobody fenced can prove it once all is back and another entry is acknowledged.
 
 Bugs are planted too: each is found, so schedules are able to.
@@ -187,7 +187,7 @@ class Schedule:
             pass  # a full window, or fenced by one of the recoveries
 
     async def change_late(self) -> None:
-        """A bookie is replaced, which the writer hears late, and perhaps comes back before that."""
+        """A bookie is replaced, which the writer learns late, and perhaps comes back before that."""
         self.answers_of_store.clear()
         gone = self.draw.choice(self.writer._adds.ensemble)
         self.bookies.crash(gone)
@@ -269,7 +269,7 @@ class Schedule:
             await turns(3)
 
     async def recover(self) -> LedgerReader:
-        """When it has ended the writer asks: then at the latest nobody may be told that nobody fenced."""
+        """When it has ended the writer asks: then at the latest nobody may be answered that nobody fenced."""
         client = await self.ledgers.other_client(replace(SETTINGS, patience_s=60.0))
         reader = await client.open(self.writer.ledger_id, recover=True)
         for _ in range(self.draw.choice([0, 1, 5])):

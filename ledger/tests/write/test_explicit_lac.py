@@ -28,7 +28,7 @@ def counted(writer: LedgerWriter, outcome: str) -> float:
 
 
 def all_know(ledgers: Ledgers, writer: LedgerWriter, lac: int) -> bool:
-    """Whether every bookie was told so, however often it was told of less on a slow machine."""
+    """Whether every bookie got this LAC, however often it got a lower one on a slow machine."""
     return all(ledgers.bookies[bookie].lac(writer.ledger_id) == lac for bookie in ("b1", "b2", "b3"))
 
 

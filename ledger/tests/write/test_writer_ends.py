@@ -1,4 +1,4 @@
-"""A writer that ends while it is being closed: whoever waits for the close hears why."""
+"""A writer that ends while it is being closed: whoever waits for the close gets the reason."""
 
 from __future__ import annotations
 

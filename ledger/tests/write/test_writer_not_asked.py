@@ -1,4 +1,4 @@
-"""When a writer cannot ask whether anybody fenced the ledger, and who is not told any more: a change of bookies, large entries, the end."""
+"""When a writer cannot ask whether anybody fenced the ledger, and who is not answered: a change of bookies, large entries, the end."""
 
 from __future__ import annotations
 

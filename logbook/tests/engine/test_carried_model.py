@@ -7,7 +7,7 @@ was sent on the old one arrives, in order, or the rest of it never. Its writer f
 what is in flight, or without. Then its own writer closes the data ledger, or others do: from bookies, then from the metalog.
 
 Holds in every state:
-    cut      what an engine hears to be ordered of its shard it has sent, and knows
+    cut      what an engine gets as ordered of its shard it has sent, and knows
     whole    whoever seals finds every ordered entry: in the data ledger, or carried by the metalog
     once     an engine that lives has each piece ordered once, or appends it again; none is lost, none is there twice
     same     what the metalog carries as an entry is what its engine has as that entry

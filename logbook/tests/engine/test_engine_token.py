@@ -1,4 +1,4 @@
-"""Who is heard by an engine: the token in HELLO, and what only another engine may ask for. Real engines, sequencer and SDK."""
+"""From whom an engine takes messages: the token in HELLO, and what only another engine may ask for. Real engines, sequencer and SDK."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_a_batch_with_any_numbers_is_refused_or_can_be_applied_kept_and_restored
 def test_an_entry_with_any_byte_changed_is_no_batch_or_one_that_can_be_applied(
     bits: int, compress: Callable[[Any], bytes] | None
 ) -> None:
-    """Each byte of it, at the lowest rung: a reader hears of it by name, or gets records."""
+    """Each byte of it, at the lowest rung: a reader gets an error of that name, or gets records."""
     some = RunSpec(1, ALICE, 1, (RecordSpec((3, 4), b"x" * 40), RecordSpec((3,), b"y", ((3, 0),))), 1, RUN_NAMED)
     whole = b"".join(
         join([make_batch(some, some._replace(first=3))], term=1, shard=0, first_local_id=0, compress=compress)

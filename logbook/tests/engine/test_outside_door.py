@@ -1,4 +1,4 @@
-"""SDKs of another network are told the addresses that they reach, and nothing else differs for them."""
+"""SDKs of another network get the addresses that they reach, and nothing else differs for them."""
 
 from __future__ import annotations
 

@@ -455,7 +455,7 @@ async def test_a_full_queue_is_reported_to_who_sent(served: Served, cluster: Any
 
 
 async def test_a_refused_push_ends_the_connection_for_the_sdk(served: Served, cluster: Any) -> None:
-    """An append sent as a push has no answer; what the engine drops must still be heard of."""
+    """An append sent as a push has no answer; what the engine drops must still be reported."""
     shrink_queue(served)
     sdk = await served.sdk()
     sdk.append(run(1, bytes(5_000)))

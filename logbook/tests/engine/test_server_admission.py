@@ -14,7 +14,7 @@ __all__ = ["served"]
 
 
 async def test_sdks_are_notified_when_appends_are_refused_and_taken_again(served: Served) -> None:
-    """Behind the answer to HELLO, and when it changes; whoever is no SDK is told nothing."""
+    """Behind the answer to HELLO, and when it changes; whoever is no SDK gets nothing."""
     full, room = Admission(1, 2, 2), Admission(3, 0, 2)
     other = await served.sdk()  # of a version that says no role
     served.engine.admission = full

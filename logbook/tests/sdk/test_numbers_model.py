@@ -3,8 +3,8 @@ given up, asked for, voided, forgotten. Small bounds, all of it: each state that
 
 The log here is the definition: per writer, dense numbers, each decided once. What is checked in every state:
 
-- a record that was told a seqnum is in the log there, and nowhere else; no record is in the log twice;
-- what was told that it is not in the log is not, then or later;
+- a record that was answered with a seqnum is in the log there, and nowhere else; no record is in the log twice;
+- what was answered as not in the log is not, then or later;
 - records of one session are in the log in the order of the calls, but for those that were given up;
 - what is undecided has dense numbers from `low` on, and nothing is decided that was not sent;
 - from every state everything can still be decided.

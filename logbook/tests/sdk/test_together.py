@@ -1,4 +1,4 @@
-"""Linearizable reads of one turn leave as one message, and who heard the first answers waits for who hears the last."""
+"""Linearizable reads of one turn leave as one message, and who got the first answers waits for who gets the last."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOKENS = [wire.encode_token({0: Position(1, entry)}) for entry in range(2)]
 
 
 class Engine:
-    """Notes what came, and answers when it is told to."""
+    """Notes what came, and answers when a test says so."""
 
     def __init__(self, peer: MessagePeer) -> None:
         self.peer = peer

@@ -63,7 +63,7 @@ async def test_one_leads_and_the_next_when_it_stops(cluster: Any) -> None:
 
 @pytest.mark.parametrize("call", [0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 17, 20, 25, 30, 40])
 async def test_a_leader_that_dies_at_any_step_is_followed_by_one_that_ends_it(cluster: Any, call: int) -> None:
-    """It is killed before the `call`-th use of the store after it was told to move slots."""
+    """It is killed before the `call`-th use of the store after it was asked to move slots."""
     sequencers = await two_logs(cluster)
     store = await cluster.store()
     first = await controller(cluster, store)

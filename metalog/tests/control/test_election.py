@@ -34,7 +34,7 @@ async def test_the_next_one_leads_when_the_leader_resigns(cluster: Any) -> None:
 
 
 async def test_who_stands_asks_again_when_something_changed_only(cluster: Any) -> None:
-    """ZooKeeper's watches are told once for nothing when they are set."""
+    """ZooKeeper's watches fire once for nothing when they are set."""
     first, _ = stand(await cluster.store(), b"a")
     await first.won()
     store = await cluster.store()

@@ -189,7 +189,7 @@ async def test_a_start_in_the_middle(cluster: Any, start: Position) -> None:
 
 
 async def test_a_sequencer_that_dies_between_the_ack_and_the_push(cluster: Any) -> None:
-    """The entry is acknowledged, nobody was told: it is read from the closed ledger, once."""
+    """The entry is acknowledged, nobody got it: it is read from the closed ledger, once."""
     sequencer, engine, link = await fill(cluster, 3)
     cluster.ledgers.hold_acks = True
     link.report(0, 4, 1)

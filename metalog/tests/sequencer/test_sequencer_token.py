@@ -1,4 +1,4 @@
-"""Who is heard by a sequencer: the token in HELLO, the role that it names, and whose shards a connection speaks for."""
+"""From whom a sequencer takes messages: the token in HELLO, the role that it names, and whose shards a connection speaks for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries go to all who subscribed; who takes them too slowly is dropped and told."""
+"""Entries go to all who subscribed; who takes them too slowly is dropped with a reason."""
 
 from __future__ import annotations
 

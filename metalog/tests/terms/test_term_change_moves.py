@@ -145,7 +145,7 @@ class World:
 
 
 class Gate:
-    """Holds a driver before its `at`-th call until it is told to go on."""
+    """Holds a driver before its `at`-th call until it may go on."""
 
     def __init__(self, at: int) -> None:
         self.at = at

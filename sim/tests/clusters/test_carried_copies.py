@@ -1,4 +1,4 @@
-"""What is carried is told by data ledger and entry."""
+"""What is carried is identified by data ledger and entry."""
 
 from __future__ import annotations
 

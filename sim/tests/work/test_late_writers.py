@@ -46,7 +46,7 @@ def test_writers_that_are_forgotten_too_early_are_found(named: Any, monkeypatch:
 def test_a_forgotten_writer_whose_numbers_are_decided_again_is_found(
     named: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if the first number that is heard of a writer were always its next: what was decided long since is decided again."""
+    """As if the first number that is seen of a writer were always its next: what was decided long since is decided again."""
     before = Verdicts._begin
 
     def begin(self: Verdicts, run: Any, key: bytes) -> WriterState:

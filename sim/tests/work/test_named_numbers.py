@@ -1,4 +1,4 @@
-"""Calls of one number are one append, and what writers must not be told is named."""
+"""Calls of one number are one append, and what writers must not be answered is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames are counted and told apart however the stream is cut."""
+"""Frames are counted and distinguished however the stream is cut."""
 
 from __future__ import annotations
 

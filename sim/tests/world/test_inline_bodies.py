@@ -1,4 +1,4 @@
-"""Blocking functions inside a simulation: run whole, some time later, heard of later still; threads for nobody else."""
+"""Blocking functions inside a simulation: run whole, some time later, returned later still; threads for nobody else."""
 
 from __future__ import annotations
 

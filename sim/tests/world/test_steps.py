@@ -1,4 +1,4 @@
-"""Steps are told by what arrives, what is written, and what the disk does."""
+"""Steps are recognised by what arrives, what is written, and what the disk does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether bookies take writes is asked while appends wait, and told when it changes."""
+"""Whether bookies take writes is asked while appends wait, and announced when it changes."""
 
 from __future__ import annotations
 

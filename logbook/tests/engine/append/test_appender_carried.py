@@ -163,7 +163,7 @@ async def test_a_ledger_that_fails_gets_from_the_metalog_what_was_carried(
 async def test_a_ledger_that_fails_with_its_last_entry_carried_waits_for_the_metalog(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether the sequencer heard of the entry is unknown: it may be ordered yet, and must not be twice."""
+    """Whether the entry reached the sequencer is unknown: it may be ordered yet, and must not be twice."""
     core, source, ledger = await carrying(cluster, monkeypatch)
     shard = core.logs[0].appender.shard
     core.logs[0].link.up = False

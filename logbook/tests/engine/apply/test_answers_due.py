@@ -32,7 +32,7 @@ def an_entry(*pieces: tuple[RecordingSource, list[RunSpec]]) -> OwnEntry:
 
 
 def rows_of(pieces: list[list[RunSpec]], few_runs: int) -> list[list[AnswerRow]]:
-    """What each source hears of an entry, when more runs than `few_runs` are answered by columns."""
+    """What each source is answered of an entry, when more runs than `few_runs` are answered by columns."""
     sources = [RecordingSource() for _ in pieces]
     own, due = an_entry(*zip(sources, pieces, strict=True)), AnswersDue()
     state = DecisionState()

@@ -210,7 +210,7 @@ async def test_calls_wait_for_an_engine_that_indexes_the_slot_and_then_are_refus
 
 
 class Pushes:
-    """A client that keeps what it is told."""
+    """A client that keeps its verdicts."""
 
     def __init__(self) -> None:
         self.lost: asyncio.Future[BokiError | None] = asyncio.get_running_loop().create_future()

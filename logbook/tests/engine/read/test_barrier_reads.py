@@ -25,7 +25,7 @@ QUICK_AND_FEW = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replica
 
 
 class ScriptedLink:
-    """A sequencer that is asked once, and told by hand what to say."""
+    """A sequencer that is asked once, and answers what a test sets."""
 
     def __init__(self, log: int, views: ScriptedViews) -> None:
         self._log, self._views = log, views

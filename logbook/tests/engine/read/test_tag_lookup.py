@@ -1,4 +1,4 @@
-"""Unions against a walk over all records, and what is told of streams that were trimmed or forgotten."""
+"""Unions against a walk over all records, and what is returned of streams that were trimmed or forgotten."""
 
 from __future__ import annotations
 

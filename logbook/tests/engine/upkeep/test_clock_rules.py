@@ -1,4 +1,4 @@
-"""When two clocks certainly differ by too much, and what a person is told."""
+"""When two clocks certainly differ by too much, and what is reported."""
 
 from __future__ import annotations
 

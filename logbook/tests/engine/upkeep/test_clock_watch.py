@@ -1,4 +1,4 @@
-"""Sequencers are asked for their clocks, round after round, and a difference is told once."""
+"""Sequencers are asked for their clocks, round after round, and a difference is logged once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Certain losers: who may be told at once, and that the log says the same afterwards, whatever comes in between."""
+"""Certain losers: who may be answered at once, and that the log says the same afterwards, whatever comes in between."""
 
 from __future__ import annotations
 

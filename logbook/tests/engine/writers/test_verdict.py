@@ -177,7 +177,7 @@ def test_tag_0_expects_about_the_whole_book() -> None:
 
 
 def test_a_losing_number_is_decided_for_ever() -> None:
-    """core-review F18: told no, it must stay no, even if the condition would hold later."""
+    """core-review F18: a conflict that was answered stays one, even if the condition would hold later."""
     log = Log()
     log.decide(expecting(1, RecordSpec(tags=(5,)), writer=BOB))
     loser = expecting(1, RecordSpec(expect=((5, 0),)))

@@ -4,10 +4,10 @@
     SDK ◄── verdicts ────────── log          those of a broken connection are lost
 
 Two records are appended, the second before the first is decided. Writers are forgotten at any time, however young they are. A new
-writer's birth is any of two numbers, so it may be older than one that is forgotten already; or what the SDK was told, plus 1.
+writer's birth is any of two numbers, so it may be older than one that is forgotten already; or what the SDK was answered, plus 1.
 What was given up is asked for again, once, as itself or as a void.
 
-Holds in every state: no record is in the log twice; one whose caller was told a seqnum is there; one that was told never is not.
+Holds in every state: no record is in the log twice; one whose caller was answered a seqnum is there; one that was refused is not.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def decided(state: State, copy: Copy, mutant: str) -> tuple[State, Told]:
 
 
 def heard(state: State, told: Told, mutant: str) -> Iterator[State]:
-    """The SDK hears a verdict."""
+    """The SDK gets a verdict."""
     writer, number, verdict, info = told
     for copy in state.abandoned:
         if (copy.writer, copy.number) == (writer, number) and verdict in ("committed", "never"):
@@ -134,7 +134,7 @@ def begun_anew(state: State, floor: int) -> Iterator[State]:
 
 
 def given_up(state: State) -> Iterator[State]:
-    """Callers are told that it is unknown; a new writer goes on."""
+    """Callers get OutcomeUnknown; a new writer goes on."""
     if len(state.births) >= WRITERS:
         return
     outcomes = state.outcomes

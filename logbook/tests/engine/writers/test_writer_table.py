@@ -1,4 +1,4 @@
-"""Writers in rows and writers in objects are told the same, whichever way they are looked up."""
+"""Writers in rows and writers in objects get the same verdicts, whichever way they are looked up."""
 
 from __future__ import annotations
 
