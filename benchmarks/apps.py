@@ -50,7 +50,8 @@ from examples.apps.service import HOST, open_data
 from examples.apps.table_data import TableData
 from examples.hotel.application import HOTEL
 from examples.movie.application import MOVIE
-from itests.support.cassandra import FOR_BENCHMARKS, CassandraMissing, CassandraServer
+from itests.support.cassandra import FOR_BENCHMARKS, CassandraServer
+from itests.support.java_server import ServerMissing
 
 CLIENTS: Final = 16
 """Of the closed loop that finds what Beldi's logging can do."""
@@ -402,7 +403,7 @@ def main() -> int:
         bench = Bench(arguments, directory)
         try:
             cassandra = CassandraServer.start(directory / "cassandra", flags=FOR_BENCHMARKS)
-        except CassandraMissing as missing:
+        except ServerMissing as missing:
             sys.stderr.write(f"nothing is measured without Cassandra: {missing}\n")
             return 0
         stack.callback(cassandra.kill)

@@ -36,8 +36,7 @@ from benchmarks.report import Ratio, Row
 from boki_common.errors import BokiError
 from boki_common.runtime.process import loop_factory
 from itests.bookkeeper.java_service import JavaError
-from itests.support.apache_bookkeeper import BookkeeperMissing
-from itests.support.zookeeper import ZookeeperMissing
+from itests.support.java_server import ServerMissing
 
 KIB: Final = 1024
 FILL_ENTRIES: Final = 50_000
@@ -416,7 +415,7 @@ def main() -> int:
         try:
             with asyncio.Runner(loop_factory=loop_factory()) as runner:
                 bench, flushes = runner.run(run(directory, arguments))
-        except (BookkeeperMissing, ZookeeperMissing) as error:
+        except ServerMissing as error:
             _say(f"cannot run: {error}")
             return 1
     title = f"Ledgers: ours and Apache BookKeeper's, medians of {arguments.rounds} rounds"

@@ -26,7 +26,8 @@ from boki_common.metadata.open import open_store
 from boki_common.metadata.store import MetadataStore
 from itests.bookkeeper.java_service import JavaService
 from itests.support.apache_bookkeeper import ApacheBookkeeper, Tuning
-from itests.support.zookeeper import ZookeeperServer, find_jars, find_java
+from itests.support.java_server import find_java
+from itests.support.zookeeper import ZookeeperServer, find_jars
 
 SOURCE: Final = Path(__file__).parent / "java" / "LedgerBench.java"
 OUR_SETTINGS: Final = {"BOKI_KEEP_CORES_AWAKE": "never"}
@@ -126,7 +127,7 @@ def processor(bookies: list[int]) -> Processor:
 
 @asynccontextmanager
 async def started(directory: Path) -> AsyncIterator[LedgerCluster]:
-    """Starts everything. Raises BookkeeperMissing, ZookeeperMissing, RoleFailed."""
+    """Starts everything. Raises ServerMissing, RoleFailed."""
     zookeeper = await asyncio.to_thread(_start_zookeeper, directory / "zookeeper")
     apaches: list[ApacheBookkeeper] = []
     cluster = LedgerCluster()

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import boki
 from benchmarks.logbook_ledger import Terms, ledger_client
-from itests.support.zookeeper import ZookeeperMissing, ZookeeperServer
+from itests.support.java_server import ServerMissing
+from itests.support.zookeeper import ZookeeperServer
 
 if TYPE_CHECKING:
     from benchmarks.logbook import Bench
@@ -151,7 +152,7 @@ async def zookeeper(bench: Bench) -> AsyncIterator[str | None]:
     """A ZooKeeper, as a cluster of several machines has it; None where it cannot be started: then it is a SQLite file."""
     try:
         server = await asyncio.to_thread(ZookeeperServer.start, bench.directory / "zookeeper")
-    except ZookeeperMissing as error:
+    except ServerMissing as error:
         bench.facts["metadata of terms"] = f"SQLite, for ZooKeeper is missing: {error}"
         yield None
         return

@@ -14,7 +14,13 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 ROOT: Final = Path(__file__).parents[1]
+
+pytestmark = pytest.mark.timeout(300)
+"""All of the project is read, also while other tests have the processors."""
+
 ROOMS: Final = ("common", "ledger", "bookie", "metalog", "logbook", "libs", "spark", "gateway", "sim", "cli")
 
 FUNCTION_LINES: Final = 70
@@ -42,7 +48,7 @@ MAY_SLEEP: Final = {
     "itests/museum/fence_race.py": "runs in the simulator's virtual time: nothing waits",
     "libs/tests/queue/test_simulated.py": "runs in the simulator's virtual time: nothing waits",
     "itests/museum/ledger_world.py": "runs in the simulator's virtual time: nothing waits",
-    "itests/support/zookeeper.py": "polls a foreign process, which tells nobody when it serves",
+    "itests/support/java_server.py": "polls a foreign process, which tells nobody when it serves",
     "libs/tests/flow/tables/test_cassandra_faults.py": "for how long a database is not there is the subject",
     "itests/support/cassandra.py": "polls a foreign process, which tells nobody when it serves",
     "ledger/tests/read/test_tail_schedules.py": "its loop has virtual time: nothing waits",

@@ -15,7 +15,8 @@ from boki_common.runtime.process import loop_factory
 from examples import trial_command
 from examples.apps.application import Application
 from examples.apps.trial import CLIENTS, Found, operation_rows, trial
-from itests.support.cassandra import CassandraMissing, CassandraServer
+from itests.support.cassandra import CassandraServer
+from itests.support.java_server import ServerMissing
 
 
 def report(console: Console, found: Found) -> None:
@@ -50,7 +51,7 @@ def main(application: Application) -> int:
         directory = arguments.directory or Path(made)
         try:
             tables = stack.enter_context(_cassandra(directory)) if arguments.tables else None
-        except CassandraMissing as missing:
+        except ServerMissing as missing:
             console.print(f"--tables: {missing}", style="bold red", markup=False)
             return 2
         runner = stack.enter_context(asyncio.Runner(loop_factory=loop_factory()))

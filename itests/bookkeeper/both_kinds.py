@@ -81,7 +81,7 @@ class BothKinds:
     @classmethod
     @asynccontextmanager
     async def start(cls, apache: ApacheBookkeeper, folder: Path) -> AsyncIterator[Self]:
-        """Starts everything; ends our processes. Raises BookkeeperMissing, RoleFailed."""
+        """Starts everything; ends our processes. Raises ServerMissing, RoleFailed."""
         store = open_store(apache.boki_uri)
         await store.start()
         made = None

@@ -15,8 +15,9 @@ from boki_ledger.client import LedgerClient
 from itests.bookkeeper.both_kinds import BothKinds
 from itests.bookkeeper.clients import Placement
 from itests.bookkeeper.java_service import JavaService
-from itests.support.apache_bookkeeper import ApacheBookkeeper, BookkeeperMissing
+from itests.support.apache_bookkeeper import ApacheBookkeeper
 from itests.support.fixtures import skip_or_fail, zookeeper
+from itests.support.java_server import ServerMissing
 from itests.support.zookeeper import ZookeeperServer
 
 __all__ = ["zookeeper"]
@@ -38,7 +39,7 @@ def make_apache(zookeeper: ZookeeperServer, tmp_path_factory: pytest.TempPathFac
         chroot = f"/{name}-{next(numbers)}"
         try:
             one = ApacheBookkeeper.prepare(zookeeper.hosts, chroot, tmp_path_factory.mktemp(name))
-        except BookkeeperMissing as error:
+        except ServerMissing as error:
             skip_or_fail("bookkeeper", str(error))
         made.append(one)
         return one
@@ -70,7 +71,7 @@ async def java(both_kinds: BothKinds) -> AsyncIterator[JavaService]:
     """Apache's client on that tree, one process for the whole run."""
     try:
         service = await JavaService.start(both_kinds.apache)
-    except BookkeeperMissing as error:
+    except ServerMissing as error:
         skip_or_fail("bookkeeper", str(error))
     yield service
     await service.close()

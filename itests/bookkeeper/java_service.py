@@ -46,7 +46,7 @@ class JavaService:
 
     @classmethod
     async def start(cls, apache: ApacheBookkeeper, source: Path = SOURCE) -> Self:
-        """Compiles the program when that was not done, starts it on the cluster. Raises BookkeeperMissing."""
+        """Compiles the program when that was not done, starts it on the cluster. Raises ServerMissing."""
         program = source.stem
         if not (apache.folder / f"{program}.class").exists():
             await asyncio.to_thread(apache.compile, source)

@@ -18,8 +18,9 @@ from boki_cli.demo.local_cluster import LocalCluster, Place
 from itests.faults.rounds import last, round_under
 from itests.support.fixtures import skip_or_fail
 from itests.support.hosts import Hosts, HostsMissing
+from itests.support.java_server import ServerMissing
 from itests.support.tokens import write_token
-from itests.support.zookeeper import ZookeeperMissing, ZookeeperServer
+from itests.support.zookeeper import ZookeeperServer
 
 pytestmark = [
     pytest.mark.processes,
@@ -84,7 +85,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
             skip_or_fail("namespaces", str(error))
         try:
             zookeeper = await asyncio.to_thread(ZookeeperServer.start, tmp_path / "zookeeper", host=hosts.here)
-        except ZookeeperMissing as error:
+        except ServerMissing as error:
             skip_or_fail("zookeeper", str(error))
         stack.callback(zookeeper.stop)
         places = {role: Place(f"{hosts[role].address}:0", hosts[role].command(())) for role in ROLES}

@@ -26,8 +26,9 @@ from itests.faults.rounds import Strike, last, round_under
 from itests.logbooks.administration import administrator
 from itests.support.fixtures import skip_or_fail
 from itests.support.hosts import Hosts, HostsMissing
+from itests.support.java_server import ServerMissing
 from itests.support.tokens import write_token
-from itests.support.zookeeper import ZookeeperMissing, ZookeeperServer
+from itests.support.zookeeper import ZookeeperServer
 
 pytestmark = [
     pytest.mark.processes,
@@ -145,7 +146,7 @@ async def faults(tmp_path: Path) -> AsyncIterator[Faults]:
             skip_or_fail("namespaces", str(error))
         try:
             zookeeper = await asyncio.to_thread(ZookeeperServer.start, tmp_path / "zookeeper", host=hosts.here)
-        except ZookeeperMissing as error:
+        except ServerMissing as error:
             skip_or_fail("zookeeper", str(error))
         stack.callback(zookeeper.stop)
         token_file = write_token(tmp_path / "token")

@@ -1,6 +1,6 @@
 """Real Apache BookKeeper for tests: bookies, the shell and programs on the Java client, started from jars.
 
-    apache = ApacheBookkeeper.prepare(zookeeper.hosts, "/test-1", folder)   # raises BookkeeperMissing with the reason
+    apache = ApacheBookkeeper.prepare(zookeeper.hosts, "/test-1", folder)   # raises ServerMissing with the reason
     apache.format()                             # the shell's `initnewcluster`
     first, second, third = apache.start_bookies(3)
     apache.shell("listledgers")                 # what it printed; raises CalledProcessError
@@ -8,15 +8,13 @@
     apache.close()
 
 The jars are those in the folder that `BOKI_BOOKKEEPER_JARS` names, else they are brought once into `.cache/bookkeeper` of the
-repository (see `maven_jars`). A bookie is a process of its own with a small heap,
+repository (see `java_server`). A bookie is a process of its own with a small heap,
 on 127.0.0.1, ready when it is registered. It flushes its journal before it acknowledges, as a bookie has to.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import subprocess
 import threading
 import time
@@ -26,9 +24,9 @@ from typing import Final, NamedTuple, Self
 from kazoo.client import KazooClient
 
 from boki_common.net.lasting_ports import lasting_port
-from itests.support import maven_jars
-from itests.support.maven_jars import JarsMissing
-from itests.support.zookeeper import ROOT, ZookeeperMissing, find_java
+from itests.support import java_server
+from itests.support.java_server import JavaServer, ServerMissing, find_java
+from itests.support.zookeeper import ROOT
 
 VERSION: Final = "4.18.0"
 POM: Final = Path(__file__).parent / "maven" / "bookkeeper.pom.xml"
@@ -86,56 +84,16 @@ zkTimeout=4000
 """Small and quick to start; the ZooKeeper of tests grants sessions of at most 4 s."""
 
 
-class BookkeeperMissing(Exception):
-    """Apache BookKeeper cannot be run on this machine; the message is the reason."""
-
-
-class ApacheBookie:
-    """One bookie process. Its data and port outlive `kill` and `stop`."""
+class ApacheBookie(JavaServer):
+    """One bookie process."""
 
     def __init__(self, command: list[str], port: int, log: Path) -> None:
         self.bookie_id = f"127.0.0.1:{port}"
-        self._command = command
-        self._log = log
-        self._process: subprocess.Popen[bytes] | None = None
+        super().__init__(f"bookie {self.bookie_id}", command, log, timeout_s=COMMAND_TIMEOUT_S)
 
     def start(self) -> None:
         """Starts the process and returns at once."""
-        assert self._process is None, "it runs already"
-        with self._log.open("ab") as output:
-            self._process = subprocess.Popen(self._command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
-
-    def check(self) -> None:
-        """Raises BookkeeperMissing, with the end of its log, if the process ended by itself."""
-        code = None if self._process is None else self._process.poll()
-        if code is not None:
-            raise BookkeeperMissing(f"bookie {self.bookie_id} ended with {code}: {self.log_tail()}")
-
-    @property
-    def pid(self) -> int:
-        """Of the process that runs."""
-        assert self._process is not None, "it does not run"
-        return self._process.pid
-
-    def log_tail(self) -> str:
-        return self._log.read_text(errors="replace")[-3_000:]
-
-    def kill(self) -> None:
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        self._end(signal.SIGTERM)
-
-    def _end(self, number: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.send_signal(number)
-        try:
-            process.wait(timeout=COMMAND_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        self.spawn()
 
 
 class ApacheBookkeeper:
@@ -157,14 +115,9 @@ class ApacheBookkeeper:
 
     @classmethod
     def prepare(cls, hosts: str, chroot: str, folder: Path, tuning: Tuning = FOR_TESTS) -> Self:
-        """Finds Java and the jars. Raises BookkeeperMissing."""
-        try:
-            java = find_java()
-        except ZookeeperMissing as error:
-            raise BookkeeperMissing(str(error)) from error
-        jars = find_jars()
+        """Finds Java and the jars. Raises ServerMissing."""
         folder.mkdir(parents=True, exist_ok=True)
-        return cls(java, jars, hosts, chroot, folder, tuning)
+        return cls(find_java(), find_jars(), hosts, chroot, folder, tuning)
 
     def format(self) -> None:
         """Lays out a new cluster in the metadata, with Apache's own command."""
@@ -206,10 +159,10 @@ class ApacheBookkeeper:
         return self.run("org.apache.bookkeeper.bookie.BookieShell", "-conf", str(settings), *arguments)
 
     def compile(self, source: Path) -> None:
-        """Compiles a program against the jars, for `run` and `spawn`. Raises BookkeeperMissing without a compiler."""
+        """Compiles a program against the jars, for `run` and `spawn`. Raises ServerMissing without a compiler."""
         javac = shutil.which("javac")
         if javac is None:
-            raise BookkeeperMissing("no javac on PATH")
+            raise ServerMissing("no javac on PATH")
         self._checked([javac, "-nowarn", "-d", str(self.folder), "-cp", f"{self._jars}/*", str(source)])
 
     def run(self, program: str, *arguments: str) -> str:
@@ -272,7 +225,7 @@ class ApacheBookkeeper:
                 return
             bookie.check()
             if time.monotonic() > deadline:
-                raise BookkeeperMissing(
+                raise ServerMissing(
                     f"expected bookie {bookie.bookie_id} to be {'' if registered else 'un'}registered within "
                     f"{START_TIMEOUT_S:g} s: {bookie.log_tail()}"
                 )
@@ -280,11 +233,6 @@ class ApacheBookkeeper:
 
 
 def find_jars() -> Path:
-    """The folder of the jars, filled when it is not there. Raises BookkeeperMissing."""
-    given = os.environ.get("BOKI_BOOKKEEPER_JARS")
-    if given:
-        return Path(given)
-    try:
-        return maven_jars.cached(CACHE, pom=POM, checksums=CHECKSUMS)
-    except JarsMissing as error:
-        raise BookkeeperMissing(f"no jars of Apache BookKeeper {VERSION}: {error}") from error
+    """The folder of the jars. Raises ServerMissing."""
+    what = f"Apache BookKeeper {VERSION}"
+    return java_server.find_jars(what, "BOKI_BOOKKEEPER_JARS", cache=CACHE, pom=POM, checksums=CHECKSUMS)

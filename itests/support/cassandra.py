@@ -1,6 +1,6 @@
 """A real Apache Cassandra of one node for tests, started from jars: no Docker, no installation.
 
-    server = CassandraServer.start(folder)      # raises CassandraMissing with the reason
+    server = CassandraServer.start(folder)      # raises ServerMissing with the reason
     server.port                                 # of CQL, on 127.0.0.1
     server.pause(), server.resume()             # SIGSTOP, SIGCONT
     server.kill(), server.restart()             # SIGKILL; the same data and port
@@ -10,7 +10,7 @@
     with shared(folder) as server: ...          # the same for all processes that name this folder
 
 The jars are those in the folder that `BOKI_CASSANDRA_JARS` names, else they are brought once into `.cache/cassandra` of the repository
-(see `maven_jars`). The node has a heap of 512 MB, and serves after about ten seconds of a processor, so one is shared by a whole run. It
+(see `java_server`). The node has a heap of 512 MB, and serves after about ten seconds of a processor, so one is shared by a whole run. It
 flushes its commit log before it acknowledges (`commitlog_sync: batch`), as a log does, unless told otherwise.
 """
 
@@ -18,9 +18,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-import signal
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,10 +26,9 @@ from pathlib import Path
 from typing import Final, Self
 
 from boki_common.net.lasting_ports import lasting_port
-from itests.support import maven_jars
-from itests.support.maven_jars import JarsMissing
-from itests.support.stopping import stop_child
-from itests.support.zookeeper import LOOPBACK, ROOT, ZookeeperMissing, find_java
+from itests.support import java_server
+from itests.support.java_server import JavaServer, ServerMissing, find_java
+from itests.support.zookeeper import LOOPBACK, ROOT
 
 VERSION: Final = "5.0.9"
 POM: Final = Path(__file__).parent / "maven" / "cassandra.pom.xml"
@@ -79,38 +76,23 @@ _OPENS: Final = (
 )
 
 
-class CassandraMissing(Exception):
-    """Cassandra cannot be run on this machine; the message is the reason."""
-
-
-class CassandraServer:
+class CassandraServer(JavaServer):
     """One node. Its data and port outlive `kill` and `stop`."""
 
     def __init__(self, java: str, jars: Path, folder: Path, flags: tuple[str, ...], sync: str) -> None:
         self.folder = folder
         self.port = lasting_port()
-        self._command = _command(java, jars, folder, flags)
-        self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
+        super().__init__("Cassandra", _command(java, jars, folder, flags), folder / "log", timeout_s=START_TIMEOUT_S)
         (folder / "cassandra.yaml").write_text(_settings(folder, self.port, lasting_port(), sync))
         (folder / "logback.xml").write_text(_LOGBACK)
 
     @classmethod
     def start(cls, folder: Path, *, flags: tuple[str, ...] = FOR_TESTS, sync: str = "batch") -> Self:
-        """Starts a node with its data in `folder`. Raises CassandraMissing."""
-        try:
-            java = find_java()
-        except ZookeeperMissing as error:
-            raise CassandraMissing(str(error)) from error
-        server = cls(java, find_jars(), folder.absolute(), flags, sync)
+        """Starts a node with its data in `folder`. Raises ServerMissing."""
+        server = cls(find_java(), find_jars(), folder.absolute(), flags, sync)
         server.restart()
         return server
-
-    @property
-    def pid(self) -> int:
-        """Of the process that runs."""
-        assert self._process is not None, "it does not run"
-        return self._process.pid
 
     def restart(self, *, ahead_s: int = 0) -> None:
         """Starts the process, after `kill` or `stop` on the same data and port. Returns when it serves.
@@ -118,47 +100,8 @@ class CassandraServer:
         Args:
             ahead_s: of its wall clock. Needs `find_faketime`.
         """
-        assert self._process is None, "it runs already"
-        log = self.folder / "log"
-        environment = _ahead(ahead_s) if ahead_s else None
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                self._command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment
-            )
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not self._serves():
-            code = self._process.poll()
-            if code is not None or time.monotonic() > deadline:
-                self.kill()
-                fate = f"ended with {code}" if code is not None else f"did not serve within {START_TIMEOUT_S} s"
-                raise CassandraMissing(f"Cassandra {fate}: {log.read_text(errors='replace')[-2_000:]}")
-            time.sleep(LOOK_AGAIN_S)
-
-    def pause(self) -> None:
-        assert self._process is not None, "it does not run"
-        stop_child(self._process.pid)
-
-    def resume(self) -> None:
-        assert self._process is not None, "it does not run"
-        self._process.send_signal(signal.SIGCONT)
-
-    def kill(self) -> None:
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        self._end(signal.SIGTERM)
-
-    def _end(self, number: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.send_signal(number)
-        process.send_signal(signal.SIGCONT)  # a paused process would not see SIGTERM
-        try:
-            process.wait(timeout=START_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        self.spawn(_ahead(ahead_s) if ahead_s else None)
+        self.wait_until(self._serves)
 
     def _serves(self) -> bool:
         try:
@@ -172,7 +115,7 @@ class CassandraServer:
 
 @contextmanager
 def shared(folder: Path) -> Iterator[int]:
-    """The port of a node of all who name this folder; the first starts it, and ends it after the last. Raises CassandraMissing."""
+    """The port of a node of all who name this folder; the first starts it, and ends it after the last. Raises ServerMissing."""
     folder.mkdir(parents=True, exist_ok=True)
     server = None
     with _locked(folder):
@@ -215,11 +158,11 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def find_faketime() -> Path:
-    """The library that gives a process another wall clock. Raises CassandraMissing."""
+    """The library that gives a process another wall clock. Raises ServerMissing."""
     for folder in ("/usr/lib", "/usr/local/lib"):
         for found in sorted(Path(folder).glob("**/faketime/libfaketimeMT.so.1")):
             return found
-    raise CassandraMissing("no libfaketime; on Debian and Ubuntu: apt-get install libfaketime")
+    raise ServerMissing("no libfaketime; on Debian and Ubuntu: apt-get install libfaketime")
 
 
 def _ahead(seconds: int) -> dict[str, str]:
@@ -235,20 +178,15 @@ def _ahead(seconds: int) -> dict[str, str]:
 
 
 def find_jars() -> Path:
-    """The folder of the jars, filled when it is not there. Raises CassandraMissing."""
-    given = os.environ.get("BOKI_CASSANDRA_JARS")
-    if given:
-        return Path(given)
-    try:
-        return maven_jars.cached(CACHE, pom=POM, checksums=CHECKSUMS)
-    except JarsMissing as error:
-        raise CassandraMissing(f"no jars of Cassandra {VERSION}: {error}") from error
+    """The folder of the jars. Raises ServerMissing."""
+    what = f"Cassandra {VERSION}"
+    return java_server.find_jars(what, "BOKI_CASSANDRA_JARS", cache=CACHE, pom=POM, checksums=CHECKSUMS)
 
 
 def _command(java: str, jars: Path, folder: Path, flags: tuple[str, ...]) -> list[str]:
     agents = sorted(jars.glob("jamm-*.jar"))
     if not agents:
-        raise CassandraMissing(f"expected the jars of Cassandra {VERSION} in {jars}, found no jamm-*.jar")
+        raise ServerMissing(f"expected the jars of Cassandra {VERSION} in {jars}, found no jamm-*.jar")
     data = folder / "data"
     return [
         java,

@@ -11,7 +11,8 @@ from typing import NoReturn
 
 import pytest
 
-from itests.support.zookeeper import ZookeeperMissing, ZookeeperServer
+from itests.support.java_server import ServerMissing
+from itests.support.zookeeper import ZookeeperServer
 
 
 def skip_or_fail(what: str, reason: str) -> NoReturn:
@@ -25,7 +26,7 @@ def skip_or_fail(what: str, reason: str) -> NoReturn:
 def _started(factory: pytest.TempPathFactory) -> Iterator[ZookeeperServer]:
     try:
         server = ZookeeperServer.start(factory.mktemp("zookeeper"))
-    except ZookeeperMissing as error:
+    except ServerMissing as error:
         skip_or_fail("zookeeper", str(error))
     yield server
     server.stop()

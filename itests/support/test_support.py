@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from itests.support import apache_bookkeeper, cassandra, maven_jars, zookeeper
-from itests.support.apache_bookkeeper import BookkeeperMissing
-from itests.support.cassandra import CassandraMissing
+from itests.support.java_server import ServerMissing
 from itests.support.maven_jars import JarsMissing
-from itests.support.zookeeper import ZookeeperMissing
 
 
 def test_the_pom_and_the_checksums_name_the_same_versions() -> None:
@@ -57,14 +56,17 @@ def test_the_mirror_of_the_settings(tmp_path: Path) -> None:
     assert maven_jars.mirror_of_settings(settings) == "https://mirror.example/maven"
 
 
-def test_without_maven_and_repository_the_reason_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("server", [zookeeper, apache_bookkeeper, cassandra], ids=lambda one: one.__name__)
+def test_without_maven_and_repository_the_reason_is_given(
+    server: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("BOKI_MAVEN_REPOSITORY", raising=False)
-    monkeypatch.delenv("BOKI_ZOOKEEPER_JARS", raising=False)
-    monkeypatch.setattr(zookeeper, "CACHE", tmp_path / "cache" / "1")
-    with pytest.raises(ZookeeperMissing, match="no mvn on PATH; no Maven repository is named by BOKI_MAVEN_REPOSITORY"):
-        zookeeper.find_jars()
+    for name in ("MAVEN_REPOSITORY", "ZOOKEEPER_JARS", "BOOKKEEPER_JARS", "CASSANDRA_JARS"):
+        monkeypatch.delenv(f"BOKI_{name}", raising=False)
+    monkeypatch.setattr(server, "CACHE", tmp_path / "cache" / "1")
+    with pytest.raises(ServerMissing, match="no mvn on PATH; no Maven repository is named by BOKI_MAVEN_REPOSITORY"):
+        server.find_jars()
     assert not (tmp_path / "cache" / "1").exists()
 
 
@@ -76,21 +78,6 @@ def test_the_pom_of_bookkeeper_and_its_checksums_name_the_same_version() -> None
     assert len({Path(path).name for path in paths}) == len(paths)
 
 
-def test_without_maven_and_repository_bookkeeper_says_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("BOKI_MAVEN_REPOSITORY", raising=False)
-    monkeypatch.delenv("BOKI_BOOKKEEPER_JARS", raising=False)
-    monkeypatch.setattr(apache_bookkeeper, "CACHE", tmp_path / "cache" / "1")
-    with pytest.raises(
-        BookkeeperMissing, match="no mvn on PATH; no Maven repository is named by BOKI_MAVEN_REPOSITORY"
-    ):
-        apache_bookkeeper.find_jars()
-    assert not (tmp_path / "cache" / "1").exists()
-
-
 def test_a_folder_of_jars_may_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BOKI_BOOKKEEPER_JARS", str(tmp_path))
     assert apache_bookkeeper.find_jars() == tmp_path
@@ -100,15 +87,3 @@ def test_the_pom_of_cassandra_and_its_checksums_name_the_same_version() -> None:
     assert f"<version>{cassandra.VERSION}</version>" in cassandra.POM.read_text()
     paths = [line.split()[1] for line in cassandra.CHECKSUMS.read_text().splitlines()]
     assert f"org/apache/cassandra/cassandra-all/{cassandra.VERSION}/cassandra-all-{cassandra.VERSION}.jar" in paths
-
-
-def test_without_maven_and_repository_cassandra_says_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("BOKI_CASSANDRA_JARS", "BOKI_MAVEN_REPOSITORY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(cassandra, "CACHE", tmp_path / "cache" / "1")
-    with pytest.raises(CassandraMissing, match="no mvn on PATH"):
-        cassandra.find_jars()

@@ -119,3 +119,15 @@ async def quiet(watch: Watch) -> None:
 def tools() -> Any:
     """What tests of this folder share, since they import nothing from each other."""
     return SimpleNamespace(eventually=eventually, throughout=throughout, quiet=quiet)
+
+
+@pytest.fixture
+async def stores() -> AsyncIterator[list[MemoryStore]]:
+    """Two sessions of one tree in memory."""
+    tree = MemoryTree()
+    made = [MemoryStore(tree), MemoryStore(tree)]
+    for store in made:
+        await store.start()
+    yield made
+    for store in made:
+        await store.close()

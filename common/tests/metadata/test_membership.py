@@ -12,7 +12,7 @@ import pytest
 
 from boki_common.errors import CorruptData, MetadataUnavailable, NodeExists
 from boki_common.metadata.membership import Membership, member_path, members
-from boki_common.metadata.memory import Fault, MemoryStore, MemoryTree
+from boki_common.metadata.memory import Fault, MemoryStore
 from boki_common.metadata.store import ensure_path
 from boki_common.metadata.zookeeper import ZookeeperStore
 
@@ -89,19 +89,8 @@ async def test_a_value_that_is_no_object_is_named() -> None:
         await members(store, "engine")
 
 
-@pytest.fixture
-async def two() -> Any:
-    tree = MemoryTree()
-    made = [MemoryStore(tree), MemoryStore(tree)]
-    for store in made:
-        await store.start()
-    yield made
-    for store in made:
-        await store.close()
-
-
-async def test_after_a_lost_session_it_is_a_member_again(two: Any, tools: Any) -> None:
-    store, other = two
+async def test_after_a_lost_session_it_is_a_member_again(stores: Any, tools: Any) -> None:
+    store, other = stores
     membership = await Membership.join(store, PATH, b"{}")
     for _ in range(3):
         store.expire_session()
@@ -110,8 +99,8 @@ async def test_after_a_lost_session_it_is_a_member_again(two: Any, tools: Any) -
     await membership.leave()
 
 
-async def test_an_outage_with_an_expired_session_and_a_new_value(two: Any, tools: Any) -> None:
-    store, other = two
+async def test_an_outage_with_an_expired_session_and_a_new_value(stores: Any, tools: Any) -> None:
+    store, other = stores
     membership = await Membership.join(store, PATH, b"{}")
     store.disconnect()
     store.expire_session()
@@ -124,8 +113,8 @@ async def test_an_outage_with_an_expired_session_and_a_new_value(two: Any, tools
 
 
 @pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.REQUEST_LOST, Fault.DELAYED])
-async def test_lost_answers(two: Any, fault: Fault, tools: Any) -> None:
-    store, other = two
+async def test_lost_answers(stores: Any, fault: Fault, tools: Any) -> None:
+    store, other = stores
     await ensure_path(store, "/boki/members/engine")
     store.fail_next_write(fault)
     membership = await Membership.join(store, PATH, b"1")
@@ -140,8 +129,8 @@ async def test_lost_answers(two: Any, fault: Fault, tools: Any) -> None:
     assert not await other.exists(PATH)
 
 
-async def test_a_name_taken_meanwhile_is_taken_back_when_free(two: Any, tools: Any) -> None:
-    store, other = two
+async def test_a_name_taken_meanwhile_is_taken_back_when_free(stores: Any, tools: Any) -> None:
+    store, other = stores
     membership = await Membership.join(store, PATH, b"mine")
     store.disconnect()
     store.expire_session()
@@ -155,8 +144,8 @@ async def test_a_name_taken_meanwhile_is_taken_back_when_free(two: Any, tools: A
     await membership.leave()
 
 
-async def test_leaving_in_the_middle_of_a_write_leaves_nothing(two: Any) -> None:
-    store, other = two
+async def test_leaving_in_the_middle_of_a_write_leaves_nothing(stores: Any) -> None:
+    store, other = stores
     for steps in range(8):
         membership = await Membership.join(store, PATH, b"{}")
         store.expire_session()

@@ -11,18 +11,7 @@ import pytest
 from boki_common import limits
 from boki_common.errors import BadVersion, ClosedError, MetadataUnavailable, MetadataUnknown, Overloaded
 from boki_common.metadata import memory
-from boki_common.metadata.memory import Fault, MemoryStore, MemoryTree
-
-
-@pytest.fixture
-async def stores() -> Any:
-    tree = MemoryTree()
-    made = [MemoryStore(tree), MemoryStore(tree)]
-    for store in made:
-        await store.start()
-    yield made
-    for store in made:
-        await store.close()
+from boki_common.metadata.memory import Fault, MemoryStore
 
 
 @pytest.mark.parametrize(

@@ -9,22 +9,11 @@ from typing import Any
 import pytest
 
 from boki_common.errors import BadVersion, MetadataUnavailable, MetadataUnknown, NodeExists, NoNode
-from boki_common.metadata.memory import Fault, MemoryStore, MemoryTree
+from boki_common.metadata.memory import Fault
 from boki_common.metadata.settle import Superseded, compare_and_set, create_settled
 from boki_common.metadata.store import Versioned
 
 LOSSES = (Fault.REQUEST_LOST, Fault.ANSWER_LOST, Fault.DELAYED)
-
-
-@pytest.fixture
-async def stores() -> Any:
-    tree = MemoryTree()
-    made = [MemoryStore(tree), MemoryStore(tree)]
-    for store in made:
-        await store.start()
-    yield made
-    for store in made:
-        await store.close()
 
 
 @pytest.mark.parametrize("faults", list(itertools.product(LOSSES, repeat=2)))

@@ -77,7 +77,8 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 @pytest.fixture(scope="module")
 def secure_hosts(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     from itests.support.fixtures import skip_or_fail
-    from itests.support.zookeeper import ZookeeperMissing, ZookeeperServer
+    from itests.support.java_server import ServerMissing
+    from itests.support.zookeeper import ZookeeperServer
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -85,7 +86,7 @@ def secure_hosts(certificates: Certificates, tmp_path_factory: pytest.TempPathFa
     more = SERVER.format(port=port, folder=certificates.folder)
     try:
         server = ZookeeperServer.start(tmp_path_factory.mktemp("zookeeper-tls"), more=more)
-    except ZookeeperMissing as missing:
+    except ServerMissing as missing:
         skip_or_fail("zookeeper", str(missing))
     yield f"127.0.0.1:{port}"
     server.stop()

@@ -34,9 +34,13 @@ class Follower:
         assert self.got == [(number, b"%d" % number) for number in range(count)]
 
 
-async def followed(ledgers: Ledgers) -> tuple[LedgerWriter, Follower]:
+async def followed(ledgers: Ledgers, count: int = 0) -> tuple[LedgerWriter, Follower]:
+    """Its writer has appended so many entries, and they came."""
     writer = await (await ledgers.other_client(SOON)).create()
-    return writer, Follower(await ledgers.client.open(writer.ledger_id, recover=False))
+    follower = Follower(await ledgers.client.open(writer.ledger_id, recover=False))
+    await append(writer, 0, count)
+    await follower.reaches(count)
+    return writer, follower
 
 
 async def append(writer: LedgerWriter, first: int, count: int) -> None:
@@ -60,9 +64,7 @@ async def test_entries_arrive_as_they_are_acknowledged_and_the_end_with_the_clos
 
 
 async def test_the_entry_that_a_long_poll_brings_is_not_read_again(ledgers: Ledgers) -> None:
-    writer, follower = await followed(ledgers)
-    await append(writer, 0, 1)
-    await follower.reaches(1)
+    writer, follower = await followed(ledgers, 1)
     reads = asked(ledgers, "read")
     for number in range(1, 6):
         await append(writer, number, 1)
@@ -73,9 +75,7 @@ async def test_the_entry_that_a_long_poll_brings_is_not_read_again(ledgers: Ledg
 
 
 async def test_one_poll_waits_at_each_bookie_and_nothing_else_happens_meanwhile(ledgers: Ledgers) -> None:
-    writer, follower = await followed(ledgers)
-    await append(writer, 0, 1)
-    await follower.reaches(1)
+    writer, follower = await followed(ledgers, 1)
     await until(lambda: all(ledgers.bookies[one].lacs.waiting == 1 for one in ("b1", "b2", "b3")))
     seen = len(ledgers.bookies.seen)
     await turns(300)
@@ -86,9 +86,7 @@ async def test_one_poll_waits_at_each_bookie_and_nothing_else_happens_meanwhile(
 
 
 async def test_a_fenced_ledger_is_followed_to_where_recovery_closes_it(ledgers: Ledgers) -> None:
-    writer, follower = await followed(ledgers)
-    await append(writer, 0, 3)
-    await follower.reaches(3)
+    writer, follower = await followed(ledgers, 3)
     held = ledgers.bookies.hold(kind="add", recovery=False, bookie="b1")
     writer.submit(b"3")
     writer.submit(b"4")
@@ -101,9 +99,7 @@ async def test_a_fenced_ledger_is_followed_to_where_recovery_closes_it(ledgers: 
 
 
 async def test_a_fence_that_nobody_finishes_costs_no_busy_loop_and_ends_with_the_recovery(ledgers: Ledgers) -> None:
-    writer, follower = await followed(ledgers)
-    await append(writer, 0, 2)
-    await follower.reaches(2)
+    writer, follower = await followed(ledgers, 2)
     for bookie in ("b1", "b2", "b3"):
         ledgers.bookies[bookie].read(writer.ledger_id, -1, writer._key)
     await turns(400)
@@ -116,9 +112,7 @@ async def test_a_fence_that_nobody_finishes_costs_no_busy_loop_and_ends_with_the
 
 
 async def test_the_loss_of_a_bookie_and_a_change_of_the_ensemble_are_survived(ledgers: Ledgers) -> None:
-    writer, follower = await followed(ledgers)
-    await append(writer, 0, 2)
-    await follower.reaches(2)
+    writer, follower = await followed(ledgers, 2)
     ledgers.bookies.register("b1", "b2", "b3", "b4")
     ledgers.bookies.crash("b2")
     await append(writer, 2, 3)
@@ -145,9 +139,7 @@ async def test_where_long_polls_are_refused_the_lac_is_polled(ledgers: Ledgers, 
 
 
 async def test_polls_whose_time_is_over_are_asked_again(ledgers: Ledgers) -> None:
-    writer, follower = await followed(ledgers)
-    await append(writer, 0, 1)
-    await follower.reaches(1)
+    writer, follower = await followed(ledgers, 1)
     for bookie in ("b1", "b2", "b3"):
         ledgers.bookies.end_polls(bookie)
     await until(lambda: all(ledgers.bookies[one].lacs.waiting == 1 for one in ("b1", "b2", "b3")))
@@ -158,9 +150,7 @@ async def test_polls_whose_time_is_over_are_asked_again(ledgers: Ledgers) -> Non
 
 
 async def test_a_bookie_that_lags_and_forgets_polls_as_apaches_do_is_followed(ledgers: Ledgers) -> None:
-    writer, follower = await followed(ledgers)
-    await append(writer, 0, 1)
-    await follower.reaches(1)
+    writer, follower = await followed(ledgers, 1)
     late = ledgers.bookies["b3"]
     late.lacs.forgetful = True
     held = [ledgers.bookies.hold(kind=kind, bookie="b3") for kind in ("add", "write_lac")]
@@ -214,9 +204,7 @@ async def test_following_starts_anywhere_and_ends_at_once_behind_a_closed_end(le
 
 
 async def test_a_reader_that_is_closed_or_a_ledger_that_is_deleted_ends_it(ledgers: Ledgers) -> None:
-    writer, follower = await followed(ledgers)
-    await append(writer, 0, 1)
-    await follower.reaches(1)
+    writer, follower = await followed(ledgers, 1)
     await follower.reader.close()
     with pytest.raises(ClosedError):
         await follower.task

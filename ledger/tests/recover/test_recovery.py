@@ -279,41 +279,31 @@ async def test_a_bookie_lost_before_the_write_back_is_replaced_in_the_last_fragm
     assert len(ledgers.copies(writer.ledger_id, metadata, 0)) == 3
 
 
-async def test_a_bookie_lost_amid_the_write_back_begins_a_fragment_there(ledgers: Ledgers) -> None:
+@pytest.mark.parametrize(
+    ("spares", "lost", "fragment"),
+    [(("b1", "b3", "b4"), ("b2",), ("b1", "b4", "b3")), (("b3", "b4", "b5"), ("b2", "b1"), ("b5", "b4", "b3"))],
+    ids=["one", "two at once"],
+)
+async def test_bookies_lost_amid_the_write_back_begin_one_fragment_there(
+    ledgers: Ledgers, spares: tuple[str, ...], lost: tuple[str, ...], fragment: tuple[str, ...]
+) -> None:
     writer = await ledgers.client.create()
     for entry_id in range(3):
         for bookie in ("b1", "b2", "b3"):
             put(ledgers, bookie, writer.ledger_id, entry_id, length=entry_id + 1)
-    ledgers.bookies.register("b1", "b3", "b4")
+    ledgers.bookies.register(*spares)
     held = ledgers.bookies.hold(kind="add", entry_id=1, recovery=True, answer=True)
     opening = asyncio.ensure_future(recovered(ledgers, writer.ledger_id))
     await turns()
-    ledgers.bookies.crash("b2")
+    for bookie in lost:
+        ledgers.bookies.crash(bookie)
     await turns()
     held.release()
     reader = await opening
     metadata = await ledgers.metadata(writer.ledger_id)
-    assert metadata.ensembles == ((0, ("b1", "b2", "b3")), (1, ("b1", "b4", "b3")))
+    assert metadata.ensembles == ((0, ("b1", "b2", "b3")), (1, fragment))
     assert reader.last_entry == 2
     assert ledgers.bookies.stored("b4", writer.ledger_id) == [1, 2]
-
-
-async def test_two_bookies_lost_on_one_entry_make_one_fragment(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
-    for entry_id in range(2):
-        for bookie in ("b1", "b2", "b3"):
-            put(ledgers, bookie, writer.ledger_id, entry_id, length=entry_id + 1)
-    ledgers.bookies.register("b3", "b4", "b5")
-    held = ledgers.bookies.hold(kind="add", entry_id=1, recovery=True, answer=True)
-    opening = asyncio.ensure_future(recovered(ledgers, writer.ledger_id))
-    await turns()
-    ledgers.bookies.crash("b2")
-    ledgers.bookies.crash("b1")
-    await turns()
-    held.release()
-    reader = await opening
-    metadata = await ledgers.metadata(writer.ledger_id)
-    assert metadata.ensembles == ((0, ("b1", "b2", "b3")), (1, ("b5", "b4", "b3")))
     assert await payloads_of_tail(reader) == [b"x"]
 
 

@@ -14,6 +14,7 @@ from boki_logbook.apply.engine_parts import KnownTerms
 from boki_logbook.core import EngineCore
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing.cluster import ScriptedLog, model_ledgers
+from boki_logbook.testing.engines import EngineCluster
 
 QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1)
 
@@ -71,5 +72,15 @@ class Cluster:
 async def cluster() -> AsyncIterator[Cluster]:
     made = Cluster()
     await made.log.begin_term()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def engines() -> AsyncIterator[EngineCluster]:
+    """Whole engines, and a sequencer."""
+    made = EngineCluster()
+    await made.ledgers.start()
+    await made.start_sequencer()
     yield made
     await made.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -30,15 +29,6 @@ def cannot_follow(entry: MetalogEntry) -> bytes:
 
 def closes_what_is_not_open(entry: MetalogEntry) -> bytes:
     return encode(MetalogEntry(entry.start_pos, entry.end_pos, entry.time_ms, entry.shards, (Close(77),)))
-
-
-@pytest.fixture
-async def engines() -> AsyncIterator[EngineCluster]:
-    made = EngineCluster()
-    await made.ledgers.start()
-    await made.start_sequencer()
-    yield made
-    await made.close()
 
 
 async def appended(engine: Any, number: int) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator
 
 import msgspec
-import pytest
 
 from boki_common.engine import engine_protocol as wire
 from boki_common.errors import BokiError
@@ -28,23 +26,15 @@ class Nobody:
         """The call fails by itself."""
 
 
-@pytest.fixture
-async def cluster() -> AsyncIterator[EngineCluster]:
-    made = EngineCluster()
-    await made.ledgers.start()
-    yield made
-    await made.close()
-
-
-async def test_who_comes_from_outside_gets_the_outside_addresses_of_all_engines(cluster: EngineCluster) -> None:
+async def test_who_comes_from_outside_gets_the_outside_addresses_of_all_engines(engines: EngineCluster) -> None:
     def with_a_door(name: str) -> EngineSettings:
         return dataclasses.replace(
             SETTINGS, advertise=(name,), outside_listen=("127.0.0.1:0",), outside_advertise=(f"{name}.example:7040",)
         )
 
-    first = await cluster.make_engine(with_a_door("one"), addresses=(ANYWHERE,))
-    second = await cluster.make_engine(with_a_door("two"), addresses=(ANYWHERE,))
-    await cluster.make_engine(SETTINGS, addresses=(ANYWHERE,))  # nobody from outside reaches this one
+    first = await engines.make_engine(with_a_door("one"), addresses=(ANYWHERE,))
+    second = await engines.make_engine(with_a_door("two"), addresses=(ANYWHERE,))
+    await engines.make_engine(SETTINGS, addresses=(ANYWHERE,))  # nobody from outside reaches this one
     inside = {f"one:{first.addresses[0].port}", f"two:{second.addresses[0].port}"}
     while len(first.engines()) < 3:
         await asyncio.sleep(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -163,32 +164,29 @@ async def test_no_engine(tmp_path: Path) -> None:
     assert "/b" in str(caught.value)
 
 
-async def test_another_protocol_version(tmp_path: Path) -> None:
-    class Newer:
+def says_another_version(peer: MessagePeer, opcode: int, request_id: int) -> None:
+    peer.respond(request_id, opcode, b"\x82\xa7version\x63\xa6engine\xa1x")
+
+
+def refuses(peer: MessagePeer, opcode: int, request_id: int) -> None:
+    raise boki.VersionMismatch("expected another SDK")
+
+
+@pytest.mark.parametrize(
+    ("hello", "match"), [(says_another_version, "speaks version 99"), (refuses, "expected another SDK")]
+)
+async def test_another_protocol_version_at_either_end_is_an_error(
+    tmp_path: Path, hello: Callable[..., None], match: str
+) -> None:
+    class Other:
         def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
-            peer.respond(request_id, opcode, b"\x82\xa7version\x63\xa6engine\xa1x")
+            hello(peer, opcode, request_id)
 
         def peer_lost(self, peer: MessagePeer, error: boki.BokiError | None) -> None: ...
 
-    server = await MessageServer.start(
-        Address.parse(f"unix://{tmp_path}/newer"), lambda _: Newer(), strangers=BEFORE_FIRST_FRAME
-    )
-    with pytest.raises(boki.VersionMismatch, match="speaks version 99"):
-        _ = await boki.connect(str(server.address))
-    await server.close()
-
-
-async def test_an_engine_that_refuses_hello(tmp_path: Path) -> None:
-    class Refusing:
-        def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
-            raise boki.VersionMismatch("expected another SDK")
-
-        def peer_lost(self, peer: MessagePeer, error: boki.BokiError | None) -> None: ...
-
-    server = await MessageServer.start(
-        Address.parse(f"unix://{tmp_path}/refusing"), lambda _: Refusing(), strangers=BEFORE_FIRST_FRAME
-    )
-    with pytest.raises(boki.VersionMismatch, match="expected another SDK"):
+    address = Address.parse(f"unix://{tmp_path}/other")
+    server = await MessageServer.start(address, lambda _: Other(), strangers=BEFORE_FIRST_FRAME)
+    with pytest.raises(boki.VersionMismatch, match=match):
         _ = await boki.connect(str(server.address))
     await server.close()
 

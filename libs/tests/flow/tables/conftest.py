@@ -12,8 +12,9 @@ from boki.testing import MemoryCluster
 from bokiflow.tables import MemoryTables, Schema, TablePort, Tables
 from bokiflow.tables.cassandra_port import CassandraTables
 from bokilib.log import Log
-from itests.support.cassandra import CassandraMissing, shared
+from itests.support.cassandra import shared
 from itests.support.fixtures import skip_or_fail
+from itests.support.java_server import ServerMissing
 
 HOTEL = Schema("hotel", {"left_over": "int", "name": "text", "price": "float", "open": "bool", "more": "json"})
 
@@ -27,7 +28,7 @@ def cassandra(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     try:
         with shared(folder / "cassandra") as port:
             yield port
-    except CassandraMissing as error:
+    except ServerMissing as error:
         skip_or_fail("cassandra", str(error))
 
 

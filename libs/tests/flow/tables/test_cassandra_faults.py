@@ -15,8 +15,9 @@ from bokiflow.tables import Mode, OneRow, Schema, Tables, TableUnavailable, Tran
 from bokiflow.tables.cassandra_port import CassandraTables
 from bokiflow.tables.schema import MODES
 from bokilib.log import Log
-from itests.support.cassandra import CassandraMissing, CassandraServer, find_faketime
+from itests.support.cassandra import CassandraServer, find_faketime
 from itests.support.fixtures import skip_or_fail
+from itests.support.java_server import ServerMissing
 from libs.tests.flow.tables.conftest import HOTEL
 
 T = TypeVar("T")
@@ -29,7 +30,7 @@ def own_cassandra(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandr
     """A node for this test alone."""
     try:
         server = CassandraServer.start(tmp_path_factory.mktemp("cassandra"))
-    except CassandraMissing as error:
+    except ServerMissing as error:
         skip_or_fail("cassandra", str(error))
     yield server
     server.kill()
@@ -96,7 +97,7 @@ def has_faketime() -> None:
     """Skips the test where there is no libfaketime."""
     try:
         find_faketime()
-    except CassandraMissing as error:
+    except ServerMissing as error:
         skip_or_fail("faketime", str(error))
 
 

@@ -174,7 +174,8 @@ async def test_twenty_terms_with_slots_moved_and_everything_restarted(world: Wor
     assert same_state(core, fresh)
 
 
-async def test_a_log_without_slots_does_not_keep_an_engine_from_being_ready(world: World) -> None:
+@pytest.mark.parametrize("complete", [False, True], ids=["without slots", "complete and served by nobody"])
+async def test_a_log_where_nothing_comes_does_not_keep_an_engine_from_being_ready(world: World, complete: bool) -> None:
     core = await world.engine()
     await world.append(core, HIGH)
     await world.logs.move(range(512, 1_024), to=0)
@@ -184,22 +185,10 @@ async def test_a_log_without_slots_does_not_keep_an_engine_from_being_ready(worl
     await world.logs.join(late)
     await world.until(lambda: late.logs[0].indexer.ready)
     assert not late.ready
-    late.logs[1].idle()
-    assert late.ready
-
-
-async def test_a_complete_log_that_nobody_serves_keeps_no_engine_from_being_ready(
-    world: World,
-) -> None:
-    core = await world.engine()
-    await world.append(core, HIGH)
-    await world.logs.move(range(512, 1_024), to=0)
-    world.logs[1].seal()
-    late = EngineCore(ledgers=world.ledgers, incarnation="e" * 32, settings=QUICK, metrics=Metrics())
-    world.cores.append(late)
-    await world.logs.join(late)
-    await world.until(lambda: late.logs[0].indexer.ready)
-    assert not late.ready
+    if not complete:
+        late.logs[1].idle()
+        assert late.ready
+        return
     for _ in range(2):
         late.logs[1].complete()
         assert late.ready

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 import boki
@@ -11,15 +9,6 @@ from boki_logbook import server
 from boki_logbook.engine import Engine
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing.engines import EngineCluster
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[EngineCluster]:
-    made = EngineCluster()
-    await made.ledgers.start()
-    await made.start_sequencer()
-    yield made
-    await made.close()
 
 
 def settings() -> EngineSettings:
@@ -35,13 +24,13 @@ def fetched(engine: Engine) -> int:
     return int(engine.core.counters.fetched.value)
 
 
-async def test_an_engine_indexes_what_another_wrote_without_reading_it(cluster: EngineCluster) -> None:
-    first, second = await cluster.start_engine(settings()), await cluster.start_engine(settings())
-    await cluster.until(lambda: len(first.core.headers.subscribers) == 1)
+async def test_an_engine_indexes_what_another_wrote_without_reading_it(engines: EngineCluster) -> None:
+    first, second = await engines.start_engine(settings()), await engines.start_engine(settings())
+    await engines.until(lambda: len(first.core.headers.subscribers) == 1)
     async with boki.connect(url(first)) as client:
         for number in range(20):
             await client.book("b").append(b"%d" % number, tags=("t",))
-    await cluster.until(lambda: second.core.state.records == 20)
+    await engines.until(lambda: second.core.state.records == 20)
     assert fetched(second) == 0
     async with boki.connect(url(second)) as client:
         found = [item.data async for item in client.book("b").read(tag="t") if isinstance(item, boki.Record)]
@@ -49,33 +38,33 @@ async def test_an_engine_indexes_what_another_wrote_without_reading_it(cluster: 
     assert fetched(second) > 0
 
 
-async def test_what_is_not_pushed_is_read(cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_not_pushed_is_read(engines: EngineCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "HEADERS", "of an earlier version")
-    first, second = await cluster.start_engine(settings()), await cluster.start_engine(settings())
+    first, second = await engines.start_engine(settings()), await engines.start_engine(settings())
     async with boki.connect(url(first)) as client:
         await client.book("b").append(b"x")
-    await cluster.until(lambda: second.core.state.records == 1)
+    await engines.until(lambda: second.core.state.records == 1)
     assert not first.core.headers.subscribers
     assert fetched(second) == 1
 
 
-async def test_a_connection_that_broke_is_made_again(cluster: EngineCluster) -> None:
-    first, second = await cluster.start_engine(settings()), await cluster.start_engine(settings())
-    await cluster.until(lambda: len(first.core.headers.subscribers) == 1)
+async def test_a_connection_that_broke_is_made_again(engines: EngineCluster) -> None:
+    first, second = await engines.start_engine(settings()), await engines.start_engine(settings())
+    await engines.until(lambda: len(first.core.headers.subscribers) == 1)
     for connection in list(first._connections):
         await connection.close()
-    await cluster.until(lambda: not first.core.headers.subscribers)
-    await cluster.until(lambda: len(first.core.headers.subscribers) == 1)
+    await engines.until(lambda: not first.core.headers.subscribers)
+    await engines.until(lambda: len(first.core.headers.subscribers) == 1)
     async with boki.connect(url(first)) as client:
         await client.book("b").append(b"x")
-    await cluster.until(lambda: second.core.state.records == 1)
+    await engines.until(lambda: second.core.state.records == 1)
     assert fetched(second) == 0
 
 
-async def test_engines_that_go_are_left(cluster: EngineCluster) -> None:
-    first, second = await cluster.start_engine(settings()), await cluster.start_engine(settings())
-    await cluster.until(lambda: len(first.core.headers.subscribers) == 1 and len(second.core.headers.subscribers) == 1)
+async def test_engines_that_go_are_left(engines: EngineCluster) -> None:
+    first, second = await engines.start_engine(settings()), await engines.start_engine(settings())
+    await engines.until(lambda: len(first.core.headers.subscribers) == 1 and len(second.core.headers.subscribers) == 1)
     await second.close()
-    cluster.running.remove(second)
-    await cluster.until(lambda: not first._subscriptions._following)
+    engines.running.remove(second)
+    await engines.until(lambda: not first._subscriptions._following)
     assert first.status()["connections"] == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -26,17 +25,6 @@ from boki_logbook.testing.plans import seqnums_of
 SETTINGS = EngineSettings(replicas=3, acks=2, retry_first_s=0.005, retry_limit_s=0.01)
 
 
-@pytest.fixture
-async def cluster() -> AsyncIterator[EngineCluster]:
-    made = EngineCluster()
-    await made.ledgers.start()
-    try:
-        await made.start_sequencer()
-        yield made
-    finally:
-        await made.close()
-
-
 async def scan_client(*engines: Engine, timeout_s: float = 5.0) -> PlanningEngines:
     return PlanningEngines([engine.addresses[0] for engine in engines], timeout_s=timeout_s)
 
@@ -46,8 +34,8 @@ async def append(engine: Engine, count: int, *, book: str = "orders") -> list[in
         return list(await client.book(book).append_many([(b"%d" % at, [f"tag/{at % 3}"]) for at in range(count)]))
 
 
-async def test_a_plan_has_what_was_appended_and_the_terms_of_the_log(cluster: EngineCluster) -> None:
-    engine = await cluster.start_engine(SETTINGS)
+async def test_a_plan_has_what_was_appended_and_the_terms_of_the_log(engines: EngineCluster) -> None:
+    engine = await engines.start_engine(SETTINGS)
     seqnums = await append(engine, 30)
     client = await scan_client(engine)
     try:
@@ -64,9 +52,9 @@ async def test_a_plan_has_what_was_appended_and_the_terms_of_the_log(cluster: En
 
 
 async def test_a_lost_engine_between_pages_is_replaced_by_another_one(
-    cluster: EngineCluster, monkeypatch: pytest.MonkeyPatch
+    engines: EngineCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = await cluster.start_engine(SETTINGS), await cluster.start_engine(SETTINGS)
+    first, second = await engines.start_engine(SETTINGS), await engines.start_engine(SETTINGS)
     seqnums = await append(first, 40)
     await append(second, 1, book="other")
     monkeypatch.setattr(pages, "PAGE_ROWS", 4)
@@ -108,8 +96,8 @@ async def raw(engine: Engine) -> MessagePeer:
     return await client._connected()
 
 
-async def test_a_third_scan_waits_and_one_that_is_closed_makes_room(cluster: EngineCluster) -> None:
-    engine = await cluster.start_engine(SETTINGS)
+async def test_a_third_scan_waits_and_one_that_is_closed_makes_room(engines: EngineCluster) -> None:
+    engine = await engines.start_engine(SETTINGS)
     await append(engine, 3)
     peer = await raw(engine)
     try:
@@ -127,16 +115,16 @@ async def test_a_third_scan_waits_and_one_that_is_closed_makes_room(cluster: Eng
 
 
 @pytest.mark.parametrize("body", [b"", b"\x90", encode_request(ScanRequest(VERSION, 0, ScanRange({}, {}, -4)))])
-async def test_a_scan_that_cannot_be_right_ends_the_connection(cluster: EngineCluster, body: bytes) -> None:
-    engine = await cluster.start_engine(SETTINGS)
+async def test_a_scan_that_cannot_be_right_ends_the_connection(engines: EngineCluster, body: bytes) -> None:
+    engine = await engines.start_engine(SETTINGS)
     peer = await raw(engine)
     with pytest.raises(ProtocolError):
         await peer.call(wire.OP_SCAN, body or b"\xc1")
     peer.close()
 
 
-async def test_an_engine_of_some_slots_makes_no_plans(cluster: EngineCluster) -> None:
-    engine = await cluster.start_engine(dataclasses.replace(SETTINGS, index_slots="0-511"))
+async def test_an_engine_of_some_slots_makes_no_plans(engines: EngineCluster) -> None:
+    engine = await engines.start_engine(dataclasses.replace(SETTINGS, index_slots="0-511"))
     client = await scan_client(engine, timeout_s=0.3)
     try:
         with pytest.raises(Unreachable, match="indexes all slots") as error:

@@ -207,23 +207,17 @@ async def test_two_engines_at_once_lose_nothing(cluster: Cluster) -> None:
     assert sorted(await cluster.backups()) == ["0", "1", "2", "3"]
 
 
-async def test_an_engine_that_is_started_again_has_the_aux_data_of_the_one_before() -> None:
-    cluster = EngineCluster()
-    await cluster.ledgers.start()
+async def test_an_engine_that_is_started_again_has_the_aux_data_of_the_one_before(engines: EngineCluster) -> None:
     quick = EngineSettings(aux_backup_s=0.01, retry_first_s=0.005, retry_limit_s=0.01)
-    try:
-        await cluster.start_sequencer()
-        engine = await cluster.start_engine(quick)
-        (seqnum,) = await committed(engine.core, RunSpec(1, bytes(16), 1, plain_records("x")))
-        assert engine.core.reader.changes.set_aux(1, seqnum, b"view")
-        store = cluster.ledgers.store
-        while not await store.exists(AUX_PATH) or b"written" not in (await store.get(AUX_PATH)).value:
-            await asyncio.sleep(0)
-        await engine.close()
-        engine = await cluster.start_engine(quick)
-        await cluster.until(lambda: engine.core.cache.aux_count)
-        assert decode_read_reply(memoryview(b"".join(await engine.core.reader.answer({}, query())))).aux == {0: b"view"}
-        off = await cluster.start_engine(EngineSettings(retry_first_s=0.005, retry_limit_s=0.01))
-        assert off.core.cache.aux_count == 0, "without the setting nothing is read"
-    finally:
-        await cluster.close()
+    engine = await engines.start_engine(quick)
+    (seqnum,) = await committed(engine.core, RunSpec(1, bytes(16), 1, plain_records("x")))
+    assert engine.core.reader.changes.set_aux(1, seqnum, b"view")
+    store = engines.ledgers.store
+    while not await store.exists(AUX_PATH) or b"written" not in (await store.get(AUX_PATH)).value:
+        await asyncio.sleep(0)
+    await engine.close()
+    engine = await engines.start_engine(quick)
+    await engines.until(lambda: engine.core.cache.aux_count)
+    assert decode_read_reply(memoryview(b"".join(await engine.core.reader.answer({}, query())))).aux == {0: b"view"}
+    off = await engines.start_engine(EngineSettings(retry_first_s=0.005, retry_limit_s=0.01))
+    assert off.core.cache.aux_count == 0, "without the setting nothing is read"

@@ -104,15 +104,9 @@ async def test_a_sequencer_without_a_clock_or_away_is_passed_over(watched: Watch
     assert watched.watch.status(0) is not None
 
 
-async def test_an_engine_and_a_sequencer_whose_clocks_differ() -> None:
-    cluster = EngineCluster()
-    await cluster.ledgers.start()
-    try:
-        await cluster.start_sequencer()
-        engine = await cluster.start_engine(QUICK, clock=ManualClock(NOW))
-        await cluster.until(lambda: engine.status()["logs"][0]["clock"])
-        clock = engine.status()["logs"][0]["clock"]
-        assert clock["ahead_ms"] == 1_000 - NOW
-        assert "999.0 s behind this engine's" in clock["warning"]
-    finally:
-        await cluster.close()
+async def test_an_engine_and_a_sequencer_whose_clocks_differ(engines: EngineCluster) -> None:
+    engine = await engines.start_engine(QUICK, clock=ManualClock(NOW))
+    await engines.until(lambda: engine.status()["logs"][0]["clock"])
+    clock = engine.status()["logs"][0]["clock"]
+    assert clock["ahead_ms"] == 1_000 - NOW
+    assert "999.0 s behind this engine's" in clock["warning"]
