@@ -10,14 +10,14 @@ import pytest
 import pytest_asyncio
 
 from itests.bookkeeper.both_kinds import BothKinds
-from itests.bookkeeper.clients import OurClient, Placement
+from itests.bookkeeper.clients import OurClient, Placement, until
 
 pytestmark = [
     pytest.mark.bookkeeper,
     pytest.mark.processes,
     pytest.mark.zookeeper,
     pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.timeout(60),
+    pytest.mark.timeout(180),
 ]
 
 ENTRIES: Final = 10
@@ -27,6 +27,15 @@ async def shell(cluster: BothKinds, *arguments: str) -> str:
     return await asyncio.to_thread(cluster.apache.shell, *arguments)
 
 
+async def of_one_bookie(cluster: BothKinds, ledger: str) -> str:
+    which = ("-bookie", cluster.ours[1], "-firstentryid", "0", "-lastentryid", str(ENTRIES))  # without the last
+    return await shell(cluster, "readledger", "-ledgerid", ledger, *which, "-msg")
+
+
+def has_all(read: str) -> bool:
+    return all(f"ours {number}." in read for number in range(ENTRIES))
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def ledger(both_kinds: BothKinds) -> AsyncIterator[str]:
     """A closed ledger of ten entries, without a password, as the shell opens it."""
@@ -34,6 +43,8 @@ async def ledger(both_kinds: BothKinds) -> AsyncIterator[str]:
         placement = Placement(tuple(both_kinds.ours), both_kinds.theirs[1])
         writer = await ours.create(placement, "CRC32C", password="", custom={"made-by": b"boki"})
         await writer.append([f"ours {number}." for number in range(ENTRIES)])
+        # Two of three acknowledged it; a close does not wait for the third.
+        await until(lambda: of_one_bookie(both_kinds, str(writer.ledger_id)), has_all)
         await writer.close()
         yield str(writer.ledger_id)
 
@@ -51,14 +62,11 @@ async def test_it_shows_the_metadata(both_kinds: BothKinds, ledger: str) -> None
 
 
 async def test_it_reads_the_entries(both_kinds: BothKinds, ledger: str) -> None:
-    read = await shell(both_kinds, "readledger", "-ledgerid", ledger, "-msg")
-    assert all(f"ours {number}." in read for number in range(ENTRIES))
+    assert has_all(await shell(both_kinds, "readledger", "-ledgerid", ledger, "-msg"))
 
 
 async def test_it_reads_the_entries_of_one_bookie_of_ours(both_kinds: BothKinds, ledger: str) -> None:
-    which = ("-bookie", both_kinds.ours[1], "-firstentryid", "0", "-lastentryid", str(ENTRIES))  # without the last
-    read = await shell(both_kinds, "readledger", "-ledgerid", ledger, *which, "-msg")
-    assert all(f"ours {number}." in read for number in range(ENTRIES))
+    assert has_all(await of_one_bookie(both_kinds, ledger))
 
 
 async def test_it_lists_bookies_of_both_kinds(both_kinds: BothKinds) -> None:
