@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 import boki
+import bokiflow
 from boki.testing import MemoryCluster
 from boki_common.testing.virtual_time import let_pass
+from bokiflow import App, Worker
 from bokiflow.tables import MemoryTables, Schema, Tables, TablesCarried, TableUnavailable, Transaction, VersionsGone
 from bokiflow.tables.table_events import Made
 from bokiflow.tables.versions import floor, raise_floor
@@ -20,15 +22,16 @@ from bokilib.contribution import Contribution
 from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import CRASHES, UNKNOWNS, FaultKind, crash_everywhere, start_anywhere
-from libs.tests.flow.conftest import SetClock
+from libs.tests.flow.conftest import Inline, SetClock
 
 DAY_S = CARRY_MS / 1_000
+HOUR_S = 3_600
 PLAIN = Schema("plain", {"left": "int"})
 STOCK = Schema("stock", {"left": "int"}, "versioned")
 
 
 async def tables_of(log: Log, port: MemoryTables) -> Tables:
-    tables = Tables(log, port)
+    tables = Tables(log, port, keep_every_s=HOUR_S)
     for schema in (PLAIN, STOCK):
         await tables.open(schema)
     return tables
@@ -110,6 +113,29 @@ async def test_a_transaction_learns_of_what_was_carried_and_is_not_run_again(log
     assert left == [99, 98, 97]
     await one.transact(both, "before it is written")
     assert left == [99, 98, 97, 96, 96], "what it expected of its tables was over"
+
+
+async def test_a_workflow_goes_on_over_what_was_carried(logs: list[Log], clock: SetClock) -> None:
+    tables = await tables_of(logs[0], MemoryTables())
+    app = App("shop")
+
+    @app.workflow
+    async def days() -> list[object]:
+        found: list[object] = []
+        for _ in range(2):
+            for table in ("plain", "stock"):
+                found.append(await bokiflow.transact(tables, take, table))
+            found.append(await tables.look("stock", "seven"))
+            await bokiflow.recv("a day later")
+        return found
+
+    async with tables, Worker(app, logs[0], bodies=Inline(), lease_s=1e9) as worker:
+        handle = await worker.start(days.call(), id="x")
+        for _ in range(2):
+            for _ in range(2):
+                await carried(logs[2], clock)
+            await handle.signal("a day later", None)
+        assert await handle.result() == [99, 99, {"left": 99}, 98, 98, {"left": 98}]
 
 
 async def test_what_is_appended_anew_and_not_yet_trimmed_changes_nothing_for_who_reads(logs: list[Log]) -> None:
@@ -275,5 +301,5 @@ async def test_who_has_tables_open_for_a_moment_carries_nothing() -> None:
         log = Log((await cluster.connect()).book("b"))
         async with await tables_of(log, MemoryTables()):
             before = log.appends
-            await let_pass(500)
+            await let_pass(0.9 * HOUR_S)
         assert log.appends == before
