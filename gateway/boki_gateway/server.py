@@ -130,11 +130,8 @@ class Gateway:
         """Listens; port 0 picks a free one.
 
         Args:
-            client: an open client of the SDK.
-            facts: where it hears of the cluster.
-            settings: bounds and times.
-            metrics: of the process.
-            address: where to listen.
+            client: open; stays the caller's.
+            facts: of the cluster.
             allowed_hosts: names that Host may have beside the usual ones, see `boki_common.http.host_rules`.
             token: what requests have to show; what it shows to engines is the client's own.
             pages: of libraries, see `library_pages.installed`.

@@ -145,13 +145,13 @@ bokistore libs/tests/store/test_expiry.py::test_objects_whose_time_is_over_go_by
 
 what is followed is told whatever the session has seen
 sdk libs/tests/store/test_followed.py::test_what_another_book_of_the_session_tells_of_is_seen
-- <= within_s and self._view.session.covered_by(token)
+- <= within_s and self.view.session.covered_by(token)
 + <= within_s
 
 what is followed is told however long ago one asked
 sdk libs/tests/store/test_followed.py::test_it_asks_again_when_nobody_did_for_so_long
--self._connection.elapsed() - asked_s <= within_s and self._view.session.covered_by(token)
-+self._view.session.covered_by(token)
+-self._connection.elapsed() - asked_s <= within_s and self.view.session.covered_by(token)
++self.view.session.covered_by(token)
 
 an object that is followed goes on over a gap
 bokistore libs/tests/store/test_followed.py::test_who_is_overtaken_by_a_checkpoint_asks_and_follows_anew

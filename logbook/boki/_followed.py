@@ -29,14 +29,14 @@ from boki_common.engine.tag_reads import FROM_BEGINNING, TagRow
 class FollowedTag:
     """One tag. `next`: what lies below was seen."""
 
-    __slots__ = ("from_beginning", "next", "number", "tag", "told")
+    __slots__ = ("from_beginning", "next", "number", "reports_gaps", "tag")
 
     def __init__(self, tag: Tag, number: int, start: int) -> None:
         self.tag: Final = tag
         self.number: Final = number
         self.next = start
-        self.told = start > 0
-        """Whether what is trimmed is told."""
+        self.reports_gaps = start > 0
+        """Whether what is trimmed is a gap."""
         self.from_beginning = start <= 1
         """Nothing of it was given, and it was never seen to its end: what was forgotten never was."""
 
@@ -122,10 +122,10 @@ class Followed:
             upto = max(upto, answer.position + 1)
         upto = min(upto, stop)
         records = [record for record in answer.records if self._gives(request.tags, record)]
-        gaps += [told for gap in answer.gaps if (told := self._told(request, gap)) is not None]
+        gaps += [found for gap in answer.gaps if (found := self._reported(request, gap)) is not None]
         for one in request.tags:
             one.next = max(one.next, upto)
-            one.told = True
+            one.reports_gaps = True
             one.from_beginning = one.from_beginning and answer.more
         self.position = max(self.position, upto - 1)
         return merged(records, gaps)
@@ -140,12 +140,12 @@ class Followed:
                 gives, one.from_beginning = True, False
         return gives
 
-    def _told(self, request: Request, gap: GapRow) -> Gap | None:
+    def _reported(self, request: Request, gap: GapRow) -> Gap | None:
         if not 0 < gap.tag <= len(request.tags):
             return Gap(gap.kind, gap.first, gap.last, self.book)
         one = request.tags[gap.tag - 1]
         one.next = max(one.next, gap.last + 1)
-        if not self._followed(one) or not one.told:
+        if not self._followed(one) or not one.reports_gaps:
             return None
         one.from_beginning = False
         return Gap(gap.kind, gap.first, gap.last, self.book, tag=one.tag)

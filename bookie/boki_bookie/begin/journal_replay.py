@@ -45,7 +45,6 @@ class JournalReplay:
 
     Args:
         disk: for names in messages.
-        files: where the segments are.
         generations: those that exist, ascending.
         first_generation: where the mark is; it must exist.
         first_group: number of the first group that the checkpoint does not cover.

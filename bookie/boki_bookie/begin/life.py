@@ -48,9 +48,6 @@ class Life:
 
         Args:
             disks: the directories, locked.
-            metadata: started.
-            identity: of the bookie.
-            rng: for the token.
             checkpoints: the number of the last one of each directory.
             timeout_s: how long a registration under its id may take to vanish.
 

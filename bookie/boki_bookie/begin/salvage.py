@@ -76,16 +76,8 @@ class Salvage:
         keys: Mapping[int, bytes],
         may_stay_open: Callable[[int], bool],
     ) -> None:
-        """Prepares.
-
-        Args:
-            disk: locked.
-            bookie_id: 16 bytes; files of others are left aside.
-            files: the segments of its journal.
-            settings: of the store.
-            keys: master keys of ledgers whose own are lost.
-            may_stay_open: whether a ledger is not fenced.
-        """
+        """Of a locked disk; files of other bookies are left aside. `keys`: master keys of ledgers whose own are lost.
+        `may_stay_open`: whether a ledger is not fenced."""
         self._disk = disk
         self._bookie_id = bookie_id
         self._files = files

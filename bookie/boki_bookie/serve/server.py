@@ -174,7 +174,7 @@ class BookieConnection:
 
     def frames_received(self, frames: list[memoryview]) -> None:
         """One batch. Raises ProtocolError for a frame whose length cannot be right."""
-        at = alone = 0  # frames before `alone` have to be taken one by one
+        at = one_by_one = 0  # frames before `one_by_one` have to be taken one by one
         end = len(frames)
         try:
             while at < end:
@@ -183,15 +183,15 @@ class BookieConnection:
                     self._take_reads(reads)
                     at += len(reads)
                     continue
-                run = decode_add_run(frames, at) if at >= alone else None
+                run = decode_add_run(frames, at) if at >= one_by_one else None
                 if run is not None:
                     count = run.count
-                    alone = at + count
+                    one_by_one = at + count
                     if self._unanswered + self._added + count <= self._requests_limit and self._storage.add_run(run):
                         self._acks += encode_add_acks(run.ledger_id, run.entry_ids)
                         self._added += count
                         self._added_bytes += run.body_bytes
-                        at = alone
+                        at = one_by_one
                         continue
                 at += 1
                 self._take_one(frame)

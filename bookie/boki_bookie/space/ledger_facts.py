@@ -55,14 +55,7 @@ class LedgerFacts(Protocol):
 
 
 class MetadataFacts:
-    """LedgerFacts from a metadata store.
-
-    Args:
-        metadata: started.
-        bookie_id: this bookie, as the metadata names it.
-        instance: INSTANCEID of the cluster that it belongs to.
-        timeout_s: of each question.
-    """
+    """LedgerFacts from a metadata store, in time for each question. `instance`: INSTANCEID of the bookie's cluster."""
 
     def __init__(
         self, metadata: MetadataStore, bookie_id: str, instance: str, *, timeout_s: float = CALL_TIMEOUT_S

@@ -55,13 +55,7 @@ class Limbo:
 
     @classmethod
     async def begin(cls, disk: Disk, bookie_id: bytes, ledgers: Mapping[int, bool]) -> Limbo:
-        """Durable when it returns: from now on every start is one in limbo.
-
-        Args:
-            disk: of the store.
-            bookie_id: 16 bytes.
-            ledgers: every listed ledger, and whether it is fenced.
-        """
+        """Durable when it returns: from now on every start is one in limbo. `ledgers`: all listed ones, and which are fenced."""
         limbo = cls(disk, bookie_id, {})
         await limbo._replace(ledgers)
         return limbo

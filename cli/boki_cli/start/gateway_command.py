@@ -142,8 +142,6 @@ async def running_gateway(
 
     Args:
         url: of engines, as `boki.connect` takes it.
-        settings: of the process.
-        metrics: of the process.
         address: where to listen; port 0 is a free one.
         store: the cluster's metadata; by default what the settings or an engine name.
         token: of the cluster: requests have to show it.

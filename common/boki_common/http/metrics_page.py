@@ -66,8 +66,6 @@ class MetricsPage:
         """Listens on `host:port`; port 0 picks a free one, see `port`.
 
         Args:
-            metrics: what to show.
-            host: the address to bind; port likewise.
             faults: sentences that say why the process is not healthy; none means healthy.
             unready: sentences that say why it is of no use yet, or now; none means ready.
             allowed_hosts: names that Host may have beside the usual ones, see `host_rules`.

@@ -92,7 +92,7 @@ class Doorkeeper(Generic[G]):
     def introduced(self, guest: G) -> None:
         """It is no stranger any more."""
         self._strangers.left(guest)
-        self._rest_if_alone()
+        self._stop_if_empty()
 
     def may_hold(self, guest: G, size: int) -> bool:
         """Whether a stranger may have a buffer of so many bytes; if not, it is dropped in the next turn."""
@@ -114,7 +114,7 @@ class Doorkeeper(Generic[G]):
         self._strangers.left(guest)
         self.guests.pop(guest, None)
         self._quiet.pop(guest, None)
-        self._rest_if_alone()
+        self._stop_if_empty()
 
     def _drop(self, guest: G, error: BokiError) -> None:
         self._strangers.left(guest)
@@ -156,7 +156,7 @@ class Doorkeeper(Generic[G]):
         if self.guests:
             self._next_look = self._loop.call_later(self._idle_s / _LOOKS_A_PERIOD, self.look)
 
-    def _rest_if_alone(self) -> None:
+    def _stop_if_empty(self) -> None:
         """No timer runs for nobody."""
         if self._next_end is not None and not len(self._strangers):
             self._next_end.cancel()

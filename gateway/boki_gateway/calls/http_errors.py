@@ -132,18 +132,18 @@ def _fact(name: str, value: object) -> object:
     if name in NAME_FACTS:
         return _names(value)
     if name in SEQNUM_FACTS and isinstance(value, Mapping):
-        return {name_text(tag): _plain(seqnum, seqnum=True) for tag, seqnum in value.items()}
-    return _plain(value, seqnum=name in SEQNUM_FACTS)
+        return {name_text(tag): _jsonable(seqnum, seqnum=True) for tag, seqnum in value.items()}
+    return _jsonable(value, seqnum=name in SEQNUM_FACTS)
 
 
 def _names(value: object) -> object:
     """A book, a tag, or a list of them, in their text form."""
     if isinstance(value, (list, tuple)):
         return [_names(inner) for inner in value]
-    return name_text(value) if isinstance(value, (str, int)) else _plain(value, seqnum=False)
+    return name_text(value) if isinstance(value, (str, int)) else _jsonable(value, seqnum=False)
 
 
-def _plain(value: object, *, seqnum: bool) -> object:
+def _jsonable(value: object, *, seqnum: bool) -> object:
     if value is None or isinstance(value, (bool, str, float)):
         return value
     if isinstance(value, int):
@@ -151,7 +151,7 @@ def _plain(value: object, *, seqnum: bool) -> object:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return b64encode(value).decode()
     if isinstance(value, Mapping):
-        return {str(key): _plain(inner, seqnum=seqnum) for key, inner in value.items()}
+        return {str(key): _jsonable(inner, seqnum=seqnum) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(inner, seqnum=seqnum) for inner in value]
+        return [_jsonable(inner, seqnum=seqnum) for inner in value]
     return str(value)

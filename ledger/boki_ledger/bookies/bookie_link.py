@@ -299,13 +299,13 @@ class BookieLink:
         runs: dict[int, list[tuple[int, int]]] = {}
         refused: dict[int, list[tuple[int, V2Status]]] = {}
         run_ledger, run_first, run_next = -1, 0, 0
-        alone, reads = self._single_reads, 0
+        single, reads = self._single_reads, 0
         columns = v2.answer_columns(frames)
         for at, (version, opcode, _, code, ledger_id, entry_id) in enumerate(columns):
             if opcode != v2.OP_ADD or version != v2.VERSION:
-                if code == 0 and opcode == v2.OP_READ and version == v2.VERSION and (ledger_id, entry_id) in alone:
+                if code == 0 and opcode == v2.OP_READ and version == v2.VERSION and (ledger_id, entry_id) in single:
                     reads += 1
-                    future = alone.pop((ledger_id, entry_id))
+                    future = single.pop((ledger_id, entry_id))
                     if not future.done():
                         body = frames[at][_ANSWER.size :]
                         future.set_result(ReadAnswer(V2Status.OK, body, None, self._connections))
@@ -448,8 +448,8 @@ class BookieLink:
             channel.listener.channel_down(error)
 
     def _fail_reads(self, error: BokiError) -> None:
-        alone, self._single_reads = self._single_reads, {}
-        for future in alone.values():
+        single, self._single_reads = self._single_reads, {}
+        for future in single.values():
             if not future.done():
                 future.set_result(ReadAnswer(None, error=error))
         reads, self._reads, self._read_count = self._reads, {}, 0

@@ -50,11 +50,8 @@ class Trust(Enum):
 def trust(bookie: BookieId, member: Member, metadata: LedgerMetadata, *, ledger_made: int | None) -> Trust:
     """The last column of the table.
 
-    Args:
-        bookie: a member of the ledger's last fragment.
-        member: what the store says about it now.
-        metadata: the ledger's.
-        ledger_made: when the ledger's node was made, by the same count as `member.made`.
+    `member`: what the store says now about the bookie, which is one of the ledger's last fragment. `ledger_made`: when the ledger's
+    node was made, by the same count as `member.made`.
     """
     if member.ours:
         return Trust.SURE

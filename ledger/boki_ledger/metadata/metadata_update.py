@@ -105,7 +105,6 @@ class LedgerUpdates:
         """Applies `transform`; returns what is there afterwards. Once a swap is unknown it insists until that is settled.
 
         Args:
-            ledger_id: whose metadata.
             transform: see the module.
             known: what the caller saw last, which saves a read.
             patience_s: how long to repeat a swap that was not sent.

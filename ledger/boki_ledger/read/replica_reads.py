@@ -94,8 +94,7 @@ class ReplicaReads:
 
         Args:
             first: the first entry wanted; `last` likewise. All must be known to be acknowledged.
-            metadata: the metadata as known now.
-            refresh: reads it again.
+            refresh: reads the metadata again.
             sticky: the caller reads on from here, see `batch_reads`.
             following: so many more entries, acknowledged too, the caller will probably ask for next.
 

@@ -48,12 +48,8 @@ def entry_verdict(answers: Iterable[Answer], *, write_quorum: int, ack_quorum: i
     One valid copy proves that it exists. (Qw - Qa) + 1 explicit negatives prove that fewer than Qa bookies hold it, and, as
     the questions fenced the bookies, that it never will be acknowledged.
 
-    Args:
-        answers: one per slot of the write set.
-        write_quorum: Qw.
-        ack_quorum: Qa.
-        ask_all: the entry is known to have been acknowledged, so that negatives contradict what is known: it counts as
-            absent only if every single bookie denies it.
+    `answers`: one per slot of the write set. `ask_all`: the entry is known to have been acknowledged, so that negatives contradict
+    what is known: it counts as absent only if every single bookie denies it.
     """
     negatives = 0
     for answer in answers:

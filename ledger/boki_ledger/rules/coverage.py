@@ -14,13 +14,7 @@ from boki_ledger.rules.write_set import write_sets
 
 
 def covered(answers: Sequence[Answer], *, write_quorum: int, ack_quorum: int) -> bool:
-    """Whether the definite answers meet every ack quorum.
-
-    Args:
-        answers: one per slot of the ensemble; UNKNOWN where none came.
-        write_quorum: Qw.
-        ack_quorum: Qa.
-    """
+    """Whether the definite answers, one per slot of the ensemble (UNKNOWN where none came), meet every ack quorum."""
     for window in write_sets(len(answers), write_quorum):
         if sum(not answers[slot].definite for slot in window) >= ack_quorum:
             return False

@@ -38,17 +38,7 @@ class ExplicitLac:
         metrics: LedgerMetrics,
         pause_ms: float,
     ) -> None:
-        """
-        Args:
-            ledger_id: whose LAC.
-            digest: the ledger's.
-            master_key: the ledger's.
-            lac: the LAC now.
-            replicas: the bookies of an entry.
-            transport: leads to them.
-            metrics: where it is counted.
-            pause_ms: how long the LAC must not have moved; 0: nothing is ever sent.
-        """
+        """`replicas`: of an entry. `pause_ms`: how long the LAC must not have moved; 0: nothing is ever sent."""
         self.waiting = pause_ms <= 0
         self._ledger_id = ledger_id
         self._digest = digest

@@ -290,20 +290,20 @@ def verdicts_of(snapshot: StateSnapshot) -> Verdicts:
     """The writers and floors of a snapshot."""
     columns = snapshot.writers
     begins = np.cumsum(columns.kept_counts, dtype=np.int64) - columns.kept_counts
-    plain = (columns.kept_counts == 1) & (columns.named == 0)
-    first = begins[plain]
-    plain[plain] = (
+    usual = (columns.kept_counts == 1) & (columns.named == 0)
+    first = begins[usual]
+    usual[usual] = (
         (columns.kept_verdicts[first] == COMMITTED)
-        & (columns.kept_first[first] == columns.floors[plain])
-        & (columns.kept_count[first] == columns.last[plain] - columns.floors[plain] + np.uint64(1))
+        & (columns.kept_first[first] == columns.floors[usual])
+        & (columns.kept_count[first] == columns.last[usual] - columns.floors[usual] + np.uint64(1))
     )
-    rows = np.zeros((int(np.count_nonzero(plain)), ROW_WORDS), np.uint64)
-    rows[:, 0] = columns.books[plain]
-    rows[:, 1:LAST] = np.frombuffer(columns.ids, np.uint64).reshape(-1, 2)[plain]
-    rows[:, LAST], rows[:, FLOOR] = columns.last[plain], columns.floors[plain]
-    rows[:, SEQNUM], rows[:, TIME] = columns.kept_seqnums[begins[plain]], columns.times[plain].astype(np.uint64)
+    rows = np.zeros((int(np.count_nonzero(usual)), ROW_WORDS), np.uint64)
+    rows[:, 0] = columns.books[usual]
+    rows[:, 1:LAST] = np.frombuffer(columns.ids, np.uint64).reshape(-1, 2)[usual]
+    rows[:, LAST], rows[:, FLOOR] = columns.last[usual], columns.floors[usual]
+    rows[:, SEQNUM], rows[:, TIME] = columns.kept_seqnums[begins[usual]], columns.times[usual].astype(np.uint64)
     verdicts, writers = Verdicts(), WriterTable()
-    writers.restore(rows, _states_of(columns, np.flatnonzero(~plain).tolist(), begins))
+    writers.restore(rows, _states_of(columns, np.flatnonzero(~usual).tolist(), begins))
     writers.past = WriterFloors(mapping_of(snapshot.writer_floors))
     verdicts.restore(writers, mapping_of(snapshot.floors))
     return verdicts

@@ -112,13 +112,13 @@ def of_bookie(head: bytes, answer: bool, client: str) -> str:
 class StepsOfHeads(dict[bytes, str]):
     """Head → step, at one end of a connection to a bookie: there are few that differ, so each is told once."""
 
-    def __init__(self, tell: Callable[[bytes], str]) -> None:
-        self._tell = tell
+    def __init__(self, step_of: Callable[[bytes], str]) -> None:
+        self._step_of = step_of
 
     def __missing__(self, head: bytes) -> str:
         if len(self) >= HEADS_KEPT:
             self.clear()
-        step = self[head] = self._tell(head)
+        step = self[head] = self._step_of(head)
         return step
 
 
