@@ -5,8 +5,7 @@ way, made durable, and only then does the index name them; a reader that asked b
 file itself is removed by whoever made the index durable afterwards. So a crash at any step leaves every entry where the
 index has it, and at most a copy that nothing names, which is a dead file like any other.
 
-An entry that cannot be read ends the compaction of its file: it stays where it is, is reported, and the file is left alone
-until the next start.
+An entry that cannot be read ends the compaction of its file: it stays, is reported, and the file is left until the next start.
 
 All work is cut into slices after which the loop is free; copying is paced, and pauses while `is_busy`.
 """

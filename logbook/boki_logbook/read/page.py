@@ -45,8 +45,7 @@ class Page:
         return bool(self._seqnums) and not self._columns.count
 
     def take(self, batches: Iterable[RecordBatch | None]) -> None:
-        """The batches of the next spans, up to the first that is not at hand. Raises CorruptData: that of the `next` one cannot
-        be decompressed."""
+        """The batches of the next spans, up to the first not at hand. Raises CorruptData: `next` cannot be decompressed."""
         for batch in batches:
             if batch is None or self.done:
                 return

@@ -171,8 +171,7 @@ def _check_carried(carried: Iterable[Carried], ranges: Iterable[ShardRange]) -> 
 
 
 def _opened(previous: ProgressVector, commands: Iterable[Command]) -> Sequence[ShardEnd]:
-    """The ends before an entry of the shards that it must list: those open before and those it opens. It closes only some of
-    these. Raises CorruptData."""
+    """The ends before an entry of the shards that it must list: those open before and those it opens. Raises CorruptData."""
     expected = list(previous.ends)
     closed: list[int] = []
     next_shard = previous.next_shard

@@ -1,9 +1,8 @@
 """Follows all logs of a cluster: finds them, and runs one `LogFollower` for each, over one view and one history of terms.
 
 A log is found when the view names it, or when a sealed term was its; then it is followed for ever. Who needs some slots only
-follows the logs that have, or ever had, one of them (`foreign` tells which terms are none of its business). One log that stands
-still holds up no other, also one that stops because what comes next in it cannot be right. What a listener raises ends `run`, as
-does a view that cannot be read.
+follows the logs that have, or ever had, one of them (`foreign` tells which terms are none of its business). A log that stands
+still, or stops at what cannot be right, delays no other. What a listener raises ends `run`, as does a view that cannot be read.
 """
 
 from __future__ import annotations

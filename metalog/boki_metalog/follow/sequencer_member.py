@@ -122,8 +122,7 @@ async def order_at(
 
 
 async def ask_sequencer(address: Address, *, timeout_s: float, token: ClusterToken) -> protocol.Welcome:
-    """A direct call: who is there, and does it serve? Raises NetworkError when nobody answers in time, ProtocolError,
-    Unauthenticated."""
+    """A direct call: who is there, and does it serve? Raises NetworkError: no answer in time; ProtocolError, Unauthenticated."""
     peer = await connect_messages(address, _Nobody(), timeout_s=timeout_s)
     try:
         hello = protocol.encode_hello(token=token, role=PARTICIPANT)

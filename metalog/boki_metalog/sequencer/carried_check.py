@@ -1,9 +1,8 @@
 """Whether an entry that is to be carried is what its engine says of it (ADR 21). Pure.
 
 What a cut carries is durable with it, whatever it holds, and is wanted by every engine that indexes. So a sequencer looks at it
-before: it must be a record batch of this term and shard, which begins where the entry before it ended and has as many records
-as its message says. What is refused here comes as a report, once it is in its data ledger: nobody has to believe that it can be
-read then.
+before: it must be a record batch of this term and shard, which begins where the entry before it ended and has as many records as
+its message says. What is refused here comes as a report, once it is in its data ledger.
 
 It reads columns, not records, and decompresses nothing.
 """

@@ -31,8 +31,7 @@ class RollSettings(Protocol):
 
 
 class TermExtent(NamedTuple):
-    """What a term has become. `first_s`: when its first record was ordered, by the clock that `roll_reason` is told; None: none
-    was. `entries`: of its metalog."""
+    """What a term has become. `first_s`: when its first record was ordered, by the clock of `roll_reason`; None: none was."""
 
     first_s: float | None
     entries: int

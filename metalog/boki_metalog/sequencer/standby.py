@@ -1,7 +1,6 @@
 """A sequencer that stands by: looks at the view and at those who serve, and says which log to take over, and when.
 
-Knows who is there (`sequencer_watch`), asks the rules (`standby_rules`) and waits for nobody. While its own process serves a
-log it watches nobody.
+Knows who is there (`sequencer_watch`) and asks the rules (`standby_rules`). While its own process serves a log it watches nobody.
 """
 
 from __future__ import annotations

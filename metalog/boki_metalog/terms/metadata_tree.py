@@ -62,8 +62,7 @@ async def move_record(store: MetadataStore, term: int, kind: str, *, when: tuple
 
 
 async def create_record(store: MetadataStore, record: TermRecord) -> None:
-    """Creates the record of a sealed term; that it exists already with this content is success. Raises TermRecordConflict: it
-    exists with another content."""
+    """Creates the record of a sealed term, unless it exists with this content. Raises TermRecordConflict: it has another."""
     try:
         await store.create(term_path(record.term), encode_record(record))
     except NodeExists:

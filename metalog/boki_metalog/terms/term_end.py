@@ -8,11 +8,10 @@ Rules:
   it (`MetalogUnreadable`): it may be mended, or a later program may know what it is.
 - An entry with commands of a later version has a head that this version knows, so the term ends where that says, if it goes on
   from the entry before. A head with a body that cannot be is not believed: both come of one memory.
-- A person may have a term end before such an entry (`Decision`, `boki log give-up`). Engines stop before an entry that they cannot
-  read, so nobody was answered for what it orders, or for what comes behind: what is not cut goes to the next term under the same
-  numbers, as at every end of a term. The record of the term says what was given up, for ever, and the same swap of the view as
-  ever decides it once. An engine that has applied the entry nevertheless finds that its log stops there: it is told, and goes no
-  further.
+- A person may have a term end before such an entry (`Decision`, `boki log give-up`). Engines stop before an entry that they
+  cannot read, so nobody was answered for what it orders, or for what comes behind: what is not cut goes to the next term under
+  the same numbers, as at every end of a term. The record of the term says what was given up, for ever, and the same swap of the
+  view as ever decides it once. An engine that has applied the entry nevertheless stops there.
 - Only of the current term of a log: the record of an ended one stands, for engines that could read the entry went on from it.
 
 Readers of ledgers are given; nothing here waits, tries again or writes.
@@ -65,8 +64,7 @@ class Readable(NamedTuple):
 
 
 async def last_of(reader: LedgerReader, *, term: int, start_time_ms: int) -> EntryHead | None:
-    """What the last entry of a closed metalog says of the term's end; None: it has no entry. Raises MetalogUnreadable: it
-    cannot be read, here or anywhere."""
+    """What the last entry of a closed metalog says of the term's end; None: it has none. Raises MetalogUnreadable."""
     last = reader.last_entry
     if last < 0:
         return None

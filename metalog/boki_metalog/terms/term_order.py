@@ -1,8 +1,7 @@
 """Which terms a term comes directly after, when slots move between logs. Pure.
 
-Books move with their slots. What a log orders for a book in term t follows what another log ordered for it in an earlier term.
-So whoever applies t first needs, for every slot of t, the newest earlier term that had the slot; the terms before those come
-before them in turn.
+Books move with their slots. What a log orders for a book in term t follows what another log ordered for it in an earlier term. So
+whoever applies t first needs, for every slot of t, the newest earlier term that had it, and so on.
 """
 
 from __future__ import annotations

@@ -67,8 +67,7 @@ class Installed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class View(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """See the module. Invariant: `slots` covers every slot once, every log it names is in `logs`, no two logs share a term
-    or a metalog."""
+    """Invariant: `slots` covers every slot once, every log it names is in `logs`, no two logs share a term or a metalog."""
 
     version: int
     next_term: int

@@ -122,8 +122,7 @@ def write_lines(operations: Iterable[Operation]) -> Iterator[bytes]:
 
 
 def read_lines(lines: Iterable[bytes], *, name: str) -> Iterator[Operation]:
-    """The operations of a file called `name`. Raises CorruptData: naming the line, what is wrong with it and what was
-    expected."""
+    """The operations of a file called `name`. Raises CorruptData: naming the line, what was expected and found."""
     decode = msgspec.json.Decoder(Operation).decode
     for number, line in enumerate(lines, start=1):
         if not line.strip():

@@ -12,9 +12,8 @@ search. What is left are constraints between calls, and a history is right exact
 
 A cycle is the counter-example, in words. Two things are left open where a history does not tell them: which of several trims a
 read heard of (of those alike the one that began first is taken, of others none), and whether a record that a read missed was
-trimmed already or not there yet (nothing is demanded then). Reads with consistency `any` are held to what they show, not to
-when. A conflict whose expected record was outdated is told by any engine that knows so much: as a session's read, it may be
-behind other sessions.
+trimmed already or not there yet (nothing is demanded then). Reads with consistency `any` are held to what they show, not to when.
+A conflict comes from any engine that knows so much: like a session's read, it may be behind other sessions.
 """
 
 from __future__ import annotations

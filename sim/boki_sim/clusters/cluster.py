@@ -1,8 +1,7 @@
 """A cluster of unmodified roles in simulated processes: bookies, sequencers, engines; each on a machine of its own.
 
-A node is a machine and the role on it. Its process is started again, some seconds later, whenever it ends: by a fault, by
-an error of its own, or because its `failed` said so. A role that ends with anything but a `BokiError` has a defect, and
-that is a violation.
+A node is a machine and the role on it. Its process is started again, some seconds later, whenever it ends: by a fault, by an
+error of its own, or because its `failed` said so. A role that ends with anything but a `BokiError` is a violation.
 
 This is what `boki_cli.roles` is for real processes: the same constructors, with simulated ports.
 """

@@ -106,8 +106,7 @@ def poison_pushes(node: Node, numbers: random.Random) -> bool:
 
 
 def poison_end(node: Node, numbers: random.Random) -> tuple[int, int] | None:
-    """The next metalog entry of a sequencer is garbage, and its last one: nobody is told of it. Returns (log, term); None: it serves
-    no term."""
+    """The next metalog entry of a sequencer is garbage, and its last one. Returns (log, term); None: it serves no term."""
     server: Any = getattr(node.role, "term_server", None)
     log: int | None = getattr(node.role, "log", None)
     if server is None or server.over is not None or log is None:

@@ -24,8 +24,7 @@ from boki_sim.world.process import SimProcess
 from boki_sim.world.randomness import stream
 
 SOON: Final = (0.1, 0.3)
-"""Of the time after which writers are forgotten: most that are used so early are known still. Their sessions use them once
-more when they are not."""
+"""Of the time after which writers are forgotten: most are known then still. Their sessions use them again when they are not."""
 LATE: Final = (2.4, 2.8)
 """An engine that was killed meanwhile begins to watch anew: so they are forgotten by then."""
 TICKS: Final = 20

@@ -9,8 +9,7 @@ What is demanded of them (DESIGN §6.6, §6.9):
 - numbers are decided in their order, so seqnums ascend with them;
 - the log knows its writer: nobody who sends the same record is told that it is another one, that the answer is forgotten, or
   that lower numbers are missing which were answered before;
-- but it may forget a writer that was not heard of for `kept_s` (EXPIRE): then it says so of every number but the first, and
-  decides none of them any more.
+- but it may forget a writer that was silent for `kept_s` (EXPIRE): then it refuses every number but the first.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Where one session of a simulated client writes down what it calls and how that ends. It trusts nobody: a call is noted before it
-is made.
+"""Where one session of a simulated client writes down what it calls and how that ends; a call is noted before it is made.
 
 Names are unique, so that the final log can be compared with what was answered. Tags, books and pauses are drawn here too: from
 the client's own numbers, which all its sessions share.

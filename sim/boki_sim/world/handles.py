@@ -1,7 +1,6 @@
 """What waits in a simulated loop: callbacks, timers, futures and tasks, made with less ado than asyncio's own.
 
-Futures and tasks have the order of their making as their hash, so sets of them, which asyncio itself uses, have the same order
-in every run.
+The hash of futures and tasks is the order of their making, so sets of them, which asyncio uses, have one order in every run.
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@ A process is whatever runs in a context in which `current` names it: tasks, call
 context of who made them, so nothing in a role has to know. Each process has a ready queue of its own, first in, first out,
 as a real event loop has; which process runs next is the seed's choice.
 
-A process is *paused* alone, as by SIGSTOP: the clock of its loop runs on, and what was due meanwhile runs when it is resumed. Or it
-*sleeps*, with its machine: the clock of its loop stands still, as CLOCK_MONOTONIC does, so nothing is due; wall clock and boot time
-run on.
+A process is *paused* alone, as by SIGSTOP: the clock of its loop runs on, and what was due meanwhile runs when it is resumed. Or
+it *sleeps*, with its machine: the clock of its loop stands still, as CLOCK_MONOTONIC does; wall clock and boot time run on.
 
 A killed process runs nothing any more, not even its `finally` blocks: its tasks are kept, unfinished, until the simulation
 has ended, because collecting them would run them.

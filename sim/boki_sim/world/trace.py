@@ -3,8 +3,7 @@
 Two runs are the same run exactly when their digests are equal. A line is `time process kind what…`; nothing in it may
 depend on an address, a hash seed or the wall clock. With `keep` all lines stay, for a replay.
 
-Lines are kept as values, of which the digest is made (`settle`, which somebody calls now and then), and become text only when
-somebody wants to read them.
+Lines are kept as values, of which the digest is made (`settle`, which somebody calls now and then), and become text for readers.
 """
 
 from __future__ import annotations
