@@ -42,12 +42,7 @@ class CheckFailed(BokiError):
 
 
 def exit_code(error: BokiError, *, writes: bool) -> int:
-    """The exit code for an error that ends a command.
-
-    Args:
-        error: what ended it.
-        writes: whether the command changes anything at the service.
-    """
+    """The exit code for an error that ends a command. `writes`: whether the command changes anything at the service."""
     if isinstance(error, CheckFailed):
         return CHECK_FAILED
     if isinstance(error, UsageError):

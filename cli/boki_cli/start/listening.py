@@ -22,13 +22,8 @@ _log = get_logger("listening")
 async def guard(settings: ProcessSettings, addresses: Iterable[Address], *, resolve: Resolve | None = None) -> None:
     """Lets a process listen at addresses, and on the pages of its settings; warns of --insecure, in one line.
 
-    Args:
-        settings: of the process.
-        addresses: of its ports.
-        resolve: what a name means; by default the system's word.
-
-    Raises:
-        SettingsError: other machines would reach one of them, and there is no token.
+    `resolve`: what a name means; by default the system's word. Raises SettingsError: other machines would reach one of them, and
+    there is no token.
     """
     every = [*addresses, *pages_of(settings)]
     means = resolve or _resolved

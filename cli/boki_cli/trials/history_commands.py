@@ -26,18 +26,14 @@ def check(invocation: Invocation, file: Path, html: Path | None) -> int:
     Looks for linearizability of appends, conditional appends, linearizable reads and trims, for sessions that go
     back, and for records that are lost, doubled, reordered or came from nowhere. Exit code 1 if anything is wrong.
     """
-    return _check(invocation, file, html)
-
-
-def _check(invocation: Invocation, file: Path, html: Path | None) -> int:
-    from boki_sim.checkers.check import check
+    from boki_sim.checkers.check import check as findings_of
     from boki_sim.checkers.history import read_lines
     from boki_sim.checkers.report import as_page, as_text
 
     with file.open("rb") as lines:
         operations = list(read_lines(lines, name=str(file)))
     try:
-        findings = check(operations)
+        findings = findings_of(operations)
     except ValueError as error:
         raise InvalidArgument(f"{file}: {error}") from error
     if html is not None:

@@ -105,7 +105,7 @@ _make_point: Final = cast(Callable[[tuple[Any, ...]], Point], partial(tuple.__ne
 def encode_point(
     log: int, reached: Position, position: int, *, seqnum: int, time_ms: int, tags: bytes, payload: Buffer
 ) -> list[Buffer]:
-    """The answer to a read of one record that was found, and has more behind it: `tags` are packed u64s, at most `POINT_TAGS`."""
+    """The answer to a read of one record that was found, behind which more may come: `tags` are packed u64s, at most `POINT_TAGS`."""
     tag_count = len(tags) // 8
     term, entry = reached
     head = _POINT_FORMS[tag_count].pack(

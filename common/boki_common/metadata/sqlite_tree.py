@@ -101,7 +101,6 @@ def open_database(path: str, *, create: bool = True) -> sqlite3.Connection:
     """Opens the file and checks that it is whole, ours and of our version.
 
     Args:
-        path: of the file.
         create: it is made when absent; without, that is refused: a misspelt path is not a new cluster.
 
     Raises:
