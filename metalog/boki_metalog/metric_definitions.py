@@ -31,7 +31,7 @@ class SequencerMetrics:
         self.term = metrics.gauge(TERM).labels(label)
         self.refused = metrics.counter(REFUSED).labels(label)
         self.lagged = metrics.counter(LAGGED).labels(label)
-        self.proven = metrics.counter(PROVEN).labels(label)
+        self._proven = metrics.counter(PROVEN).labels(label)
         self._entries = metrics.counter(ENTRIES).labels(label)
         self._records = metrics.counter(RECORDS).labels(label)
         self._entry_seconds = metrics.histogram(ENTRY_SECONDS).labels(label)
@@ -40,3 +40,6 @@ class SequencerMetrics:
         self._entries.value += 1
         self._records.value += records
         self._entry_seconds.observe(seconds)
+
+    def proven(self) -> None:
+        self._proven.value += 1

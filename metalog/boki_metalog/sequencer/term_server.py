@@ -183,7 +183,7 @@ class TermServer:
         if not self._waiters.proven(waiter):
             return  # its connection ended
         if proven:
-            self._metrics.proven.inc()
+            self._metrics.proven()
             waiter.peer.respond(
                 waiter.request_id, waiter.opcode, protocol.encode_position(Position(self.term, ordered))
             )
