@@ -117,13 +117,13 @@ def cursor_of(world: World, rules: Rules) -> Broken:
     followed.position = world.position
     for tag, following, told, beginning in world.tags:
         one = FollowedTag(tag, tag_id(tag), following)
-        one.told, one.from_beginning = told, beginning
+        one.reports_gaps, one.from_beginning = told, beginning
         followed._tags[one.number] = one
     return followed
 
 
 def rows_of(followed: Followed) -> tuple[tuple[str, int, bool, bool], ...]:
-    return tuple((str(one.tag), one.next, one.told, one.from_beginning) for one in followed._tags.values())
+    return tuple((str(one.tag), one.next, one.reports_gaps, one.from_beginning) for one in followed._tags.values())
 
 
 def page(
