@@ -34,6 +34,7 @@ from bokiflow.flow_loop import FlowLoop, FlowTask
 from bokiflow.flush import EVENT_BYTES, TOLD_BYTES, size_of
 from bokiflow.history import Own, Told
 from bokiflow.lock_seats import LockSeats, Seat, TakeLock
+from bokiflow.mail import Mail
 from bokiflow.outcomes import CANCELLED_OUTCOME, Outcome, error_of, failed, succeeded
 from bokiflow.parts import Parts
 from bokiflow.plain import as_json
@@ -59,14 +60,6 @@ class _Wait(NamedTuple):
     def kind(self) -> str:
         """For people."""
         return "child" if self.child else "lock" if self.lock else "step"
-
-
-class _Mail:
-    """What was sent, by topic: values that nobody has received yet, and who waits for one."""
-
-    def __init__(self) -> None:
-        self.values: Final[dict[str, deque[Any]]] = {}
-        self.receivers: Final[dict[str, deque[asyncio.Future[Any]]]] = {}
 
 
 class Instance:
@@ -97,10 +90,7 @@ class Instance:
         now_ms = started.at_ms if restarted is None else restarted.at_ms
         self._loop: Final = FlowLoop(self, self, now_ms, run=self.run)  # type: ignore[abstract]  # at run time nothing of it is
         self._root: FlowTask[Any] | None = None
-        self._mail: Final = _Mail()
-        if restarted is not None:
-            for topic, value in restarted.unreceived:
-                self._mail.values.setdefault(topic, deque()).append(value)
+        self._mail: Final = Mail(() if restarted is None else restarted.unreceived)
         self._inherited: dict[str, str] = {}
         """Of a fork: children that its origin had, by the calls that started them."""
         self._name = started.names[0][0] if started.names else self.id
@@ -118,7 +108,7 @@ class Instance:
     def waits(self) -> list[str]:
         """What the code waits for, for people."""
         steps = [f"{wait.kind} {wait.name!r} ({key})" for key, wait in self.pending.items()]
-        signals = [f"signal {topic!r}" for topic, waiting in self._mail.receivers.items() if waiting]
+        signals = [f"signal {topic!r}" for topic in self._mail.topics]
         return [*steps, *(f"timer ({key})" for key in self._loop.timers), *signals]
 
     @property
@@ -266,13 +256,9 @@ class Instance:
                 self.parts.did(event.parts)
                 self._resolve(wait.future, event.outcome)
         elif isinstance(event, events.Signalled):
-            receivers = self._mail.receivers.get(event.topic)
-            while receivers:
-                receiver = receivers.popleft()
-                if not receiver.done():
-                    self._run(partial(receiver.set_result, event.value))
-                    return
-            self._mail.values.setdefault(event.topic, deque()).append(event.value)
+            receiver = self._mail.came(event.topic, event.value)
+            if receiver is not None:
+                self._run(partial(receiver.set_result, event.value))
         elif isinstance(event, events.Cancelled):
             root = self._root
             if root is not None:
@@ -439,19 +425,7 @@ class Instance:
 
     async def receive(self, topic: str) -> Any:
         """The next value of a topic: each is received once."""
-        values = self._mail.values.get(topic)
-        if values:
-            return values.popleft()
-        receiver: asyncio.Future[Any] = self._loop.create_future()
-        self._mail.receivers.setdefault(topic, deque()).append(receiver)
-        try:
-            return await receiver
-        except asyncio.CancelledError:
-            if (
-                receiver.done() and not receiver.cancelled()
-            ):  # it came, and who waited for it was cancelled at the same time
-                self._mail.values.setdefault(topic, deque()).appendleft(receiver.result())
-            raise
+        return await self._mail.receive(topic, self._loop)
 
     def emit(self, topic: str, value: object) -> None:
         """Says something to whoever follows. Raises NotEncodable, AtomicTooLarge."""
@@ -479,7 +453,7 @@ class Instance:
     @property
     def unreceived(self) -> list[tuple[str, Any]]:
         """What was sent, and nobody has received: (topic, value)."""
-        return [(topic, value) for topic, values in self._mail.values.items() for value in values]
+        return self._mail.unreceived
 
     def patched(self, name: str) -> bool:
         """Whether the code of after a change shall run; see `in_workflow.patched`."""
