@@ -79,6 +79,8 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "libs/bokiflow/bokiflow/asks.py": "libs/tests/flow/test_instance.py",
     "libs/bokiflow/bokiflow/under_way.py": "libs/tests/flow/test_executor.py",
     "libs/bokiflow/bokiflow/composing.py": "libs/tests/flow/test_executor.py",
+    "libs/bokiflow/bokiflow/hosting.py": "libs/tests/flow/test_flow.py",
+    "libs/bokiflow/bokiflow/carrying.py": "libs/tests/flow/test_shortening.py",
     "libs/bokiflow/bokiflow/open_telemetry.py": "libs/tests/flow/test_traces.py",
     "ledger/boki_ledger/recover/end_search.py": "ledger/tests/recover/test_recovery.py",
     "ledger/boki_ledger/write/ensemble_changes.py": "ledger/tests/write/test_writer.py",

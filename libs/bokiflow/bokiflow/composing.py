@@ -15,8 +15,9 @@ from boki_common.errors import Conflict
 from bokiflow import flow_events as events
 from bokiflow import records
 from bokiflow.asks import Spawn
+from bokiflow.body import within_bounds
 from bokiflow.flow_events import Restarted, Started
-from bokiflow.flush import Batch, Entry, size_of
+from bokiflow.flush import EVENT_BYTES, TOLD_BYTES, Batch, Entry, size_of
 from bokiflow.instance import Instance
 from bokiflow.lock_rules import Enqueued
 from bokiflow.outcomes import Outcome
@@ -91,6 +92,23 @@ class Composer:
                 started = _child(instance, entry.event, spawn, self._start_of_parent, self._host.spans)
                 self._children[id(entry.event)] = _Child(started, entry.event.key)
 
+    async def append(self, batch: Batch[Any]) -> tuple[int | None, list[tuple[str, str]]]:
+        """Appends a batch, in the end without what cannot be any more.
+
+        Returns:
+            Where it is (None: somebody else runs the workflow), and calls (key, child's id) that failed, because somebody else has the id.
+        """
+        failed: list[tuple[str, str]] = []
+        while True:
+            one = self.record(batch)
+            try:
+                return await self._host.log.append(one, seen=batch.seen, settle=True), failed
+            except Conflict as conflict:
+                taken = await self.after_conflict(one, conflict)
+                if taken is None:
+                    return None, failed
+                failed += taken
+
     def record(self, batch: Batch[Any]) -> Contribution:
         """All of a batch."""
         parts: list[Contribution] = []
@@ -154,6 +172,19 @@ class Composer:
             child = self._children.pop(id(entry.event), None)
             if child is not None and child.started.owner:
                 self._host.began(child.started, seqnum)
+
+
+def over(
+    instance: Instance, start: int, outcome: Outcome, topics: Iterable[str], carried_ms: int
+) -> tuple[events.Ended | Restarted, int]:
+    """What says that a workflow ended, or begins again; and how many bytes of it its parent is told too."""
+    if instance.next is not None:
+        return restarted(instance, start, topics, carried_ms), 0
+    begun = instance.started
+    parts_bytes = size_of(instance.parts.back(failed=outcome.error is not None))
+    limit = TOLD_BYTES if begun.parent else EVENT_BYTES
+    made = ended(instance, start, within_bounds(outcome, begun.name, max(0, limit - parts_bytes)), topics)
+    return made, size_of([made.outcome, made.parts]) if begun.parent else 0
 
 
 def ended(instance: Instance, start: int, outcome: Outcome, topics: Iterable[str]) -> events.Ended:

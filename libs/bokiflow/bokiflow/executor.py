@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -22,40 +22,26 @@ from boki_common.logs import get_logger
 from bokiflow import composing, lock_room, looking, records, shortening, transactional
 from bokiflow import flow_events as events
 from bokiflow.asks import Look, RunBody, SetTimer, StopBody
-from bokiflow.body import within_bounds
 from bokiflow.calls import Workflow
+from bokiflow.carrying import Carrying
 from bokiflow.composing import Composer
 from bokiflow.errors import CannotLook, IdReused, NonDeterminism, StepInterrupted
 from bokiflow.flow_events import Incoming
-from bokiflow.flush import EVENT_BYTES, TOLD_BYTES, Batch, Entry, Flush, size_of
+from bokiflow.flush import Batch, Entry, Flush
 from bokiflow.histories import History
 from bokiflow.history import Recorded, in_order
+from bokiflow.hosting import Host
 from bokiflow.instance import Instance
 from bokiflow.lock_room import Ready
 from bokiflow.lock_seats import TakeLock
 from bokiflow.outcomes import Outcome, failed
+from bokiflow.timers import DurableTimers, TimerDue
 from bokiflow.transactional import Ran, RunTransaction
-from bokiflow.under_way import Body, BodyEnded, Came, Place, TimerDue, Turn, UnderWay
+from bokiflow.under_way import Body, BodyEnded, Came, Turn, UnderWay
 
 T = TypeVar("T")
 
 log = get_logger(__name__)
-
-
-class Host(Place, Protocol):
-    """Who has executors: a worker."""
-
-    @property
-    def name(self) -> str: ...
-
-    def ended(self, id: str, ended: events.Ended) -> None:
-        """It ended, and that is in the log."""
-
-    def parked(self, id: str) -> None:
-        """Somebody else runs it now."""
-
-    def blocked(self, id: str, error: BaseException, claim: int, carried_ms: int) -> None:
-        """It cannot go on here; it was held by that claim. `carried_ms`: when its oldest record was written."""
 
 
 _Item: TypeAlias = BodyEnded | TimerDue | Turn | Came | Ran | Ready
@@ -67,7 +53,6 @@ class Executor:
 
     Attributes:
         id: of the workflow. instance: its code. position: what comes from others at or below it was told already.
-        carried_ms: when its oldest record was written, by the clock of the log.
     """
 
     def __init__(self, host: Host, history: History, workflow: Workflow[..., Any], claim: int, position: int) -> None:
@@ -78,7 +63,6 @@ class Executor:
         self.id: Final = history.started.id
         self.instance = Instance(history.begins, workflow, history.restarted)
         self.position = position
-        self.carried_ms = history.carried_ms
         self._host = host
         self._composer: Final = Composer(host, records.Place(self.id, history.started.group), claim, history.start)
         self._start: Final = history.start
@@ -94,13 +78,15 @@ class Executor:
         self._committing = False
         self._ending = False
         self._over = False
-        self._carrying: asyncio.Future[bool] | None = None
+        self._carrying: Final = Carrying(host, self._composer, history.carried_ms)
+        self._timers: Final = DurableTimers(host.log, self._ended, by_calendar=workflow.by_calendar)
 
     # -- from outside
 
     def begin(self, records: Sequence[Recorded]) -> None:
         """Runs it from what its history has, soon."""
-        self._outer.call_soon(self._guarded, lambda: self._begin(records))
+        replay = self.instance.replaying(in_order(records), self._start)
+        self._outer.call_soon(self._guarded, lambda: self._replay_on(replay))
 
     def came(self, seqnum: int, time_ms: int, told: tuple[Incoming, ...]) -> None:
         """Something came from others; what it knows already is passed."""
@@ -121,14 +107,17 @@ class Executor:
 
     def carry(self) -> asyncio.Future[bool]:
         """Makes a checkpoint of its history, so that older records may go; whether it did, later: not if it is over before."""
-        carrying = self._carrying
-        if carrying is None:
-            carrying = self._carrying = self._outer.create_future()
-            if self._over:
-                self._not_carried()
-            else:
-                self._schedule()
+        carrying = self._carrying.ask()
+        if self._over:
+            self._carrying.not_done()
+        else:
+            self._schedule()
         return carrying
+
+    @property
+    def carried_ms(self) -> int:
+        """When its oldest record was written, by the clock of the log."""
+        return self._carrying.carried_ms
 
     @property
     def claim(self) -> int:
@@ -163,9 +152,6 @@ class Executor:
             return
         self._stop()
         self._host.blocked(self.id, error, self.claim, self.carried_ms)
-
-    def _begin(self, records: Sequence[Recorded]) -> None:
-        self._replay_on(self.instance.replaying(in_order(records), self._start))
 
     def _replay_on(self, replay: Iterator[None]) -> None:
         """Replays up to where the code looks at something, and goes on once it was told."""
@@ -229,8 +215,7 @@ class Executor:
         if wait is None or ask is None:  # nobody waits for it any more
             ran.tx.end()
             return
-        now_ms = self._now_ms
-        event = events.Transacted(self.id, ran.key, wait.name, wait.digest, now_ms, ran.outcome, self._flush.seen)
+        event = events.Transacted(self.id, ran.key, wait.name, wait.digest, self._now_ms, ran.outcome, self._flush.seen)
         part = records.own(self._composer.place, event, self._composer.held)
         self._alone(lambda: transactional.commit(ask, ran, part), lambda became: self._committed(ask, event, became))
 
@@ -256,8 +241,7 @@ class Executor:
         return waits and not ask.try_ and self._flush.fills
 
     def _take_place_along(self, ask: TakeLock) -> None:
-        now_ms = self._now_ms
-        event = events.Queued(self.id, ask.key, ask.name, now_ms)
+        event = events.Queued(self.id, ask.key, ask.name, self._now_ms)
         self._flush.add(self._composer.place_taken(event, lock_room.entry_of(ask, self.id, self._under_way.age)))
         self.instance.deliver(event, event.at_ms)
 
@@ -339,30 +323,14 @@ class Executor:
         now_ms = self._now_ms
         assert not isinstance(item, Ran | Ready)
         if isinstance(item, Turn):
-            wait = instance.pending.get(item.key)
-            if wait is not None:
+            if (wait := instance.pending.get(item.key)) is not None:
                 self._happened(events.Locked(self.id, item.key, wait.name, wait.digest, now_ms, item.number))
         elif isinstance(item, TimerDue):
-            self._fire(item.ask, now_ms)
-        elif item.key in instance.pending:
-            wait = instance.pending[item.key]
+            if self._timers.fires(item.ask, instance.now_ms):
+                self._happened(events.Fired(self.id, item.ask.key, max(now_ms, item.ask.due_ms)))
+        elif (wait := instance.pending.get(item.key)) is not None:
             how = (item.outcome, item.took_ms, item.attempts, item.part)
             self._happened(events.Stepped(self.id, item.key, wait.name, wait.digest, now_ms, *how))
-
-    def _fire(self, ask: SetTimer, now_ms: int) -> None:
-        if not self._under_way.unset_timer(ask.key):
-            return
-        if self.instance.workflow.by_calendar and (left_ms := self._left_ms(ask)):
-            self._under_way.set_timer(ask, left_ms)
-        else:
-            self._happened(events.Fired(self.id, ask.key, max(now_ms, ask.due_ms)))
-
-    def _left_ms(self, ask: SetTimer) -> int:
-        """Until a timer is due. What a workflow's own time says was long enough is: only calendars wait for the log's."""
-        log_ms = self._host.log.now_ms()
-        return max(
-            0, ask.due_ms - (log_ms if self.instance.workflow.by_calendar else max(self.instance.now_ms, log_ms))
-        )
 
     def _happened(self, event: events.Delivered) -> None:
         self._flush.drop(event.key)
@@ -388,29 +356,21 @@ class Executor:
             elif isinstance(ask, SetTimer):
                 self._set_timer(ask)
             else:
-                self._under_way.unset_timer(ask.key)
+                self._timers.unset(ask.key)
                 self._flush.drop(ask.key)
         if instance.outcome is not None and not self._ending:
             self._end(instance.outcome)
 
     def _end(self, outcome: Outcome) -> None:
         self._ending = True
-        if self.instance.next is not None:
-            restarted = composing.restarted(self.instance, self._start, self._topics, self.carried_ms)
-            self._flush.add(Entry(restarted))
-            self._flush.after(restarted)
-            return
-        started = self.instance.started
-        parts_bytes = size_of(self.instance.parts.back(failed=outcome.error is not None))
-        limit = TOLD_BYTES if started.parent else EVENT_BYTES
-        outcome = within_bounds(outcome, started.name, max(0, limit - parts_bytes))
-        ended = composing.ended(self.instance, self._start, outcome, self._topics)
-        self._flush.add(Entry(ended, more_bytes=size_of([outcome, ended.parts]) if started.parent else 0))
-        self._flush.after(ended)
+        over, more_bytes = composing.over(self.instance, self._start, outcome, self._topics, self.carried_ms)
+        self._flush.add(Entry(over, more_bytes=more_bytes))
+        self._flush.after(over)
 
     def _begin_anew(self, restarted: events.Restarted, seqnum: int, seen: int) -> None:
         """The run is over, and the next one in the log."""
         self._under_way.stop_all()
+        self._timers.stop()
         workflow = self.instance.workflow
         self.instance.drop()
         self.instance = Instance(restarted.started, workflow, restarted)
@@ -437,13 +397,13 @@ class Executor:
         if ask.key not in self.instance.timers:
             return
         self._flush.add(Entry(events.Sleeping(self.id, ask.key, ask.due_ms), lazy=True))
-        self._under_way.set_timer(ask, self._left_ms(ask))
+        self._timers.set(ask, self.instance.now_ms)
 
     # -- appending
 
     def _send(self) -> None:
         while self._appending is None and not self._over:
-            if self._carrying is not None and not self._ending:
+            if self._carrying.wanted and not self._ending:
                 self._appending = self._outer.create_task(self._carry(), name=f"bokiflow append of {self.id}")
                 return
             batch = self._flush.next()
@@ -456,26 +416,19 @@ class Executor:
                 self._done(batch, 0)
 
     async def _append(self, batch: Batch[_After]) -> None:
-        composer = self._composer
-        composer.prepare(batch, self.instance)
+        self._composer.prepare(batch, self.instance)
         try:
-            while True:
-                one = composer.record(batch)
-                try:
-                    seqnum = await self._host.log.append(one, seen=batch.seen, settle=True)
-                    break
-                except Conflict as conflict:
-                    taken = await composer.after_conflict(one, conflict)
-                    if taken is None:
-                        self._outer.call_soon(self.park)
-                        return
-                    for key, child in taken:
-                        error = IdReused(f"a workflow {child!r} was started by somebody else", id=child)
-                        self._inbox.append(BodyEnded(key, failed(error)))
+            seqnum, taken = await self._composer.append(batch)
         except BaseException as error:  # noqa: BLE001 - see there
             self._failed(error)
-        else:
-            self._outer.call_soon(self._guarded, lambda: self._acked(batch, seqnum))
+            return
+        if seqnum is None:
+            self._outer.call_soon(self.park)
+            return
+        for key, child in taken:
+            reused = IdReused(f"a workflow {child!r} was started by somebody else", id=child)
+            self._inbox.append(BodyEnded(key, failed(reused)))
+        self._outer.call_soon(self._guarded, lambda: self._acked(batch, seqnum))
 
     def _failed(self, error: BaseException) -> None:
         """An append failed. Raises CancelledError."""
@@ -489,9 +442,8 @@ class Executor:
             self._outer.call_soon(self._block, error)
 
     async def _carry(self) -> None:
-        composer = self._composer
         try:
-            claim, history = await shortening.checkpoint(self._host.log, composer.place, composer.held, self._host.name)
+            claim, history = await self._carrying.append()
         except (Conflict, Trimmed):
             self._outer.call_soon(self.park)
         except BaseException as error:  # noqa: BLE001 - see there
@@ -500,26 +452,10 @@ class Executor:
             self._outer.call_soon(self._guarded, lambda: self._after_carry(claim, history))
 
     def _after_carry(self, claim: int, history: History) -> None:
-        self._appending, place = None, self._composer.place
-        self._composer.held[place.own] = claim
-        self.carried_ms = self._host.log.now_ms()
-        carrying, self._carrying = self._carrying, None
-
-        async def let_go() -> None:
-            try:
-                await shortening.let_go_now(self._host.log, place, history, claim)
-            finally:
-                if carrying is not None and not carrying.done():
-                    carrying.set_result(True)
-
-        self._under_way.later(let_go())
+        self._appending = None
+        self._under_way.later(self._carrying.appended(claim, history))
         self._schedule()
         self._send()
-
-    def _not_carried(self) -> None:
-        carrying, self._carrying = self._carrying, None
-        if carrying is not None and not carrying.done():
-            carrying.set_result(False)
 
     def _acked(self, batch: Batch[_After], seqnum: int) -> None:
         self._appending = None
@@ -558,7 +494,8 @@ class Executor:
     def _stop(self) -> list[asyncio.Task[None]]:
         self._over = True
         bodies = self._under_way.stop_all()
+        self._timers.stop()
         self._inbox.clear()
         self.instance.drop()
-        self._not_carried()
+        self._carrying.not_done()
         return bodies

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Final, Protocol, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 import msgspec
 
@@ -25,6 +25,7 @@ from bokiflow.errors import IdExpired, IdReused, NoSuchWorkflow
 from bokiflow.flow_events import Ended, Started
 from bokiflow.fork_rules import forked
 from bokiflow.handles import Handle
+from bokiflow.hosting import Hosting, Nobody
 from bokiflow.inspection import CallOf, Known
 from bokiflow.results import Results
 from bokiflow.schedules import Schedules
@@ -41,41 +42,6 @@ ID_BYTES: Final = 16
 TOKEN_BYTES: Final = 8
 ID_CHARS: Final = 512
 ATTRIBUTES: Final = 8
-
-
-class Hosting(Protocol):
-    """Who runs workflows in this process."""
-
-    def owner_of(self, id: str) -> tuple[str, int]: ...
-
-    def began(self, started: Started, seqnum: int) -> None: ...
-
-    def lost(self, partition: int, claim: int) -> None: ...
-
-    def unsure(self, id: str, error: AppendUnknown) -> None: ...
-
-    def runs(self, id: str) -> bool: ...
-
-
-class Nobody:
-    """No worker is in this process."""
-
-    def owner_of(self, id: str) -> tuple[str, int]:
-        """Nobody here."""
-        return "", 0
-
-    def began(self, started: Started, seqnum: int) -> None:
-        """Others will run it."""
-
-    def lost(self, partition: int, claim: int) -> None:
-        """Nothing to lose."""
-
-    def unsure(self, id: str, error: AppendUnknown) -> None:
-        """Others will see."""
-
-    def runs(self, id: str) -> bool:
-        """Nothing does."""
-        return False
 
 
 class Flow:

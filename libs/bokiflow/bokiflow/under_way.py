@@ -1,4 +1,4 @@
-"""What one workflow has under way beside its code: bodies of steps and transactions, timers, what is done later.
+"""What one workflow has under way beside its code: bodies of steps and transactions, what is done later.
 
 What ends says so by `tell`; what is stopped says nothing more.
 """
@@ -13,7 +13,7 @@ from boki_common.errors import BokiError
 from boki_common.logs import get_logger
 from boki_common.runtime.ports import Bodies
 from bokiflow import family, transactional
-from bokiflow.asks import RunBody, SetTimer
+from bokiflow.asks import RunBody
 from bokiflow.body import run_body
 from bokiflow.family import Family, Relatives
 from bokiflow.flow_events import Attempted, Incoming, Part, Started
@@ -38,12 +38,6 @@ class BodyEnded(NamedTuple):
     part: Part | None = None
 
 
-class TimerDue(NamedTuple):
-    """A timer is due."""
-
-    ask: SetTimer
-
-
 class Turn(NamedTuple):
     """It holds a lock that it waited for."""
 
@@ -59,7 +53,7 @@ class Came(NamedTuple):
     event: Incoming
 
 
-Ended: TypeAlias = BodyEnded | TimerDue | Ran | Ready
+Ended: TypeAlias = BodyEnded | Ran | Ready
 
 
 class Place(Relatives, Protocol):
@@ -96,7 +90,6 @@ class UnderWay:
         self._moved: Final = moved
         self._outer: Final = asyncio.get_running_loop()
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._transactions: dict[str, RunTransaction] = {}
 
     @property
@@ -179,19 +172,6 @@ class UnderWay:
         """Where the root of its family began."""
         return self._started.age or self._start
 
-    # -- timers
-
-    def set_timer(self, ask: SetTimer, left_ms: int) -> None:
-        """It shall be told that a timer is due, when so much has passed: by the loop's clock, which nobody sets."""
-        self._timers[ask.key] = self._outer.call_later(left_ms / 1_000, self._tell, TimerDue(ask))
-
-    def unset_timer(self, key: str) -> bool:
-        """It shall not; whether it was set."""
-        timer = self._timers.pop(key, None)
-        if timer is not None:
-            timer.cancel()
-        return timer is not None
-
     # -- the rest
 
     def later(self, work: Coroutine[Any, Any, None]) -> None:
@@ -212,9 +192,6 @@ class UnderWay:
         tasks, self._tasks = self._tasks, {}
         for task in tasks.values():
             task.cancel()
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
         self._transactions.clear()
         self._host.locks.unwait_all(self._started.id)
         return list(tasks.values())

@@ -1,0 +1,81 @@
+"""A living workflow's history written anew, when somebody asks for it: a checkpoint, so that older records may go (`shortening`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final, Protocol
+
+from bokiflow import shortening
+from bokiflow.composing import Composer
+from bokiflow.histories import History
+from bokilib.log import Log
+
+
+class Holder(Protocol):
+    """Who runs it: a worker."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def log(self) -> Log: ...
+
+
+class Carrying:
+    """See the module.
+
+    Attributes:
+        carried_ms: when the oldest record of the history was written, by the clock of the log.
+    """
+
+    def __init__(self, host: Holder, composer: Composer, carried_ms: int) -> None:
+        self.carried_ms = carried_ms
+        self._host: Final = host
+        self._composer: Final = composer
+        self._asked: asyncio.Future[bool] | None = None
+        self._done: asyncio.Future[bool] | None = None
+        """Is told when what was before is let go."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody waits for it."""
+        return self._asked is not None
+
+    def ask(self) -> asyncio.Future[bool]:
+        """Whether it was done, later; all who ask meanwhile are told together."""
+        if self._asked is None:
+            self._asked = asyncio.get_running_loop().create_future()
+        return self._asked
+
+    async def append(self) -> tuple[int, History]:
+        """Appends it, while nothing else of the workflow is under way; returns the claim that goes with it, and what it has."""
+        composer = self._composer
+        return await shortening.checkpoint(self._host.log, composer.place, composer.held, self._host.name)
+
+    def appended(self, claim: int, history: History) -> Coroutine[Any, Any, None]:
+        """It is in the log. What is returned lets go what was before, and then tells who waits; nothing else depends on it."""
+        place = self._composer.place
+        self._composer.held[place.own] = claim
+        self.carried_ms = self._host.log.now_ms()
+        done = self._done = self._asked
+        self._asked = None
+
+        async def let_go() -> None:
+            try:
+                await shortening.let_go_now(self._host.log, place, history, claim)
+            finally:
+                _tell(done, done=True)
+
+        return let_go()
+
+    def not_done(self) -> None:
+        """The workflow is over here before it was done; nobody is left waiting."""
+        _tell(self._asked, done=False)
+        _tell(self._done, done=False)
+        self._asked = self._done = None
+
+
+def _tell(waiting: asyncio.Future[bool] | None, *, done: bool) -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(done)
