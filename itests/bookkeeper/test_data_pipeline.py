@@ -26,18 +26,14 @@ from boki_spark.reader import RecordPartition, RecordsReader, RecordsStream
 from boki_spark.sink import commit, write_partition
 from boki_spark.worker import end_clients
 from itests.bookkeeper.conftest import MakeApache
+from itests.bookkeeper.marks import APACHE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyspark.sql.datasource import InputPartition
 
-pytestmark = [
-    pytest.mark.bookkeeper,
-    pytest.mark.processes,
-    pytest.mark.zookeeper,
-    pytest.mark.timeout(300),
-]
+pytestmark = [*APACHE, pytest.mark.timeout(300)]
 SCHEMA = StructType([StructField("seqnum", LongType(), False), StructField("data", BinaryType(), True)])
 COUNT = 400
 

@@ -9,19 +9,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import pytest
-
 from itests.bookkeeper.both_kinds import BothKinds
 from itests.bookkeeper.clients import PATIENCE_S, JavaClient, OurClient, Placement, until
 from itests.bookkeeper.java_service import JavaError, JavaService
+from itests.bookkeeper.marks import SHARED
 
-pytestmark = [
-    pytest.mark.bookkeeper,
-    pytest.mark.processes,
-    pytest.mark.zookeeper,
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.timeout(60),
-]
+pytestmark = SHARED
 
 ENTRIES: Final = [f"entry {number}" for number in range(10)]
 LAST: Final = len(ENTRIES) - 1

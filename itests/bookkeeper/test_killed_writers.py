@@ -6,21 +6,14 @@ import asyncio
 import sys
 from typing import Final
 
-import pytest
-
 from boki_common.bookkeeper.ledger_metadata import LedgerState
 from itests.bookkeeper.both_kinds import BothKinds
 from itests.bookkeeper.clients import JavaClient, OurClient, Placement
 from itests.bookkeeper.java_service import JavaService
+from itests.bookkeeper.marks import SHARED
 from itests.support.zookeeper import ROOT
 
-pytestmark = [
-    pytest.mark.bookkeeper,
-    pytest.mark.processes,
-    pytest.mark.zookeeper,
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.timeout(60),
-]
+pytestmark = SHARED
 
 ENTRIES: Final = 200
 

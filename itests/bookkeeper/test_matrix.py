@@ -17,14 +17,9 @@ from boki_common.bookkeeper.ledger_metadata import LedgerState
 from itests.bookkeeper.both_kinds import BothKinds
 from itests.bookkeeper.clients import Client, Deleted, Fenced, JavaClient, OurClient, Placement, Writer
 from itests.bookkeeper.java_service import JavaService
+from itests.bookkeeper.marks import SHARED
 
-pytestmark = [
-    pytest.mark.bookkeeper,
-    pytest.mark.processes,
-    pytest.mark.zookeeper,
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.timeout(120),
-]
+pytestmark = SHARED
 
 WRITERS: Final = ("our client", "Java client")
 BOOKIES: Final = ("ours", "Apache's", "two of ours", "two of Apache's")

@@ -14,15 +14,11 @@ from boki_common.bookkeeper import layout
 from boki_common.metadata.open import open_store
 from boki_common.net.connection import Address
 from itests.bookkeeper.conftest import MakeApache, MakeClient
+from itests.bookkeeper.marks import APACHE
 from itests.bookkeeper.test_our_client_on_apache_bookies import append_all, payload_of
 from itests.support.apache_bookkeeper import ApacheBookie, ApacheBookkeeper
 
-pytestmark = [
-    pytest.mark.bookkeeper,
-    pytest.mark.processes,
-    pytest.mark.zookeeper,
-    pytest.mark.timeout(180),
-]
+pytestmark = [*APACHE, pytest.mark.timeout(180)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,10 @@ from boki_common.bookkeeper.ledger_metadata import LedgerState
 from boki_common.errors import BokiError, LedgerFenced, Unauthorized
 from boki_ledger.write.writer import LedgerWriter
 from itests.bookkeeper.conftest import MakeClient
+from itests.bookkeeper.marks import APACHE
 from itests.support.apache_bookkeeper import ApacheBookkeeper
 
-pytestmark = [
-    pytest.mark.bookkeeper,
-    pytest.mark.nightly,
-    pytest.mark.processes,
-    pytest.mark.zookeeper,
-    pytest.mark.timeout(180),
-]
+pytestmark = [*APACHE, pytest.mark.nightly, pytest.mark.timeout(180)]
 
 ENTRIES = 1_000
 

@@ -20,14 +20,9 @@ from itests.bookkeeper.both_kinds import BothKinds
 from itests.bookkeeper.clients import PASSWORD as PASSWORD_TEXT
 from itests.bookkeeper.clients import PATIENCE_S, JavaClient, OurClient, Placement, until
 from itests.bookkeeper.java_service import JavaService
+from itests.bookkeeper.marks import SHARED
 
-pytestmark = [
-    pytest.mark.bookkeeper,
-    pytest.mark.processes,
-    pytest.mark.zookeeper,
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.timeout(60),
-]
+pytestmark = SHARED
 
 PASSWORD: Final = PASSWORD_TEXT.encode()
 ENTRIES: Final = [f"entry {number}" for number in range(10)]

@@ -14,15 +14,10 @@ from boki_common.runtime.process import SystemRandom
 from boki_ledger.client import LedgerClient
 from boki_ledger.settings import LedgerSettings
 from itests.bookkeeper.conftest import MakeApache
+from itests.bookkeeper.marks import APACHE
 from itests.support.apache_bookkeeper import ApacheBookie, ApacheBookkeeper
 
-pytestmark = [
-    pytest.mark.bookkeeper,
-    pytest.mark.nightly,
-    pytest.mark.processes,
-    pytest.mark.zookeeper,
-    pytest.mark.timeout(120),
-]
+pytestmark = [*APACHE, pytest.mark.nightly, pytest.mark.timeout(180)]
 
 ENTRIES = 50
 

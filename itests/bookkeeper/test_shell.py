@@ -6,19 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
-import pytest
 import pytest_asyncio
 
 from itests.bookkeeper.both_kinds import BothKinds
 from itests.bookkeeper.clients import OurClient, Placement, until
+from itests.bookkeeper.marks import SHARED
 
-pytestmark = [
-    pytest.mark.bookkeeper,
-    pytest.mark.processes,
-    pytest.mark.zookeeper,
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.timeout(180),
-]
+pytestmark = SHARED
 
 ENTRIES: Final = 10
 

@@ -12,15 +12,10 @@ import boki
 from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.bookkeeper.ledger_metadata import LedgerState
 from itests.bookkeeper.conftest import MakeApache, MakeClient
+from itests.bookkeeper.marks import APACHE
 from itests.whole_path.load import Load, check
 
-pytestmark = [
-    pytest.mark.bookkeeper,
-    pytest.mark.nightly,
-    pytest.mark.processes,
-    pytest.mark.zookeeper,
-    pytest.mark.timeout(240),
-]
+pytestmark = [*APACHE, pytest.mark.nightly, pytest.mark.timeout(240)]
 
 
 async def test_the_whole_path_on_three_apache_bookies(

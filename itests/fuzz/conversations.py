@@ -38,7 +38,6 @@ BOOK: Final = 7
 WRITER: Final = bytes(15) + b"w"
 TOKEN: Final = {0: Position(1, 0)}
 _INCARNATION: Final = "0123456789abcdef" * 2
-_MESSAGE_HEAD_BYTES: Final = 12
 
 
 class Sample(NamedTuple):

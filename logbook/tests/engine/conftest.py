@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -17,8 +17,6 @@ from boki_logbook.testing.cluster import ScriptedLog, model_ledgers
 from boki_logbook.testing.engines import EngineCluster
 
 QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1)
-
-MakeCore = Callable[..., Awaitable[EngineCore]]
 
 
 class Cluster:

@@ -24,7 +24,6 @@ from boki_logbook.testing.cluster import (
 
 ALICE = bytes(15) + b"a"
 BOB = bytes(15) + b"b"
-QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1, carried_entry_bytes=0)
 
 
 async def test_ledgers_of_ended_terms_are_closed_at_what_is_ordered(cluster: Any) -> None:

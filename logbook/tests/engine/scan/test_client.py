@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 
 import pytest
@@ -77,18 +76,6 @@ async def test_a_lost_engine_between_pages_is_replaced_by_another_one(
         assert served == 3, "the rest came from the other one"
     finally:
         await client.close()
-
-
-class Raw:
-    """A connection on which a test says what it wants."""
-
-    def __init__(self) -> None:
-        self.lost = asyncio.get_running_loop().create_future()
-
-    def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None: ...
-
-    def peer_lost(self, peer: MessagePeer, error: BaseException | None) -> None:
-        self.lost.set_result(error)
 
 
 async def raw(engine: Engine) -> MessagePeer:
