@@ -19,7 +19,7 @@ _OWN: Final = patches(r"""
 fencing flag off the recovery reads
 ledger ledger/tests/recover/test_recovery.py::test_first_writer_cannot_commit_after_second_writer_closed
 -self._ledger_id, entry_id, fence_key=self._key)
-+self._ledger_id, entry_id, fence_key=self._key if entry_id == v2.LAST_ENTRY else None)
++self._ledger_id, entry_id, fence_key=self._key if entry_id < 0 else None)
 
 recovery starts at the LACs alone
 ledger ledger/tests/recover/test_recovery.py::test_recovery_of_a_new_fragment_starts_there_although_its_bookies_know_no_lac

@@ -104,13 +104,17 @@ def copy_sources(target: Path) -> None:
 
 
 def mutate(root: Path, mutation: Mutation) -> dict[Path, str]:
-    """Applies the edits below `root`; returns the files as they were."""
+    """Applies the edits below `root`; returns the files as they were. Raises OutOfDate, also when they name what is not there."""
     before: dict[Path, str] = {}
     for old, new in mutation.edits:
         path = file_of(root, mutation, old)
         text = path.read_text("utf-8")
         before.setdefault(path, text)
         path.write_text(text.replace(old, new), "utf-8")
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", *map(str, before)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    if found.returncode != 0:
+        raise OutOfDate(f"{mutation.name}: expected text that names what there is, found\n{found.stdout}{found.stderr}")
     return before
 
 

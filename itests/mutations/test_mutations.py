@@ -68,6 +68,14 @@ def test_a_mutation_whose_text_is_gone_or_there_twice_is_an_error() -> None:
         check_test_exists(ROOT, gone)
 
 
+def test_a_mutation_that_names_what_is_not_there_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "ledger/boki_ledger/module.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("one = 1\n")
+    with pytest.raises(OutOfDate, match="Undefined name `absent`"):
+        mutate(tmp_path, Mutation("names nothing", "ledger", (("one = 1", "one = absent"),), ""))
+
+
 def test_a_patch_is_read_as_the_edits_that_it_shows() -> None:
     [first, second] = patches("""
 first
