@@ -61,10 +61,13 @@ class Checkpointing:
 
     Attributes:
         high: the newest place of the stream that is known.
+        first: whether one has to be in the log before anything more is handed out.
     """
 
     def __init__(self, log: Log, queue: str, shard: int, group: str) -> None:
         self.high = 0
+        self.first = False
+        self._start = 0
         self._log = log
         self._queue = queue
         self._shard = shard
@@ -104,6 +107,7 @@ class Checkpointing:
                 f"what {self._id!r} did up to {found.trimmed} is trimmed, and no checkpoint says what it was"
             )
         self.high = claim
+        self._start = start
         self._records = len(found.rows)
         return folded.progress, record.time_ms if record is not None else 0
 
@@ -121,8 +125,14 @@ class Checkpointing:
 
     @property
     def due(self) -> bool:
-        """Whether a checkpoint pays."""
-        return checkpoint_rules.due(self._records, self._bytes, RECORDS_BETWEEN, BYTES_BETWEEN)
+        """Whether a checkpoint pays, or has to be made."""
+        return self.first or checkpoint_rules.due(self._records, self._bytes, RECORDS_BETWEEN, BYTES_BETWEEN)
+
+    def begins(self, start: int, progress: Progress) -> None:
+        """The group begins there. If it was purged, who comes next does not read what copies were told by: a checkpoint has to say."""
+        if start > self._start:
+            self._start = start
+            self.first = self.first or len(progress.window) > 0
 
     # -- what is on its way beside the owner's own records
 
@@ -158,6 +168,7 @@ class Checkpointing:
                 await self._log.append(Contribution((self._tag,), expect, (event,)), seen=covers, settle=True),
             )
         self._records = self._bytes = 0
+        self.first = False
         messages = tags.queue_messages(self._queue, self._shard)
         self._marks = [
             (messages, messages_from(floor, others, found.config.groups)),

@@ -258,7 +258,7 @@ class ShardOwner:
 
     def hand_out(self, most: int) -> list[Hand]:
         """What handlers get now; what has to wait for its DELIVER comes through `deliver`."""
-        if not self.claim or self._giving or self._around.found.config.paused:
+        if not self.claim or self._giving or self._checkpoints.first or self._around.found.config.paused:
             return []
         deliveries, now_s = self._owned(), self._now_s()
         room = min(most, self._share - self.in_flight, self._rate.allowed(now_s))
@@ -324,6 +324,9 @@ class ShardOwner:
         if self.claim:
             self._owned().drop(self._around.found.config.dropped)
             self._owned().purge(start)
+            self._checkpoints.begins(start, self._owned().progress)
+            if self._checkpoints.first:
+                self._send()
             self._owned().rates(self._around.found.config.key_rates)
             self._read_on()
 
@@ -412,16 +415,20 @@ class ShardOwner:
 
     async def _send_all(self) -> None:
         try:
-            while (self._outbox or self._renewal.due) and self.claim:
+            while (self._outbox or self._renewal.due or self._checkpoints.first) and self.claim:
                 if self._renewal.due:
                     await self._carry()
                     continue
-                box, self._outbox = self._outbox, Outbox()
-                sent, self._sent = self._sent, self._future()
-                self._outbox.letters.extend(box.overflow().letters)
-                await self._append(box, sent)
+                if self._outbox:
+                    box, self._outbox = self._outbox, Outbox()
+                    sent, self._sent = self._sent, self._future()
+                    self._outbox.letters.extend(box.overflow().letters)
+                    await self._append(box, sent)
+                known = self._around.found.seqnum
                 if self.claim and self._checkpoints.due:
                     await self._checkpoint()
+                if self._checkpoints.first and not self._outbox and known == self._around.found.seqnum:
+                    break  # the settings are others: `configured` comes with them
         except Exception as error:
             log.error("the owner of a shard ended", queue=self._id, error=str(error))
             self.over()
@@ -492,6 +499,7 @@ class ShardOwner:
                 self.over()
             return  # the settings changed: the next one expects those
         await self._checkpoints.trim()
+        self._around.wake()
 
     def _owned(self) -> Deliveries:
         assert self._deliveries is not None, "nothing was claimed: `await owner.take(...)`"

@@ -14,7 +14,7 @@ from bokilib.fence import Fence
 from bokiqueue import Queue, settings
 from bokiqueue.checkpointing import Checkpointing
 from bokiqueue.events import Acked, Id, consumer_id
-from libs.tests.queue.conftest import Another, book_of
+from libs.tests.queue.conftest import Another, SetClock, book_of, settled
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +75,38 @@ async def test_a_group_that_registers_meanwhile_voids_the_checkpoint_and_the_nex
                 pass
         await asyncio.sleep(0)
     assert await handle(await another(), 12, "audit") == list(range(12))
+
+
+async def test_of_copies_around_a_purge_one_is_handled_whoever_has_the_shard(
+    another: Another, clock: SetClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was purged counts as a first for who read it; who comes next has not read it."""
+    monkeypatch.setattr("bokiqueue.checkpointing.RECORDS_BETWEEN", 1_000)
+    queue = await another(shards=1, dedup_s=300)
+    got = []
+    async with queue.consume(member_lease_s=600) as messages:
+        await queue.push("to fill", key="k")
+        async with await anext(messages) as held:
+            await queue.push("first", dedup_id="x")
+            await queue.push("waits", key="k")
+            while held.receipt.id.seqnum == messages._owners[0]._owned().reached:
+                await asyncio.sleep(0)
+            await (await another()).purge()
+            begins = (await settings.existing(queue.log, "jobs")).config.groups["default"]
+            while messages.found.config.groups["default"] < begins:
+                await asyncio.sleep(0)
+        for wait_ms in (60_000, 270_000):
+            clock.ms += wait_ms
+            await queue.push(f"after {wait_ms}", dedup_id="x")
+        async with asyncio.timeout(30), await anext(messages) as message:
+            got.append(message.body)
+        await settled(messages)
+    assert got == ["after 270000"], "the one before is a copy of what was purged"
+    async with (await another()).consume(member_lease_s=600) as messages:
+        await messages.has(1)
+        await queue.push("last")
+        async with asyncio.timeout(30), await anext(messages) as message:
+            assert message.body == "last"
 
 
 async def test_an_idle_queue_costs_nothing_and_pins_nothing_of_others(another: Another) -> None:
