@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
 from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper.status import V2Status
@@ -36,8 +36,20 @@ class Recorded:
         return status
 
 
-async def end_all_tasks() -> None:
+class Stopped(NamedTuple):
+    """Whether the disk stopped before the work was done, and the tasks that there are then.
+
+    They are kept until `end_all_tasks`: one that waits for nothing but a stopped disk is known to nobody else, so it could be
+    collected while it is pending, whenever the interpreter looks for garbage.
+    """
+
+    early: bool
+    tasks: frozenset[asyncio.Task[Any]]
+
+
+async def end_all_tasks(stopped: Stopped | None = None) -> None:
     """What a killed process leaves: nothing runs on. A stopped disk also stops what tasks do while they end."""
+    assert stopped is None or stopped.tasks
     current = asyncio.current_task()
     while tasks := [task for task in asyncio.all_tasks() if task is not current]:
         for task in tasks:
@@ -48,13 +60,12 @@ async def end_all_tasks() -> None:
                 task.exception()
 
 
-async def until_stopped(disk: MemoryDisk, work: Coroutine[Any, Any, object]) -> bool:
-    """Whether the disk stopped before the work was done."""
+async def until_stopped(disk: MemoryDisk, work: Coroutine[Any, Any, object]) -> Stopped:
+    """Runs the work until it is done, or the disk stops. Raises what it raises."""
     running = asyncio.ensure_future(work)
     stopped = asyncio.ensure_future(disk.stopped.wait())
     await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
     if running.done():
         running.result()
         stopped.cancel()
-        return False
-    return True
+    return Stopped(not running.done(), frozenset(asyncio.all_tasks()))

@@ -43,10 +43,11 @@ async def crash_at(world: Any, start: MemoryDisk, steps: int, seed: int, recorde
     """Runs the script until the disk stops; None when it ended before that."""
     disk = start.reopen()
     disk.stop_after(steps)
-    if not await until_stopped(disk, opened_and_run(world, disk, recorded)):
+    stopped = await until_stopped(disk, opened_and_run(world, disk, recorded))
+    if not stopped.early:
         return None
     survivor = disk.crash(world.seeded(seed))
-    await end_all_tasks()
+    await end_all_tasks(stopped)
     return survivor
 
 
@@ -124,10 +125,11 @@ async def test_crashes_during_recovery_lose_nothing_either(world: Any, seed: int
                 break
             disk = survivor.reopen()
             disk.stop_after(rng.below(80))
-            if not await until_stopped(disk, world.open(disk)):
+            stopped = await until_stopped(disk, world.open(disk))
+            if not stopped.early:
                 disk.stopped.set()  # it is killed just when it is open
             survivor = disk.crash(world.seeded(rng.below(1_000)))
-            await end_all_tasks()
+            await end_all_tasks(stopped)
         if survivor is not None:
             await check(world, survivor, recorded)
 

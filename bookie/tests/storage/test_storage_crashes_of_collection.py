@@ -73,10 +73,11 @@ async def script(collected: Any, storage: Storage, recorded: RecordedDeletions) 
 async def crash_at(collected: Any, start: MemoryDisk, steps: int, recorded: RecordedDeletions) -> MemoryDisk | None:
     """Runs the script until the disk stops; None when it ended before that."""
     start.stop_after(steps)
-    if not await until_stopped(start, opened_and_run(collected, start, recorded)):
+    stopped = await until_stopped(start, opened_and_run(collected, start, recorded))
+    if not stopped.early:
         return None
     survivor = start.crash(collected.world.seeded(steps))
-    await end_all_tasks()
+    await end_all_tasks(stopped)
     return survivor
 
 
