@@ -15,6 +15,7 @@ from boki_common.errors import (
     ClosedError,
     InvalidArgument,
     MetadataUnavailable,
+    MetadataUnknown,
     NodeExists,
     NoNode,
     NotEmpty,
@@ -179,10 +180,10 @@ async def test_sequential_numbers_are_never_given_twice(world: Any) -> None:
 async def test_of_many_writers_at_one_version_one_wins(world: Any) -> None:
     stores = [await world.session() for _ in range(2)]
     await stores[0].create("/counter", b"0")
-    lost = 0
+    lost = unknown = 0
 
     async def increment(store: Any) -> None:
-        nonlocal lost
+        nonlocal lost, unknown
         while True:
             value, version = await store.get("/counter")
             try:
@@ -190,9 +191,13 @@ async def test_of_many_writers_at_one_version_one_wins(world: Any) -> None:
                 return
             except BadVersion:
                 lost += 1
+            except MetadataUnknown:  # ZooKeeper's connection broke: this machine is busy
+                unknown += 1
+                return
 
     await asyncio.gather(*(increment(stores[number % 2]) for number in range(100)))
-    assert await stores[0].get("/counter") == Versioned(b"100", 100)
+    value, version = await stores[0].get("/counter")
+    assert int(value) == version and 100 - unknown <= version <= 100, "each won once"
     assert lost > 0, "the writers never met: this tested nothing"
 
 
