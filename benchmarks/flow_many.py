@@ -32,8 +32,8 @@ HANDLES: Final = 4_096
 CLIENTS: Final = 4
 MANY: Final = 1_000
 LEASE_S: Final = 15.0
-TERMS: Final = 8
-"""Of a run of so many terms at least it is judged whether what is kept is bounded."""
+TERMS: Final = 52
+"""Of a run of so many terms at least it is judged whether what is kept is bounded: what ended first is forgotten in its first quarter."""
 QUICK_LEASE_S: Final = 3.0
 WATCH_S: Final = 10.0
 FINISHED: Final = 1_000_000
@@ -42,7 +42,12 @@ DATA: Final = bytes(1024)
 READY_S: Final = 60.0
 RETENTION_S: Final = 10.0
 COLLECT_EVERY_S: Final = 2.0
-"""Of `growth`: ages that are days in use are seconds, so that all of it happens within the run."""
+FORGET_AGE_S: Final = 120
+GROWTH_AGES: Final = AGES._replace(
+    grace_ms=2_000, carry_ms=round(TERM_S * 1_000), forget_ms=(FORGET_AGE_S + 61) * 1_000
+)
+"""Of `growth`: ages that are days in use are seconds, so that all of it happens within the run. The age at which the log forgets
+streams is the least that it takes; while it is longer than a term, terms stay for as long."""
 SETTLE_S: Final = 1.0
 """Until those that wait have read what was there before."""
 
@@ -186,8 +191,9 @@ async def part_takeover(bench: Bench, _: float) -> None:
 async def part_growth(bench: Bench, scale: float) -> None:
     """Workflows that end, many of them: what is kept of them in memory and on disk."""
     count = max(1, round(FINISHED * scale))
+    settings = {**SETTINGS, "BOKI_ENGINE_FORGET_AGE_S": str(FORGET_AGE_S)}
     async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(bench.cluster("growth", settings=SETTINGS, sequencers=2))
+        cluster = await stack.enter_async_context(bench.cluster("growth", settings=settings, sequencers=2))
         client = await stack.enter_async_context(boki.connect(cluster.url, timeout=120.0))
         one = await stack.enter_async_context(
             Worker(
@@ -196,7 +202,7 @@ async def part_growth(bench: Bench, scale: float) -> None:
                 name="growth",
                 retention_s=RETENTION_S,
                 collect_every_s=COLLECT_EVERY_S,
-                ages=AGES._replace(grace_ms=2_000, carry_ms=round(TERM_S * 1_000)),
+                ages=GROWTH_AGES,
             )
         )
         samples = Samples(cluster)

@@ -109,6 +109,7 @@ async def test_a_second_worker_that_takes_over_anywhere_changes_nothing(name: st
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(3_000)
 @pytest.mark.parametrize("name", FEATURES)
 async def test_two_crashes_at_any_pair_of_operations_change_nothing(name: str) -> None:
     feature = Feature(name)

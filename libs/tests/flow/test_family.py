@@ -160,6 +160,7 @@ async def test_a_second_worker_anywhere_books_all_of_it_once() -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(3_000)
 @in_virtual_time
 async def test_two_crashes_at_any_pair_of_operations_book_all_of_it_once() -> None:
     assert (await crash_everywhere(book_trip, book_trip, booked_once, pairs=True)).runs > 100

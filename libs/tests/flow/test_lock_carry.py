@@ -240,6 +240,7 @@ async def test_a_second_one_anywhere_who_carries_harms_nothing(clock: SetClock) 
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(3_000)
 async def test_a_crash_or_a_second_worker_anywhere_that_carries_harms_nothing(clock: SetClock) -> None:
     days = Days(clock)
     await crash_everywhere(days.whole, days.whole, days.check, clock=clock, before=days.before)

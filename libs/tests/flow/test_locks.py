@@ -503,6 +503,7 @@ async def test_a_second_worker_anywhere_leaves_each_lock_to_one() -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(3_000)
 async def test_two_crashes_anywhere_leave_each_lock_to_one() -> None:
     contended = Contended()
     assert (await crash_everywhere(contended.program, contended.program, contended.check, pairs=True)).runs > 100
