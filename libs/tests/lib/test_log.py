@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 
 import pytest
 
 import boki
 from boki.testing import MemoryCluster
+from boki_common.testing.virtual_time import VirtualTimeLoop, let_pass
 from bokilib import events
 from bokilib.contribution import Contribution
 from bokilib.errors import AppendUnknown, AtomicTooLarge, ForeignRecord, NoPayloadHook
@@ -196,3 +198,36 @@ async def test_incarnations_come_from_the_port_where_one_is_given(cluster: Memor
             return b"\x01" * size
 
     assert Log((await cluster.connect()).book("b"), random=Fixed()).by == "01" * 12
+
+
+class StandsStill:
+    """A clock of a sequencer."""
+
+    ms = 5_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+def test_what_time_it_is_says_the_newest_record_and_what_passed_since() -> None:
+    """Until something that was sent says that the log's time stood still."""
+
+    async def run() -> None:
+        clock = StandsStill()
+        async with MemoryCluster(clock=clock) as cluster:
+            log = Log((await cluster.connect()).book("b"))
+            assert (log.now_ms(), await log.newest_ms()) == (0, 0), "nothing was read, and nothing is there"
+            await log.append(did("x"))
+            assert log.now_ms() == 0 and await log.newest_ms() == log.now_ms() == 5_000
+            await let_pass(30)
+            assert log.now_ms() == 35_000
+            sent_s = asyncio.get_running_loop().time()
+            await log.append(did("y"))
+            log.clock_at_most(await log.newest_ms(), sent_s)
+            assert log.now_ms() == 5_000
+            clock.ms = 90_000
+            seqnum = await log.append(did("z"))
+            assert [one.record.time_ms async for one in log.between("t", seqnum, seqnum)] == [log.now_ms()] == [90_000]
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(run())
