@@ -63,8 +63,9 @@ from boki_logbook.state.some_slots import indexed
 PENDING_READS: Final = 4_096
 """Reads of one connection that may wait at the same time."""
 COPIED_BYTES: Final = 32 * limits.KIB
-"""Batches below this are copied out of the receive buffer: kept for a while, they would keep all of it. Answers to READS up to
-this are copied into one message."""
+"""Answers to READS up to this are copied into one message."""
+_OF_ITS_OWN_BYTES: Final = limits.CONNECTION_BUFFER_BYTES // 2
+"""Batches below this are copied out of the receive buffer: kept in the cache, they would keep more than twice what they count."""
 _FLAGS_OFFSET: Final = 1
 _ABOUT_A_BOOK: Final = frozenset(
     (
@@ -268,7 +269,7 @@ class SdkConnection:
                 expected=limits.ENTRY_BYTES,
                 found=size,
             )
-        if size < COPIED_BYTES:
+        if size < _OF_ITS_OWN_BYTES:
             view = memoryview(bytes(view))
         batch = RecordBatch.parse(view)
         if view[_FLAGS_OFFSET] & FLAG_ZSTD:
