@@ -32,6 +32,7 @@ from boki_common.logs import get_logger
 from boki_common.net import shortcut
 from boki_common.net.doorkeeper import Doorkeeper
 from boki_common.net.frames import FrameParser, FrameTooLong
+from boki_common.net.names import connect_by_name
 from boki_common.net.strangers import BEFORE_HELLO, StrangerLimits
 from boki_common.runtime.ports import Buffer
 
@@ -349,7 +350,7 @@ async def connect(
                 _, connection = await loop.create_unix_connection(made, sock=local)
                 connection.peer = str(address)
             else:
-                _, connection = await loop.create_connection(made, address.host, address.port)
+                connection = await connect_by_name(made, address.host, address.port)
     except TimeoutError as error:
         raise Unreachable(f"no answer from {address} within {timeout_s} s; is it up?", address=str(address)) from error
     except OSError as error:
