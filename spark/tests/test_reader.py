@@ -126,17 +126,41 @@ def test_what_cannot_be_read_is_refused_by_name(
         (reader if schema is None else reader.schema(schema)).load().count()
 
 
+def ordered_positions(spark: SparkSession, dev: str) -> dict[int, int]:
+    """Term → positions of its rows in `dataset=metalog`."""
+    entries = spark.read.format("boki").option("url", dev).option("dataset", "metalog").load()
+    found: dict[int, int] = {}
+    for row in entries.collect():
+        found[row["term"]] = found.get(row["term"], 0) + row["stop_pos"] - row["first_pos"]
+    return found
+
+
+def term_rows(spark: SparkSession, dev: str) -> list[Any]:
+    return spark.read.format("boki").option("url", dev).option("dataset", "segments").load().collect()
+
+
 def test_terms_and_what_was_ordered_are_frames_too(
     spark: SparkSession, dev: str, client: boki.sync.Client, name: str
 ) -> None:
-    fill(client, name, 10)
-    reader = spark.read.format("boki").option("url", dev)
-    terms = reader.option("dataset", "segments").load().collect()
-    assert [row["term"] for row in terms] == sorted(row["term"] for row in terms) and not terms[-1]["ended"]
-    entries = reader.option("dataset", "metalog").load()
-    assert entries.selectExpr("sum(stop_pos - first_pos) AS n").collect()[0]["n"] == sum(
-        row["end_pos"] for row in terms
-    )
+    term = term_of(fill(client, name, 10)[0])
+    ordered = ordered_positions(spark, dev)
+    rows = term_rows(spark, dev)
+    assert [row["term"] for row in rows] == sorted(row["term"] for row in rows) and not rows[-1]["ended"]
+    kept = {row["term"]: row["end_pos"] for row in rows if row["end_pos"] and not row["gone"]}
+    assert term in kept and {one: ordered.get(one) for one in kept} == kept
+
+
+def test_a_term_that_ended_and_was_trimmed_whole_is_gone_and_its_entries_with_it(
+    spark: SparkSession, dev: str, client: boki.sync.Client, name: str, offload: Offload, tmp_path: Path
+) -> None:
+    offload(term_of(fill(client, f"{name}-before", 1)[0]), tmp_path / "cold")
+    term = term_of(fill(client, name, 10)[0])
+    offload(term, tmp_path / "cold")
+    assert ordered_positions(spark, dev)[term] == 10
+    client.book(name).trim(before=2**62)
+    (row,) = [row for row in term_rows(spark, dev) if row["term"] == term]
+    assert row["gone"] and row["end_pos"] == 10
+    assert term not in ordered_positions(spark, dev)
 
 
 def test_a_term_that_was_offloaded_is_read_from_its_files(
