@@ -17,7 +17,7 @@ from boki_spark.read_options import batch_options
 from boki_spark.reader import Planning, batch_partitions
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 Offload = Callable[[int, Path], str]
 
@@ -135,8 +135,9 @@ def ordered_positions(spark: SparkSession, dev: str) -> dict[int, int]:
     return found
 
 
-def term_rows(spark: SparkSession, dev: str) -> list[Any]:
-    return spark.read.format("boki").option("url", dev).option("dataset", "segments").load().collect()
+def term_rows(spark: SparkSession, dev: str) -> list[Row]:
+    found: list[Row] = spark.read.format("boki").option("url", dev).option("dataset", "segments").load().collect()
+    return found
 
 
 def test_terms_and_what_was_ordered_are_frames_too(

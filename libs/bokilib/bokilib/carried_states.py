@@ -25,8 +25,11 @@ class State(NamedTuple):
     event: Event
 
 
-async def append_states(log: Log, states: Iterable[State], fence: Expected) -> dict[str, int]:
+async def append_states(log: Log, states: Iterable[State], fence: Expected, *, seen: int = 0) -> dict[str, int]:
     """Appends what is still the newest of its stream; returns where each is. What moved meanwhile somebody else made anew.
+
+    Args:
+        seen: as in `Log.append`.
 
     Raises:
         Conflict: the fence moved.
@@ -39,7 +42,7 @@ async def append_states(log: Log, states: Iterable[State], fence: Expected) -> d
             expect = {**fence, **{stream: wanted[stream].position for stream in left}}
             one = Contribution(tuple(left), expect, tuple(wanted[stream].event for stream in left))
             try:
-                made.update(dict.fromkeys(left, await log.append(one, settle=True)))
+                made.update(dict.fromkeys(left, await log.append(one, seen=seen, settle=True)))
                 break
             except Conflict as conflict:
                 moved = {news.tag for news in log.news(expect, conflict)}

@@ -2,9 +2,6 @@
 
 Any process may do each step, at any time, and die between any two: a checkpoint expects that none came since it looked; what is
 trimmed follows from the checkpoints that are in the log. Never is a checkpoint trusted because it was sent: it is read back.
-
-Several states are carried in one record. If one of them is late, because somebody else made a checkpoint of it, the others go
-without it.
 """
 
 from __future__ import annotations
@@ -16,7 +13,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from boki_common.errors import BokiError, Conflict, Trimmed
-from bokilib.carry_rules import Load, batches
+from bokilib.carried_states import State as CarriedState
+from bokilib.carried_states import append_states
 from bokilib.checkpoint_rules import (
     FORGET_MS,
     GRACE_MS,
@@ -37,7 +35,7 @@ from bokilib.conflict_rules import Expected
 from bokilib.contribution import Contribution
 from bokilib.trimmer import Trimmer
 from bokistore import directory_rules, fold
-from bokistore.events import AnyEvent, Checkpoint, DirectoryCheckpoint, DirectoryEnded, Ended, size_of
+from bokistore.events import AnyEvent, Checkpoint, DirectoryCheckpoint, DirectoryEnded, Ended
 from bokistore.fold import View
 from bokistore.snapshot_reads import Views
 from bokistore.subjects import Subject, of_bucket
@@ -213,34 +211,13 @@ class Checkpointer:
         return [(subject, *two) for subject, two in zip(subjects, found, strict=True)]
 
     async def _carry(self, states: Sequence[State], snapshot: int, fence: Expected) -> int:
-        by_tag = {state.subject.checkpoints: state for state in states}
-        loads = [Load(tag, sum(map(size_of, state.events))) for tag, state in by_tag.items()]
-        carried = 0
-        for batch in batches(loads):
-            alone = by_tag[batch[0].subject]
-            if len(alone.events) > 1:
-                assert len(batch) == 1, "what goes in parts is too large to have company"
-                carried += bool(await self._append(alone, fence, snapshot))
-            else:
-                carried += await self._carry_together([by_tag[load.subject] for load in batch], snapshot, fence)
-        return carried
-
-    async def _carry_together(self, states: list[State], snapshot: int, fence: Expected) -> int:
-        """One record of all; those that are late are left out, and it is sent again. Raises Conflict of the fence."""
-        while states:
-            streams = tuple(state.subject.checkpoints for state in states)
-            expect = {**fence, **dict.fromkeys(streams, snapshot)}
-            events = tuple(event for state in states for event in state.events)
-            try:
-                await self._log.append(Contribution(streams, expect, events), seen=snapshot, settle=True)
-            except Conflict as conflict:
-                late = {news.tag for news in self._log.news(expect, conflict)}
-                if late & fence.keys() or not late:
-                    raise
-                states = [state for state in states if state.subject.checkpoints not in late]
-            else:
-                return len(states)
-        return 0
+        whole = [state for state in states if len(state.events) == 1]
+        carried = [CarriedState(state.subject.checkpoints, snapshot, state.events[0]) for state in whole]
+        made = len(await append_states(self._log, carried, fence, seen=snapshot))
+        for state in states:
+            if len(state.events) > 1:
+                made += bool(await self._append(state, fence, snapshot))
+        return made
 
     # -- what may go
 

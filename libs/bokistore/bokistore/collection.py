@@ -7,20 +7,18 @@ collection from `create` or `put` to `delete`, and a scan of a serializable tran
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from bokilib.codec import JsonObject, from_json, to_json
 from bokilib.errors import NotEncodable
 from bokilib.ports import ConsistencyName
 from bokistore.directory_rules import check_collection, object_name
 from bokistore.errors import AlreadyExists, NoSuchObject
+from bokistore.group_commit import GroupCommit
 from bokistore.objects import StoreObject
 from bokistore.operations import Set
 from bokistore.snapshot import Snapshot, whole_value
 from bokistore.transactions import Transaction
-
-if TYPE_CHECKING:
-    from bokistore.store import BokiStore
 
 T = TypeVar("T")
 
@@ -30,10 +28,10 @@ SCANNED_AT_ONCE: Final = 256
 class Collection(Generic[T]):
     """See the module. Made by `store.collection(name, kind)`."""
 
-    def __init__(self, store: BokiStore, name: str, kind: type[T]) -> None:
+    def __init__(self, commits: GroupCommit, name: str, kind: type[T]) -> None:
         self.name: Final = check_collection(name)
         self.kind: Final = kind
-        self._store = store
+        self._commits = commits
 
     def __repr__(self) -> str:
         return f"<bokistore.Collection {self.name!r} of {self.kind.__name__}>"
@@ -44,19 +42,19 @@ class Collection(Generic[T]):
 
     def object(self, id: str) -> StoreObject:
         """The object of an id, for operations on parts of it."""
-        return self._store.object(object_name(self.name, id))
+        return StoreObject(self._commits.views, object_name(self.name, id))
 
     async def create(self, id: str, value: T) -> None:
         """A new one. Raises AlreadyExists, NotEncodable; else as `store.transact`."""
-        await self._store.transact(lambda tx: self.within(tx).create(id, value))
+        await self._commits.run(lambda tx: self.within(tx).create(id, value))
 
     async def put(self, id: str, value: T) -> None:
         """A new one, or another value for one that is there."""
-        await self._store.transact(lambda tx: self.within(tx).put(id, value))
+        await self._commits.run(lambda tx: self.within(tx).put(id, value))
 
     async def delete(self, id: str) -> bool:
         """Ends one; returns whether it was there."""
-        return await self._store.transact(lambda tx: self.within(tx).delete(id))
+        return await self._commits.run(lambda tx: self.within(tx).delete(id))
 
     async def get(self, id: str, *, at: int | None = None, consistency: ConsistencyName = "session") -> T | None:
         """The value of an id, None if it is not there."""
@@ -64,14 +62,15 @@ class Collection(Generic[T]):
 
     async def ids(self, *, at: int | None = None, consistency: ConsistencyName = "session") -> list[str]:
         """All ids, in order."""
-        directories = await self._store.views.directories(self.name, at, consistency)
+        directories = await self._commits.views.directories(self.name, at, consistency)
         return sorted(id for directory in directories for id in directory.ids)
 
     async def scan(
         self, *, at: int | None = None, consistency: ConsistencyName = "session"
     ) -> AsyncIterator[tuple[str, T]]:
         """All ids and values of one snapshot, in the order of the ids."""
-        snapshot = Snapshot(self._store.views, at or await self._store.log.book.now(consistency=consistency))
+        views = self._commits.views
+        snapshot = Snapshot(views, at or await views.log.book.now(consistency=consistency))
         ids = await snapshot.ids(self.name)
         for start in range(0, len(ids), SCANNED_AT_ONCE):
             some = ids[start : start + SCANNED_AT_ONCE]

@@ -5,34 +5,33 @@ An entry is `<at_ms>/<name>`. One whose object got another time since, or is gon
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import Final
 
 from bokilib.tags import bucket_of
 from bokistore.directory_rules import SEPARATOR, TIMES
+from bokistore.group_commit import GroupCommit
 from bokistore.subjects import of_bucket
 from bokistore.transactions import Transaction
-
-if TYPE_CHECKING:
-    from bokistore.store import BokiStore
 
 SWEPT_AT_ONCE: Final = 10_000
 """Entries of one sweep; the next one goes on."""
 
 
-async def sweep_all(store: BokiStore, now_ms: int) -> list[str]:
+async def sweep_all(commits: GroupCommit, now_ms: int) -> list[str]:
     """Deletes the objects whose time is over; returns their names."""
-    entries = [id for directory in await store.views.directories(TIMES) for id in directory.ids]
+    entries = [id for directory in await commits.views.directories(TIMES) for id in directory.ids]
     due = sorted(
         (int(at_ms), name) for at_ms, _, name in (id.partition(SEPARATOR) for id in entries) if int(at_ms) <= now_ms
     )
     swept = []
     for at_ms, name in due[:SWEPT_AT_ONCE]:
-        if await store.transact(_sweep, name, at_ms):
+        if await commits.run(partial(_sweep, name, at_ms)):
             swept.append(name)
     return swept
 
 
-async def _sweep(tx: Transaction, name: str, at_ms: int) -> bool:
+async def _sweep(name: str, at_ms: int, tx: Transaction) -> bool:
     """Drops an entry, and the object, if this still is its time."""
     view = await tx.view(name)
     tx.enter(TIMES, f"{at_ms}{SEPARATOR}{name}", there=False)

@@ -21,7 +21,7 @@ from bokilib.conflict_rules import Moved
 from bokilib.contribution import Contribution, joined
 from bokilib.errors import AtomicTooLarge, Fenced
 from bokilib.events import encode_events
-from bokilib.isolation import Isolation
+from bokilib.isolation import Isolation, check_isolation
 from bokilib.ports import ConsistencyName
 from bokilib.tags import store_object
 from bokistore.events import AnyEvent
@@ -90,14 +90,27 @@ class GroupCommit:
     """See the module. Belongs to one event loop.
 
     Attributes:
-        runs: of bodies, so far.
+        views: what transactions read. runs: of bodies, so far.
     """
 
-    def __init__(self, views: Views, *, committed: Callable[[Sequence[AnyEvent]], None] | None = None) -> None:
-        """`committed` is told what came to be in the log."""
+    def __init__(
+        self,
+        views: Views,
+        *,
+        isolation: Isolation = "serializable",
+        retries: int = RETRIES,
+        committed: Callable[[Sequence[AnyEvent]], None] | None = None,
+    ) -> None:
+        """
+        Args:
+            isolation, retries: of transactions that name none.
+            committed: called with the events of each record that was appended.
+        """
+        self.views: Final = views
         self.runs = 0
-        self._tell = committed
-        self._views = views
+        self._isolation: Final[Isolation] = isolation
+        self._retries = retries
+        self._notify = committed
         self._log = views.log
         self._queue: deque[_Job[Any]] = deque()
         self._kept: list[_Job[Any]] = []
@@ -108,8 +121,8 @@ class GroupCommit:
         self,
         body: Callable[[Transaction], Awaitable[R]],
         *,
-        isolation: Isolation,
-        retries: int = RETRIES,
+        isolation: Isolation | None = None,
+        retries: int | None = None,
         consistency: ConsistencyName = "session",
     ) -> R:
         """Runs a transaction until it commits; returns what its body returned.
@@ -118,7 +131,8 @@ class GroupCommit:
             Conflict: it lost so often. Fenced: another library's fence moved. AppendUnknown: perhaps it committed.
             What the body raised: then nothing was committed.
         """
-        job: _Job[R] = _Job(body, isolation, retries, consistency)
+        chosen = check_isolation(isolation or self._isolation)
+        job: _Job[R] = _Job(body, chosen, self._retries if retries is None else retries, consistency)
         self._queue.append(job)
         if self._driver is None or self._driver.done():
             self._driver = asyncio.get_running_loop().create_task(self._drive(), name="bokistore group commit")
@@ -168,7 +182,7 @@ class GroupCommit:
 
     async def _attempt(self, job: _Job[Any], overlay: Overlay) -> None:
         self.runs += 1
-        await job.run(Transaction(self._views, job.isolation, job.consistency, trusting=job.trusting, overlay=overlay))
+        await job.run(Transaction(self.views, job.isolation, job.consistency, trusting=job.trusting, overlay=overlay))
 
     async def _join(self, job: _Job[Any], overlay: Overlay) -> None:
         """Puts a transaction that ran behind those that are to commit before it; `overlay`: what these wrote."""
@@ -249,9 +263,9 @@ class GroupCommit:
             if job.error is None:
                 transaction.seqnum = seqnum
                 events += _written(job)
-        self._views.committed(seqnum, part, events, bases.values())
-        if self._tell is not None:
-            self._tell(events)
+        self.views.committed(seqnum, part, events, bases.values())
+        if self._notify is not None:
+            self._notify(events)
         for job in jobs:
             job.finish()
         moved = {stream for job in jobs for stream in _member(job).joined}

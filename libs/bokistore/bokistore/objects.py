@@ -7,14 +7,17 @@ what is in the log before it, and one that could not be done raises OperationFai
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from boki_common.errors import InvalidArgument, Trimmed
+from bokilib import tags
 from bokilib.codec import Json, JsonObject
+from bokilib.contribution import Contribution
 from bokilib.ports import ConsistencyName
 from bokistore import inspection
 from bokistore.diff import Change
 from bokistore.errors import ResultUnknown
+from bokistore.events import Ops
 from bokistore.fold import View, after_record, apply_all
 from bokistore.inspection import Version
 from bokistore.operations import (
@@ -31,20 +34,18 @@ from bokistore.operations import (
     checked,
 )
 from bokistore.snapshot import value_at, whole_value
+from bokistore.snapshot_reads import Views
 from bokistore.watch import Watched, watch
-
-if TYPE_CHECKING:
-    from bokistore.store import BokiStore
 
 
 class StoreObject:
     """See the module. Made by `store.object(name)`; it need not exist."""
 
-    def __init__(self, store: BokiStore, name: str) -> None:
+    def __init__(self, views: Views, name: str) -> None:
         if not isinstance(name, str) or not name:
             raise InvalidArgument(f"expected the name of an object, a text that is not empty, found {name!r:.80}")
         self.name: Final = name
-        self._store = store
+        self._views = views
 
     def __repr__(self) -> str:
         return f"<bokistore.StoreObject {self.name!r}>"
@@ -53,7 +54,7 @@ class StoreObject:
 
     async def view(self, at: int | None = None, consistency: ConsistencyName = "session") -> View:
         """The object with where it was seen, for tools."""
-        return await self._store.views.one(self.name, at, consistency)
+        return await self._views.one(self.name, at, consistency)
 
     async def get(
         self, path: str = "", default: Json = None, *, at: int | None = None, consistency: ConsistencyName = "session"
@@ -86,9 +87,9 @@ class StoreObject:
             OperationFailed: of the first that could not be done; the others were.
             AppendUnknown: perhaps applied. ResultUnknown: applied. InvalidArgument, NotEncodable, AtomicTooLarge: not sent.
         """
-        event, seqnum = await self._store.append_operations(self.name, [checked(one) for one in operations])
+        event, seqnum = await self._append(operations)
         try:
-            before = await self._store.views.one(self.name, seqnum - 1)
+            before = await self._views.one(self.name, seqnum - 1)
         except Trimmed as trimmed:
             raise ResultUnknown(
                 f"the operation is in the log at {seqnum}, but what was before it is trimmed: {trimmed}",
@@ -96,7 +97,7 @@ class StoreObject:
                 seqnum=seqnum,
             ) from trimmed
         _, results = apply_all(before, operations)
-        self._store.saw(after_record(before, seqnum, [event]))
+        self._views.learned(after_record(before, seqnum, [event]))
         for result in results:
             if isinstance(result, Failed):
                 raise result.error(self.name)
@@ -104,7 +105,14 @@ class StoreObject:
 
     async def send(self, *operations: AnyOperation) -> int:
         """As `apply`, without looking at what comes of it: one round trip. Returns where it is in the log."""
-        return (await self._store.append_operations(self.name, [checked(one) for one in operations]))[1]
+        return (await self._append(operations))[1]
+
+    async def _append(self, operations: Sequence[AnyOperation]) -> tuple[Ops, int]:
+        """Appends operations without a condition; returns the event and where it is."""
+        if not operations:
+            raise InvalidArgument("expected one operation at least, found none")
+        event = Ops(self.name, tuple(checked(one) for one in operations))
+        return event, await self._views.log.append(Contribution((tags.store_object(self.name),), {}, (event,)))
 
     async def set(self, path: str, value: Json) -> None:
         """Puts a value at a path, and objects on the way to it."""
@@ -148,7 +156,7 @@ class StoreObject:
 
     def watch(self, *, start: int | None = None) -> AsyncIterator[Watched]:
         """Each change as it comes, from now on, or from a seqnum: `async for change in x.watch()`."""
-        return watch(self._store.views, self.name, start)
+        return watch(self._views, self.name, start)
 
     async def history(
         self,
@@ -163,10 +171,10 @@ class StoreObject:
         Args:
             limit: only the newest so many, without folding what is before them.
         """
-        return await inspection.history(self._store.views, self.name, start, stop, limit, consistency)
+        return await inspection.history(self._views, self.name, start, stop, limit, consistency)
 
     async def diff(
         self, before: int, after: int | None = None, *, consistency: ConsistencyName = "session"
     ) -> Sequence[Change]:
         """What changed from one seqnum to another, or to now."""
-        return await inspection.diff(self._store.views, self.name, before, after, consistency)
+        return await inspection.diff(self._views, self.name, before, after, consistency)

@@ -151,6 +151,11 @@ class Views:
             self._followed = FollowedViews(self.log, self.cache, limit=limit, within_s=within_s, changed=self._changed)
         return self._followed
 
+    def learned(self, view: View) -> None:
+        """A view that is known without having been read."""
+        self.cache.put(view)
+        self._changed(view)
+
     def _changed(self, view: View) -> None:
         if self.due is not None:
             self.due(view)
@@ -264,8 +269,7 @@ class Views:
             self.folded += folded
             if self._aux and folded >= AUX_RECORDS:
                 await self._leave(view, last.aux_data)
-            if self.due is not None:
-                self.due(view)
+            self._changed(view)
         return view if then is None else then
 
     async def _anew(self, names: Sequence[str], at: int | None, consistency: ConsistencyName) -> list[View]:
@@ -317,8 +321,8 @@ class Views:
                 base = known.view  # it may have been counted again
             view = fold.after_record(base, seqnum, events) if stream in joined else base
             self.cache.put(view, upto=seqnum)
-            if self.due is not None and view is not base:
-                self.due(view)
+            if view is not base:
+                self._changed(view)
 
     async def recounted(self, name: str, snapshot: int) -> View:
         """An object folded from its newest checkpoint, whatever is cached: what lies above that is counted anew."""
@@ -340,8 +344,8 @@ class Views:
             self.folded += folded
             if self._aux and folded >= (AUX_RECORDS if self.cache.keeps else 1):
                 await self._leave(view, newest.record.aux_data)
-        if self.due is not None and not counted:
-            self.due(view)
+        if not counted:
+            self._changed(view)
         return view
 
     async def _up_to(self, name: str, last: boki.Record, base: View, *, walk: bool) -> tuple[View, int]:

@@ -20,21 +20,17 @@ from boki_common.errors import InvalidArgument
 from bokilib.carrier import EVERY_S, Carrier, Carries
 from bokilib.checkpoint_rules import BYTES_BETWEEN, CARRY_MS, FORGET_MS, GRACE_MS, RECORDS_BETWEEN, RETENTION_MS
 from bokilib.codec import JsonObject
-from bokilib.contribution import Contribution, joined
+from bokilib.contribution import joined
 from bokilib.isolation import Isolation, check_isolation
 from bokilib.log import Log, Tokens
 from bokilib.ports import BookPort, ConsistencyName, PayloadHook
-from bokilib.tags import store_object
 from bokistore import inspection
 from bokistore.checkpointer import Checkpointer
 from bokistore.collection import Collection
 from bokistore.errors import NoSuchObject
-from bokistore.events import Ops
 from bokistore.expiry import delete_with_entry, sweep_all
-from bokistore.fold import View
 from bokistore.group_commit import RETRIES, GroupCommit
 from bokistore.objects import StoreObject
-from bokistore.operations import AnyOperation
 from bokistore.shared_parts import decode_context, decode_written
 from bokistore.snapshot import Snapshot, whole_value
 from bokistore.snapshot_reads import Views
@@ -127,17 +123,19 @@ class BokiStore:
             on=settings.checkpoints,
         )
         self.views.due, self.views.due_directory = self._upkeep.saw, self._upkeep.saw_directory
-        self._group = GroupCommit(self.views, committed=self._upkeep.committed)
+        self._commits = GroupCommit(
+            self.views, isolation=settings.isolation, retries=settings.retries, committed=self._upkeep.committed
+        )
 
     # -- objects
 
     def object(self, name: str) -> StoreObject:
         """An object, which need not exist. Raises InvalidArgument."""
-        return StoreObject(self, name)
+        return StoreObject(self.views, name)
 
     def collection(self, name: str, kind: type[T]) -> Collection[T]:
         """Objects of one type. Raises InvalidArgument."""
-        return Collection(self, name, kind)
+        return Collection(self._commits, name, kind)
 
     async def delete(self, name: str) -> bool:
         """Ends an object, which is in no collection; returns whether there was one."""
@@ -164,7 +162,7 @@ class BokiStore:
         """Deletes objects whose time is over, of these or of all; returns their names. A carrier does it once a round."""
         now_ms = await self.checkpointer.now_ms()
         if names is None:
-            return await sweep_all(self, now_ms)
+            return await sweep_all(self._commits, now_ms)
         swept = []
         for view in await self.views.many(names):
             if view.expires_ms is not None and view.expires_ms <= now_ms and await self._expired(view.name, now_ms):
@@ -223,14 +221,13 @@ class BokiStore:
             retries: how often it is run again; default: the store's.
             consistency: of its snapshot.
         """
-        chosen = check_isolation(isolation or self.settings.isolation)
-        most = self.settings.retries if retries is None else retries
+        check_isolation(isolation or self.settings.isolation)
 
         def decorate(body: Callable[Concatenate[Transaction, P], Awaitable[R]]) -> Callable[P, Awaitable[R]]:
             @wraps(body)
             async def run(*args: P.args, **options: P.kwargs) -> R:
-                return await self._group.run(
-                    lambda tx: body(tx, *args, **options), isolation=chosen, retries=most, consistency=consistency
+                return await self._commits.run(
+                    lambda tx: body(tx, *args, **options), isolation=isolation, retries=retries, consistency=consistency
                 )
 
             return run
@@ -297,20 +294,6 @@ class BokiStore:
         known = await self.views.check_at(at)
         place, views = (known, []) if known else await self.views.as_of(of, consistency)
         yield Snapshot(self.views, place, views)
-
-    # -- for objects
-
-    async def append_operations(self, name: str, operations: Sequence[AnyOperation]) -> tuple[Ops, int]:
-        """Appends operations without a condition; returns the event and where it is."""
-        if not operations:
-            raise InvalidArgument("expected one operation at least, found none")
-        event = Ops(name, tuple(operations))
-        return event, await self.log.append(Contribution((store_object(name),), {}, (event,)))
-
-    def saw(self, view: View) -> None:
-        """A view that is known without having been read."""
-        self.views.cache.put(view)
-        self._upkeep.saw(view)
 
     # -- upkeep
 

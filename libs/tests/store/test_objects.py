@@ -95,7 +95,6 @@ async def test_two_names_with_one_tag_are_two_objects(store: BokiStore, monkeypa
     for module in ("bokistore.snapshot_reads.tags", "bokistore.transaction_rules.tags"):
         monkeypatch.setattr(f"{module}.store_object", lambda name: "store/o/shared")
         monkeypatch.setattr(f"{module}.store_checkpoint", lambda name: "store/ck/shared")
-    monkeypatch.setattr("bokistore.store.store_object", lambda name: "store/o/shared")
     x, y = store.object("x"), store.object("y")
     for _ in range(3):
         await x.inc("n")
