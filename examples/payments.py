@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from boki import Book, Conflict, OutcomeUnknown, Unreachable
 
-PATIENCE_S = 2.0
+TIMEOUT_S = 2.0
 
 
 class PaysAgain:
@@ -23,7 +23,7 @@ class PaysAgain:
     async def pay(self, order: str, cents: int) -> None:
         while True:
             try:
-                await self.book.append(b"%d" % cents, tags=[f"paid/{order}"], timeout=PATIENCE_S)
+                await self.book.append(b"%d" % cents, tags=[f"paid/{order}"], timeout=TIMEOUT_S)
                 return
             except (OutcomeUnknown, Unreachable):
                 continue
@@ -36,7 +36,7 @@ class PaysOnce(PaysAgain):
         stream = f"paid/{order}"
         while True:
             try:
-                await self.book.append(b"%d" % cents, tags=[stream], expect={stream: None}, timeout=PATIENCE_S)
+                await self.book.append(b"%d" % cents, tags=[stream], expect={stream: None}, timeout=TIMEOUT_S)
                 return
             except Conflict:
                 return

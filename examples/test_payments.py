@@ -42,5 +42,5 @@ def test_the_simulator_finds_the_mistake_and_the_smallest_faults_that_show_it() 
     notes = "\n".join(caught.value.__notes__)
     assert "--sim-seed=" in notes
     assert re.search(r"(isolate|partition) [^\n]*program", notes), (
-        "cut off for longer than its patience, and nothing else"
+        "cut off for longer than its time-out, and nothing else"
     )

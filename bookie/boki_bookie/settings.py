@@ -114,13 +114,15 @@ class BookieSettings:
     )
     disk_check_interval_s: float = setting(10.0, help="How often free space is looked at.", minimum=0.01)
 
-    sight_timeout_s: float = setting(30.0, help="The longest a first add waits for the metadata store.", minimum=0.01)
-    sight_patience_s: float = setting(
+    validation_timeout_s: float = setting(
+        30.0, help="The longest a first add waits for the metadata store.", minimum=0.01
+    )
+    validation_retry_for_s: float = setting(
         2.0,
         help="How long metadata that does not name this bookie (yet) is read again before the add is refused.",
         minimum=0.0,
     )
-    sight_waiting_bytes: int = setting(
+    validation_waiting_bytes: int = setting(
         32 * MIB, help="First adds that wait for the metadata store; more are refused.", minimum=0
     )
     check_digests: Literal["none", "crc", "all"] = setting(

@@ -44,7 +44,7 @@ TINY = BookieSettings(
     disk_check_interval_s=3_600.0,
     read_only_below_bytes=0,
     writable_above_bytes=0,
-    sight_patience_s=0.0,
+    validation_retry_for_s=0.0,
     gc_interval_s=3_600.0,
     disk_reserve_bytes=0,
 )
@@ -84,7 +84,7 @@ class World:
     def __init__(self) -> None:
         self.validations: dict[int, V2Status] = {}
         self.looks: list[int] = []
-        self.sight_after: asyncio.Event | None = None
+        self.validate_after: asyncio.Event | None = None
         """What the metadata store waits for, if it is slow."""
         self.tree = MemoryTree()
         self.store = MemoryStore(self.tree)
@@ -119,8 +119,8 @@ class World:
 
     async def validate(self, ledger_id: int) -> V2Status:
         self.looks.append(ledger_id)
-        if self.sight_after is not None:
-            await self.sight_after.wait()
+        if self.validate_after is not None:
+            await self.validate_after.wait()
         return self.validations.get(ledger_id, V2Status.OK)
 
     async def format(self, disk: MemoryDisk, settings: BookieSettings = TINY) -> None:

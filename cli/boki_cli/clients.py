@@ -4,7 +4,7 @@
     if await engine_answers(url, stop): ...                # for a role that is started before its engines
 
 The SDK tells a program at once that no engine answers; a person who starts things in any order wants them to find each other.
-Whatever is not a matter of patience (another version, a wrong URL) is raised at once.
+What no retry mends (another version, a wrong URL) is raised at once.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async def engine_answers(url: str, timeout_s: float, stop: asyncio.Event) -> boo
 async def _open(
     url: str,
     timeout_s: float,
-    patience_s: float,
+    retry_for_s: float,
     waiting: Callable[[Unreachable], None],
     stop: asyncio.Event | None,
 ) -> boki.Client | None:
@@ -69,7 +69,7 @@ async def _open(
 
     stop = asyncio.Event() if stop is None else stop
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + patience_s
+    deadline = loop.time() + retry_for_s
     warned = False
     while not stop.is_set():
         client = boki.connect(url, timeout=timeout_s)
@@ -78,7 +78,7 @@ async def _open(
             async with asyncio.timeout(None if math.isinf(left_s) else left_s):
                 return await client.open()
         except TimeoutError as error:
-            raise Unreachable(f"no engine at {url} answered within {patience_s:g} s; is it up?") from error
+            raise Unreachable(f"no engine at {url} answered within {retry_for_s:g} s; is it up?") from error
         except Unreachable as error:
             if loop.time() + PAUSE_S >= deadline:
                 raise

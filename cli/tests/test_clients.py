@@ -1,4 +1,4 @@
-"""Commands go on trying while nobody answers, and say so once; what is no matter of patience is said at once."""
+"""Commands retry while nobody answers, and report it once; what no retry mends fails at once."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ OPEN: Final = frozenset(route.name for route in ROUTES if route.open)
 PROMPT: Final = frozenset(route.name for route in BOOK_ROUTES if route.content_type != EVENTS)
 """Names of the routes about books that are answered at once, unless somebody waits for records."""
 HOW_TO_SHOW: Final = "it is sent as Authorization: Bearer TOKEN, or as the password of Basic, with any user name"
-CLOSE_PATIENCE_S: Final = 2.0
+CLOSE_TIMEOUT_S: Final = 2.0
 """Requests under way may take so long when the gateway closes."""
 ELSEWHERE: Final = "none"
 """What metrics call the route of a request that has none."""
@@ -110,7 +110,7 @@ class Gateway:
             refuse=self._refuse_unread,
             connections=settings.connections,
             handler_cancellation=True,
-            shutdown_timeout_s=CLOSE_PATIENCE_S,
+            shutdown_timeout_s=CLOSE_TIMEOUT_S,
         )
         self._port = 0
 

@@ -24,7 +24,7 @@ from boki_ledger.write.writer import LedgerWriter
 from itests.bookkeeper.java_service import JavaError, JavaService
 
 PASSWORD: Final = "key"
-PATIENCE_S: Final = 20.0
+TIMEOUT_S: Final = 20.0
 JAVA_DIGESTS: Final = {"HMAC": "MAC"}
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class Deleted(Exception):
 
 async def until(ask: Callable[[], Awaitable[T]], wanted: Callable[[T], bool]) -> T:
     """Asks until the answer is as wanted: what is awaited happens by itself, and nobody tells when."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while not wanted(found := await ask()):
             pass
     return found

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from itests.bookkeeper.both_kinds import BothKinds
-from itests.bookkeeper.clients import PATIENCE_S, JavaClient, OurClient, Placement, until
+from itests.bookkeeper.clients import TIMEOUT_S, JavaClient, OurClient, Placement, until
 from itests.bookkeeper.java_service import JavaError, JavaService
 from itests.bookkeeper.marks import SHARED
 
@@ -40,7 +40,7 @@ async def test_a_long_poll_is_answered_by_the_entry_it_waits_for(java: JavaServi
     poll = asyncio.create_task(java("poll", handle=reader.handle, entry=1, wait_ms=30_000))
     await writer.append(["one"])
     await writer.append(["two, with the LAC of one"])
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         found = await poll
     assert found["lac"] >= 1
     assert found["entry"] == "one"

@@ -18,7 +18,7 @@ import pytest_asyncio
 
 from itests.bookkeeper.both_kinds import BothKinds
 from itests.bookkeeper.clients import PASSWORD as PASSWORD_TEXT
-from itests.bookkeeper.clients import PATIENCE_S, JavaClient, OurClient, Placement, until
+from itests.bookkeeper.clients import TIMEOUT_S, JavaClient, OurClient, Placement, until
 from itests.bookkeeper.java_service import JavaService
 from itests.bookkeeper.marks import SHARED
 
@@ -67,7 +67,7 @@ async def test_entries_of_a_java_writer_are_followed_to_the_end(
     await writer.append(ENTRIES[:1])
     reader = await ours.ledgers.open(writer.ledger_id, recover=False, password=PASSWORD)
     tail = reader.follow(0, wait_s=5.0)
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         found = [await anext(tail)]  # the first entry of an idle writer comes too
         await writer.append(ENTRIES[1:2])
         for entry in ENTRIES[2:]:
@@ -84,7 +84,7 @@ async def test_java_polls_the_entries_of_our_writer(java: JavaService, ours: Our
     reader = await JavaClient(java, "v3").open(writer.ledger_id, "CRC32C", recover=False)
     poll = asyncio.create_task(java("poll", handle=reader.handle, entry=1, wait_ms=30_000))
     await writer.append(["one"])  # the explicit LAC of the writer, idle then, ends the poll
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         found = await poll
     assert found == {"lac": 1, "entry": "one"}
     await writer.close()

@@ -43,7 +43,7 @@ async def test_what_a_reborn_bookie_forgot_is_not_taken_for_never_written(make_a
     reborn, away, lagging = await asyncio.to_thread(apache.start_bookies, 3)
     store = open_store(apache.boki_uri)
     await store.start()
-    client = LedgerClient(metadata=store, rng=SystemRandom(), settings=LedgerSettings(patience_s=2.0))
+    client = LedgerClient(metadata=store, rng=SystemRandom(), settings=LedgerSettings(retry_for_s=2.0))
     await client.start()
     try:
         writer = await client.create(replicas=3, acks=2)

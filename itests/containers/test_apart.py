@@ -19,7 +19,7 @@ from deploy.engine import EngineMissing, check_machine
 
 pytestmark = [pytest.mark.containers, pytest.mark.alone, pytest.mark.timeout(600)]
 
-PATIENCE_S = 180.0
+TIMEOUT_S = 180.0
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_the_machine_stays_as_it_is_and_the_exit_code_is_the_commands(root: Path
     with apart.only_one(root, 0):
         assert (
             apart.run(
-                root, ["sh", "-c", "test -S ${DOCKER_HOST#unix://} && ip link show docker0 >&2 && exit 7"], PATIENCE_S
+                root, ["sh", "-c", "test -S ${DOCKER_HOST#unix://} && ip link show docker0 >&2 && exit 7"], TIMEOUT_S
             )
             == 7
         )
@@ -73,9 +73,9 @@ def test_killed_in_the_middle_nothing_is_left_and_the_next_run_works(root: Path)
     assert apart._engines(root)
     os.kill(killed.pid, signal.SIGKILL)
     killed.wait()
-    with apart.only_one(root, PATIENCE_S):
+    with apart.only_one(root, TIMEOUT_S):
         assert machine() == before
-        assert apart.run(root, ["true"], PATIENCE_S) == 0
+        assert apart.run(root, ["true"], TIMEOUT_S) == 0
     assert apart._engines(root) == []
 
 
@@ -85,6 +85,6 @@ def test_one_run_at_a_time_has_a_data_root(root: Path) -> None:
 
 
 def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not true():
         assert time.monotonic() < deadline, "in time"

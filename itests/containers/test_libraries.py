@@ -15,7 +15,7 @@ from bokistore import BokiStore, Transaction
 
 pytestmark = [pytest.mark.containers, pytest.mark.alone, pytest.mark.blocking_allowed, pytest.mark.timeout(600)]
 
-PATIENCE_S = 240.0
+TIMEOUT_S = 240.0
 
 
 async def kill_and_start_again(cluster: BokiCluster, name: str) -> None:
@@ -33,7 +33,7 @@ async def test_what_transactions_move_is_neither_lost_nor_made(cluster: BokiClus
         tx[target].inc("balance", 1)
         return True
 
-    async with boki.connect(cluster.url, timeout=120.0) as client, asyncio.timeout(PATIENCE_S):
+    async with boki.connect(cluster.url, timeout=120.0) as client, asyncio.timeout(TIMEOUT_S):
         store = BokiStore(client.book("bank"))
         for name in accounts:
             await store.object(name).set("balance", 10)
@@ -47,7 +47,7 @@ async def test_what_transactions_move_is_neither_lost_nor_made(cluster: BokiClus
 
 
 async def test_a_message_changes_the_store_once(cluster: BokiCluster) -> None:
-    async with boki.connect(cluster.url, timeout=120.0) as client, asyncio.timeout(PATIENCE_S):
+    async with boki.connect(cluster.url, timeout=120.0) as client, asyncio.timeout(TIMEOUT_S):
         store = BokiStore(client.book("work"))
         queue = await Queue.open(store.log, "jobs", dict, shards=2, max_deliveries=0)
 
@@ -81,7 +81,7 @@ async def test_workflows_end_once_with_what_their_steps_said(cluster: BokiCluste
         return await charge(order)
 
     async with (
-        asyncio.timeout(PATIENCE_S),
+        asyncio.timeout(TIMEOUT_S),
         boki.connect(cluster.url, timeout=120.0) as client,
         Worker(app, client.book("orders"), name="worker-1") as worker,
     ):

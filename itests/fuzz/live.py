@@ -53,7 +53,7 @@ FRAMES_BEFORE_HELLO: Final = 40
 POOL: Final = 512
 KEPT: Final = 64
 LOG_LINES: Final = 25
-PATIENCE_S: Final = 30.0
+TIMEOUT_S: Final = 30.0
 WARM_PART: Final = 0.3
 GROWTH_BYTES: Final = 96 * MIB
 """What was taken of what was sent is kept (records, rows of an index), and what a cache may hold."""
@@ -241,10 +241,10 @@ class Fuzzed:
             stream = self._stream()
             self._last.append(stream)
             try:
-                async with asyncio.timeout(PATIENCE_S):
+                async with asyncio.timeout(TIMEOUT_S):
                     await self._talk(stream)
             except TimeoutError:  # an OSError too
-                raise self._finding(f"a connection whose peer had said all was not ended in {PATIENCE_S:g} s") from None
+                raise self._finding(f"a connection whose peer had said all was not ended in {TIMEOUT_S:g} s") from None
             except OSError:
                 pass  # it may hang up
 
@@ -275,7 +275,7 @@ class Fuzzed:
             if _BAD_LINE.search(line) and _REFUSED not in line:
                 raise self._finding(f"it logged: {line.decode(errors='replace')}")
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 await target.server.probe(target.address)
         except (OSError, EOFError, TimeoutError, AssertionError, BokiError, msgspec.DecodeError) as error:
             raise self._finding(f"it does not serve a valid peer: {error!r}") from error

@@ -32,7 +32,7 @@ class Administrator:
 
 @asynccontextmanager
 async def administrator(
-    metadata_uri: str, *, patience_s: float = 30.0, token_file: Path | str = ""
+    metadata_uri: str, *, retry_for_s: float = 30.0, token_file: Path | str = ""
 ) -> AsyncIterator[Administrator]:
     token = await token_of(str(token_file))
     store = open_store(metadata_uri)
@@ -41,7 +41,7 @@ async def administrator(
     ledgers = LedgerClient(metadata=store, rng=rng, token=token)
     try:
         await ledgers.start()
-        yield Administrator(LogChanges(store, ledgers, rng, patience_s=patience_s, token=token), store)
+        yield Administrator(LogChanges(store, ledgers, rng, retry_for_s=retry_for_s, token=token), store)
     finally:
         await ledgers.close()
         await store.close()

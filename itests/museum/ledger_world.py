@@ -46,7 +46,7 @@ from boki_sim.world.trace import Trace
 
 WORK_S: Final = 3.0
 LOOK_EVERY_S: Final = 0.05
-PATIENCE_S: Final = 150.0
+TIMEOUT_S: Final = 150.0
 """After healing, every ledger must be recovered and read within this."""
 QUORUMS: Final = ((3, 2), (3, 2), (3, 2), (4, 2), (4, 3), (5, 3))
 """(copies, acks). Two acks at least and one copy more, as one disk may be damaged."""
@@ -389,7 +389,7 @@ class LedgerRun:
         verifier = self.loop.process("verifier", cluster.machine())
         await verifier.start(self._recover_everything())
         cluster.look()
-        for _ in range(int(PATIENCE_S)):
+        for _ in range(int(TIMEOUT_S)):
             if len(cluster.bookies()) == cluster.shape.bookies:
                 break
             await asyncio.sleep(1)
@@ -411,11 +411,11 @@ class LedgerRun:
         await client.start()
         for ledger_id in sorted(cluster.known):
             try:
-                async with asyncio.timeout(PATIENCE_S):
+                async with asyncio.timeout(TIMEOUT_S):
                     await self._recover(client, ledger_id)
             except TimeoutError:
                 self.invariants.violated(
-                    "liveness", f"all faults are over, but ledger {ledger_id} is not recovered in {PATIENCE_S} s"
+                    "liveness", f"all faults are over, but ledger {ledger_id} is not recovered in {TIMEOUT_S} s"
                 )
                 break
         await client.close()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.blocking_allowed, pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")]
 
-PATIENCE_S = 20
+TIMEOUT_S = 20
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def in_child(work: Callable[[], Any]) -> Any:
     reading, writing = os.pipe()
     pid = os.fork()
     if not pid:
-        signal.alarm(PATIENCE_S)
+        signal.alarm(TIMEOUT_S)
         try:
             result: Any = work()
         except BaseException as error:  # noqa: BLE001 - handed to the parent
@@ -146,7 +146,7 @@ async def test_a_pool_of_forked_workers_is_refused(cluster: Cluster, name: str) 
         global _client
         with boki.sync.connect(cluster.url) as _client:
             with multiprocessing.get_context("fork").Pool(2) as pool:
-                said = pool.map_async(_append_in_pool, [name] * 4).get(PATIENCE_S)
+                said = pool.map_async(_append_in_pool, [name] * 4).get(TIMEOUT_S)
             assert all("opened in another process" in text for text in said)
             _client.book(name).append(b"of the parent")
         _client = None

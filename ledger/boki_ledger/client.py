@@ -80,7 +80,7 @@ class LedgerClient:
             self._transport = self._network = BookieNetwork(self._directory, self._settings, self.token)
 
     async def check_admitted(self) -> None:
-        """Asks bookies whether they let this client in: for whoever wants to hear it at once, and not when patience ends.
+        """Asks bookies whether they admit this client, so that a refusal is raised at once and not after all retries.
 
         Raises:
             Unauthenticated: none of those that answered does, or asks for the token as it should.

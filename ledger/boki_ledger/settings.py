@@ -88,9 +88,9 @@ class LedgerSettings:
         help="Where the cluster has a token, also use bookies that do not ask for it, such as Apache's: whoever reaches them may "
         "write to them.",
     )
-    patience_s: float = setting(
+    retry_for_s: float = setting(
         10.0,
-        help="How long reads, recovery and metadata changes wait for bookies and the store to come back.",
+        help="How long reads, recovery and metadata changes are retried while bookies or the store are away.",
         minimum=0.0,
     )
 

@@ -20,7 +20,7 @@ from boki_ledger.settings import LedgerSettings
 from boki_ledger.testing.ledgers import QUICK
 
 SMALL: Final = BookieSettings(journal_segment_bytes=256 * KIB, entry_log_bytes=1 * MIB, write_cache_bytes=4 * MIB)
-PATIENT: Final = replace(QUICK, patience_s=10.0, answer_timeout_s=10.0)
+LONG_RETRIES: Final = replace(QUICK, retry_for_s=10.0, answer_timeout_s=10.0)
 
 
 async def start_bookie(disk: MemoryDisk, store: MetadataStore, token: ClusterToken = NO_TOKEN) -> Bookie:
@@ -64,7 +64,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.tree = MemoryTree()
-        self.settings = PATIENT
+        self.settings = LONG_RETRIES
         self.processes: list[Process] = []
         self.clients: list[LedgerClient] = []
         self.stores: list[MemoryStore] = []

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.real_bookies import PATIENT, Cluster, Process
+from tests.real_bookies import LONG_RETRIES, Cluster, Process
 
 from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper.ledger_metadata import LedgerState
@@ -16,7 +16,7 @@ from boki_ledger.settings import WIRE_V2, WIRE_V3
 from boki_ledger.testing.ledgers import until
 from boki_ledger.write.writer import LedgerWriter
 
-IMPATIENT = replace(PATIENT, patience_s=0.02)
+SHORT_RETRIES = replace(LONG_RETRIES, retry_for_s=0.02)
 
 
 async def test_pipelined_appends_read_back_after_recovery(cluster: Cluster) -> None:
@@ -51,7 +51,7 @@ async def test_batch_reads_are_served(cluster: Cluster) -> None:
     await asyncio.gather(*(writer.append(b"%d" % number) for number in range(300)))
     await writer.close()
     reader = await client.open(writer.ledger_id, recover=False)
-    batches = BatchReads(writer.ledger_id, reader._reads._take_run, client._connected(), PATIENT, client._metrics)
+    batches = BatchReads(writer.ledger_id, reader._reads._take_run, client._connected(), LONG_RETRIES, client._metrics)
     found = await batches.read(0, 299, reader.metadata)
     assert [bytes(found[number]) for number in range(300)] == [b"%d" % number for number in range(300)]
 
@@ -101,8 +101,8 @@ async def test_an_entry_is_read_by_a_tailing_reader_once_lac_covers_it(cluster: 
     writer = await client.create()
     await writer.append(b"0")
     await writer.append(b"1")
-    impatient = await cluster.client(IMPATIENT)
-    reader = await impatient.open(writer.ledger_id, recover=False)
+    hurried = await cluster.client(SHORT_RETRIES)
+    reader = await hurried.open(writer.ledger_id, recover=False)
     assert await reader.read_lac() == 0
     with pytest.raises(EntryUnknown):
         await reader.read(1, 1)
@@ -121,9 +121,9 @@ async def test_recovery_without_enough_bookies_fails_and_succeeds_later(cluster:
     await writer.append(b"0")
     await cluster.processes[0].stop()
     await cluster.processes[2].stop()
-    impatient = await cluster.client(IMPATIENT)
+    hurried = await cluster.client(SHORT_RETRIES)
     with pytest.raises(RecoveryFailed):
-        await impatient.open(writer.ledger_id, recover=True)
+        await hurried.open(writer.ledger_id, recover=True)
     await cluster.processes[2].start()
     reader = await (await cluster.client()).open(writer.ledger_id, recover=True)
     assert reader.last_entry == 0
@@ -176,7 +176,7 @@ async def test_a_repeat_proves_that_nobody_fenced_and_is_neither_written_nor_flu
     cluster: Cluster, stored: bool, wire_protocol: str
 ) -> None:
     """Also when the entry left the write cache for the entry log."""
-    client = await cluster.client(replace(PATIENT, wire_protocol=wire_protocol))
+    client = await cluster.client(replace(LONG_RETRIES, wire_protocol=wire_protocol))
     await until(lambda: len(client._chooser.writable()) == 3)
     writer = await client.create()
     await asyncio.gather(*(writer.append(b"%d" % number) for number in range(20)))
@@ -204,7 +204,7 @@ async def test_a_repeat_proves_that_nobody_fenced_and_is_neither_written_nor_flu
 async def test_a_repeat_to_a_ledger_that_another_client_recovered_fails_the_writer(
     cluster: Cluster, stored: bool, wire_protocol: str
 ) -> None:
-    client = await cluster.client(replace(PATIENT, wire_protocol=wire_protocol))
+    client = await cluster.client(replace(LONG_RETRIES, wire_protocol=wire_protocol))
     await until(lambda: len(client._chooser.writable()) == 3)
     writer = await client.create()
     await writer.append(b"0")

@@ -17,12 +17,12 @@ from boki_ledger.rules.lac_body import encode_lac
 from boki_ledger.settings import WIRE_V2, WIRE_V3
 from boki_ledger.testing.ledgers import QUICK, until
 
-PATIENT = replace(QUICK, patience_s=10.0, answer_timeout_s=10.0, explicit_lac_ms=2.0)
+LONG_RETRIES = replace(QUICK, retry_for_s=10.0, answer_timeout_s=10.0, explicit_lac_ms=2.0)
 
 
 @pytest.fixture
 def cluster(cluster: Cluster) -> Cluster:
-    cluster.settings = PATIENT
+    cluster.settings = LONG_RETRIES
     return cluster
 
 
@@ -30,7 +30,7 @@ def cluster(cluster: Cluster) -> Cluster:
 async def test_a_tail_sees_every_entry_as_it_is_acknowledged_and_ends_with_the_close(
     cluster: Cluster, protocol: str
 ) -> None:
-    settings = replace(PATIENT, wire_protocol=protocol)
+    settings = replace(LONG_RETRIES, wire_protocol=protocol)
     writer = await (await cluster.client(settings)).create()
     reader = await (await cluster.client(settings)).open(writer.ledger_id, recover=False)
     got: list[bytes] = []
@@ -71,7 +71,7 @@ async def test_a_tail_survives_the_recovery_by_another_and_a_bookie_that_stops(c
 
 
 async def test_everything_works_in_v3_alone(cluster: Cluster) -> None:
-    client = await cluster.client(replace(PATIENT, wire_protocol=WIRE_V3))
+    client = await cluster.client(replace(LONG_RETRIES, wire_protocol=WIRE_V3))
     writer = await client.create(password=b"secret", digest="HMAC")
     await asyncio.gather(*(writer.append(b"%d" % number) for number in range(300)))
     reader = await (await cluster.client()).open(writer.ledger_id, recover=True, password=b"secret", floor=300)

@@ -22,7 +22,7 @@ from boki_common.runtime.process import SystemClock, SystemRandom
 
 SESSION_BOOKS: Final = 16_384
 """Books that a session keeps; beyond that the longest unused one without undecided appends is dropped."""
-CLOSE_PATIENCE_S: Final = limits.CALL_TIMEOUT_S
+CLOSE_TIMEOUT_S: Final = limits.CALL_TIMEOUT_S
 
 
 class Client:
@@ -80,7 +80,7 @@ class Client:
         What is undecided then fails with OutcomeUnknown. Closing a session that `session()` made closes nothing.
         """
         if self._owner is self and self._connection is not None:
-            await self._connection.close(CLOSE_PATIENCE_S)
+            await self._connection.close(CLOSE_TIMEOUT_S)
 
     def __await__(self) -> Generator[Any, None, Client]:
         return self.open().__await__()

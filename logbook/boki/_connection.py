@@ -163,10 +163,10 @@ class Connection:
             raise definite[0]
         raise Unreachable("no engine answers: " + "; ".join(map(str, faults))) from faults[0]
 
-    async def close(self, patience_s: float) -> None:
-        """Waits up to `patience_s` for verdicts, then ends everything; what is undecided gets OutcomeUnknown."""
+    async def close(self, timeout_s: float) -> None:
+        """Waits up to `timeout_s` for verdicts, then ends everything; what is undecided gets OutcomeUnknown."""
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(timeout_s):
                 while self._side.owed and not self.closed:
                     await self.change()
         except TimeoutError:

@@ -160,7 +160,7 @@ class Subject:
     seconds: float = 20.0
     model: bool = False
     steady: bool = False
-    patience: float = 300.0
+    timeout: float = 300.0
 
 
 def run(
@@ -171,7 +171,7 @@ def run(
     seconds: float = 20.0,
     model: bool = False,
     steady: bool = False,
-    patience: float = 300.0,
+    timeout: float = 300.0,
 ) -> T:
     """Runs a coroutine function under one seed; returns what it returns, raises what it raises.
 
@@ -181,9 +181,9 @@ def run(
         seconds: of virtual time in which faults happen.
         model: the cluster is a model of one, without roles: cheap, for programs of which the cluster is not the subject.
         steady: no cluster whose clocks run faster than time, which some seeds have.
-        patience: seconds of virtual time that the program has after the faults are over.
+        timeout: seconds of virtual time that the program has after the faults are over.
     """
     result: T = simulator("run")(
-        program, seed=seed, faults=faults, seconds=seconds, model=model, steady=steady, patience=patience
+        program, seed=seed, faults=faults, seconds=seconds, model=model, steady=steady, timeout=timeout
     )
     return result

@@ -36,7 +36,7 @@ from boki_metalog.terms.term_order import ALL_SLOTS
 LOOKS_PER_ROUND: Final = 64
 """Ledgers looked at in one round, for snapshots that were never named."""
 
-PATIENCE_ROUNDS: Final = 60
+TAKE_OVER_ROUNDS: Final = 60
 """A snapshot that was due for so many rounds, times its place in the list, is written by another engine than the first."""
 
 _log = get_logger("housekeeping")
@@ -168,7 +168,7 @@ class Housekeeping:
         node, version = await self._store.newest(make=not rank)
         self._take(node)
         self._waited = self._waited + 1 if rank and self._snapshot_due() and self._node == before else 0
-        if self._waited < rank * PATIENCE_ROUNDS:
+        if self._waited < rank * TAKE_OVER_ROUNDS:
             return
         if self._snapshot_due():
             await self._snapshot(version)

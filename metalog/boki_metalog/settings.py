@@ -92,8 +92,8 @@ class ControllerSettings:
     spare_scan_s: float = setting(
         3_600.0, help="How often all ledgers are looked at for spares that nobody needs.", minimum=0.01
     )
-    patience_s: float = setting(
-        2.0, help="How long a change of terms is tried while sequencers or bookies are away.", minimum=0.01
+    retry_for_s: float = setting(
+        2.0, help="How long a change of terms is retried while sequencers or bookies are away.", minimum=0.01
     )
     retry_first_s: float = setting(0.1, help="First pause after a failed step; it doubles.", minimum=0.001)
     retry_limit_s: float = setting(5.0, help="The longest such pause.", minimum=0.001)

@@ -21,7 +21,7 @@ WHY = Decision(3, "a broken machine, ticket 17", 1_234)
 
 async def changes(cluster: Any) -> LogChanges:
     return LogChanges(
-        await cluster.store(), cluster.ledgers, cluster.rng, retry_first_s=0.005, retry_limit_s=0.02, patience_s=30.0
+        await cluster.store(), cluster.ledgers, cluster.rng, retry_first_s=0.005, retry_limit_s=0.02, retry_for_s=30.0
     )
 
 

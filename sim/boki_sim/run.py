@@ -5,7 +5,7 @@
     run_seed(7, "harsh", script=[...])          the same seed under another script
 
 A run is: roles start, clients work while the script's faults happen, everything is healed, a last client must get through
-within `PATIENCE_S` (else it is a liveness violation), reads all books, and everything that was said is compared with them.
+within `TIMEOUT_S` (else it is a liveness violation), reads all books, and everything that was said is compared with them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from boki_sim.world.randomness import stream
 from boki_sim.world.trace import Trace
 
 LOOK_EVERY_S: Final = 0.1
-PATIENCE_S: Final = 120.0
+TIMEOUT_S: Final = 120.0
 """After healing, an append must get through within this."""
 ROOM_S: Final = 30
 """After healing, bookies have room for an append within this."""
@@ -195,7 +195,7 @@ class _Run:
 
     async def _bookies_up(self) -> None:
         """Waits for all of them, but not for ever: the damaged one may need a person."""
-        for _ in range(int(PATIENCE_S)):
+        for _ in range(int(TIMEOUT_S)):
             if len(self.cluster.bookies()) == self.cluster.shape.bookies:
                 return
             await asyncio.sleep(1)
@@ -206,7 +206,7 @@ class _Run:
     async def _ledgers_closed(self) -> None:
         """Waits until the data ledgers of all ended shards are closed; what was damaged may hold that up."""
         waiting: list[int] = []
-        for _ in range(int(PATIENCE_S)):
+        for _ in range(int(TIMEOUT_S)):
             waiting = self.invariants.unclosed(self.cluster.engines())
             if not waiting or self.nemesis.damaged:
                 return
@@ -217,7 +217,7 @@ class _Run:
         """The final log, read through the SDK after an append of its own; None when nobody gets through."""
         stage = "connect"
         try:
-            async with asyncio.timeout(PATIENCE_S + SETTLE_S):
+            async with asyncio.timeout(TIMEOUT_S + SETTLE_S):
                 client = await self.cluster.connected()
                 stage = "append"
                 await self._append_to_all(client, "barrier-1")
@@ -248,7 +248,7 @@ class _Run:
                 for node in self.cluster.nodes.values()
             )
             self.invariants.violated(
-                "liveness", f"all faults are over, but nobody could {stage} for {PATIENCE_S} s: {states}"
+                "liveness", f"all faults are over, but nobody could {stage} for {TIMEOUT_S} s: {states}"
             )
             return None
         except BokiError as error:

@@ -52,7 +52,7 @@ T = TypeVar("T")
 Program = Callable[..., Coroutine[Any, Any, Any]]
 
 SECONDS: Final = 20.0
-PATIENCE_S: Final = 300.0
+TIMEOUT_S: Final = 300.0
 """Virtual time that a program has after the faults are over."""
 SHRINKING_TRIES: Final = 40
 LOOK_EVERY_S: Final = 0.2
@@ -66,7 +66,7 @@ class How(NamedTuple):
 
     model: bool = False
     steady: bool = False
-    patience_s: float = PATIENCE_S
+    timeout_s: float = TIMEOUT_S
 
     def shape(self, seed: int) -> Shape:
         """Of the cluster."""
@@ -125,19 +125,19 @@ class SimulatedCluster:
 
 
 class _Span:
-    """How long a run may last: its faults, then its patience; rests do not count."""
+    """How long a run may last: its faults, then its time-out; rests do not count."""
 
-    def __init__(self, seconds: float, patience_s: float) -> None:
+    def __init__(self, seconds: float, timeout_s: float) -> None:
         self.seconds = seconds
         self.begun = inf
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._resting = 0
         self._rested_s = 0.0
 
     @property
     def limit(self) -> float:
         """When it must have ended."""
-        return inf if self._resting else self.begun + self.seconds + self._patience_s + self._rested_s
+        return inf if self._resting else self.begun + self.seconds + self._timeout_s + self._rested_s
 
     @contextmanager
     def resting(self, now: Callable[[], float]) -> Iterator[None]:
@@ -172,7 +172,7 @@ class ProgramRun:
         self._programs: dict[SimProcess, None] = {}
         self._roles: list[SimProcess] = []
         self._profile = profile
-        self._span = _Span(seconds, how.patience_s)
+        self._span = _Span(seconds, how.timeout_s)
         self.hosts = Hosts(self.loop, seed, network, self.trace, self.cluster.machine)
         self._nemesis = Nemesis(self.cluster, self._processes, stream(seed, "nemesis"), hosts=self.hosts)
         self._striking: list[asyncio.Task[None]] = []
@@ -271,7 +271,7 @@ class ProgramRun:
         if failure.done():
             await failure
         if not running.done():
-            raise NotEnded(f"the program did not end within {self._how.patience_s:g} s after all faults were over")
+            raise NotEnded(f"the program did not end within {self._how.timeout_s:g} s after all faults were over")
         return await running
 
     async def rest(self, seconds: float) -> None:
@@ -304,7 +304,7 @@ def run(
     script: Sequence[Fault] | None = None,
     model: bool = False,
     steady: bool = False,
-    patience: float = PATIENCE_S,
+    timeout: float = TIMEOUT_S,
 ) -> T:
     """Runs one program under one seed; returns what it returns, raises what it raises.
 
@@ -315,9 +315,9 @@ def run(
         script: the faults to inject instead of those that the seed draws.
         model: the cluster is a model of one, without roles.
         steady: no cluster whose clocks run faster than time, which some seeds have.
-        patience: seconds of virtual time that the program has after the faults are over.
+        timeout: seconds of virtual time that the program has after the faults are over.
     """
-    return ProgramRun(seed, faults, seconds, script, How(model, steady, patience)).go(program)
+    return ProgramRun(seed, faults, seconds, script, How(model, steady, timeout)).go(program)
 
 
 def simulated(
@@ -328,13 +328,13 @@ def simulated(
     seconds: float = SECONDS,
     model: bool = False,
     steady: bool = False,
-    patience: float = PATIENCE_S,
+    timeout: float = TIMEOUT_S,
 ) -> Callable[[Program], Callable[..., None]]:
     """Makes a test of a coroutine function: it runs once for each seed, on a new cluster. Arguments as those of `run`.
 
     The function takes `cluster` and whatever fixtures it names besides. `pytest --sim-seed N` runs one seed alone.
     """
-    how = How(model, steady, patience)
+    how = How(model, steady, timeout)
 
     def decorate(test: Program) -> Callable[..., None]:
         def run_all(*args: Any, **fixtures: Any) -> None:

@@ -90,7 +90,7 @@ def shrink_subject(name: str, seed: int, *, script: Sequence[Fault] | None, work
 
 
 def _runs(chosen: boki.sim.Subject, seed: int, work_s: float) -> Runs:
-    how = How(chosen.model, chosen.steady, chosen.patience)
+    how = How(chosen.model, chosen.steady, chosen.timeout)
     return Runs(seed, chosen.faults, work_s or chosen.seconds, how)
 
 

@@ -74,15 +74,15 @@ class PartitionReader:
         *,
         told: ReadCounts,
         fail_on_data_loss: bool = True,
-        patience_s: float = 10.0,
+        retry_for_s: float = 10.0,
     ) -> None:
-        """`patience_s`: how long what does not answer is asked again."""
+        """`retry_for_s`: how long what does not answer is asked again."""
         self._partition = partition
         self._entries = partition.entries()
         self._rows = partition.rows_to_deliver()
         self._told = told
         self._strict = fail_on_data_loss
-        self._patience_s = patience_s
+        self._retry_for_s = retry_for_s
         self._source = EntrySource(ledgers)
         shards = {
             number: ShardPlace(partition.term, number, ledger, "")
@@ -174,7 +174,7 @@ class PartitionReader:
             self._lost(number, f"{where}, was given up by an ordered command")
             return None
         loop = asyncio.get_running_loop()
-        until = loop.time() + self._patience_s
+        until = loop.time() + self._retry_for_s
         while True:
             try:
                 (batch,) = await self._source.read(ledger, entry, entry)
@@ -200,7 +200,7 @@ class PartitionReader:
                 self._lost(number, f"{where}: {said}")
                 return None
             if loop.time() >= until:
-                raise ClusterAway(f"{where} could not be read for {self._patience_s:g} s: {fault}") from fault
+                raise ClusterAway(f"{where} could not be read for {self._retry_for_s:g} s: {fault}") from fault
             await asyncio.sleep(PAUSE_S)
 
     def _place(self, number: int) -> EntryPlace:

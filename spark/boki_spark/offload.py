@@ -113,15 +113,15 @@ class Offloader:
         *,
         rng: Random,
         slice_bytes: int = SLICE_BYTES,
-        patience_s: float = 10.0,
+        retry_for_s: float = 10.0,
     ) -> None:
-        """`slice_bytes`: of data, in one file. `patience_s`: how long bookies that do not answer are asked again."""
+        """`slice_bytes`: of data, in one file. `retry_for_s`: how long bookies that do not answer are asked again."""
         self._cluster = cluster
         self._files = files
         self._folder = folder.rstrip("/")
         self._rng = rng
         self._slice_bytes = slice_bytes
-        self._patience_s = patience_s
+        self._retry_for_s = retry_for_s
 
     async def offloadable(self) -> list[int]:
         """Sealed terms in ledgers that the snapshot covers and that have live records, ascending. Raises as `Cluster.plan`."""
@@ -233,7 +233,7 @@ class Offloader:
                 partition,
                 told=ReadCounts(),
                 fail_on_data_loss=not partition.entries().given_up.any(),
-                patience_s=self._patience_s,
+                retry_for_s=self._retry_for_s,
             )
             async for rows in reader.read():
                 made += batches.add(rows)

@@ -63,7 +63,7 @@ def _with(options: ClusterOptions, folder: str, use: Callable[[Offloader], Await
     async def main() -> T:
         cluster = await Cluster.open(dataclasses.replace(options, plan=SNAPSHOT))
         try:
-            return await use(Offloader(cluster, OpenFiles(), folder, rng=SystemRandom(), patience_s=options.timeout_s))
+            return await use(Offloader(cluster, OpenFiles(), folder, rng=SystemRandom(), retry_for_s=options.timeout_s))
         finally:
             await cluster.close()
 

@@ -62,7 +62,7 @@ class StreamPlanner:
         """
         begin = rules.decode(start)
         known = begin.logs if isinstance(begin, Reached) else begin.offset or {}
-        committed = await self._patiently(lambda: self._covering(known))
+        committed = await self._retrying(lambda: self._covering(known))
         first = begin.logs if isinstance(begin, Reached) else await resolve(begin, committed, self._cluster.seek)
         end = rules.furthest(first, rules.capped(committed.end, self._target))
         if isinstance(begin, Reached) and end == dict(first):
@@ -92,9 +92,9 @@ class StreamPlanner:
 
     async def _plan(self, start: Offset, end: Offset) -> Plan:
         asked = ScanRange(start, end, self._options.book, self._options.tags)
-        return await self._patiently(lambda: self._cluster.plan(asked, COMMITTED))
+        return await self._retrying(lambda: self._cluster.plan(asked, COMMITTED))
 
-    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _retrying(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Asks again while who answers is behind. Raises Behind: in all the time there is."""
         behind: Behind | None = None
         try:

@@ -136,7 +136,7 @@ def read_partition(
         partition,
         told=told,
         fail_on_data_loss=fail_on_data_loss,
-        patience_s=options.timeout_s,
+        retry_for_s=options.timeout_s,
     )
     rows = reader.read()
     try:

@@ -98,7 +98,7 @@ async def offloaded(where: ClusterOptions, folder: str, term: int) -> str:
 
     cluster = await Cluster.open(where)
     try:
-        work = Offloader(cluster, OpenFiles(), folder, rng=boki.SystemRandom(), patience_s=10.0)
+        work = Offloader(cluster, OpenFiles(), folder, rng=boki.SystemRandom(), retry_for_s=10.0)
         while not (made := await work.offload(term)).manifest:
             assert made.why.startswith("no index snapshot"), made.why
         return made.manifest

@@ -168,7 +168,7 @@ async def test_bookies_that_are_away_for_a_moment_during_a_scan_are_waited_for(c
     async def read() -> list[int]:
         found: list[int] = []
         for partition in cut(plan):
-            async for some in PartitionReader(pipeline.ledgers, partition, told=ReadCounts(), patience_s=60.0).read():
+            async for some in PartitionReader(pipeline.ledgers, partition, told=ReadCounts(), retry_for_s=60.0).read():
                 found += some.seqnums.tolist()
         return found
 

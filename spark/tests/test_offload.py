@@ -49,7 +49,7 @@ def offloader(cluster: SmallCluster, files: MemoryFiles, *, slice_bytes: int = 1
         "memory://cold",
         rng=CountingRandom(seed),
         slice_bytes=slice_bytes,
-        patience_s=0.05,
+        retry_for_s=0.05,
     )
 
 

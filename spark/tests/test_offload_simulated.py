@@ -102,7 +102,7 @@ class OffloadRun(_Run):
             await ledgers.start()
             engines = PlanningEngines(engine_addresses(self.cluster.url), timeout_s=1.0)
             cluster = Cluster(store, ledgers, engines, SNAPSHOT)
-            work = Offloader(cluster, self.files, FOLDER, rng=numbers, slice_bytes=200, patience_s=1.0)
+            work = Offloader(cluster, self.files, FOLDER, rng=numbers, slice_bytes=200, retry_for_s=1.0)
             async with asyncio.timeout(LIFE_S):
                 for term in await work.offloadable():
                     await self._compare(cluster, term)

@@ -103,9 +103,9 @@ async def test_an_engine_that_lags_is_waited_for_and_never_sends_a_stream_back(l
 
 async def test_engines_that_never_come_so_far_are_an_error_that_says_so(log: Log) -> None:
     ahead = {**await planner(log).latest(FIRST), "logs": {"0": [1, 99]}}
-    impatient = planner(log, cluster=Cluster("boki://a", timeout_s=0.01))
+    short = planner(log, cluster=Cluster("boki://a", timeout_s=0.01))
     with pytest.raises(Behind, match=r"\[BOKI_BEHIND\]"):
-        await impatient.latest(ahead)
+        await short.latest(ahead)
 
 
 async def test_a_limit_cuts_at_entries_and_reaches_the_end(log: Log) -> None:

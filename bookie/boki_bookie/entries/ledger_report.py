@@ -40,7 +40,7 @@ def detail(ledger: Ledger, *, limbo: bool) -> dict[str, Any]:
     in_memory = ((entry_id, entry_id) for entry_id in cached)
     runs = [list(run) for run in joined_runs(heapq.merge(ledger.places.runs(), in_memory))]
     return summary(ledger, limbo=limbo) | {
-        "sighted": ledger.validated,
+        "validated": ledger.validated,
         "explicit_lac": None if ledger.lac == NO_ENTRY else ledger.lac,
         "cached_entries": len(cached),
         "stored_entries": len(ledger.places),

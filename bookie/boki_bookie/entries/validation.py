@@ -7,8 +7,8 @@ fence, so it would take the add, and the writer would believe it.
 |---|---|
 | OPEN, and names this bookie in some ensemble | OK |
 | IN_RECOVERY or CLOSED (never goes back) | FENCED |
-| OPEN without this bookie, or no such ledger | look again for `sight_patience_s`, then FENCED |
-| nothing: the store is away | wait up to `sight_timeout_s`, then TOO_MANY_REQUESTS: nothing was stored, come again |
+| OPEN without this bookie, or no such ledger | look again for `validation_retry_for_s`, then FENCED |
+| nothing: the store is away | wait up to `validation_timeout_s`, then TOO_MANY_REQUESTS: nothing was stored, come again |
 | something that cannot be read | IO_ERROR |
 
 Looking again covers a store that serves reads from a replica behind its leader (ZooKeeper does): the writer may have just
@@ -63,8 +63,8 @@ class LedgerValidation:
         self._bookie_id = bookie_id
         self._digests = digests
         self._layout: LedgerLayout | None = None
-        self._timeout_s = settings.sight_timeout_s
-        self._patience_s = settings.sight_patience_s
+        self._timeout_s = settings.validation_timeout_s
+        self._retry_for_s = settings.validation_retry_for_s
 
     async def __call__(self, ledger_id: int) -> V2Status:
         """The table above. Raises nothing but cancellation."""
@@ -92,7 +92,7 @@ class LedgerValidation:
                     self._digests.learn(ledger_id, metadata)
                 if status is not None:
                     return status
-                give_up_at = give_up_at or loop.time() + self._patience_s
+                give_up_at = give_up_at or loop.time() + self._retry_for_s
                 if loop.time() >= give_up_at:
                     _log.warning("refused an add of a ledger that does not name this bookie", ledger_id=ledger_id)
                     return V2Status.FENCED

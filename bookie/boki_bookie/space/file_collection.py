@@ -25,7 +25,7 @@ from boki_common.errors import BokiError, DiskFull
 from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
 
-FLUSH_PATIENCE_S: Final = 0.5
+FLUSH_TIMEOUT_S: Final = 0.5
 """How long a flush may take on a full disk before the journal is taken to wait for space."""
 
 _log = get_logger("bookie")
@@ -140,9 +140,9 @@ class FileCollection:
 
     async def _wait_for_journal(self) -> None:
         """What was appended is durable, also if the journal needs the reserve for its next segment. Raises DiskFull."""
-        for patience_s in (FLUSH_PATIENCE_S, FLUSH_PATIENCE_S + 2 * FULL_DISK_RETRY_S):
+        for timeout_s in (FLUSH_TIMEOUT_S, FLUSH_TIMEOUT_S + 2 * FULL_DISK_RETRY_S):
             try:
-                async with asyncio.timeout(patience_s):
+                async with asyncio.timeout(timeout_s):
                     return await self._parts.journal.flushed()
             except TimeoutError:
                 await self._parts.reserve.spend()  # if it was not spent before; the journal tries again by itself

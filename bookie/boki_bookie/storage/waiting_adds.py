@@ -70,7 +70,7 @@ class UnvalidatedAdds:
     ) -> None:
         self._storage = storage
         self._validate = validate
-        self._bytes_limit = settings.sight_waiting_bytes
+        self._bytes_limit = settings.validation_waiting_bytes
         self._tasks = tasks
         self._waiting: dict[int, list[tuple[AddRequest, AddAnswers]]] = {}
         self._bytes = 0

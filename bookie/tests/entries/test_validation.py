@@ -15,7 +15,7 @@ from boki_common.bookkeeper.status import V2Status
 
 @pytest.fixture
 def validate(world: Any) -> LedgerValidation:
-    return LedgerValidation(world.store, "me", world.tiny(sight_timeout_s=5.0, sight_patience_s=0.0))
+    return LedgerValidation(world.store, "me", world.tiny(validation_timeout_s=5.0, validation_retry_for_s=0.0))
 
 
 async def test_an_open_ledger_that_names_us_is_ok(world: Any, validate: LedgerValidation) -> None:
@@ -39,7 +39,7 @@ async def test_a_ledger_of_others_and_an_unknown_one_are_fenced(world: Any, vali
 
 
 async def test_metadata_that_comes_late_is_waited_for(world: Any) -> None:
-    validate = LedgerValidation(world.store, "me", world.tiny(sight_timeout_s=20.0, sight_patience_s=20.0))
+    validate = LedgerValidation(world.store, "me", world.tiny(validation_timeout_s=20.0, validation_retry_for_s=20.0))
     looking = asyncio.ensure_future(validate(7))
     for _ in range(10):
         await asyncio.sleep(0)
@@ -61,7 +61,7 @@ async def test_a_store_that_is_away_is_waited_for_and_never_guessed_at(world: An
 
 async def test_the_wait_is_bounded(world: Any) -> None:
     world.store.disconnect()
-    validate = LedgerValidation(world.store, "me", world.tiny(sight_timeout_s=0.03))
+    validate = LedgerValidation(world.store, "me", world.tiny(validation_timeout_s=0.03))
     assert await validate(7) is V2Status.TOO_MANY_REQUESTS
 
 

@@ -25,7 +25,7 @@ from boki_common.net.connection import Address, FrameConnection, FrameServer
 from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_common.runtime.memory_disk import MemoryDisk
 
-PATIENT = BackpressureLimits(request_bytes=64 * KIB, unsent_bytes=1 * MIB, slow_reader_timeout_s=30.0)
+LIMITS = BackpressureLimits(request_bytes=64 * KIB, unsent_bytes=1 * MIB, slow_reader_timeout_s=30.0)
 
 
 class Served:
@@ -100,7 +100,7 @@ async def settle(served: Served) -> None:
 
 
 async def test_adds_that_wait_for_the_journal_stop_the_reading(serve: Serve, disk: MemoryDisk) -> None:
-    served = await serve(PATIENT)
+    served = await serve(LIMITS)
     client = await served.connect()
     client.connection.send(*served.add(0))
     await client.statuses(1)
@@ -119,7 +119,7 @@ async def test_adds_that_wait_for_the_journal_stop_the_reading(serve: Serve, dis
 
 @pytest.mark.parametrize("version", [2, 3])
 async def test_a_write_cache_that_fills_slows_the_client_down(serve: Serve, disk: MemoryDisk, version: int) -> None:
-    served = await serve(PATIENT._replace(request_bytes=32 * MIB), write_cache_bytes=8 * MIB)
+    served = await serve(LIMITS._replace(request_bytes=32 * MIB), write_cache_bytes=8 * MIB)
     client = await served.connect()
     add, decode = (served.add, v2.decode_response) if version == 2 else (served.v3_add, v3.decode_response)
     client.connection.send(*add(0))
@@ -136,7 +136,7 @@ async def test_a_write_cache_that_fills_slows_the_client_down(serve: Serve, disk
 
 @pytest.mark.parametrize("version", [2, 3])
 async def test_many_small_adds_slow_the_client_down(serve: Serve, disk: MemoryDisk, version: int) -> None:
-    served = await serve(PATIENT._replace(request_bytes=32 * MIB))
+    served = await serve(LIMITS._replace(request_bytes=32 * MIB))
     client = await served.connect()
     add, decode = (served.add, v2.decode_response) if version == 2 else (served.v3_add, v3.decode_response)
     client.connection.send(*add(0))
@@ -154,14 +154,14 @@ async def test_many_small_adds_slow_the_client_down(serve: Serve, disk: MemoryDi
 async def test_first_adds_slow_the_client_down_while_the_metadata_is_read(
     serve: Serve, world: Any, version: int
 ) -> None:
-    served = await serve(PATIENT, sight_waiting_bytes=1 * MIB)
+    served = await serve(LIMITS, validation_waiting_bytes=1 * MIB)
     client = await served.connect()
     add, decode = (served.add, v2.decode_response) if version == 2 else (served.v3_add, v3.decode_response)
-    world.sight_after = asyncio.Event()
+    world.validate_after = asyncio.Event()
     for entry_id in range(400):
         client.connection.send(*add(entry_id, 10 * KIB))
     await settle(served)
-    world.sight_after.set()
+    world.validate_after.set()
     answers = [decode(memoryview(await client.frames.get())).status for _ in range(400)]
     assert set(answers) == {V2Status.OK}, "four times what may wait at once"
 
@@ -180,7 +180,7 @@ async def test_a_client_is_read_from_again_although_its_room_came_at_once() -> N
             raise error
 
     peer = Peer()
-    backpressure = Backpressure(peer, PATIENT, 10)
+    backpressure = Backpressure(peer, LIMITS, 10)
     backpressure.took(100, 1)
     backpressure.released(100, 1)
     backpressure.wait_for_room()
@@ -199,7 +199,7 @@ async def test_a_client_is_read_from_again_although_its_room_came_at_once() -> N
 
 @pytest.mark.parametrize("stored", [False, True])
 async def test_answers_that_nobody_takes_are_bounded_and_come_when_they_are_taken(serve: Serve, stored: bool) -> None:
-    served = await serve(PATIENT)
+    served = await serve(LIMITS)
     client = await served.connect()
     for entry_id in range(10):
         client.connection.send(*served.add(entry_id, 500 * KIB))
@@ -220,7 +220,7 @@ async def test_answers_that_nobody_takes_are_bounded_and_come_when_they_are_take
 
 
 async def test_what_is_at_hand_is_answered_a_bounded_amount_a_turn(serve: Serve) -> None:
-    served = await serve(PATIENT._replace(unsent_bytes=64 * MIB))
+    served = await serve(LIMITS._replace(unsent_bytes=64 * MIB))
     client = await served.connect()
     for entry_id in range(10):
         client.connection.send(*served.add(entry_id, 500 * KIB))
@@ -239,7 +239,7 @@ async def test_what_is_at_hand_is_answered_a_bounded_amount_a_turn(serve: Serve)
 
 
 async def test_a_client_that_does_not_read_is_dropped_and_nobody_else(serve: Serve) -> None:
-    served = await serve(PATIENT._replace(slow_reader_timeout_s=0.1))
+    served = await serve(LIMITS._replace(slow_reader_timeout_s=0.1))
     slow, other = await served.connect(), await served.connect()
     for entry_id in range(10):
         other.connection.send(*served.add(entry_id, 500 * KIB))
@@ -256,7 +256,7 @@ async def test_a_client_that_does_not_read_is_dropped_and_nobody_else(serve: Ser
 
 
 async def test_handshakes_without_end_are_not_answered_without_end(serve: Serve) -> None:
-    served = await serve(PATIENT._replace(unsent_bytes=64 * KIB))
+    served = await serve(LIMITS._replace(unsent_bytes=64 * KIB))
     client = await served.connect()
     client.connection.pause_reading()
     await settle(served)
@@ -275,7 +275,7 @@ async def test_long_polls_of_a_connection_and_watchers_of_a_bookie_are_bounded(
 ) -> None:
     monkeypatch.setattr(long_polls, "LONG_POLLS_LIMIT", 3)
     monkeypatch.setattr(limits, "BOOKIE_LAC_WAITERS", 5)
-    served = await serve(PATIENT)
+    served = await serve(LIMITS)
     first, second = await served.connect(), await served.connect()
     first.connection.send(*served.add(0))
     await first.statuses(1)

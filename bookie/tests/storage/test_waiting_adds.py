@@ -201,7 +201,7 @@ async def test_first_adds_wait_for_the_metadata_bounded(world: Any, disk: Memory
         await gate.wait()
         return OK
 
-    storage = await world.open(disk, world.tiny(sight_waiting_bytes=300), validate=validate)
+    storage = await world.open(disk, world.tiny(validation_waiting_bytes=300), validate=validate)
     first = [world.submit(storage, world.add(1, entry, bytes(100))) for entry in range(2)]
     assert await world.submit(storage, world.add(2, 0, bytes(100))) is V2Status.TOO_MANY_REQUESTS
     await turns()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from boki_cli.roles import ProcessSettings
 
 ANSWER_S: Final = 2.0
-"""Patience with an engine."""
+"""How long an engine has to answer."""
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -36,9 +36,9 @@ HISTORY: Final = 20
 _ON_ENTRIES: Final = {"verify": "boki_cli.logs.log_verify", "lost": "boki_cli.logs.log_lost"}
 
 _LOG: Final = click.argument("log", type=Whole(0), metavar="LOG")
-_PATIENCE: Final = click.option(
+_RETRY_FOR: Final = click.option(
     "--timeout",
-    "patience_s",
+    "retry_for_s",
     type=Real(0.1),
     default=10.0,
     show_default=True,
@@ -188,9 +188,9 @@ async def _show(
 @command(log, "add", writes=True, short_help="Add a log.")
 @click.argument("log", type=Whole(0), metavar="[LOG]", required=False)
 @metadata_option
-@_PATIENCE
+@_RETRY_FOR
 @click.option("--empty", is_flag=True, help="Leave all slots where they are.")
-def add(invocation: Invocation, log: int | None, metadata: str | None, patience_s: float, empty: bool) -> int:
+def add(invocation: Invocation, log: int | None, metadata: str | None, retry_for_s: float, empty: bool) -> int:
     """Add a log, the lowest free number by default, and give it an even share of the slots.
 
     It needs a sequencer that stands by, or the next one that is started begins it.
@@ -207,14 +207,14 @@ def add(invocation: Invocation, log: int | None, metadata: str | None, patience_
             await changes.spread(held | {number: share})
         await _say(invocation, store, f"log {number} is there", number)
 
-    return _with_changes(invocation, metadata, patience_s, change)
+    return _with_changes(invocation, metadata, retry_for_s, change)
 
 
 @command(log, "remove", writes=True, short_help="Remove a log; its records stay readable.")
 @_LOG
 @metadata_option
-@_PATIENCE
-def remove(invocation: Invocation, log: int, metadata: str | None, patience_s: float) -> int:
+@_RETRY_FOR
+def remove(invocation: Invocation, log: int, metadata: str | None, retry_for_s: float) -> int:
     """Give all slots of a log to the others, in proportion to what they have, and end its last term."""
 
     async def change(changes: LogChanges, store: MetadataStore) -> None:
@@ -226,29 +226,29 @@ def remove(invocation: Invocation, log: int, metadata: str | None, patience_s: f
         await changes.remove(log)
         await _say(invocation, store, f"log {log} is removed")
 
-    return _with_changes(invocation, metadata, patience_s, change)
+    return _with_changes(invocation, metadata, retry_for_s, change)
 
 
 @command(log, "roll", writes=True, short_help="Begin the next term of a log.")
 @_LOG
 @metadata_option
-@_PATIENCE
-def roll(invocation: Invocation, log: int, metadata: str | None, patience_s: float) -> int:
+@_RETRY_FOR
+def roll(invocation: Invocation, log: int, metadata: str | None, retry_for_s: float) -> int:
     """End the current term of a log and begin the next one, with the same sequencer if it lives."""
 
     async def change(changes: LogChanges, store: MetadataStore) -> None:
         view = (await changes.roll(log)).view
         await _say(invocation, store, f"log {log} is in term {view.term_of(log)}", log)
 
-    return _with_changes(invocation, metadata, patience_s, change)
+    return _with_changes(invocation, metadata, retry_for_s, change)
 
 
 @command(log, "move", writes=True, short_help="Move slots to a log.")
 @click.argument("slots", metavar="SLOTS")
 @click.option("--to", type=Whole(0), required=True, metavar="LOG", help="Where they go.")
 @metadata_option
-@_PATIENCE
-def move(invocation: Invocation, slots: str, to: int, metadata: str | None, patience_s: float) -> int:
+@_RETRY_FOR
+def move(invocation: Invocation, slots: str, to: int, metadata: str | None, retry_for_s: float) -> int:
     """Move slots, such as 0-99,512, to a log, with their books. All logs concerned begin their next terms at once.
 
     Weights that are kept (boki log rebalance --keep) move them back: drop those first.
@@ -259,7 +259,7 @@ def move(invocation: Invocation, slots: str, to: int, metadata: str | None, pati
         await changes.move(chosen, to)
         await _say(invocation, store, f"log {to} has {counted(len(chosen), 'slot')} of {slots}", to)
 
-    return _with_changes(invocation, metadata, patience_s, change)
+    return _with_changes(invocation, metadata, retry_for_s, change)
 
 
 @command(log, "rebalance", writes=True, short_help="Spread slots by weights.")
@@ -267,9 +267,9 @@ def move(invocation: Invocation, slots: str, to: int, metadata: str | None, pati
 @click.option("--keep", is_flag=True, help="The leading controller keeps them so, also when logs are added.")
 @click.option("--drop", is_flag=True, help="Nobody keeps weights any more; nothing is moved.")
 @metadata_option
-@_PATIENCE
+@_RETRY_FOR
 def rebalance(
-    invocation: Invocation, weights: str | None, keep: bool, drop: bool, metadata: str | None, patience_s: float
+    invocation: Invocation, weights: str | None, keep: bool, drop: bool, metadata: str | None, retry_for_s: float
 ) -> int:
     """Spread the slots over the logs by weights, moving as few as possible.
 
@@ -295,7 +295,7 @@ def rebalance(
             await keep_weights(store, dict.fromkeys(sorted(view.logs), 0) | by_log)
         await _say(invocation, store, "slots are spread")
 
-    return _with_changes(invocation, metadata, patience_s, change)
+    return _with_changes(invocation, metadata, retry_for_s, change)
 
 
 async def _say(invocation: Invocation, store: MetadataStore, message: str, log: int | None = None) -> None:
@@ -354,7 +354,7 @@ def _with_store(invocation: Invocation, metadata: str | None, use: Callable[[Met
 def _with_changes(
     invocation: Invocation,
     metadata: str | None,
-    patience_s: float,
+    retry_for_s: float,
     use: Callable[[LogChanges, MetadataStore], Awaitable[None]],
 ) -> int:
     from boki_cli import roles
@@ -367,7 +367,7 @@ def _with_changes(
             await _view(parts.metadata)
             async with roles.ledger_client(parts, settings) as ledgers:
                 await use(
-                    LogChanges(parts.metadata, ledgers, parts.rng, patience_s=patience_s, token=parts.token),
+                    LogChanges(parts.metadata, ledgers, parts.rng, retry_for_s=retry_for_s, token=parts.token),
                     parts.metadata,
                 )
         return exit_codes.OK

@@ -74,7 +74,7 @@ def test_a_wrong_password_fences_nothing(run_boki: RunCommandLine, bookies: Book
 def test_recovery_without_enough_bookies_is_refused_and_may_be_repeated(
     run_boki: RunCommandLine, bookies: BookieCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("BOKI_LEDGER_PATIENCE_S", "0.1")
+    monkeypatch.setenv("BOKI_LEDGER_RETRY_FOR_S", "0.1")
     monkeypatch.setenv("BOKI_LEDGER_ANSWER_TIMEOUT_S", "0.2")
     writer = open_ledger(bookies)
     for number in (0, 1):
@@ -83,7 +83,7 @@ def test_recovery_without_enough_bookies_is_refused_and_may_be_repeated(
     done = run_boki(*call)
     assert done.code == 4 and "try again" in done.err
     assert state(bookies, writer.ledger_id) == "IN_RECOVERY"
-    monkeypatch.setenv("BOKI_LEDGER_PATIENCE_S", "10")
+    monkeypatch.setenv("BOKI_LEDGER_RETRY_FOR_S", "10")
     bookies.run(bookies.start_bookie(0))
     done = run_boki(*call)
     assert (done.code, done.out.split(";")[0]) == (0, f"ledger {writer.ledger_id} was IN_RECOVERY")

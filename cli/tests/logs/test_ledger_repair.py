@@ -171,7 +171,7 @@ def test_a_bookie_that_is_down_is_unreachable_an_unknown_one_a_wrong_call(
     run_boki: RunCommandLine, bookies: BookieCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BOKI_LEDGER_ANSWER_TIMEOUT_S", "0.2")
-    monkeypatch.setenv("BOKI_LEDGER_PATIENCE_S", "0.2")
+    monkeypatch.setenv("BOKI_LEDGER_RETRY_FOR_S", "0.2")
     bookies.run(closed_ledger(bookies))
     bookie = bookies.bookies[BROKEN]
     assert bookie is not None

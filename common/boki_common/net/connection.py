@@ -311,7 +311,7 @@ def _keep_watch(sock: socket.socket) -> None:
         ("TCP_KEEPCNT", _PROBES),
         ("TCP_USER_TIMEOUT", vanished_s * 1_000),
     ):
-        option = getattr(socket, name, None)  # what a system lacks, its own patience replaces
+        option = getattr(socket, name, None)  # a system without the option uses its own time-out
         if option is not None:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
 

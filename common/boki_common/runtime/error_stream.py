@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _PIECE_BYTES: Final = 4_096
 """PIPE_BUF of Linux: so much is written as a whole or not at all, and there is room for it when a pipe says that there is any."""
-_PATIENCE_S: Final = 1.0
+_TIMEOUT_S: Final = 1.0
 
 
 def _default_notice(count: int) -> str:
@@ -189,7 +189,7 @@ class ErrorStream(io.TextIOBase):
     def _write_on(self) -> None:
         """The thread."""
         while True:
-            self._room_within(_PATIENCE_S)
+            self._room_within(_TIMEOUT_S)
             with self._lock:
                 self._write_held()
                 if not self._held:

@@ -108,18 +108,18 @@ def run(main: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) -> int:
 def run_command(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
     """Runs a command that ends by itself; the first SIGTERM or SIGINT cancels it: exit code `INTERRUPTED`."""
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_until_stopped(lambda _stop: main(), patience=0))
+        return runner.run(_until_stopped(lambda _stop: main(), graceful_signals=0))
 
 
 async def _with_kept_heap(main: Callable[[asyncio.Event], Coroutine[Any, Any, int]], heap: HeapKeeper) -> int:
     heap.start()
     try:
-        return await _until_stopped(main, patience=1)
+        return await _until_stopped(main, graceful_signals=1)
     finally:
         heap.stop()
 
 
-async def _until_stopped(main: Callable[[asyncio.Event], Coroutine[Any, Any, int]], *, patience: int) -> int:
+async def _until_stopped(main: Callable[[asyncio.Event], Coroutine[Any, Any, int]], *, graceful_signals: int) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     task = asyncio.ensure_future(main(stop))
@@ -128,7 +128,7 @@ async def _until_stopped(main: Callable[[asyncio.Event], Coroutine[Any, Any, int
     def met(number: signal.Signals) -> None:
         nonlocal signals_met
         signals_met += 1
-        if signals_met <= patience:
+        if signals_met <= graceful_signals:
             _log.info("stopping", signal=number.name)
             stop.set()
         else:
@@ -140,7 +140,7 @@ async def _until_stopped(main: Callable[[asyncio.Event], Coroutine[Any, Any, int
     try:
         return await task
     except asyncio.CancelledError:
-        if signals_met <= patience:
+        if signals_met <= graceful_signals:
             raise
         return INTERRUPTED
     finally:

@@ -97,8 +97,8 @@ async def opened(secure_hosts: str) -> AsyncIterator[Any]:
     stores: list[ZookeeperStore] = []
 
     async def open_store(settings: ZookeeperSettings, hosts: str = secure_hosts, **options: Any) -> ZookeeperStore:
-        patient: dict[str, Any] = {"session_timeout_s": 20.0, "connect_timeout_s": 30.0, "call_timeout_s": 30.0}
-        stores.append(ZookeeperStore(hosts, settings=settings, **(patient | options)))
+        timeouts: dict[str, Any] = {"session_timeout_s": 20.0, "connect_timeout_s": 30.0, "call_timeout_s": 30.0}
+        stores.append(ZookeeperStore(hosts, settings=settings, **(timeouts | options)))
         await stores[-1].start()
         return stores[-1]
 

@@ -92,8 +92,8 @@ async def introduce(
 async def check_admitted(
     bookies: Sequence[BookieId], directory: BookieDirectory, settings: LedgerSettings, token: ClusterToken
 ) -> None:
-    """Asks some bookies at once whether they let us in. Raises Unauthenticated: of those that answered none did, which no
-    patience mends. Who does not answer says nothing."""
+    """Asks some bookies at once whether they admit us. Raises Unauthenticated: none of those that answered does, and a
+    retry would not change that. No answer means nothing."""
     asked = [asyncio.ensure_future(_visit(one, directory, settings, token)) for one in bookies[:ASKED_AT_ONCE]]
     refusal: Unauthenticated | None = None
     try:

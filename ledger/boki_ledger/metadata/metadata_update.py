@@ -69,7 +69,7 @@ class LedgerUpdates:
 
     async def read(self, ledger_id: int) -> SeenMetadata:
         """The present metadata. Raises NoSuchLedger, CorruptData; MetadataUnavailable: the store stayed away for
-        `patience_s`."""
+        `retry_for_s`."""
         return await self.retry(lambda: self.read_now(ledger_id))
 
     async def read_now(self, ledger_id: int) -> SeenMetadata:
@@ -100,14 +100,14 @@ class LedgerUpdates:
         return SeenMetadata(wanted, 0)
 
     async def change(
-        self, ledger_id: int, transform: Transform, *, known: SeenMetadata | None = None, patience_s: float = 0.0
+        self, ledger_id: int, transform: Transform, *, known: SeenMetadata | None = None, retry_for_s: float = 0.0
     ) -> SeenMetadata:
         """Applies `transform`; returns what is there afterwards. Once a swap is unknown it insists until that is settled.
 
         Args:
             transform: see the module.
             known: what the caller saw last, which saves a read.
-            patience_s: how long to repeat a swap that was not sent.
+            retry_for_s: how long to repeat a swap that was not sent.
 
         Raises:
             NoSuchLedger: deleted. Overloaded: `RACES` lost races. MetadataUnavailable: nothing was changed.
@@ -120,11 +120,11 @@ class LedgerUpdates:
             if wanted is None:
                 return seen
             if wanted.ensembles[-1] != seen.metadata.ensembles[-1]:
-                wanted = await self._remembering(seen.metadata, wanted, patience_s)
+                wanted = await self._remembering(seen.metadata, wanted, retry_for_s)
             wanted = replace(wanted, ctoken=self._token())
             value, version = ledger_metadata.encode(wanted), seen.version
             try:
-                return SeenMetadata(wanted, await self._swap(path, value, version, patience_s))
+                return SeenMetadata(wanted, await self._swap(path, value, version, retry_for_s))
             except NoNode:
                 raise _no_such_ledger(ledger_id) from None
             except Superseded:
@@ -152,22 +152,22 @@ class LedgerUpdates:
                 raise _no_such_ledger(ledger_id) from None
         raise _too_many_races(ledger_id)
 
-    async def retry(self, call: Callable[[], Awaitable[T]], *, patience_s: float | None = None) -> T:
-        """Repeats a call that was not sent, until `patience_s` (default: the settings') is over."""
+    async def retry(self, call: Callable[[], Awaitable[T]], *, retry_for_s: float | None = None) -> T:
+        """Repeats a call that was not sent, until `retry_for_s` (default: the settings') is over."""
         return await retry(
             call,
             self._settings.backoff(),
             retryable=lambda error: isinstance(error, MetadataUnavailable),
-            timeout_s=self._settings.patience_s if patience_s is None else patience_s,
+            timeout_s=self._settings.retry_for_s if retry_for_s is None else retry_for_s,
         )
 
-    async def _remembering(self, before: LedgerMetadata, after: LedgerMetadata, patience_s: float) -> LedgerMetadata:
-        return await self.retry(lambda: self.members.remember(before, after), patience_s=patience_s)
+    async def _remembering(self, before: LedgerMetadata, after: LedgerMetadata, retry_for_s: float) -> LedgerMetadata:
+        return await self.retry(lambda: self.members.remember(before, after), retry_for_s=retry_for_s)
 
-    async def _swap(self, path: str, value: bytes, version: int, patience_s: float) -> int:
+    async def _swap(self, path: str, value: bytes, version: int, retry_for_s: float) -> int:
         return await self.retry(
             lambda: compare_and_set(self._store, path, value, version=version, deadline_s=math.inf),
-            patience_s=patience_s,
+            retry_for_s=retry_for_s,
         )
 
     async def _insist_on_reading(self, ledger_id: int) -> SeenMetadata:

@@ -38,7 +38,7 @@ class OwnMetadata:
 
         self.seen = await self._updates.change(self._ledger_id, changed, known=self.seen)
 
-    async def close(self, last: int, length: int, *, patience_s: float) -> None:
+    async def close(self, last: int, length: int, *, retry_for_s: float) -> None:
         """The ledger ends behind entry `last`. Raises LedgerFenced, NoSuchLedger, MetadataUnavailable."""
         mine = self._last_fragment
 
@@ -48,7 +48,7 @@ class OwnMetadata:
             self._check(current, mine)
             return replace(current, state=LedgerState.CLOSED, last_entry=last, length=length)
 
-        self.seen = await self._updates.change(self._ledger_id, closed, known=self.seen, patience_s=patience_s)
+        self.seen = await self._updates.change(self._ledger_id, closed, known=self.seen, retry_for_s=retry_for_s)
 
     @property
     def _last_fragment(self) -> Fragment:

@@ -104,7 +104,7 @@ class LedgerReader:
         Raises:
             InvalidArgument: not 0 <= first <= last.
             NoSuchEntry: beyond the end of a closed ledger, or every replica denies an entry that was acknowledged.
-            EntryUnknown: beyond the LAC of an open ledger, or its bookies did not answer within `patience_s`.
+            EntryUnknown: beyond the LAC of an open ledger, or its bookies did not answer within `retry_for_s`.
             DigestMismatch: every copy that exists is damaged. NoSuchLedger: deleted. ClosedError: the reader is closed.
         """
         if not 0 <= first <= last:

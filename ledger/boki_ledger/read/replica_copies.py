@@ -266,7 +266,7 @@ class ReplicaCopies:
                     f"bookie {self._bookie} refuses the password that the metadata of ledger {self._ledger_id} has",
                     **facts,
                 )
-            if paused_s >= settings.patience_s:
+            if paused_s >= settings.retry_for_s:
                 raise LedgerError(
                     f"bookie {self._bookie} answers {status.name} to the copy of entry {entry_id} of ledger "
                     f"{self._ledger_id}: look at its log, then begin again",

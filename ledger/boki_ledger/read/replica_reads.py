@@ -6,7 +6,7 @@ Every such entry is asked from one replica at a time, in the order of its write 
 not a valid copy (no answer, an error, a negative, a damaged body) goes to the next replica. One that is slow, by
 `speculative_read_s` and twice that for each further one, may still answer while the next is asked: the first valid copy
 counts. A bookie that fails is told to the `BookieChooser`; those in quarantine come last, too. When all were asked in vain the
-metadata is read again, since the entry may have moved, and after a pause all are asked again, until `patience_s` is over.
+metadata is read again, since the entry may have moved, and after a pause all are asked again, until `retry_for_s` is over.
 
 An acknowledged entry is never absent because some bookie says so. Only if *every* replica of the metadata, read again,
 denies it, NoSuchEntry is raised: that is evidence of loss.
@@ -100,7 +100,7 @@ class ReplicaReads:
 
         Raises:
             NoSuchEntry: every replica denies an entry. DigestMismatch: the copies that exist are damaged.
-            EntryUnknown: too few replicas answered within `patience_s`.
+            EntryUnknown: too few replicas answered within `retry_for_s`.
         """
         if first == last:
             return [(await self.read_body(first, metadata, refresh))[self._payload_start :]]
@@ -168,7 +168,7 @@ class ReplicaReads:
         begun: Asked | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + self._settings.patience_s
+        give_up_at = loop.time() + self._settings.retry_for_s
         backoff = self._settings.backoff()
         refreshed = False
         while True:

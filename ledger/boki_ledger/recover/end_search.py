@@ -10,7 +10,7 @@
        caller has (`carried`) is not asked for.
 
 `recovery_plan` decides, this module asks; not every bookie's negative counts, see `fence_proof`. An answer that does not come
-is asked for again until `patience_s` passed without any progress (`fencing_reads`); then the search fails.
+is asked for again until `retry_for_s` passed without any progress (`fencing_reads`); then the search fails.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Fencing reads of one recovery, asked in rounds until what they are for is done.
 
 A round asks every question once; what stayed unknown is asked again in the next, after growing pauses. Without any progress for
-`patience_s` it gives up. What an answer means its owner (`Recovering`) decides.
+`retry_for_s` it gives up. What an answer means its owner (`Recovering`) decides.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class FencingReads:
             if progress != self._progress:
                 progress, last_progress = self._progress, now
             waits = self._asked or self._owner.waits()
-            give_up_at = last_progress + settings.patience_s + (settings.answer_timeout_s if waits else 0.0)
+            give_up_at = last_progress + settings.retry_for_s + (settings.answer_timeout_s if waits else 0.0)
             if now >= give_up_at:
                 raise self._owner.gave_up()
             try:

@@ -67,8 +67,8 @@ class LedgerRecovery:
         return seen
 
     async def _recover(self) -> SeenMetadata:
-        updates, patience_s = self._ports.updates, self._ports.settings.patience_s
-        seen = await updates.change(self._ledger_id, _to_recovery, known=self._known, patience_s=patience_s)
+        updates, retry_for_s = self._ports.updates, self._ports.settings.retry_for_s
+        seen = await updates.change(self._ledger_id, _to_recovery, known=self._known, retry_for_s=retry_for_s)
         if seen.metadata.state is LedgerState.CLOSED:
             return seen
         search = EndSearch(self._ledger_id, seen.metadata, self._ports, floor=self._floor, carried=self._carried)
@@ -101,8 +101,8 @@ class LedgerRecovery:
                 ensembles=found.fragments,
             )
 
-        patience_s = self._ports.settings.patience_s
-        return await self._ports.updates.change(self._ledger_id, closed, known=seen, patience_s=patience_s)
+        retry_for_s = self._ports.settings.retry_for_s
+        return await self._ports.updates.change(self._ledger_id, closed, known=seen, retry_for_s=retry_for_s)
 
 
 def _to_recovery(current: LedgerMetadata) -> LedgerMetadata | None:

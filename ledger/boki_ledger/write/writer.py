@@ -333,7 +333,7 @@ class LedgerWriter:
         last = self._lac
         length = self._lac_length if self._deferred_sync else self._length - self._adds.bytes_in_flight
         try:
-            await self._metadata.close(last, length, patience_s=self._ports.settings.patience_s)
+            await self._metadata.close(last, length, retry_for_s=self._ports.settings.retry_for_s)
         except MetadataUnavailable:
             self._closing = self._refusal = None
             acks.frozen = False

@@ -72,7 +72,7 @@ async def wire() -> AsyncIterator[Wire]:
 
 
 @pytest.fixture
-async def impatient() -> AsyncIterator[Wire]:
+async def short_timeout() -> AsyncIterator[Wire]:
     """As `wire`, with a time-out of a quarter of a second for hung bookies."""
     async with Wire(WireBookie(), answer_timeout_s=0.25).running() as made:
         yield made
@@ -261,9 +261,9 @@ async def test_a_bookie_that_served_batch_reads_may_be_lost_without_being_doubte
     assert wire.network.serves_batches(B1)
 
 
-async def test_a_bookie_that_hangs_at_a_batch_read_is_dropped(impatient: Wire) -> None:
-    impatient.bookie.mute = True
-    assert isinstance((await read_batch(impatient, 0)).error, CallTimeout)
+async def test_a_bookie_that_hangs_at_a_batch_read_is_dropped(short_timeout: Wire) -> None:
+    short_timeout.bookie.mute = True
+    assert isinstance((await read_batch(short_timeout, 0)).error, CallTimeout)
 
 
 async def test_two_channels_of_one_ledger_never_share_a_connection(wire: Wire) -> None:
@@ -354,31 +354,31 @@ async def test_an_unreachable_bookie_is_reported_to_every_channel(wire: Wire) ->
     assert isinstance(unknown.error, Unreachable) and "nobody" in str(unknown.error)
 
 
-async def test_a_bookie_that_answers_nothing_is_dropped(impatient: Wire) -> None:
+async def test_a_bookie_that_answers_nothing_is_dropped(short_timeout: Wire) -> None:
     listener = Listener()
-    channel = impatient.network.open_channel(B1, LEDGER, listener)
+    channel = short_timeout.network.open_channel(B1, LEDGER, listener)
     await until(lambda: channel.up)
-    impatient.bookie.mute = True
+    short_timeout.bookie.mute = True
     channel.send(add(0))
     await until(lambda: bool(listener.downs))
     assert isinstance(listener.downs[0], CallTimeout) and "answered nothing" in str(listener.downs[0])
     await until(lambda: listener.ups == 2)
-    reading = await impatient.network.read(B1, LEDGER, 0)
+    reading = await short_timeout.network.read(B1, LEDGER, 0)
     assert isinstance(reading.error, CallTimeout)
 
 
-async def test_an_idle_connection_is_not_taken_for_a_hung_one(impatient: Wire) -> None:
+async def test_an_idle_connection_is_not_taken_for_a_hung_one(short_timeout: Wire) -> None:
     """A second bookie, asked later, hangs until it is dropped: the first connection was idle for at least as long."""
     hung = WireBookie("b2")
     hung.mute = True
     await hung.start()
-    await impatient.register(hung.server.address.port, BookieId("b2"))
+    await short_timeout.register(hung.server.address.port, BookieId("b2"))
     listener = Listener()
-    channel = impatient.network.open_channel(B1, LEDGER, listener)
+    channel = short_timeout.network.open_channel(B1, LEDGER, listener)
     await until(lambda: channel.up)
     channel.send(add(0))
     await until(lambda: bool(listener.acked))
-    reading = await impatient.network.read(BookieId("b2"), LEDGER, 0)
+    reading = await short_timeout.network.read(BookieId("b2"), LEDGER, 0)
     assert isinstance(reading.error, CallTimeout)
     channel.send(add(1))
     await until(lambda: len(listener.acked) == 2)
@@ -430,7 +430,7 @@ async def test_a_ledger_over_sockets_survives_a_bookie(wire: Wire) -> None:
     for other in others:
         await other.start()
         await wire.register(other.server.address.port, other.state.bookie_id)
-    client = LedgerClient(metadata=wire.store, rng=CountingRandom(), settings=replace(QUICK, patience_s=5.0))
+    client = LedgerClient(metadata=wire.store, rng=CountingRandom(), settings=replace(QUICK, retry_for_s=5.0))
     await client.start()
     writer = await client.create()
     assert [await writer.append(b"entry", b" %d" % number) for number in range(20)] == list(range(20))
@@ -438,7 +438,7 @@ async def test_a_ledger_over_sockets_survives_a_bookie(wire: Wire) -> None:
     for number in range(20, 40):
         await writer.append(b"entry", b" %d" % number)
     await until(lambda: others[2].state.entries.get(writer.ledger_id) is not None)
-    second = LedgerClient(metadata=wire.store, rng=CountingRandom(50), settings=replace(QUICK, patience_s=5.0))
+    second = LedgerClient(metadata=wire.store, rng=CountingRandom(50), settings=replace(QUICK, retry_for_s=5.0))
     await second.start()
     reader = await second.open(writer.ledger_id, recover=True)
     payloads = await reader.read(0, reader.last_entry)
@@ -451,7 +451,7 @@ async def test_a_ledger_over_sockets_survives_a_bookie(wire: Wire) -> None:
 
 async def test_a_recovery_in_the_writers_process_fences_it(wire: Wire) -> None:
     """Both use one client: the acks of recovery adds must not reach the writer."""
-    client = LedgerClient(metadata=wire.store, rng=CountingRandom(), settings=replace(QUICK, patience_s=5.0))
+    client = LedgerClient(metadata=wire.store, rng=CountingRandom(), settings=replace(QUICK, retry_for_s=5.0))
     await client.start()
     writer = await client.create(replicas=1, acks=1)
     for _ in range(5):

@@ -19,7 +19,7 @@ from boki_ledger.settings import WIRE_V2, WIRE_V3, LedgerSettings
 OLD, NEW = "a-token-of-the-cluster-01", "a-token-of-another-one-02"
 
 
-UNHURRIED = LedgerSettings(patience_s=5.0)
+UNHURRIED = LedgerSettings(retry_for_s=5.0)
 
 
 def held(*tokens: str) -> ClusterToken:
@@ -55,7 +55,7 @@ async def test_who_is_admitted_writes_and_reads_and_who_is_not_is_refused_at_onc
 ) -> None:
     await cluster.start(held(*asked), held(*asked), held(*asked))
     client = await cluster.client(
-        LedgerSettings(patience_s=5.0, wire_protocol=protocol, bookies_without_token=open_bookies), held(*shown)
+        LedgerSettings(retry_for_s=5.0, wire_protocol=protocol, bookies_without_token=open_bookies), held(*shown)
     )
     if refusal:
         with pytest.raises(Unauthenticated, match=refusal) as no:

@@ -106,7 +106,7 @@ async def wire() -> AsyncIterator[Wire]:
 
 
 @pytest.fixture
-async def impatient() -> AsyncIterator[Wire]:
+async def short_timeout() -> AsyncIterator[Wire]:
     """As `wire`, with a time-out of 40 ms."""
     async with Wire(Bookie(), answer_timeout_s=0.04, wire_protocol=WIRE_V3).running() as made:
         yield made
@@ -179,43 +179,43 @@ async def test_answers_in_any_order_reach_their_askers(wire: Wire) -> None:
     ]
 
 
-async def test_what_is_unanswered_is_unknown_in_time_and_its_late_answer_is_dropped(impatient: Wire) -> None:
+async def test_what_is_unanswered_is_unknown_in_time_and_its_late_answer_is_dropped(short_timeout: Wire) -> None:
     """As Apache's bookies on DbLedgerStorage leave lists of entries; the others on the connection are not disturbed."""
-    impatient.bookie.ignored = ListEntriesRequest
-    network = impatient.network
+    short_timeout.bookie.ignored = ListEntriesRequest
+    network = short_timeout.network
     listing = network.list_entries(B1, LEDGER)
     while not listing.done():
         assert (await network.force(B1, LEDGER)).status is V2Status.OK
         await asyncio.wait([listing], timeout=0.005)
     answer = await listing
     assert answer.status is None and isinstance(answer.error, CallTimeout)
-    assert len(impatient.bookie.connections) == 1
-    request = next(one for one in impatient.bookie.requests if isinstance(one, ListEntriesRequest))
-    impatient.bookie.ignored = None
-    impatient.bookie.answer(impatient.bookie.connections[0], request)
+    assert len(short_timeout.bookie.connections) == 1
+    request = next(one for one in short_timeout.bookie.requests if isinstance(one, ListEntriesRequest))
+    short_timeout.bookie.ignored = None
+    short_timeout.bookie.answer(short_timeout.bookie.connections[0], request)
     assert (await network.force(B1, LEDGER)).status is V2Status.OK
-    assert len(impatient.bookie.connections) == 1
+    assert len(short_timeout.bookie.connections) == 1
 
 
-async def test_a_bookie_that_answers_nothing_is_dropped_but_not_for_a_poll_that_waits(impatient: Wire) -> None:
-    impatient.bookie.state.entries[LEDGER] = {}
-    poll = impatient.network.wait_for_lac(B1, LEDGER, 5, wait_s=30.0)
-    await until(lambda: bool(impatient.bookie.requests))
+async def test_a_bookie_that_answers_nothing_is_dropped_but_not_for_a_poll_that_waits(short_timeout: Wire) -> None:
+    short_timeout.bookie.state.entries[LEDGER] = {}
+    poll = short_timeout.network.wait_for_lac(B1, LEDGER, 5, wait_s=30.0)
+    await until(lambda: bool(short_timeout.bookie.requests))
     await asyncio.wait([poll], timeout=0.1)
     assert not poll.done(), "waiting is what it is asked for"
-    impatient.bookie.mute = True
-    read = await impatient.network.read(B1, LEDGER, 0)
+    short_timeout.bookie.mute = True
+    read = await short_timeout.network.read(B1, LEDGER, 0)
     assert read.status is None and isinstance(read.error, CallTimeout)
     answer = await poll
     assert answer.status is None and answer.error is not None
 
 
-async def test_a_poll_without_an_answer_in_time_drops_a_silent_connection(impatient: Wire) -> None:
-    impatient.bookie.mute = True
-    answer = await impatient.network.wait_for_lac(B1, LEDGER, 5, wait_s=0.01)
+async def test_a_poll_without_an_answer_in_time_drops_a_silent_connection(short_timeout: Wire) -> None:
+    short_timeout.bookie.mute = True
+    answer = await short_timeout.network.wait_for_lac(B1, LEDGER, 5, wait_s=0.01)
     assert answer.status is None and isinstance(answer.error, CallTimeout)
-    impatient.bookie.mute = False
-    await until(lambda: impatient.bookie.connections[0].closed)
+    short_timeout.bookie.mute = False
+    await until(lambda: short_timeout.bookie.connections[0].closed)
 
 
 async def test_a_lost_connection_makes_everything_unknown_and_is_made_again(wire: Wire) -> None:
@@ -282,14 +282,14 @@ async def test_requests_are_bounded(wire: Wire, monkeypatch: pytest.MonkeyPatch)
     assert [(await one).status for one in asked[:3]] == [V2Status.OK] * 3
 
 
-async def test_answers_that_never_come_are_bounded(impatient: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_answers_that_never_come_are_bounded(short_timeout: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LEDGER_LATE_ANSWERS", 2)
-    impatient.bookie.ignored = ListEntriesRequest
-    listings = [impatient.network.list_entries(B1, LEDGER) for _ in range(3)]
+    short_timeout.bookie.ignored = ListEntriesRequest
+    listings = [short_timeout.network.list_entries(B1, LEDGER) for _ in range(3)]
     while not all(one.done() for one in listings):
-        await impatient.network.force(B1, LEDGER)
+        await short_timeout.network.force(B1, LEDGER)
         await asyncio.wait(listings, timeout=0.005)
-    await until(lambda: impatient.bookie.connections[0].closed)
+    await until(lambda: short_timeout.bookie.connections[0].closed)
 
 
 async def test_a_closed_network_leaves_nothing_unanswered(wire: Wire) -> None:

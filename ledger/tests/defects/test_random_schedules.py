@@ -145,7 +145,7 @@ class Schedule:
         self.settings = LedgerSettings(
             retry_least_s=0.05,
             suspect_s=self.draw.choice([0.5, 10.0]),
-            patience_s=5.0,
+            retry_for_s=5.0,
             answer_timeout_s=5.0,
             window_entries=12,
             reads_in_flight=self.draw.choice([1, 4, 64]),
@@ -290,7 +290,7 @@ class Schedule:
     async def recover(self, *, knows: bool) -> LedgerReader:
         """Who `knows` has the payloads of what is carried, and uses them at once, or when the ledger lacks them."""
         first = {} if not knows or self.draw.random() < 0.5 else self.carried
-        client = await self.ledgers.other_client(replace(self.settings, patience_s=self.draw.choice([0.0, 5.0, 60.0])))
+        client = await self.ledgers.other_client(replace(self.settings, retry_for_s=self.draw.choice([0.0, 5.0, 60.0])))
         try:
             reader = await client.open(self.writer.ledger_id, recover=True, floor=self.floor, carried=first)
         except (LedgerDataMissing, RecoveryFailed):

@@ -92,7 +92,7 @@ async def test_an_unsent_change_fails_at_once_or_after_the_time_given_for_retrie
         await updates.change(1, lambda current: replace(current, custom=(("a", b""),)), known=seen)
     store.fail_next_write(Fault.UNAVAILABLE, count=3)
     changed = await updates.change(
-        1, lambda current: replace(current, custom=(("a", b""),)), known=seen, patience_s=10.0
+        1, lambda current: replace(current, custom=(("a", b""),)), known=seen, retry_for_s=10.0
     )
     assert changed.version == 1
 

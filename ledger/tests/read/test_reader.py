@@ -133,7 +133,7 @@ async def test_a_negative_is_checked_against_newer_metadata(ledgers: Ledgers) ->
 
 async def test_bookies_that_come_back_are_waited_for(ledgers: Ledgers) -> None:
     await closed_ledger(ledgers, 1)
-    client = await ledgers.other_client(replace(QUICK, patience_s=10.0))
+    client = await ledgers.other_client(replace(QUICK, retry_for_s=10.0))
     reader = await client.open(0, recover=False)
     for bookie in ("b1", "b2", "b3"):
         ledgers.bookies.crash(bookie)

@@ -189,8 +189,8 @@ async def test_a_refusal_for_a_while_is_waited_for_and_a_lasting_one_is_reported
     ledger_id = await closed_ledger(ledgers)
     lose(ledgers, ledger_id, B1, 3)
     forget = ledgers.bookies.answer(V2Status.TOO_MANY_REQUESTS, bookie="b1", kind="add")
-    patient = await ledgers.other_client(replace(QUICK, patience_s=30.0))
-    making = asyncio.ensure_future((await copies(ledgers, ledger_id, client=patient)).make_whole(range(COUNT)))
+    retrying = await ledgers.other_client(replace(QUICK, retry_for_s=30.0))
+    making = asyncio.ensure_future((await copies(ledgers, ledger_id, client=retrying)).make_whole(range(COUNT)))
     async with asyncio.timeout(10):
         while len(asked(ledgers, "add")) < 3:
             await asyncio.sleep(0)

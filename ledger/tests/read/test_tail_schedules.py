@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from boki_common.testing.virtual_time import VirtualTimeLoop
 from boki_ledger.testing.ledgers import QUICK, Ledgers
 
-PATIENT = replace(
+LONG_RETRIES = replace(
     QUICK,
-    patience_s=60.0,
+    retry_for_s=60.0,
     retry_least_s=0.01,
     retry_most_s=0.2,
     suspect_s=0.01,
@@ -44,8 +44,8 @@ class Run:
         ledgers = self.ledgers
         ledgers.bookies.register(*BOOKIES)
         await ledgers.start()
-        self.writer = await (await ledgers.other_client(PATIENT)).create()
-        reader = await (await ledgers.other_client(PATIENT)).open(self.writer.ledger_id, recover=False)
+        self.writer = await (await ledgers.other_client(LONG_RETRIES)).create()
+        reader = await (await ledgers.other_client(LONG_RETRIES)).open(self.writer.ledger_id, recover=False)
 
         async def follow() -> None:
             async for entry_id, payload in reader.follow(0, wait_s=0.5):
@@ -59,9 +59,9 @@ class Run:
             assert not task.done()
         if self.down is not None:
             ledgers.bookies.restart(self.down)
-        await asyncio.sleep(2 * PATIENT.answer_timeout_s)
+        await asyncio.sleep(2 * LONG_RETRIES.answer_timeout_s)
         assert len(self.got) == self.writer.last_acked + 1, "an idle writer's last entry is seen without a close"
-        closed = await (await ledgers.other_client(PATIENT)).open(self.writer.ledger_id, recover=True)
+        closed = await (await ledgers.other_client(LONG_RETRIES)).open(self.writer.ledger_id, recover=True)
         await task
         assert self.got == list(range(closed.last_entry + 1))
         await closed.close()

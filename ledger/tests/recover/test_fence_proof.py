@@ -100,7 +100,7 @@ async def test_a_bookie_that_forgot_the_fence_between_denial_and_force_is_not_be
         return force(bookie, ledger_id)
 
     monkeypatch.setattr(bookies, "force", after_a_restart)
-    client = await apache.other_client(replace(QUICK, patience_s=5.0))
+    client = await apache.other_client(replace(QUICK, retry_for_s=5.0))
     reader = await client.open(writer.ledger_id, recover=True)
     assert reader.last_entry == 0
     assert sorted(forces(apache)) == ["b1", "b1", "b2", "b2"], "the first proof of each was void"

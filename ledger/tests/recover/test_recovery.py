@@ -185,7 +185,7 @@ async def test_bookies_that_come_back_in_time_are_waited_for(ledgers: Ledgers) -
     writer = await written(ledgers, b"0")
     ledgers.bookies.crash("b1")
     ledgers.bookies.crash("b2")
-    client = await ledgers.other_client(replace(QUICK, patience_s=10.0))
+    client = await ledgers.other_client(replace(QUICK, retry_for_s=10.0))
     opening = asyncio.ensure_future(client.open(writer.ledger_id, recover=True))
     await until(lambda: ledgers.bookies.unreached > 2 * 2)  # both were asked in vain, twice
     assert not opening.done()

@@ -61,7 +61,7 @@ WEIGHTS: Final = {
 }
 STEPS: Final = 200
 SETTINGS: Final = LedgerSettings(
-    retry_least_s=0.05, suspect_s=0.5, patience_s=5.0, answer_timeout_s=5.0, window_entries=8
+    retry_least_s=0.05, suspect_s=0.5, retry_for_s=5.0, answer_timeout_s=5.0, window_entries=8
 )
 RECOVERED: Final = "told that nobody fenced, though a recovery had ended"
 FENCED: Final = "told that nobody fenced, though no write set had an ack quorum without a fence"
@@ -270,7 +270,7 @@ class Schedule:
 
     async def recover(self) -> LedgerReader:
         """When it has ended the writer asks: then at the latest nobody may be answered that nobody fenced."""
-        client = await self.ledgers.other_client(replace(SETTINGS, patience_s=60.0))
+        client = await self.ledgers.other_client(replace(SETTINGS, retry_for_s=60.0))
         reader = await client.open(self.writer.ledger_id, recover=True)
         for _ in range(self.draw.choice([0, 1, 5])):
             self.ask()

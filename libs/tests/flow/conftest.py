@@ -16,7 +16,7 @@ from bokiflow import App, Worker
 from bokiflow.testing import LoopClock
 from bokilib.log import Log
 
-PATIENCE = 100_000
+TURNS_LIMIT = 100_000
 HERE = Path(__file__).parent
 HANGS_S = 900
 """A test that takes so long hangs. Those that explore every crash take seconds of a machine of their own, and longer on a busy one."""
@@ -61,7 +61,7 @@ class Inline:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Lets others run until something holds."""
-    for _ in range(PATIENCE):
+    for _ in range(TURNS_LIMIT):
         if condition():
             return
         await asyncio.sleep(0)

@@ -17,12 +17,12 @@ from bokilib.log import Log
 from bokilib.members import Members
 from bokilib.testing import FaultyBook
 
-PATIENCE = 10_000
+TURNS_LIMIT = 10_000
 
 
 async def until(condition: Callable[[], bool]) -> None:
     """Lets others run until something holds."""
-    for _ in range(PATIENCE):
+    for _ in range(TURNS_LIMIT):
         if condition():
             return
         await asyncio.sleep(0)

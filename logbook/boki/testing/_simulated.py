@@ -34,7 +34,7 @@ def simulated(
     seconds: float = 20.0,
     model: bool = False,
     steady: bool = False,
-    patience: float = 300.0,
+    timeout: float = 300.0,
 ) -> Callable[[Callable[..., Any]], Callable[..., None]]:
     """Makes a simulated test of a coroutine function that takes `cluster` (`boki.sim.Cluster`): it runs once for each seed.
 
@@ -53,7 +53,7 @@ def simulated(
         seconds: of virtual time in which faults happen; then all are over.
         model: the cluster is a model of one, without roles, as `virtual_time` has it.
         steady: no cluster whose clocks run faster than time, which some seeds have.
-        patience: seconds of virtual time that the test has after the faults are over.
+        timeout: seconds of virtual time that the test has after the faults are over.
     """
     made: Callable[[Callable[..., Any]], Callable[..., None]] = simulator("simulated")(
         seeds=seeds,
@@ -62,13 +62,13 @@ def simulated(
         seconds=seconds,
         model=model,
         steady=steady,
-        patience=patience,
+        timeout=timeout,
     )
     return made
 
 
 def virtual_time(
-    *, seeds: int = 1, faults: str = "calm", first_seed: int = 1, seconds: float = 20.0, patience: float = 604_800.0
+    *, seeds: int = 1, faults: str = "calm", first_seed: int = 1, seconds: float = 20.0, timeout: float = 604_800.0
 ) -> Callable[[Callable[..., Any]], Callable[..., None]]:
     """Makes a test of a coroutine function that takes `cluster`, in virtual time, on a model of a cluster: an hour takes milliseconds.
 
@@ -78,6 +78,6 @@ def virtual_time(
             await cluster.rest(3 * 86_400)
 
     As `simulated`, with a model in the place of bookies, sequencers and engines. A `MemoryCluster` that the test opens itself is in
-    virtual time too. The test must end within a week (`patience`) after the faults.
+    virtual time too. The test must end within a week (`timeout`) after the faults.
     """
-    return simulated(seeds=seeds, faults=faults, first_seed=first_seed, seconds=seconds, model=True, patience=patience)
+    return simulated(seeds=seeds, faults=faults, first_seed=first_seed, seconds=seconds, model=True, timeout=timeout)

@@ -172,8 +172,8 @@ async def test_a_term_with_a_live_record_stays(cluster: Cluster) -> None:
 
 
 async def test_ledgers_stay_for_a_grace_and_are_found_again_by_the_next_engine(cluster: Cluster) -> None:
-    patient = EngineSettings(housekeeping_s=0.01, reclaim_grace_s=1_000.0, retry_first_s=0.005)
-    one = await cluster.engine(patient)
+    slow = EngineSettings(housekeeping_s=0.01, reclaim_grace_s=1_000.0, retry_first_s=0.005)
+    one = await cluster.engine(slow)
     await cluster.append(one, "a")
     await cluster.roll(one)
     await cluster.trim(one)

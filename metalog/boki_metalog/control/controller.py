@@ -89,7 +89,7 @@ class Controller:
             ledgers=ledgers,
             settings=settings,
             changes=LogChanges(
-                metadata, ledgers, rng, patience_s=settings.patience_s, token=token, role=permissions.CONTROLLER
+                metadata, ledgers, rng, retry_for_s=settings.retry_for_s, token=token, role=permissions.CONTROLLER
             ),
             watch=SequencerWatch(metadata, SequencerSettings(), on_change=self._wake.set, token=token),
         )

@@ -35,7 +35,7 @@ async def hand_over(
     if term == 0 or log is None:
         return True
     changes = LogChanges(
-        metadata, ledgers, rng, patience_s=0.0, token=token, role=CONTROLLER, without=sequencer.incarnation
+        metadata, ledgers, rng, retry_for_s=0.0, token=token, role=CONTROLLER, without=sequencer.incarnation
     )
     try:
         async with asyncio.timeout(LIMIT_S):

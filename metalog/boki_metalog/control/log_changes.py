@@ -8,7 +8,7 @@
 Rules:
 - Each is a change of terms (`term_change`) with spares of sequencers that are listed and answered a direct call just now. A log
   keeps its sequencer when that lives.
-- What may pass (a spare was taken, no standby yet, bookies away) is tried again until the patience ends; then its error is
+- What may pass (a spare was taken, no standby yet, bookies away) is retried for `retry_for_s`; then its error is
   raised. Each may be repeated, whatever became of it before: what is done is not done again.
 - A sequencer that answered is asked to end its term itself, which takes half as long as fencing it and shortens the pause of
   its log. It has `YIELD_TIMEOUT_S`; then, and if nobody is to be asked (`asking=False`), its metalog is fenced and recovered.
@@ -44,7 +44,7 @@ from boki_metalog.terms.view import VIEW_PATH, Installed, View, encode_view
 
 T = TypeVar("T")
 
-PATIENCE_S: Final = 10.0
+RETRY_FOR_S: Final = 10.0
 YIELD_TIMEOUT_S: Final = 0.5
 LOGS_MAX: Final = 256
 """Bound of the logs of one cluster: a view stays small."""
@@ -61,7 +61,7 @@ class LogChanges:
         ledgers: Ledgers,
         rng: Random,
         *,
-        patience_s: float = PATIENCE_S,
+        retry_for_s: float = RETRY_FOR_S,
         confirm_timeout_s: float = limits.CONNECT_TIMEOUT_S,
         retry_first_s: float = 0.02,
         retry_limit_s: float = 0.5,
@@ -77,7 +77,7 @@ class LogChanges:
         self._metadata = metadata
         self._ledgers = ledgers
         self._rng = rng
-        self._patience_s = patience_s
+        self._retry_for_s = retry_for_s
         self._confirm_timeout_s = confirm_timeout_s
         self._retry_first_s = retry_first_s
         self._retry_limit_s = retry_limit_s
@@ -92,7 +92,7 @@ class LogChanges:
 
         Raises:
             InvalidArgument: no such log. NoSequencer, SpareTaken, RecoveryFailed, MetadataUnavailable, …: not within
-                the patience. TermRecordConflict, …: a person must look.
+                `retry_for_s`. TermRecordConflict, …: a person must look.
         """
         found = await self._look()
         if log not in found.view.logs:
@@ -219,7 +219,7 @@ class LogChanges:
             attempt,
             Backoff(self._retry_first_s, self._retry_limit_s),
             on_failure=lambda error, pause_s: _log.info("not yet, trying again", pause_s=pause_s, error=error),
-            timeout_s=self._patience_s,
+            timeout_s=self._retry_for_s,
         )
 
 

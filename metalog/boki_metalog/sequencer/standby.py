@@ -112,7 +112,7 @@ class Standby:
             if presence in (Presence.OVER, Presence.GONE):
                 key = (log, view.term_of(log))
                 since[key] = self._since.get(key, self._loop.time())
-                patient = presence is Presence.OVER
-                vacancies.append(Vacancy(log, since[key], self._settings.over_grace_s if patient else 0.0))
+                stopped = presence is Presence.OVER
+                vacancies.append(Vacancy(log, since[key], self._settings.over_grace_s if stopped else 0.0))
         self._since = since
         return vacancies

@@ -20,7 +20,7 @@ from boki_metalog.entries import sequencer_protocol as protocol
 from boki_metalog.settings import ControllerSettings
 from boki_metalog.terms.metadata_tree import read_record, read_view
 
-FAST = ControllerSettings(round_s=0.01, vacant_grace_s=0.05, retry_first_s=0.005, retry_limit_s=0.02, patience_s=1.0)
+FAST = ControllerSettings(round_s=0.01, vacant_grace_s=0.05, retry_first_s=0.005, retry_limit_s=0.02, retry_for_s=1.0)
 
 
 async def controller(cluster: Any, store: MemoryStore | None = None, policies: Any = None) -> Controller:

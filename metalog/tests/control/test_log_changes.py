@@ -15,12 +15,12 @@ from boki_metalog.terms.metadata_tree import read_record, read_view
 from boki_metalog.terms.view import View
 
 
-async def changes(cluster: Any, patience_s: float = 10.0, *, asking: bool = True) -> LogChanges:
+async def changes(cluster: Any, retry_for_s: float = 10.0, *, asking: bool = True) -> LogChanges:
     return LogChanges(
         await cluster.store(),
         cluster.ledgers,
         cluster.rng,
-        patience_s=patience_s,
+        retry_for_s=retry_for_s,
         retry_first_s=0.005,
         retry_limit_s=0.02,
         asking=asking,
@@ -106,7 +106,7 @@ async def test_a_log_comes_and_goes(cluster: Any) -> None:
 async def test_without_a_free_sequencer_nothing_is_sealed(cluster: Any) -> None:
     sequencer = await cluster.sequencer()
     await sequencer.serving()
-    admin = await changes(cluster, patience_s=0.05)
+    admin = await changes(cluster, retry_for_s=0.05)
     with pytest.raises(NoSequencer, match=r"log 7 is listed, without slots; .*boki sequencer"):
         await admin.add(7)
     assert sequencer.term == 1 and (await view_of(cluster)).logs[7] is None
@@ -126,7 +126,7 @@ async def test_a_listed_sequencer_that_does_not_answer_is_no_candidate(cluster: 
 
 
 async def test_numbers_of_logs_are_bounded(cluster: Any) -> None:
-    admin = await changes(cluster, patience_s=0.05)
+    admin = await changes(cluster, retry_for_s=0.05)
     with pytest.raises(InvalidArgument, match="255"):
         await admin.add(256)
 

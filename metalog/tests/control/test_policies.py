@@ -45,7 +45,7 @@ async def led(cluster: Any, **settings: float) -> Cluster:
         metadata=store,
         ledgers=cluster.ledgers,
         settings=ControllerSettings(**chosen),
-        changes=LogChanges(store, cluster.ledgers, cluster.rng, patience_s=0.05, retry_first_s=0.005),
+        changes=LogChanges(store, cluster.ledgers, cluster.rng, retry_for_s=0.05, retry_first_s=0.005),
         watch=SequencerWatch(store, SequencerSettings(standby_check_s=0.02), on_change=lambda: None),
     )
     made.begin()

@@ -19,7 +19,7 @@ from boki_sim.world.randomness import SimRandom, stream
 if TYPE_CHECKING:
     from boki_sim.clusters.cluster import Cluster
 
-PATIENCE_S: Final = 5.0
+RETRY_FOR_S: Final = 5.0
 SLOTS: Final = 1_024
 
 
@@ -44,7 +44,9 @@ class Administrator:
             ledgers = LedgerClient(metadata=store, rng=SimRandom(numbers), settings=cluster.shape.ledger, token=token)
             await ledgers.start()
             asking = numbers.random() < 0.5  # else every metalog is fenced, and recovered under load
-            changes = LogChanges(store, ledgers, SimRandom(numbers), patience_s=PATIENCE_S, asking=asking, token=token)
+            changes = LogChanges(
+                store, ledgers, SimRandom(numbers), retry_for_s=RETRY_FOR_S, asking=asking, token=token
+            )
             logs = sorted((await ensure_view(store)).view.logs)
             if kind == "roll":
                 await changes.roll(numbers.choice(logs))

@@ -22,7 +22,7 @@ from typing import Final
 from boki_sim.clusters.cluster import Cluster, Node
 from boki_sim.world.steps import Met
 
-PATIENCE_S: Final = 2.0
+TIMEOUT_S: Final = 2.0
 """What the race waits for may not happen."""
 BOOKIES: Final = 3
 
@@ -94,5 +94,5 @@ async def _happens(cluster: Cluster, step: str, actor: str, peer: str = "") -> N
             cluster.steps.wait(step, 1, look)
 
     cluster.steps.wait(step, 1, look)
-    await asyncio.wait([happened], timeout=PATIENCE_S)
+    await asyncio.wait([happened], timeout=TIMEOUT_S)
     happened.cancel()

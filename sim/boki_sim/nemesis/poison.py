@@ -66,7 +66,7 @@ STRIKES: Final = 30
 """Messages of one strike."""
 ENTRIES_OF_SHARD: Final = 6
 PAUSE_S: Final = 1.0
-PATIENCE_S: Final = 5.0
+RETRY_FOR_S: Final = 5.0
 REFUSALS: Final = 20
 PUSHED_BADLY: Final = 4
 """Pushes in a row, at most."""
@@ -249,7 +249,7 @@ class Poisoner:
         numbers, cluster = SimRandom(self._numbers), self._cluster
         ledgers = LedgerClient(metadata=store, rng=numbers, settings=cluster.shape.ledger)
         await ledgers.start()
-        changes = LogChanges(store, ledgers, numbers, patience_s=PATIENCE_S)
+        changes = LogChanges(store, ledgers, numbers, retry_for_s=RETRY_FOR_S)
         while (await self._view(store)).term_of(log) == term:
             await asyncio.sleep(PAUSE_S)
             try:

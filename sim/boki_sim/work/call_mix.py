@@ -1,4 +1,4 @@
-"""What a simulated client is like: which calls it makes how often, how patient it is. Drawn by the seed. Pure."""
+"""What a simulated client is like: which calls it makes how often, and its time-outs. Drawn by the seed. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CallMix:
     Attributes:
         weights: activity → how often.
         conditional: share of appends that expect something.
-        patience_s: time-out of an append: short ones leave the outcome unknown.
+        timeout_s: time-out of an append: short ones leave the outcome unknown.
         consistencies: one of these is drawn for each read.
         give_up_s: what `connect` is given: calls end so long after their engine was lost.
         forget: share of trims that also forget.
@@ -44,7 +44,7 @@ class CallMix:
     books: tuple[str, ...]
     burst: int
     conditional: float
-    patience_s: float
+    timeout_s: float
     consistencies: tuple[Consistency, ...]
     give_up_s: float = GIVE_UP_S
     forget: float = 0.0
@@ -63,7 +63,7 @@ def draw_call_mix(numbers: random.Random, *, crowded: bool = False) -> CallMix:
         books=tuple(numbers.sample(BOOKS, numbers.randrange(1, len(BOOKS) + 1))),
         burst=numbers.choice((3, 20, 100)),
         conditional=numbers.choice((0.0, 0.2, 0.8)),
-        patience_s=numbers.choice((0.3, 3.0, GIVE_UP_S)),
+        timeout_s=numbers.choice((0.3, 3.0, GIVE_UP_S)),
         consistencies=numbers.choice(((SESSION,), (SESSION, LINEARIZABLE), (SESSION, LINEARIZABLE, LINEARIZABLE, ANY))),
     )
     for kind in LATER_ACTIVITIES:

@@ -29,7 +29,7 @@ LATE: Final = (2.4, 2.8)
 """An engine that was killed meanwhile begins to watch anew: so they are forgotten by then."""
 TICKS: Final = 20
 """Cuts, at least, within that time."""
-PATIENCE_S: Final = 15.0
+TIMEOUT_S: Final = 15.0
 
 
 class LateWriters:
@@ -65,7 +65,7 @@ class LateWriters:
 
     def _recorder(self, name: str) -> Recorder:
         mix = draw_call_mix(stream(self._seed, "habits", name))
-        mix = replace(mix, patience_s=PATIENCE_S, conditional=0.0)
+        mix = replace(mix, timeout_s=TIMEOUT_S, conditional=0.0)
         return Recorder(self._cluster.loop, name, stream(self._seed, "client", name), mix, self._history)
 
     async def _use_again(self, number: int, writer: str, book: str, pauses: Iterable[float]) -> None:

@@ -49,7 +49,7 @@ async def send(recorder: Recorder, book: boki.Book, operation: Operation) -> Non
             tags=operation.tags,
             expect=condition(operation),
             writer=writer,
-            timeout=recorder.mix.patience_s,
+            timeout=recorder.mix.timeout_s,
         )
     except BokiError as error:
         recorder.refused(operation, error)
@@ -103,7 +103,7 @@ async def many(recorder: Recorder, book: boki.Book) -> None:
     ]
     try:
         seqnums = await book.append_many(
-            [(payload_of(one.data), one.tags) for one in operations], timeout=recorder.mix.patience_s
+            [(payload_of(one.data), one.tags) for one in operations], timeout=recorder.mix.timeout_s
         )
     except BokiError as error:
         for operation in operations:
@@ -119,7 +119,7 @@ async def many(recorder: Recorder, book: boki.Book) -> None:
 
 
 async def ticket(recorder: Recorder, book: boki.Book) -> None:
-    """One record whose ticket is asked what it waits for, and, when patience is over, what became of it."""
+    """One record whose ticket is asked what it waits for and, after the time-out, what became of it."""
     operation = recorder.begin(
         book, APPEND, expect=await expectation_now_and_then(recorder, book), data=recorder.data()
     )
@@ -131,7 +131,7 @@ async def ticket(recorder: Recorder, book: boki.Book) -> None:
         return
     await ask_why(recorder, book, operation, sent)
     try:
-        async with asyncio.timeout(recorder.mix.patience_s):
+        async with asyncio.timeout(recorder.mix.timeout_s):
             seqnum = await sent
     except TimeoutError:
         await ask_why(recorder, book, operation, sent)

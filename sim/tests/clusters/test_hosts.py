@@ -374,7 +374,7 @@ async def one_beginning_of_a_test(cluster: Any) -> None:
 
 
 def test_another_failure_than_the_one_looked_for_is_none() -> None:
-    runs = Runs(1, "calm", 3.0, How(model=True, patience_s=5.0))
+    runs = Runs(1, "calm", 3.0, How(model=True, timeout_s=5.0))
     failed = runs.under([scripted("kill", seconds=1.0)])
 
     async def program(cluster: Cluster) -> None:
@@ -438,7 +438,7 @@ def test_a_program_may_go_on_for_as_long_as_it_says() -> None:
 
     with pytest.raises(NotEnded, match="within 300 s"):
         run_model(waits)
-    assert run_model(waits, patience=11 * 86_400) > 864_000
+    assert run_model(waits, timeout=11 * 86_400) > 864_000
 
 
 @virtual_time(seeds=3, faults="harsh", seconds=5)

@@ -24,12 +24,12 @@ CUT_OFF = [Fault(at, "isolate", f"client-{client}", 0.4, 1.0) for at in (0.6, 1.
 
 
 @pytest.fixture(autouse=True)
-def impatient(planted: Any) -> None:
+def short_timeouts(planted: Any) -> None:
     planted.clients(
         {"ticket": 3.0, "burst": 1.0, "append": 1.0},
         books=BOOKS[:1],
         give_up_s=0.2,
-        patience_s=0.1,
+        timeout_s=0.1,
         burst=20,
         pause_s=0.02,
     )

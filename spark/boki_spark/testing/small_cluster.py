@@ -145,7 +145,7 @@ async def read_rows(
             partition,
             told=told or ReadCounts(),
             fail_on_data_loss=fail_on_data_loss,
-            patience_s=0.05,
+            retry_for_s=0.05,
         )
         async for rows in reader.read():
             found += zip(rows.seqnums.tolist(), rows.books().tolist(), map(bytes, rows.data()), strict=True)

@@ -71,7 +71,7 @@ STATEMENTS: Final = 512
 PREPARES: Final = 5
 """Of a statement with a column that is not there yet."""
 TIMEOUT_S: Final = 10
-PATIENCE: Final = 3
+DRIVER_TIMEOUTS: Final = 3
 """Time-outs that a call of the driver may last: now and then it forgets one, when a node dies."""
 RECONNECT_S: Final = (0.5, 8.0)
 OWNERS: Final = "boki_tables"
@@ -106,19 +106,19 @@ class CassandraTables:
     """See the module. One keyspace; belongs to one event loop."""
 
     def __init__(
-        self, cluster: Cluster, session: Session, keyspace: str, bodies: Bodies, serial: int, patience_s: float
+        self, cluster: Cluster, session: Session, keyspace: str, bodies: Bodies, serial: int, answer_timeout_s: float
     ) -> None:
         """
         Args:
             serial: consistency of what reads rows of mode `lwt`.
-            patience_s: so long the driver may take to say anything, its own time-outs included; then it is taken for silent.
+            answer_timeout_s: the longest the driver may take to answer, its own time-outs included.
         """
         self._cluster: Final = cluster
         self._session: Final = session
         self._keyspace: Final = keyspace
         self._bodies: Final = bodies
         self._serial: Final = serial
-        self._patience_s: Final = patience_s
+        self._answer_timeout_s: Final = answer_timeout_s
         self._loop: Final = asyncio.get_running_loop()
         self._prepared: dict[str, Any] = {}
 
@@ -169,7 +169,7 @@ class CassandraTables:
         except Exception as error:  # whatever a driver raises that cannot connect
             await chosen.run(cluster.shutdown)
             raise TableUnavailable(f"no Cassandra answers at {list(hosts)}, port {port}: {error}") from error
-        made = cls(cluster, session, keyspace, chosen, serial, PATIENCE * timeout_s)
+        made = cls(cluster, session, keyspace, chosen, serial, DRIVER_TIMEOUTS * timeout_s)
         copies = replication or {"class": "SimpleStrategy", "replication_factor": 1}
         text = ", ".join(f"'{name}': '{value}'" for name, value in copies.items())
         await made._change(f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {{{text}}}", OWNERS)
@@ -185,7 +185,7 @@ class CassandraTables:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self._answer_timeout_s):
                 await self._bodies.run(self._cluster.shutdown)
         except TimeoutError:
             log.warning("the driver of Cassandra does not end, it is left alone", keyspace=self._keyspace)
@@ -417,10 +417,10 @@ class CassandraTables:
     async def _in_time(self, asked: Awaitable[T]) -> T:
         """What the driver says. Raises OperationTimedOut: nothing."""
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self._answer_timeout_s):
                 return await asked
         except TimeoutError as late:
-            raise OperationTimedOut(f"the driver has said nothing for {self._patience_s} s") from late
+            raise OperationTimedOut(f"the driver has not answered for {self._answer_timeout_s} s") from late
 
 
 def _cluster(hosts: Sequence[str], port: int, profile: ExecutionProfile, timeout_s: int) -> Cluster:

@@ -38,7 +38,7 @@ LEVELS: Final[tuple[tuple[Isolation, ...], ...]] = (("serializable",), ("snapsho
 """A seed takes one of these; under the last one, histories are held to the weaker level."""
 AFTERWARDS_S: Final = 1.0
 """So long everybody goes on when the faults are over."""
-PATIENCES_S: Final = (2.0, 8.0, 60.0)
+TIMEOUTS_S: Final = (2.0, 8.0, 60.0)
 
 
 @dataclass
@@ -123,7 +123,7 @@ class Shop:
 
     async def store(self, env: boki.sim.Environment) -> BokiStore:
         """Of one start of a host, with settings that it draws."""
-        client = await env.connect(timeout=_one_of(env.random, PATIENCES_S))
+        client = await env.connect(timeout=_one_of(env.random, TIMEOUTS_S))
         settings = StoreSettings(
             isolation=_one_of(env.random, self.levels),
             checkpoint_records=_one_of(env.random, (3, 20, 1_000)),

@@ -286,7 +286,7 @@ async def test_logs_that_never_had_a_needed_slot_are_not_followed_and_not_waited
     await cluster.start_sequencer()
     whole = await cluster.engine()
     store, client = cluster.ledgers.stores[-1], await cluster.ledgers.other_client()
-    changes = LogChanges(store, client, cluster.rng, patience_s=10.0, retry_first_s=0.005)
+    changes = LogChanges(store, client, cluster.rng, retry_for_s=10.0, retry_first_s=0.005)
     await changes.add(1)
     await changes.move(range(512, 1024), to=1)
     low, high = await cluster.engine("0-100"), await cluster.engine("600-700")

@@ -94,9 +94,9 @@ async def test_only_dead_terms_that_a_snapshot_covers_are_due(terms: Terms) -> N
 
 async def test_a_term_goes_in_two_steps_with_a_grace_between(terms: Terms) -> None:
     terms.trim(1)
-    reclaimer, patient = terms.reclaimer(), terms.reclaimer(grace_s=1_000.0)
+    reclaimer, slow = terms.reclaimer(), terms.reclaimer(grace_s=1_000.0)
     for _ in range(3):
-        await patient.run(NODE)
+        await slow.run(NODE)
     assert await terms.location(1) == RECLAIMED
     assert await terms.left(1) == set(terms.owned[1])
     await reclaimer.run(NODE)
@@ -104,7 +104,7 @@ async def test_a_term_goes_in_two_steps_with_a_grace_between(terms: Terms) -> No
     assert (await terms.location(1), await terms.location(2)) == (DELETED, IN_LEDGERS)
     assert (await terms.left(1), await terms.left(2)) == (set(), set(terms.owned[2]))
     assert reclaimer.due(NODE) == []
-    await patient.run(NODE)
+    await slow.run(NODE)
 
 
 async def test_another_engine_may_be_at_it_as_well_or_have_done_half(terms: Terms) -> None:
