@@ -33,7 +33,7 @@ import bokiflow
 from benchmarks import apps_plot, apps_spent, command, machine, report
 from benchmarks.apps_beldi import Beldi, Instance
 from benchmarks.apps_peer import book_of
-from benchmarks.logbook import Bench
+from benchmarks.bench import Bench
 from benchmarks.report import Row
 from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.net.lasting_ports import lasting_port

@@ -30,10 +30,10 @@ import psutil
 
 import boki
 from benchmarks import command, flow_many, machine, report
+from benchmarks.bench import Bench, p50, rate
 from benchmarks.closed_loop import Once, Workload, closed_loop
 from benchmarks.flow_peer import ALONE, PEERS, Peer
 from benchmarks.flow_programs import app, asleep, steps
-from benchmarks.logbook import Bench, p50, rate
 from benchmarks.postgres_peer import PORT, installed, server_alone
 from benchmarks.report import Row
 from bokiflow import Call, Worker, send, workflow_id

@@ -13,20 +13,18 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import psutil
 
 import boki
 from benchmarks import report
+from benchmarks.bench import Bench
 from benchmarks.closed_loop import Once, Workload, closed_loop
 from benchmarks.flow_programs import DAY_S, app, asleep, steps, waits
 from benchmarks.store_growth import QUIET_S, SETTINGS, TERM_S, Samples, draw, judge
 from bokiflow import Call, Flow, Handle, Worker, inspection
 from bokiflow.collect_rules import AGES
-
-if TYPE_CHECKING:
-    from benchmarks.logbook import Bench
 
 HANDLES: Final = 4_096
 CLIENTS: Final = 4

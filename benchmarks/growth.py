@@ -13,19 +13,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import boki
 from benchmarks import store_growth
+from benchmarks.bench import Bench
 from benchmarks.store_growth import QUIET_S, TERM_S, Samples, draw, judge
 from bokiflow import App, Worker
 from bokilib import Carrier, Log
 from bokilib.checkpoint_rules import Ages
 from bokiqueue import Queue, carried
 from bokistore import BokiStore, Inc, StoreSettings
-
-if TYPE_CHECKING:
-    from benchmarks.logbook import Bench
 
 WORKFLOWS: Final = 1_000_000
 IDLE_QUEUES: Final = 100

@@ -23,7 +23,6 @@ whatever falls short.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import random
@@ -31,17 +30,16 @@ import statistics
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import boki
 from benchmarks import bare_shape, command, logbook_parked, logbook_terms, report
-from benchmarks.closed_loop import Once, Workload, closed_loop
+from benchmarks.bench import Bench, Loads, over, p50, rate
+from benchmarks.closed_loop import Once, Workload
 from benchmarks.logbook_ledger import ledger_appends
 from benchmarks.redis_peer import redis_client
-from benchmarks.report import Ratio, Row
+from benchmarks.report import Row
 from boki_cli.demo.local_cluster import LocalCluster, Place
-from boki_common.runtime.awake_cores import awake_cores, may_keep_awake
 
 DATA: Final = os.urandom(1024)
 BOOKS: Final = 100_000
@@ -50,51 +48,6 @@ SKEW_BOOKS: Final = 128
 ZIPF: Final = 5.0
 READ_RECORDS: Final = 2_000
 OBJECT_RECORDS: Final = 1_000
-
-
-Loads: TypeAlias = Mapping[str, tuple[Workload, Any, LocalCluster]]
-"""By name: what is done, by which client, in which cluster."""
-
-
-class Bench:
-    """What the parts share: how long, how often, and what they found."""
-
-    def __init__(self, arguments: argparse.Namespace, directory: Path) -> None:
-        self.rounds: int = arguments.rounds
-        self.seconds: float = arguments.seconds
-        self.quick: bool = arguments.quick
-        self.plots: Path | None = arguments.plots
-        self.directory = directory
-        self.rows: list[Row] = []
-        self.ratios: list[Ratio] = []
-        self.facts: dict[str, str] = {}
-        self.series: dict[str, object] = {}
-
-    def cluster(self, name: str, **options: Any) -> LocalCluster:
-        return LocalCluster(self.directory / name, bookies=3, unix_sockets=True, **options)
-
-    async def compare(self, workloads: Loads, *, rounds: int | None = None) -> dict[str, list[Row]]:
-        """Interleaved rounds; all rows of each workload, whose medians go into the table."""
-        found: dict[str, list[Row]] = {name: [] for name in workloads}
-        for _ in range(rounds or self.rounds):
-            for name, (workload, client, cluster) in workloads.items():
-                found[name].append(await closed_loop(workload, client, cluster.pids, self.seconds))
-        self.rows += [report.median_row(rows) for rows in found.values()]
-        return found
-
-    async def compare_awake(self, workloads: Loads) -> dict[str, list[Row]]:
-        """The same while no core of the machine may sleep; nothing where that is not ours to wish."""
-        if not may_keep_awake():
-            return {}
-        renamed = {
-            key: (workload._replace(name=f"{workload.name}, cores awake"), client, cluster)
-            for key, (workload, client, cluster) in workloads.items()
-        }
-        with awake_cores():
-            return await self.compare(renamed)
-
-    def ratio(self, name: str, value: float, comparison: Any, goal: float) -> None:
-        self.ratios.append(Ratio(name, value, comparison, goal))
 
 
 def to_books(books: Sequence[boki.Book]) -> Callable[[Any], Once]:
@@ -112,19 +65,6 @@ def to_books(books: Sequence[boki.Book]) -> Callable[[Any], Once]:
         return once
 
     return make
-
-
-def over(numerator: Sequence[Row], denominator: Sequence[Row], figure: Callable[[Row], float]) -> float:
-    """The median over rounds of one figure beside the other's of the same round."""
-    return statistics.median(figure(a) / figure(b) for a, b in zip(numerator, denominator, strict=True))
-
-
-def rate(row: Row) -> float:
-    return row.per_s
-
-
-def p50(row: Row) -> float:
-    return row.p50_ms
 
 
 def cpu(row: Row) -> float:

@@ -10,14 +10,12 @@ import asyncio
 import statistics
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import boki
 from benchmarks import report
+from benchmarks.bench import Bench
 from benchmarks.closed_loop import Workload, closed_loop
-
-if TYPE_CHECKING:
-    from benchmarks.logbook import Bench
 
 READS: Final = 4_096
 CLIENTS: Final = 4

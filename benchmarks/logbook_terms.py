@@ -19,15 +19,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import boki
+from benchmarks.bench import Bench
 from benchmarks.logbook_ledger import Terms, ledger_client
 from itests.support.java_server import ServerMissing
 from itests.support.zookeeper import ZookeeperServer
-
-if TYPE_CHECKING:
-    from benchmarks.logbook import Bench
 
 TASKS: Final = 16
 BEFORE_S: Final = 2.0

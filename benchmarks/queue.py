@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import boki
 from benchmarks import command, growth, report
-from benchmarks.logbook import Bench, over, p50, rate
+from benchmarks.bench import Bench, over, p50, rate
 from benchmarks.postgres_peer import postgres
 from benchmarks.queue_load import UNTIMED, Handled, Shape, Side, measure
 from benchmarks.queue_peers import ABSENT_NATS, ABSENT_POSTGRES, Postgres, PostgresTransaction, nats, object_of

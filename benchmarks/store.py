@@ -26,8 +26,8 @@ import msgspec
 
 import boki
 from benchmarks import command, report, store_growth
+from benchmarks.bench import Bench, over, p50, rate
 from benchmarks.closed_loop import Once, Workload, closed_loop
-from benchmarks.logbook import Bench, over, p50, rate
 from benchmarks.postgres_peer import RetwisPostgres, postgres, processes
 from benchmarks.retwis_load import fill, mixed, network
 from bokistore import BokiStore, StoreSettings, Transaction

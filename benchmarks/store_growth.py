@@ -18,19 +18,17 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import psutil
 
 import boki
+from benchmarks.bench import Bench
 from benchmarks.retwis_load import fill
 from boki_bookie.space.disk_reserve import NAME as RESERVE
 from boki_cli.facts.gateway_facts import AskedCluster
 from boki_cli.roles import process_settings
 from bokistore import BokiStore, Inc, JsonObject, StoreSettings
-
-if TYPE_CHECKING:
-    from benchmarks.logbook import Bench
 
 UPDATES: Final = 1_000_000
 IDLE: Final = 100_000
