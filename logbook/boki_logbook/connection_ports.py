@@ -64,12 +64,8 @@ class EngineState(Protocol):
 class AppendTarget(Protocol):
     """Who takes appends, and tells how far it is behind: `router.AppendRouter`."""
 
-    @property
-    def crowded(self) -> bool:
-        """Whether who appends should wait for `when_room`."""
-
-    def append(self, batch: RecordBatch, source: AppendSource, request_id: int) -> None:
-        """Raises Overloaded."""
+    def append(self, batch: RecordBatch, source: AppendSource, request_id: int) -> bool:
+        """Returns whether who appends should wait for `when_room`. Raises Overloaded."""
 
     def check_running(self) -> None:
         """Raises Overloaded when this process has just been stopped for long: what it reads now may be old."""

@@ -293,15 +293,11 @@ class EngineCore:
     def ready(self) -> bool:
         return self._readiness.ready
 
-    def reached(self, token: Token, book: int | None = None) -> bool:
-        known = book is not None and self.sequencers.has_view
-        return self._readiness.reached(token, self.log_of(book) if known and book is not None else None)
+    def view_after(self, token: Token, book: int) -> tuple[dict[int, Position], int] | None:
+        return self._readiness.view_after(token, book, self.sequencers.log_of(book))
 
     def covered(self, book: int) -> int:
         return self.frontier.covered_of(book)
-
-    def seen(self, book: int) -> dict[int, Position]:
-        return self.frontier.seen(book)
 
     def view_of(self, book: int) -> tuple[dict[int, Position], int]:
         return self.frontier.view_of(book)

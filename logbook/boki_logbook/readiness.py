@@ -1,4 +1,5 @@
-"""Whether an engine has applied what a call needs: all that was ordered before it started, and all that a session has seen. Pure."""
+"""Whether an engine has applied what a call needs: all that was ordered before it started, and all that a session has seen; and
+what it may show then. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from boki_common.engine.engine_protocol import Token
+from boki_common.ids import Position
 from boki_logbook.apply.engine_parts import EngineParts
 from boki_metalog.terms.term_order import ALL_SLOTS
 
@@ -41,17 +43,18 @@ class Readiness:
             self._ready = all(self._logs[log].ready for log in self._first_logs)
         return self._ready
 
-    def reached(self, token: Token, log: int | None) -> bool:
-        """Whether all that a session has seen is applied, and what was ordered before the start: in all logs, or the book's."""
-        if not self._ready and not self.ready and (log is None or not self._has_caught_up(log)):
-            return False
+    def view_after(self, token: Token, book: int, log: int) -> tuple[dict[int, Position], int] | None:
+        """What a reply about a book of this log shows (`Frontier.view_of`), if all that a session has seen is applied, and what was
+        ordered before the start: in all logs, or in the book's."""
+        if not self._ready and not self.ready and not self._has_caught_up(log):
+            return None
         parts = self._parts
         if not self._all_slots:
             foreign = parts.terms.foreign
             token = {number: position for number, position in token.items() if not foreign(position.term)}
-        return parts.frontier.reached(token)
+        return parts.frontier.view_after(token, book)
 
     def _has_caught_up(self, log: int) -> bool:
-        """What comes before the log's term in other logs was applied first."""
-        found = self._logs.get(log)
+        """What comes before the log's term in other logs was applied first. Without a view nobody knows which log has a book."""
+        found = None if self._first_logs is None else self._logs.get(log)
         return found is not None and found.ready

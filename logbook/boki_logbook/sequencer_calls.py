@@ -29,11 +29,6 @@ class SequencerCalls:
         """The log that orders every slot, while one does."""
         self._moved: list[asyncio.Future[None]] = []
 
-    @property
-    def has_view(self) -> bool:
-        """Whether it is known which log has which slot."""
-        return self._view is not None
-
     def view_changed(self, view: View) -> None:
         """Slots, logs or terms are others."""
         self._view = view

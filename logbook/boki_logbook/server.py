@@ -283,12 +283,12 @@ class SdkConnection:
             batch = rest
         if batch.run_count:
             early = self._engine.early_conflicts(token, batch) if batch.expectation_count else None
-            self._appender.append(batch if early is None else early.batch, self, request_id)
+            crowded = self._appender.append(batch if early is None else early.batch, self, request_id)
             if early is not None:
                 answers = Answers()
                 answers.add(early.rows)
                 self.answered(early.token, answers)
-            if self._appender.crowded and not self._held_back:
+            if crowded and not self._held_back:
                 self._hold_back(self._appender.when_room)
 
     def _forward(self, token: memoryview, batch: RecordBatch, request_id: int) -> RecordBatch | None:

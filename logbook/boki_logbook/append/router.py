@@ -89,8 +89,8 @@ class AppendRouter:
         """What no term orders now, as plain values."""
         return {"batches": len(self._waiting.pieces), "oldest_s": self._waiting.oldest_s}
 
-    def append(self, batch: RecordBatch, source: AppendSource, request_id: int) -> None:
-        """Queues a batch. Raises Overloaded."""
+    def append(self, batch: RecordBatch, source: AppendSource, request_id: int) -> bool:
+        """Queues a batch. Returns whether who appends should wait for `when_room`: not while nothing makes room. Raises Overloaded."""
         now_s = self._elapsed()
         if now_s - self._ran_s > self._stopped_s:
             raise Overloaded(self._has_stopped(now_s))
@@ -109,6 +109,9 @@ class AppendRouter:
             self._only.add(piece)
         else:
             self._give((piece,))
+        return self.queued_bytes > self._settings.append_queue_bytes // 2 and any(
+            appender.shard is not None for appender in self._appenders.values()
+        )
 
     def check_running(self) -> None:
         """Raises Overloaded when this process has just been stopped for long."""
@@ -130,13 +133,6 @@ class AppendRouter:
         self._ran_s = now_s
         self.stopped()
         return text
-
-    @property
-    def crowded(self) -> bool:
-        """Whether who appends should wait for `when_room`: not while nothing makes room."""
-        return self.queued_bytes > self._settings.append_queue_bytes // 2 and any(
-            appender.shard is not None for appender in self._appenders.values()
-        )
 
     def when_room(self, go_on: Callable[[], None]) -> None:
         """Calls back, once, when there is room again, or when a shard ends and may make none any more."""

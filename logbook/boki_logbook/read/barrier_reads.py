@@ -65,10 +65,6 @@ class Views(Protocol):
     def link_of(self) -> Callable[[int], ShardLink | None]:
         """The sequencer of a log's term, while it can be spoken to."""
 
-    @property
-    def reached(self) -> Callable[[Token, int], bool]:
-        """Whether a position is applied here."""
-
     async def barrier(self, book: int) -> tuple[int, Position]:
         """A position of the book's log that covers all that was acknowledged before; raises when there is none in time."""
 
@@ -76,8 +72,8 @@ class Views(Protocol):
         """Waits until the position is applied here."""
 
     @property
-    def view_of(self) -> Callable[[int], tuple[Token, int]]:
-        """What a reply about a book shows, and how far it goes: the same for all of one turn."""
+    def view_after(self) -> Callable[[Token, int], tuple[Token, int] | None]:
+        """What a reply about a book shows, and how far it goes, the same for all of one turn; None: a position is not applied here."""
 
     def answer_here(self, query: Query, seen: Token, covered: int) -> list[Buffer] | None:
         """The reply, unless something has to be waited for that the view does not have, or that is not in memory."""
@@ -132,7 +128,7 @@ class BarrierReads:
         """What the first sequencer says that is asked. Nearly always all can be answered at once."""
         if isinstance(position, BokiError) or self._closed:
             self._begin(self._serve(log, group, book))
-        elif len(group) > TURN_READS or not self._views.reached({log: position}, book):
+        elif len(group) > TURN_READS or self._views.view_after({log: position}, book) is None:
             self._begin(self._serve(log, group, book, position))
         else:
             self._answer(group, log, {log: position})
@@ -173,21 +169,20 @@ class BarrierReads:
         answers: list[Answer] = []
         slice_reads = FIRST_SLICE_READS
         seen: tuple[Requester | None, int, Token] = None, 0, {}
-        gone = moved = here = False
-        view: tuple[Token, int] = {}, 0
+        gone = moved = False
+        view: tuple[Token, int] | None = None
         for requester, request_id, token, query in reads:
             book = query.book
             try:
                 if (requester, book, token) != seen:
                     gone, moved = requester.closed, self._log_of(book) != log
-                    here, view = views.reached(token, book), views.view_of(book)
-                    seen = requester, book, token
+                    view, seen = views.view_after(token, book), (requester, book, token)
                 if gone:
                     continue
                 if moved:
                     requester.read_later(request_id, token, query)
                     continue
-                reply = answer_here(query, *view) if here else None
+                reply = answer_here(query, *view) if view is not None else None
             except Exception as error:  # noqa: BLE001 - as any read that fails inside: the others of the group go on
                 requester.read_failed(request_id, error)
                 continue

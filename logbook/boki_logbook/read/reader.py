@@ -76,8 +76,8 @@ class Reader:
         self._serving = serving
         self.log_of: Final = serving.log_of
         self.link_of: Final = serving.link_of
-        self.reached: Final = serving.reached
         self.view_of: Final = serving.view_of
+        self.view_after: Final = serving.view_after
         self._cache = cache
         self._loads = BatchLoads(cache=cache, source=source, carried=carried, settings=settings)
         self.use(state)
@@ -117,14 +117,11 @@ class Reader:
 
     def answer_now(self, token: Token, query: Query, rows: Sequence[TagRow] | None = None) -> list[Buffer] | None:
         """The reply, if nothing has to be waited for. `rows`: of a read of several tags."""
-        consistency = query.consistency
-        if consistency is not Consistency.ANY:
-            if consistency is Consistency.LINEARIZABLE:
-                return None
-            if not self.reached(token, query.book):
-                return None
-        seen, covered = self.view_of(query.book)
-        return self.answer_here(query, seen, covered, rows)
+        consistency, book = query.consistency, query.book
+        if consistency is Consistency.LINEARIZABLE:
+            return None
+        view = self.view_of(book) if consistency is Consistency.ANY else self.view_after(token, book)
+        return None if view is None else self.answer_here(query, *view, rows)
 
     def answer_here(
         self, query: Query, seen: Token, covered: int, rows: Sequence[TagRow] | None = None
@@ -288,7 +285,8 @@ class Reader:
                 found=BOOK_NAMED_WRITERS,
                 book=book,
             )
-        return encode_position(self._serving.seen(book), self._state.writer_last(book, writer))
+        seen, _ = self.view_of(book)
+        return encode_position(seen, self._state.writer_last(book, writer))
 
     # -- waiting
 

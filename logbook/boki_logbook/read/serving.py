@@ -26,22 +26,20 @@ class Serving(Protocol):
     def ready(self) -> bool:
         """Whether everything that was ordered before this engine started is applied."""
 
-    def reached(self, token: Token, book: int | None = None) -> bool:
-        """Whether everything a session has seen is applied here, in every log that the token names, and what was ordered
-        before this engine started: in all logs, or in those that have ever had the `book`, so that a log that stands still
-        delays its own books only."""
-
     def covered(self, book: int) -> int:
         """Seqnum of the last place in the book's log that is applied here; 0 when nothing was ever ordered in it."""
 
-    def seen(self, book: int) -> dict[int, Position]:
-        """What a reply about the book shows: the token that goes with it. Empty when nothing was ever ordered.
+    def view_of(self, book: int) -> tuple[dict[int, Position], int]:
+        """What a reply about the book shows, as the token that goes with it, and what is `covered`. The token is empty when nothing
+        was ever ordered.
 
         One position is enough: it implies all that the book's records before it were ordered by, in whatever log.
         """
 
-    def view_of(self, book: int) -> tuple[dict[int, Position], int]:
-        """`seen` and `covered`, of one moment."""
+    def view_after(self, token: Token, book: int) -> tuple[dict[int, Position], int] | None:
+        """`view_of` the book, if everything a session has seen is applied here, in every log that the token names, and what was
+        ordered before this engine started: in all logs, or in those that have ever had the book, so that a log that stands
+        still delays its own books only."""
 
     def log_of(self, book: int) -> int:
         """The log whose current term orders the book."""

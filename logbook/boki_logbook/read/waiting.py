@@ -51,7 +51,7 @@ class Waiting:
         """The index moved, by these batches among others."""
         if self._positions:
             for future, (token, of_book) in self._positions.items():
-                if not future.done() and self._serving.reached(token, of_book):
+                if not future.done() and self._reached(token, of_book):
                     future.set_result(None)
         self.parked.applied(arrived)
 
@@ -98,13 +98,13 @@ class Waiting:
 
     async def reach_with_room(self, token: Token, book: int) -> None:
         """`reach`, as one of those of whom only so many may wait."""
-        if not self._serving.reached(token, book):
+        if not self._reached(token, book):
             with self.room():
                 await self.reach(token, book)
 
     async def reach(self, token: Token, book: int) -> None:
         """Waits until a position is applied here. Raises Overloaded."""
-        if self._serving.reached(token, book):
+        if self._reached(token, book):
             return
         future: asyncio.Future[None] = self._loop.create_future()
         self._positions[future] = token, book
@@ -119,6 +119,10 @@ class Waiting:
             ) from error
         finally:
             del self._positions[future]
+
+    def _reached(self, token: Token, book: int | None) -> bool:
+        """Without a book: what was ordered before this engine started is applied."""
+        return self._serving.ready if book is None else self._serving.view_after(token, book) is not None
 
     async def records(self, query: Query, tags: Sequence[int], look: Callable[..., Found]) -> Found:
         """Waits until one of the streams has a record in the range, is trimmed beyond what was looked at, or the time is over.

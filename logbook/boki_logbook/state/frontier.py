@@ -104,17 +104,16 @@ class Frontier:
         """The log that has the book here, as far as is applied; None before there was any."""
         return self._only if self._only is not None else self._owners[slot_of(book)]
 
-    def seen(self, book: int) -> dict[int, Position]:
-        """What a reply about the book shows, as a token."""
-        log = self.log_of(book)
-        return {} if log is None else {log: self.positions[log]}
-
     def view_of(self, book: int) -> tuple[dict[int, Position], int]:
-        """`seen` and `covered_of`, together."""
+        """What a reply about the book shows, as a token, and `covered_of` it."""
         log = self._only
         if log is None:
             log = self.log_of(book)
         return ({}, 0) if log is None else ({log: self.positions[log]}, self.covered.get(log, 0))
+
+    def view_after(self, token: Token, book: int) -> tuple[dict[int, Position], int] | None:
+        """`view_of` the book, if everything that a session has seen is applied."""
+        return self.view_of(book) if self.reached(token) else None
 
     def covered_of(self, book: int) -> int:
         """The last place that is applied and that the book may lie at; 0 when there is none."""

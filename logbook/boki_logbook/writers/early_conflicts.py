@@ -45,11 +45,7 @@ class Conditions(Protocol):
 class Positions(Protocol):
     """What replies about a book show: part of `serving.Serving`."""
 
-    def reached(self, token: Token, book: int | None = None) -> bool: ...
-
-    def covered(self, book: int) -> int: ...
-
-    def seen(self, book: int) -> dict[int, Position]: ...
+    def view_after(self, token: Token, book: int) -> tuple[dict[int, Position], int] | None: ...
 
 
 class EarlyConflicts(NamedTuple):
@@ -70,26 +66,25 @@ def early_conflicts(batch: RecordBatch, token: Token, state: Conditions, shown: 
     for run in batch.runs:
         book, writer, first, _, count, _, wanted, flags = run
         of_run = expectations.part(expected, expected + wanted)
+        view = None
         if wanted and not flags & _LEFT_TO_THE_LOG and not state.expectations_hold(book, of_run.tags, of_run.seqnums):
-            before = len(rows)
+            view = shown.view_after(token, book)
+        if view is not None:
+            before, (shows, covered) = len(rows), view
             for record, pairs in _by_record(of_run):
                 actual = state.would_fail(book, pairs)
-                if actual is not None and _is_shown(actual, token, book, shown):
-                    covered = shown.covered(book)
+                if actual is not None and _is_shown(actual, covered):
                     rows.append(AnswerRow(book, writer, first + record, 0, covered, 1, Verdict.CONFLICT, actual))
                     losers.append(start + record)
             if len(rows) > before:
-                merge_tokens(seen, shown.seen(book))
+                merge_tokens(seen, shows)
         expected += wanted
         start += count
     return EarlyConflicts(seen, rows, _without_payload(batch, losers)) if rows else None
 
 
-def _is_shown(actual: Actual, token: Token, book: int, shown: Positions) -> bool:
-    """Whether a reply about the book shows what the session has seen, and what the record lost against."""
-    if not shown.reached(token, book):
-        return False
-    covered = shown.covered(book)
+def _is_shown(actual: Actual, covered: int) -> bool:
+    """Whether a reply shows what the record lost against."""
     return all(newest <= covered or newest == NEWEST_FORGOTTEN for _, newest in actual)
 
 

@@ -58,10 +58,10 @@ async def test_a_lagging_engine_delays_only_those_who_saw_more(cluster: Any) -> 
     quick, slow = await cluster.engine(), await cluster.engine()
     (first,) = await committed(quick, RunSpec(1, ALICE, 1, plain_records("first")))
     await cluster.settle()
-    before = slow.frontier.seen(1)
+    before = slow.view_of(1)[0]
     gate = cluster.ledgers.gates[quick.logs[0].appender.shard.writer.ledger_id, 1] = asyncio.Event()
     (second,) = await committed(quick, RunSpec(1, ALICE, 2, plain_records("second")))
-    saw_more = quick.frontier.seen(1)
+    saw_more = quick.view_of(1)[0]
     assert data_of(await read(quick, query(), saw_more)) == [b"first", b"second"], "the others go on"
     waiting = asyncio.ensure_future(read(slow, query(), saw_more))
     own = asyncio.ensure_future(committed(slow, RunSpec(2, BOB, 1, plain_records("own"))))

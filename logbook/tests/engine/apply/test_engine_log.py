@@ -98,12 +98,12 @@ async def test_a_log_that_stands_still_delays_only_its_own_books(world: World) -
     await world.append(writer, LOW)
     await world.append(writer, HIGH)
     await world.until(lambda: other.logs[1].indexer.pending == 0)
-    assert data_of(await read(other, query(5, book=HIGH), writer.seen(HIGH))) == [b"1"]
+    assert data_of(await read(other, query(5, book=HIGH), writer.view_of(HIGH)[0])) == [b"1"]
     assert other.logs[0].indexer.pending == 1
-    assert not other.reached(writer.seen(LOW), LOW)
+    assert other.view_after(writer.view_of(LOW)[0], LOW) is None
     (mine,) = await committed(other, RunSpec(HIGH, bytes(15) + b"o", 1, plain_records("mine")))
     assert other.covered(HIGH) >= mine, "it is written and answered there as ever"
-    reading = asyncio.ensure_future(read(other, query(5, book=LOW), writer.seen(LOW)))
+    reading = asyncio.ensure_future(read(other, query(5, book=LOW), writer.view_of(LOW)[0]))
     await world.settle()
     assert not reading.done()
     gate.set()
@@ -118,25 +118,25 @@ async def test_an_engine_that_starts_serves_the_books_of_logs_that_have_caught_u
     late = await world.engine()
     await world.until(lambda: late.logs[1].indexer.ready)
     assert not late.ready
-    assert late.reached({}, HIGH) and not late.reached({}, LOW) and not late.reached({})
+    assert late.view_after({}, HIGH) is not None and late.view_after({}, LOW) is None
     assert data_of(await read(late, query(5, book=HIGH))) == [b"1"]
     gate.set()
     await late.reader.caught_up()
-    assert late.ready and late.reached({}, LOW)
+    assert late.ready and late.view_after({}, LOW) is not None
 
 
 async def test_a_term_is_applied_only_after_the_terms_it_comes_after(world: World) -> None:
     writer, other = await world.engine(), await world.engine()
     gate = world.hold_entries_of(writer, 0)
     first = await world.append(writer, LOW)
-    token = writer.seen(LOW)
+    token = writer.view_of(LOW)[0]
     await world.logs.move([slot_of(LOW)], to=1)
     second = await world.append(writer, LOW)
-    assert writer.log_of(LOW) == 1 and writer.seen(LOW)[1].term == world.logs[1].term
+    assert writer.log_of(LOW) == 1 and writer.view_of(LOW)[0][1].term == world.logs[1].term
     await world.settle()
     assert other.positions[1].term == 2, "the new term of the target waits"
     assert other.state.index.newest(LOW, 0) == 0
-    assert other.seen(LOW) == {0: other.positions[0]} and not other.reached(token)
+    assert other.view_of(LOW)[0] == {0: other.positions[0]} and not other.frontier.reached(token)
     assert [log["waits_for_terms"] for log in status_of(other)["logs"]] == [[], [1]]
     gate.set()
     await world.until(lambda: not other.pending)
@@ -152,8 +152,8 @@ async def test_what_is_covered_never_goes_back_when_a_book_moves(world: World) -
         await world.logs.move([slot_of(LOW)], to=to)
         await world.until(lambda: not core.pending)
         assert core.covered(LOW) >= newest
-    token = core.seen(LOW)
-    assert core.reached(token) and list(token) == [1]
+    token = core.view_of(LOW)[0]
+    assert core.frontier.reached(token) and list(token) == [1]
 
 
 async def test_twenty_terms_with_slots_moved_and_everything_restarted(world: World) -> None:
@@ -200,7 +200,7 @@ async def test_barriers_and_commands_go_to_the_log_of_the_book(world: World) -> 
     for book, log in ((LOW, 0), (HIGH, 1)):
         found, position = await core.barrier(book)
         assert found == log
-        await world.until(lambda: core.reached({log: position}))  # noqa: B023 - awaited at once
+        await world.until(lambda: core.frontier.reached({log: position}))  # noqa: B023 - awaited at once
     await world.logs.move([slot_of(LOW)], to=1)
     found, position = await core.barrier(LOW)
     assert (found, position.term) == (1, world.logs[1].term)
@@ -212,12 +212,12 @@ async def test_a_trim_takes_its_place_in_the_order_of_its_log(world: World) -> N
     gate = world.hold_entries_of(core, 0)
     third = await world.append(core, LOW)
     log, position = await core.order(LOW, Trim(LOW, ((5, third + 1),), False))
-    await world.until(lambda: core.reached({log: position}))
+    await world.until(lambda: core.frontier.reached({log: position}))
     assert core.state.index.streams().get((LOW, 5)) in (None, [])
     await world.settle()
     assert other.state.index.ascending(LOW, 5, 0, 2**63, 9) == [first, second], "it acts behind the third record"
     gate.set()
-    await world.until(lambda: other.reached({log: position}))
+    await world.until(lambda: other.frontier.reached({log: position}))
     assert same_state(core, other) and other.state.mark(LOW, 5) == third + 1
     (fourth,) = await committed(core, RunSpec(LOW, bytes(15) + b"t", 1, plain_records("x", tags=(5,))))
     assert data_of(await read(core, query(5, book=LOW, start=fourth))) == [b"x"]

@@ -24,6 +24,11 @@ LINEARIZABLE = Consistency.LINEARIZABLE
 QUICK_AND_FEW = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1, parked_reads=2)
 
 
+def view_of(book: int) -> tuple[Token, int]:
+    """What a reply about a book shows."""
+    return {0: Position(book, 0)}, book
+
+
 class ScriptedLink:
     """A sequencer that is asked once, and answers what a test sets."""
 
@@ -65,19 +70,16 @@ class ScriptedViews:
     def link_of(self, log: int) -> Any:
         return ScriptedLink(log, self) if self.linked else None
 
-    def reached(self, token: Token, book: int) -> bool:
+    def view_after(self, token: Token, book: int) -> tuple[Token, int] | None:
         self.looked.append(dict(token))
-        return self.applied and book not in self.ahead
+        return view_of(book) if self.applied and book not in self.ahead else None
 
     async def reach(self, token: Token, book: int) -> None:
         self.looked.append(dict(token))
         self.applied = True
 
-    def view_of(self, book: int) -> tuple[Token, int]:
-        return {0: Position(book, 0)}, book
-
     def answer_here(self, query: Query, seen: Token, covered: int) -> list[Buffer] | None:
-        assert (seen, covered) == self.view_of(query.book)
+        assert (seen, covered) == view_of(query.book)
         self.asked.append(query)
         if query.book in self.broken:
             raise RuntimeError("inside")

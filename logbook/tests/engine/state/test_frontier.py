@@ -14,10 +14,7 @@ OTHER = next(book for book in range(1_000) if slot_of(book) < 512)
 
 def test_nothing_is_known_at_the_start() -> None:
     frontier = Frontier()
-    assert (
-        frontier.view_of(BOOK) == (frontier.seen(BOOK), frontier.covered_of(BOOK)) == ({}, 0)
-        and frontier.log_of(BOOK) is None
-    )
+    assert frontier.view_of(BOOK) == frontier.view_after({}, BOOK) == ({}, 0) and frontier.log_of(BOOK) is None
     assert frontier.reached({}) and not frontier.reached({0: Position(1, 0)})
 
 
@@ -27,9 +24,11 @@ def test_one_log() -> None:
     frontier.passed(0, Position(1, 1), 0)
     assert frontier.covered_of(BOOK) == 0
     frontier.passed(0, Position(1, 2), seqnum(1, 5))
-    assert frontier.seen(BOOK) == {0: Position(1, 2)}
-    assert frontier.covered_of(BOOK) == seqnum(1, 5)
+    view = {0: Position(1, 2)}, seqnum(1, 5)
+    assert frontier.view_of(BOOK) == view and frontier.covered_of(BOOK) == seqnum(1, 5)
     assert frontier.reached({0: Position(1, 2)}) and not frontier.reached({0: Position(1, 3)})
+    assert frontier.view_after({0: Position(1, 2)}, BOOK) == view
+    assert frontier.view_after({0: Position(1, 3)}, BOOK) is None
 
 
 def test_each_log_has_to_reach_its_own_position() -> None:
@@ -55,11 +54,10 @@ def test_a_term_begins_after_the_terms_before_it() -> None:
     frontier.end(1, 0)
     assert frontier.may_begin((1,))
     frontier.begin(3, 1, ((512, 1023),), (1,))
-    assert frontier.seen(BOOK) == {1: Position(3, 0)}
     for book in (BOOK, OTHER):
-        assert frontier.view_of(book) == (frontier.seen(book), frontier.covered_of(book))
-    assert frontier.covered_of(BOOK) == seqnum(1, 9), "the book's records of the other log lie below"
-    assert frontier.seen(OTHER) == {0: Position(1, 1)}
+        assert frontier.view_of(book)[1] == frontier.covered_of(book)
+    assert frontier.view_of(BOOK) == ({1: Position(3, 0)}, seqnum(1, 9)), "records of the other log lie below"
+    assert frontier.view_of(OTHER)[0] == {0: Position(1, 1)}
 
 
 def test_what_is_covered_is_handed_on_through_terms_without_records() -> None:

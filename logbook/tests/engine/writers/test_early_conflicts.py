@@ -41,15 +41,9 @@ class Engine:
         self.entry += 1
         return [(answer.first, answer.count, answer.verdict) for answer in decision.answers]
 
-    def reached(self, token: Token, book: int | None = None) -> bool:
-        return not self.behind
-
-    def covered(self, book: int) -> int:
+    def view_after(self, token: Token, book: int) -> tuple[dict[int, Position], int] | None:
         end = self.places.end_pos - self.hidden
-        return ids.seqnum(1, end - 1) if end else 0
-
-    def seen(self, book: int) -> dict[int, Position]:
-        return dict(SEEN)
+        return None if self.behind else (dict(SEEN), ids.seqnum(1, end - 1) if end else 0)
 
 
 def at(pos: int) -> int:
@@ -192,5 +186,5 @@ async def test_an_engine_answers_a_conflict_before_the_record_is_ordered(cluster
     found = core.early_conflicts({}, attempt(RecordSpec((5,), b"late", ((5, first),))))
     assert found is not None
     assert found.rows[0].actual == ((5, first + 1),)
-    assert found.token == core.seen(BOOK)
+    assert found.token == core.view_of(BOOK)[0]
     assert core.early_conflicts({0: Position(1, 99)}, attempt(RecordSpec((5,), b"late", ((5, first),)))) is None
