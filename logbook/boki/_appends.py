@@ -27,7 +27,7 @@ from boki._numbers import Numbers
 from boki._outbox import Outboxes
 from boki._outcome import Why
 from boki._places import Places
-from boki._queue import Queue
+from boki._queue import Frames
 from boki._session import Session
 from boki._special import Special
 from boki._ticket import Chunk, Ticket
@@ -100,31 +100,32 @@ class Appends:
 
     def queue(self, numbers: Numbers, item: Ticket | Chunk) -> None:
         """Numbers an item, and has it sent. There is a place. Raises ClosedError, InvalidArgument."""
-        if self.connection.closed:
-            self.connection.check_open()
+        connection = self.connection
+        if connection.closed:
+            connection.check_open()
         if not self._flush_scheduled:
             self._schedule_flush()
-        if numbers.oldest is None:
-            self._begin(numbers)
-        numbers.add(item)
+        begins = numbers.oldest is None
+        now = self._turn_began  # one object for all books of a turn: an own one is cold later
+        if not numbers.add(item, now):
+            numbers.add(item, now, connection.new_writer())
+        if begins:
+            self._begin(numbers, item)
         outbox = numbers.outbox
-        if not numbers.special.stalled and outbox.put(numbers, item.size):
+        if outbox.put(numbers, item.size):
             self._send(outbox)
 
-    def _begin(self, numbers: Numbers) -> None:
-        """Its first undecided number is to be given. Raises InvalidArgument when its writer is in use elsewhere."""
-        connection = self.connection
-        now = self._turn_began  # one object for all books of a turn: an own one is cold later
-        if numbers.begun(now):
-            numbers.begin(connection.new_writer())
+    def _begin(self, numbers: Numbers, item: Ticket | Chunk) -> None:
+        """An item is the first of it that is undecided. Raises InvalidArgument when its writer is in use elsewhere."""
         if numbers.special.asking:
             self._inquiries[numbers] = None
         elif self._undecided.setdefault(numbers.key, numbers) is not numbers:
+            numbers.withdraw(item)
             raise InvalidArgument(
                 "another session of this client appends under the same writer now: a named writer has one user at a time"
             )
         if len(self._undecided) <= 1:
-            connection.watch()
+            self.connection.watch()
 
     def _end(self, numbers: Numbers) -> None:
         """Nothing of it is undecided any more."""
@@ -136,8 +137,7 @@ class Appends:
     async def place(self, numbers: Numbers, timeout: float | None) -> int:
         """Waits for a place, and takes it. Returns how many there are, with this one. Raises WindowFull, ClosedError, DiskFull."""
         self.check_taken()
-        if not self.places.of(numbers):
-            self.connection.check_open()
+        self.connection.check_open()
         free = await self.places.take(numbers, timeout)
         self.connection.check_open()
         return free
@@ -183,7 +183,6 @@ class Appends:
 
     def _schedule_flush(self) -> None:
         """What is queued from now on leaves at the end of this turn of the loop."""
-        self.connection.check_open()
         self._turn_began = self.connection.elapsed()
         self._flush_scheduled = True
         self.connection.loop.call_soon(self.flush)
@@ -193,18 +192,16 @@ class Appends:
         self._flush_scheduled = False
         if self.connection.elapsed() - self._turn_began > self.connection.give_up_s:
             self.give_up_old()  # this process was stopped, just now
-        for outbox in self._outboxes.all:
-            if not outbox.empty:
-                self._send(outbox)
+        self._send(self._outboxes)
 
-    def _send(self, outbox: Queue[Numbers]) -> None:
+    def _send(self, queued: Frames) -> None:
         """At once: the engine works on it while a thousand callers who were answered append again."""
         peer = self.connection.peer
         if peer is not None:
-            for frame in outbox.frames():
+            for frame in queued.frames():
                 peer.push_now(wire.OP_APPEND, *frame)
         else:
-            outbox.clear()  # whoever connects asks all
+            queued.clear()  # whoever connects asks all
 
     def _wants_flush(self, numbers: Numbers) -> None:
         """What was queued before leaves at the end of this turn of the loop."""
@@ -328,10 +325,8 @@ class Appends:
         self, numbers: Numbers, sent: Callable[[int], BokiError], reason: str = "", cause: BokiError | None = None
     ) -> None:
         in_doubt = _Inquirer(self, InDoubt(numbers, Ticket))
-        items = numbers.end()
         self._end(numbers)
-        numbers.give_place_to(self.connection.new_writer() if numbers.replaceable else None)
-        for item, was_sent in items:
+        for item, was_sent in numbers.end():
             error = sent(item.first) if was_sent or not reason else Unreachable(f"{reason}; nothing was sent")
             error.__cause__ = cause
             if was_sent and isinstance(item, Ticket):
@@ -352,7 +347,7 @@ class Appends:
         self.connection.check_open()
         in_doubt.check_age(number, self.connection.elapsed())
         inquiry = in_doubt.inquiry()
-        if settle and in_doubt.settle(inquiry) and not inquiry.stalled:
+        if settle and in_doubt.settle(inquiry):
             self._wants_flush(inquiry)
         for ticket in in_doubt.wanted(inquiry, number):
             self.queue(inquiry, ticket)

@@ -203,7 +203,7 @@ class Numbers:
 
     # -- writers
 
-    def begin(self, writer: bytes, first: int = 1) -> None:
+    def _begin(self, writer: bytes, first: int = 1) -> None:
         """Is about this writer from now on. Nothing is undecided."""
         assert self.oldest is None
         self.key = RUN_KEY.pack(self.book, writer)
@@ -215,7 +215,7 @@ class Numbers:
     def renew(self, first: int) -> None:
         """A stale named writer goes on from what the log has."""
         assert self.named
-        self.begin(self.writer, first)
+        self._begin(self.writer, first)
         self.special.renew(stale=False)
 
     def pass_on(self, writer: bytes) -> bool:
@@ -225,26 +225,23 @@ class Numbers:
         if self.low <= self.sent_again or any(item.partly_decided for item in items):
             return False
         self._drop()
-        self.begin(writer)
+        self._begin(writer)
         for item in items:
-            self.add(item)
+            self.add(item, self.progressed_at)
         return True
 
     def end(self) -> list[tuple[Pending, bool]]:
-        """Gives up all that is undecided. Returns it, each with whether it ever was sent."""
+        """Gives up all that is undecided, and this writer: another session writer is born when it is used next, any other is
+        stale. Returns what is given up, each with whether it ever was sent."""
         sent = self.sent
         items = [(item, item.first <= sent) for item in self.items() if not item.decided]
         self._drop()
-        return items
-
-    def give_place_to(self, writer: bytes | None) -> None:
-        """After `end`: another writer takes its place; without one it is stale."""
-        if writer is not None:
-            self.begin(writer)
-            self.special = NOTHING
+        if self.replaceable:
+            self.key, self.special, self.progressed_at = b"", NOTHING, NEVER_USED
         else:
             self.special.renew(stale=True)
             self.special.resume()
+        return items
 
     def _drop(self) -> None:
         for item in self.items():
@@ -254,27 +251,27 @@ class Numbers:
 
     # -- numbering
 
-    def begun(self, now: float) -> bool:
-        """The first of its undecided records is numbered now. Returns whether another writer is to do it: the log may have
-        forgotten this one, or there was none."""
-        idle_s = now - self.progressed_at
-        self.progressed_at = now
-        return idle_s > WRITER_IDLE_S and self.special.view is None
-
-    def add(self, item: Pending) -> None:
-        """Gives the next numbers to an item and queues it."""
+    def add(self, item: Pending, now: float, writer: bytes = b"") -> bool:
+        """Gives the next numbers to an item and queues it. False when nothing happened, since it is to be added with a new
+        session `writer`: there was none, or the log may have forgotten it."""
+        newest = self.newest
+        if newest is not None:
+            newest.linked(item)
+        else:
+            if writer:
+                self._begin(writer)
+            elif now - self.progressed_at > WRITER_IDLE_S and self.replaceable:
+                return False
+            self.progressed_at = now
+            self.oldest = item
+        self.newest = item
         first = self.next_number
         item.numbered(first)
         self.next_number = first + item.count
         self.bytes += item.size
-        newest = self.newest
-        if newest is None:
-            self.oldest = item
-        else:
-            newest.linked(item)
-        self.newest = item
         if self.queued is None:
             self.queued = item
+        return True
 
     def withdraw(self, item: Pending) -> bool:
         """Takes back an item that was never sent; later ones move up. False when it was sent or is decided."""
@@ -314,10 +311,12 @@ class Numbers:
             self.outbox = outbox
 
     def fill(self, builder: BatchBuilder, size: int = 0) -> int:
-        """Moves queued items into a batch, as one run, until the batch has its size. At least one. `size`: of the batch so far,
-        roughly. Returns its size now."""
+        """Moves queued items into a batch, as one run, until the batch has its size; none while it is stalled. `size`: of the
+        batch so far, roughly. Returns its size now."""
         item, oldest, special = self.queued, self.oldest, self.special
-        assert item is not None and oldest is not None and size < FRAME_TARGET_BYTES
+        assert size < FRAME_TARGET_BYTES
+        if item is None or oldest is None or special.stalled:
+            return size
         first, low, flags, named = item.first, oldest.first, 0, False
         if special is not NOTHING:
             holes = first - special.filled_from if special.filled_from and item is oldest else 0

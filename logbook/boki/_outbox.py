@@ -39,11 +39,6 @@ class Outbox:
         """Whose records are queued, in the order in which they were first."""
         self.bytes = 0
 
-    @property
-    def empty(self) -> bool:
-        """Whether nobody has something to send."""
-        return not self._waiting
-
     def put(self, numbers: Numbers, size: int) -> bool:
         """Takes note that a writer has something to send. Returns whether it is time to send it."""
         self._waiting[numbers] = None
@@ -65,23 +60,21 @@ class Outbox:
         self.bytes = 0
         builder, size = BatchBuilder(), 0
         for numbers in waiting:
-            while numbers.queued is not None and not numbers.special.stalled:
-                if size >= FRAME_TARGET_BYTES:
-                    yield _finished(builder, waiting)
-                    builder, size = BatchBuilder(), 0
-                size = numbers.fill(builder, size)
+            while (size := numbers.fill(builder, size)) >= FRAME_TARGET_BYTES:
+                yield _finished(builder, waiting)
+                builder, size = BatchBuilder(), 0
         if size:
             yield _finished(builder, waiting)
 
 
 class Outboxes:
-    """The outboxes of a client. Invariant: `first` is in `all`, and is the only one while one log was heard of."""
+    """The outboxes of a client. Invariant: `first` is among them, and is the only one until a second log has answered."""
 
-    __slots__ = ("_by_log", "all", "first")
+    __slots__ = ("_all", "_by_log", "first")
 
     def __init__(self) -> None:
         self.first: Final = Outbox()
-        self.all: Final = [self.first]
+        self._all: Final = [self.first]
         self._by_log: Final[dict[int, Outbox]] = {}
 
     def of(self, token: Token) -> Outbox:
@@ -98,9 +91,19 @@ class Outboxes:
         outbox = self.first
         if self._by_log:
             outbox = Outbox()
-            self.all.append(outbox)
+            self._all.append(outbox)
         self._by_log[log] = outbox
         return outbox
+
+    def clear(self) -> None:
+        """Empties all, and sends nothing."""
+        for outbox in self._all:
+            outbox.clear()
+
+    def frames(self) -> Iterator[list[Buffer]]:
+        """Empties all: bodies of APPEND."""
+        for outbox in self._all:
+            yield from outbox.frames()
 
 
 def _finished(builder: BatchBuilder, senders: Iterable[Numbers]) -> list[Buffer]:

@@ -33,17 +33,17 @@ class Places:
     async def take(self, numbers: Numbers, timeout: float | None) -> int:
         """Waits for a place, which the caller takes before anybody else has a turn. Returns how many there are, with this one.
         Raises WindowFull: none became free within `timeout` seconds; nothing was numbered. What `refuse` was called with."""
-        line = self.lines.get(numbers)
-        if self.of(numbers) <= 0:
-            if line is None:
-                line = self.lines[numbers] = _Line()
-            try:
-                await line.wait(timeout)
-            except BaseException:
-                self.invite(numbers)
-                raise
-            self._forget(numbers, line)
-        return max(numbers.free - (0 if line is None else line.promised), 1)
+        free = self.of(numbers)
+        if free > 0:
+            return free
+        line = self.lines.setdefault(numbers, _Line())
+        try:
+            await line.wait(timeout)
+        except BaseException:
+            self.invite(numbers)
+            raise
+        self._forget(numbers, line)
+        return max(numbers.free - line.promised, 1)
 
     def invite(self, numbers: Numbers) -> None:
         """Gives free places to those who wait longest."""

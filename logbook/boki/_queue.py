@@ -10,7 +10,17 @@ from boki_common.runtime.ports import Buffer
 N = TypeVar("N", contravariant=True)
 
 
-class Queue(Protocol[N]):
+class Frames(Protocol):
+    """Something is to be sent, or nothing."""
+
+    def clear(self) -> None:
+        """Sends nothing."""
+
+    def frames(self) -> Iterator[list[Buffer]]:
+        """What is to be sent, which then is on the connection."""
+
+
+class Queue(Frames, Protocol[N]):
     """Takes note of who has something to send (`Numbers`), and has it sent."""
 
     def put(self, numbers: N, size: int) -> bool:
@@ -18,9 +28,3 @@ class Queue(Protocol[N]):
 
     def holds(self, numbers: N) -> bool:
         """Whether it took note, and has not sent since."""
-
-    def clear(self) -> None:
-        """Sends nothing."""
-
-    def frames(self) -> Iterator[list[Buffer]]:
-        """What is to be sent, which then is on the connection."""

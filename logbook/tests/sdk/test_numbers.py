@@ -34,10 +34,9 @@ def chunk(count: int) -> Chunk:
     return Chunk([(TAGS, b"x")] * count, count)
 
 
-def begun() -> Numbers:
-    numbers = Numbers(Session(), 1, Outbox())
-    numbers.begin(b"w" * 16)
-    return numbers
+def give(numbers: Numbers, item: Pending) -> None:
+    """The next numbers, of a writer that is born when there was none."""
+    assert numbers.add(item, 0.0) or numbers.add(item, 0.0, b"w" * 16)
 
 
 def sent(numbers: Numbers) -> RecordBatch:
@@ -53,9 +52,9 @@ def run_of(numbers: Numbers) -> Run:
 
 
 def filled(*items: Pending) -> Numbers:
-    numbers = begun()
+    numbers = Numbers(Session(), 1, Outbox())
     for item in items:
-        numbers.add(item)
+        give(numbers, item)
     return numbers
 
 
@@ -112,11 +111,11 @@ def test_a_lost_connection_sends_again_in_order_and_says_so() -> None:
     sent(numbers)
     numbers.committed(1, 1, 7)
     late = ticket()
-    numbers.add(late)
+    give(numbers, late)
     numbers.connection_lost()
     run = run_of(numbers)
     assert (run.first, run.count, run.low, run.flags) == (2, 3, 2, RUN_RESENT)
-    numbers.add(ticket())
+    give(numbers, ticket())
     run = run_of(numbers)
     assert (run.first, run.count, run.low, run.flags) == (5, 1, 2, 0)
 
@@ -134,7 +133,7 @@ def test_frames_have_a_size() -> None:
 def test_the_window_counts_bytes_too() -> None:
     numbers = filled(*(ticket(bytes(limits.MIB - 2)) for _ in range(WINDOW_BYTES // limits.MIB - 1)))
     assert numbers.free
-    numbers.add(ticket(bytes(limits.MIB - 2)))
+    give(numbers, ticket(bytes(limits.MIB - 2)))
     assert not numbers.free
     while numbers.queued:
         sent(numbers)
@@ -147,7 +146,7 @@ def test_what_was_never_sent_can_be_taken_back() -> None:
     numbers = filled(first)
     sent(numbers)
     for item in (second, third, many):
-        numbers.add(item)
+        give(numbers, item)
     assert not numbers.withdraw(first)
     assert numbers.withdraw(second)
     assert not numbers.withdraw(second)
@@ -192,7 +191,7 @@ def test_a_number_answered_early_and_lost_is_filled() -> None:
     sent(numbers)
     numbers.failed(1, 1, CONFLICT, ordered=False)
     assert numbers.undecided == 0
-    numbers.add(behind)
+    give(numbers, behind)
     sent(numbers)
     assert numbers.gap(0)
     batch = sent(numbers)
@@ -208,7 +207,7 @@ def test_abandoning_returns_what_was_sent() -> None:
     one, other, third = ticket(), ticket(), ticket()
     numbers = filled(one, other)
     sent(numbers)
-    numbers.add(third)
+    give(numbers, third)
     numbers.committed(2, 1, 5)
     assert numbers.end() == [(one, True), (third, False)]
     assert numbers.undecided == 0
@@ -290,7 +289,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_every_number_has_one_answer_which_is_the_logs(steps: list[str]) -> None:
-    numbers = begun()
+    numbers = Numbers(Session(), 1, Outbox())
     log = LossyLog(numbers)
     items: list[Ticket | Chunk] = []
     for step in [*steps, "append", "cut"]:
@@ -314,7 +313,7 @@ def test_every_number_has_one_answer_which_is_the_logs(steps: list[str]) -> None
             case _:
                 log.cut(step == "cut late")
         if step in ("append", "expect none", "expect newest", "many"):
-            numbers.add(items[-1])
+            give(numbers, items[-1])
     for _ in range(10 * len(items) + 10):
         log.send(False)
         log.order()

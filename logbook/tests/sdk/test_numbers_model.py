@@ -106,7 +106,6 @@ class World:
         self.left = left
         self.numbers = Numbers(SESSION, BOOK, OUTBOX)
         self.writers = 0
-        self.numbers.begin(self.writer())
         self.log = Log()
         self.tickets: list[Ticket] = []
         self.way: tuple[Frame, ...] = ()
@@ -165,7 +164,7 @@ class World:
                 loses = step == "submit loser"
                 self.left = replace(left, records=left.records - 1, losers=left.losers - loses)
                 self.tickets.append(Ticket(TAGS, b"%d" % len(self.tickets), LOSING if loses else NO_EXPECTATIONS))
-                self.numbers.add(self.tickets[-1])
+                assert self.numbers.add(self.tickets[-1], 0.0) or self.numbers.add(self.tickets[-1], 0.0, self.writer())
             case "send":
                 self.send(self.numbers)
             case "send again":
@@ -239,12 +238,10 @@ class World:
             if refusal is not None and not isinstance(refusal, Stalled):
                 for item, _ in inquiry.end():
                     item.failed(item.first, item.first + 1, forgotten_of(item.first, writer))
-                inquiry.give_place_to(None)
 
     def fail(self, sent: Callable[[int], BokiError]) -> None:
         in_doubt = InDoubt(self.numbers, Ticket)
         items = self.numbers.end()
-        self.numbers.give_place_to(self.writer())
         for item, was_sent in items:
             item.failed(item.first, item.first + 1, sent(item.first) if was_sent else Unreachable("nothing was sent"))
         if any(was_sent for _, was_sent in items) and self.in_doubt is None:
@@ -257,7 +254,7 @@ class World:
         if settle:
             self.in_doubt.settle(inquiry)
         for item in self.in_doubt.wanted(inquiry, number):
-            inquiry.add(item)
+            assert inquiry.add(item, 0.0)
         self.asked = number, self.in_doubt.asked(number)
 
     # -- what must hold

@@ -20,9 +20,10 @@ from boki_common.errors import WindowFull
 @pytest.fixture
 def numbers() -> Numbers:
     """As many as may be undecided."""
-    made = Numbers(Session(), 1, Outbox(), b"w" * 16)
-    for _ in range(limits.WINDOW_RECORDS):
-        made.add(Ticket(NO_TAGS, b""))
+    made = Numbers(Session(), 1, Outbox())
+    assert made.add(Ticket(NO_TAGS, b""), 0.0, b"w" * 16)
+    for _ in range(limits.WINDOW_RECORDS - 1):
+        assert made.add(Ticket(NO_TAGS, b""), 0.0)
     return made
 
 
@@ -33,7 +34,7 @@ def take_back(numbers: Numbers, count: int) -> None:
 
 async def waiting(places: Places, numbers: Numbers, order: list[int], name: int) -> None:
     await places.take(numbers, None)
-    numbers.add(Ticket(NO_TAGS, b""))
+    assert numbers.add(Ticket(NO_TAGS, b""), 0.0)
     order.append(name)
 
 

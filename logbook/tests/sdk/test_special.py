@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from boki._arguments import NO_TAGS
 from boki._numbers import Numbers
 from boki._outbox import Outbox
 from boki._session import Session
 from boki._special import NOTHING, Special
+from boki._ticket import Ticket
 from boki_common.records.record_batch import RUN_NAMED
 
 
 def test_nothing_is_special_of_a_new_writer_whatever_is_asked_of_it() -> None:
     numbers = Numbers(Session(), 1, Outbox())
     before = [getattr(NOTHING, name) for name in Special.__slots__]
-    numbers.begin(b"w" * 16)
+    assert numbers.add(Ticket(NO_TAGS, b""), 0.0, b"w" * 16)
     numbers.progressed(1.0)
     numbers.connection_lost()
     assert numbers.special is not NOTHING
+    numbers.end()
+    assert numbers.special is NOTHING
     assert [getattr(NOTHING, name) for name in Special.__slots__] == before
 
 

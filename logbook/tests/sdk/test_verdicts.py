@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from boki._arguments import NO_EXPECTATIONS, Expectations, encode_tags
+from boki._in_doubt import inquiry_of
 from boki._numbers import Numbers
 from boki._outbox import Outbox
 from boki._session import Session
@@ -22,9 +23,9 @@ TOKEN = {0: Position(1, 9)}
 
 
 def sent(count: int, expectations: Expectations = NO_EXPECTATIONS) -> tuple[Numbers, list[Ticket]]:
-    numbers, tickets = Numbers(Session(), 1, Outbox(), WRITER), [Ticket(TAGS, b"x", expectations) for _ in range(count)]
+    numbers, tickets = Numbers(Session(), 1, Outbox()), [Ticket(TAGS, b"x", expectations) for _ in range(count)]
     for ticket in tickets:
-        numbers.add(ticket)
+        assert numbers.add(ticket, 0.0) or numbers.add(ticket, 0.0, WRITER)
     numbers.fill(BatchBuilder())
     return numbers, tickets
 
@@ -95,9 +96,9 @@ def test_what_cannot_be_about_these_numbers(wrong: AnswerRow) -> None:
 
 
 def test_of_a_row_about_more_only_what_is_asked_for_counts() -> None:
-    numbers = Numbers(Session(), 1, Outbox(), WRITER, first=3)
-    ticket = Ticket(TAGS, b"x")
-    numbers.add(ticket)
+    view, ticket = Numbers(Session(), 1, Outbox()), Ticket(TAGS, b"x")
+    numbers = inquiry_of(view, WRITER, 3, 0, 2)
+    assert numbers.add(ticket, 0.0)
     numbers.fill(BatchBuilder())
     assert asked(numbers, row(Verdict.COMMITTED, 1, 80, 2), TOKEN, 0.0) is None and not ticket.done()
     asked(numbers, row(Verdict.COMMITTED, 1, 80, 9), TOKEN, 0.0)
