@@ -6,12 +6,12 @@ Every call checks its arguments first: what could be refused is refused before i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from boki import _arguments as arguments
 from boki._appends import Appends
-from boki._arguments import Data, EncodedTags, Expect, Expectations, Tag
+from boki._arguments import Content, Data, Expect, Expectations, Tag
 from boki._numbers import Numbers
 from boki._ticket import Owner, Ticket
 from boki_common import limits
@@ -35,23 +35,16 @@ async def append(
     timeout: float | None,
 ) -> int:
     """Appends under the next of these numbers; see `Book.append`."""
-    encoded = arguments.NO_TAGS if tags == () else arguments.encode_tags(tags)
-    if type(data) is not bytes:
-        data = arguments.as_bytes(data)
-    if len(data) > limits.RECORD_BYTES:
-        raise arguments.too_large(data)
-    expectations = arguments.NO_EXPECTATIONS
-    if expect is not None:
-        expectations = arguments.encode_expectations(expect)
-        if expectations.highest > numbers.seen:
-            await see(numbers, to.refresh_view, expectations)
+    encoded, checked, expectations = arguments.encode_record(data, tags, expect)
+    if expect is not None and expectations.highest > numbers.seen:
+        await _see(numbers, to, expectations)
     if timeout is not None:
         timeout_s = arguments.check_seconds(timeout, "timeout", limits.SDK_GIVE_UP_S)
-        return await _append_in(appends, numbers, Ticket(encoded, data, expectations, to), timeout_s)
+        return await _append_in(appends, numbers, Ticket(encoded, checked, expectations, to), timeout_s)
     # Nothing here keeps the ticket, so it ends with its verdict, and not a turn later with hundreds of others.
     outcome = await (
-        _submitted(appends, numbers, Ticket(encoded, data, expectations, to))
-        or await _submitted_later(appends, numbers, Ticket(encoded, data, expectations, to))
+        _submitted(appends, numbers, Ticket(encoded, checked, expectations, to))
+        or await _submitted_later(appends, numbers, Ticket(encoded, checked, expectations, to))
     )
     if isinstance(outcome, int):
         return outcome
@@ -80,10 +73,8 @@ def submit(
     appends: Appends, numbers: Numbers, to: Owner, data: Data, tags: Sequence[Tag], expect: Expect | None
 ) -> Ticket:
     """Appends under the next of these numbers without waiting; see `Book.submit`."""
-    encoded, checked = _encoded(data, tags)
-    expectations = arguments.NO_EXPECTATIONS
+    encoded, checked, expectations = arguments.encode_record(data, tags, expect)
     if expect is not None:
-        expectations = arguments.encode_expectations(expect)
         _check_past(numbers, expectations, "; read first, or use `await book.append(...)`")
     ticket = Ticket(encoded, checked, expectations, to)
     if not appends.submit(numbers, ticket):
@@ -91,28 +82,17 @@ def submit(
     return ticket
 
 
-async def encode(
-    numbers: Numbers, to: AppendedTo, data: Data, tags: Sequence[Tag], expect: Expect | None
-) -> tuple[EncodedTags, bytes, Expectations]:
+async def encode(numbers: Numbers, to: AppendedTo, data: Data, tags: Sequence[Tag], expect: Expect | None) -> Content:
     """A record as it travels. Raises what `append` raises before anything is sent."""
-    encoded, checked = _encoded(data, tags)
-    expectations = arguments.encode_expectations(expect)
+    encoded, checked, expectations = arguments.encode_record(data, tags, expect)
     if expectations.highest > numbers.seen:
-        await see(numbers, to.refresh_view, expectations)
+        await _see(numbers, to, expectations)
     return encoded, checked, expectations
 
 
-def _encoded(data: Data, tags: Sequence[Tag]) -> tuple[EncodedTags, bytes]:
-    encoded = arguments.NO_TAGS if tags == () else arguments.encode_tags(tags)
-    checked = arguments.as_bytes(data)
-    if len(checked) > limits.RECORD_BYTES:
-        raise arguments.too_large(checked)
-    return encoded, checked
-
-
-async def see(numbers: Numbers, refresh: Callable[[], Awaitable[None]], expectations: Expectations) -> None:
+async def _see(numbers: Numbers, to: AppendedTo, expectations: Expectations) -> None:
     """Something newer than the session has seen is expected: looks again. Raises InvalidArgument."""
-    await refresh()
+    await to.refresh_view()
     _check_past(numbers, expectations)
 
 

@@ -134,44 +134,30 @@ def as_bytes(data: Data) -> bytes:
     raise InvalidArgument(f"expected the data of a record as bytes, found {type(data).__name__}{hint}")
 
 
-def too_large(data: bytes) -> RecordTooLarge:
-    """The error of data over 1 MiB."""
-    return RecordTooLarge(
-        f"expected at most {limits.RECORD_BYTES} bytes of data in a record, found {len(data)}; split it, or append a reference "
-        "to where it is stored",
-        expected=limits.RECORD_BYTES,
-        found=len(data),
-    )
-
-
 class Expectations(NamedTuple):
     """The expectations of one record: `pairs` as they travel, `keys` to name the tags in a Conflict."""
 
     pairs: tuple[tuple[int, int], ...]
     keys: Mapping[int, Tag]
-
-    @property
-    def highest(self) -> int:
-        """The highest seqnum expected; 0 when all expect none."""
-        pairs = self.pairs
-        return pairs[0][1] if len(pairs) == 1 else max((seqnum for _, seqnum in pairs), default=0)
+    highest: int = 0
+    """The highest seqnum expected; 0 when all expect none."""
 
 
+Content: TypeAlias = tuple[EncodedTags, bytes, Expectations]
+"""What a record says, whatever its number."""
 NO_EXPECTATIONS: Final = Expectations((), {})
 _make_expectations: Final = cast(Callable[[tuple[Any, ...]], Expectations], partial(tuple.__new__, Expectations))
 """Without a frame of Python."""
 
 
-def encode_expectations(expect: Expect | None) -> Expectations:
+def encode_expectations(expect: Expect) -> Expectations:
     """Checks and encodes expectations; whether their seqnums are in the session's past is the caller's to check. Raises
     InvalidArgument: no mapping, too many, two keys that are one stream, or a value that is no seqnum."""
-    if expect is None:
-        return NO_EXPECTATIONS
     if type(expect) is dict and len(expect) == 1:  # nearly always: one stream, by its name
         ((tag, newest),) = expect.items()
         if type(tag) is str and type(newest) is int and 0 < newest <= SEQNUM_MAX:
             number = _number_of_name(tag)
-            return _make_expectations((((number, newest),), {number: tag}))
+            return _make_expectations((((number, newest),), {number: tag}, newest))
     if type(expect) is not dict and not isinstance(expect, Mapping):
         raise InvalidArgument(f"expected expect={{tag: seqnum or None}}, found {type(expect).__name__}")
     if len(expect) > limits.RECORD_EXPECTATIONS:
@@ -190,7 +176,7 @@ def encode_expectations(expect: Expect | None) -> Expectations:
         elif type(newest) is not int or not 0 < newest <= SEQNUM_MAX:
             check_seqnum(newest, f"expect[{tag!r}]")
         pairs.append((number, newest))
-    return Expectations(tuple(pairs), keys)
+    return Expectations(tuple(pairs), keys, max((newest for _, newest in pairs), default=0))
 
 
 def check_seqnum(value: int, name: str) -> int:
@@ -371,16 +357,30 @@ def check_seconds(value: float | None, name: str, default: float) -> float:
 NO_TAGS: Final = encode_tags(())
 
 
+def encode_record(data: Data, tags: Sequence[Tag], expect: Expect | None) -> Content:
+    """Checks and encodes one record. Raises InvalidArgument, InvalidTag, RecordTooLarge."""
+    encoded = NO_TAGS if tags == () else encode_tags(tags)
+    checked = data if type(data) is bytes else as_bytes(data)
+    if len(checked) > limits.RECORD_BYTES:
+        raise RecordTooLarge(
+            f"expected at most {limits.RECORD_BYTES} bytes of data in a record, found {len(checked)}; split it, or append a "
+            "reference to where it is stored",
+            expected=limits.RECORD_BYTES,
+            found=len(checked),
+        )
+    return encoded, checked, NO_EXPECTATIONS if expect is None else encode_expectations(expect)
+
+
 def encode_many(records: Iterable[tuple[Data, Sequence[Tag]]]) -> list[tuple[EncodedTags, bytes]]:
     """Checks and encodes the records of an `append_many`, all of them before the first is numbered. Raises InvalidArgument:
     with the index of the record at fault as its fact `index`."""
     encoded: list[tuple[EncodedTags, bytes]] = []
     if not isinstance(records, Iterable) or isinstance(records, (str, bytes, bytearray, memoryview)):
         raise InvalidArgument(f"expected a list of (data, tags) pairs, found {type(records).__name__}")
-    cached, plain, limit = _cache.get, bytes, limits.RECORD_BYTES
+    cached, limit = _cache.get, limits.RECORD_BYTES
     for index, record in enumerate(records):
         try:
-            if type(record) is tuple and len(record) == 2 and type(record[0]) is plain and type(record[1]) is tuple:
+            if type(record) is tuple and len(record) == 2 and type(record[0]) is bytes and type(record[1]) is tuple:
                 try:
                     known = cached(record[1])  # the common case: tags that were used before
                 except TypeError:  # an unhashable tag: it gets its message below
@@ -390,15 +390,11 @@ def encode_many(records: Iterable[tuple[Data, Sequence[Tag]]]) -> list[tuple[Enc
                     continue
             if not isinstance(record, (tuple, list)) or len(record) != 2:
                 raise InvalidArgument(f"expected a (data, tags) pair, found {type(record).__name__}")
-            data, given = record
-            tags = encode_tags(given)
-            checked = as_bytes(data)
-            if len(checked) > limit:
-                raise too_large(checked)
+            tags, data, _ = encode_record(*record, expect=None)
+            encoded.append((tags, data))
         except InvalidArgument as fault:
             facts = {**fault.facts, "index": index}
             raise type(fault)(f"in record {index}: {fault}", **facts) from fault
-        encoded.append((tags, checked))
     return encoded
 
 

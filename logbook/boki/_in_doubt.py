@@ -14,16 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
-from boki._arguments import EncodedTags, Expectations, encode_tags
+from boki._arguments import NO_TAGS, Content, EncodedTags, Expectations
 from boki._numbers import Numbers
-from boki._pending import Content, Pending
+from boki._pending import Pending
 from boki._special import Special
 from boki_common.errors import WriterForgotten
 from boki_common.records.record_batch import RUN_VOID
 
 ASKED_FOR_S: Final = 1_800.0
 """How long after its last verdict a session writer may be asked for (DESIGN §6.9)."""
-_NO_TAGS: Final = encode_tags(())
 
 
 class Asked(Pending, Protocol):
@@ -105,7 +104,7 @@ class InDoubt(Generic[_AskedT]):
             return False
         for item in inquiry.items():
             if not item.decided:
-                self._asked[item.first].void(_NO_TAGS)
+                self._asked[item.first].void(NO_TAGS)
         inquiry.void()
         return inquiry.oldest is not None
 
@@ -115,7 +114,7 @@ class InDoubt(Generic[_AskedT]):
             next_number = inquiry.next_number
             item = self._make(*self._content(next_number))
             if inquiry.flags & RUN_VOID:
-                item.void(_NO_TAGS)
+                item.void(NO_TAGS)
             inquiry.sent_before(next_number)
             self._asked[next_number] = item
             yield item

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from struct import Struct
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 import crc32c as _crc32c
 
-from boki._arguments import NO_EXPECTATIONS, EncodedTags, Expectations
+from boki._arguments import NO_EXPECTATIONS, Content, EncodedTags, Expectations
 from boki_common.errors import BokiError
 from boki_common.records.batch_builder import BatchBuilder
 from boki_common.records.tag_names import NO_NAMES
-
-Content: TypeAlias = tuple[EncodedTags, bytes, Expectations]
-"""What a record says, whatever its number."""
 
 _PAIR: Final = Struct("<QQ")
 

@@ -12,9 +12,9 @@ import asyncio
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any, Final, Protocol
 
-from boki._arguments import NO_EXPECTATIONS, EncodedTags, Expectations
+from boki._arguments import NO_EXPECTATIONS, Content, EncodedTags, Expectations
 from boki._outcome import Committed, Never, Outcome, Why
-from boki._pending import Content, Pending, checksum
+from boki._pending import Pending, checksum
 from boki_common.errors import BokiError, Conflict, OutcomeUnknown, Unreachable
 from boki_common.records.batch_builder import BatchBuilder
 

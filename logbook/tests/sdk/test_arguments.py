@@ -11,7 +11,7 @@ import pytest
 from boki import _arguments as arguments
 from boki._bounds import FRAME_TARGET_BYTES
 from boki_common import limits
-from boki_common.errors import InvalidArgument, InvalidTag
+from boki_common.errors import InvalidArgument, InvalidTag, RecordTooLarge
 from boki_common.ids import tag_id
 from boki_common.records.tag_names import NO_NAMES, split_payload
 
@@ -54,7 +54,7 @@ def test_expectations_keep_the_callers_names() -> None:
     assert expectations.pairs == ((tag_id("a"), 0), (7, 12), (0, 3))
     assert expectations.keys == {tag_id("a"): "a", 7: 7, 0: 0}
     assert expectations.highest == 12
-    assert arguments.encode_expectations(None) is arguments.NO_EXPECTATIONS
+    assert arguments.encode_record(b"", (), None)[2] is arguments.NO_EXPECTATIONS
 
 
 def test_the_largest_record_fits_every_message_and_entry_on_its_way() -> None:
@@ -66,7 +66,8 @@ def test_the_largest_record_fits_every_message_and_entry_on_its_way() -> None:
     assert FRAME_TARGET_BYTES + chunk < limits.ENTRY_BYTES  # and a frame by the chunk
     page = limits.READ_BYTES + payload + overhead  # the first record of a page is taken, whatever its size
     assert page + limits.AUX_BYTES < limits.FRAME_BYTES
-    assert "found 1048577; split it" in str(arguments.too_large(bytes(limits.RECORD_BYTES + 1)))
+    with pytest.raises(RecordTooLarge, match="found 1048577; split it"):
+        arguments.encode_record(bytes(limits.RECORD_BYTES + 1), (), None)
 
 
 def test_bounds_are_clipped_to_seqnums() -> None:
