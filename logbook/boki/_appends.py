@@ -166,7 +166,7 @@ class Appends:
         except TimeoutError as error:
             if item.decided:
                 return
-            unsent = self.connection.unreachable(timeout_s)
+            unsent = self.connection.calls.unreachable(timeout_s)
             if self.take_back(numbers, item, unsent):
                 raise unsent from error
             raise unknown(f"no verdict within {timeout_s} s", item.first, numbers.writer, numbers.book) from error
@@ -310,7 +310,9 @@ class Appends:
         connection, now = self.connection, self.connection.elapsed()
         for numbers in self._all():
             if now - numbers.progressed_at > connection.give_up_s:
-                self.give_up(numbers, f"no verdict within {connection.give_up_s} s ({connection.fault or 'no error'})")
+                self.give_up(
+                    numbers, f"no verdict within {connection.give_up_s} s ({connection.attempts.fault or 'no error'})"
+                )
 
     def give_up_all(self, reason: str, cause: BokiError | None) -> None:
         for numbers in self._all():
@@ -364,7 +366,7 @@ class Appends:
 
     async def why(self, numbers: Numbers | None, ticket: Ticket) -> Why:
         """What a record waits for; of these numbers."""
-        why = await self.connection.why()
+        why = await self.connection.calls.why()
         if numbers is not None and numbers.low < ticket.first and why.waits_for == "order":
             ahead = ticket.first - numbers.low
             return Why("window", f"{ahead} earlier records of its writer are not decided yet; {why}", why.engine)

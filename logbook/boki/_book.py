@@ -18,7 +18,7 @@ from boki._cursor import Cursor
 from boki._iterator import RecordIterator, read
 from boki._numbers import Numbers
 from boki._outcome import Why
-from boki._reader import Reader, next_query, prev_query
+from boki._reader import Reader
 from boki._record import Record
 from boki._since import Since, check_seen, read_since
 from boki._ticket import Ticket
@@ -252,10 +252,9 @@ class Book:
         start = 0 if at_least is None else arguments.check_bound(at_least, "at_least", 0)
         wait_s = 0.0 if wait is None else arguments.check_seconds(wait, "wait", 0.0)
         chosen = Consistency.SESSION if consistency == "session" else arguments.check_consistency(consistency)
-        query = next_query(self.id, arguments.stream_number(tag), start, SEQNUM_MAX + 1, chosen)
         timeout_s = self._connection.give_up_s if timeout is None else self._timeout(timeout)
         reader = self._own_reader or self._reader
-        return await reader.one(query, tag, wait_s=wait_s, timeout_s=timeout_s, bounded=bool(at_least))
+        return await reader.one(tag, start, chosen, wait_s=wait_s, timeout_s=timeout_s, bounded=bool(at_least))
 
     async def read_prev(
         self,
@@ -276,10 +275,10 @@ class Book:
         start = SEQNUM_MAX if at_most is None else arguments.check_bound(at_most, "at_most", SEQNUM_MAX)
         chosen = Consistency.SESSION if consistency == "session" else arguments.check_consistency(consistency)
         chosen = arguments.at_snapshot(chosen, start, self._numbers.position)
-        query = prev_query(self.id, arguments.stream_number(tag), start, chosen)
         timeout_s = self._connection.give_up_s if timeout is None else self._timeout(timeout)
         reader = self._own_reader or self._reader
-        found = await reader.one(query, tag, wait_s=0.0, timeout_s=timeout_s, bounded=at_most is not None)
+        bounded = at_most is not None
+        found = await reader.one(tag, start, chosen, downwards=True, timeout_s=timeout_s, bounded=bounded)
         if start > self._numbers.position:
             arguments.check_reached(start, self._numbers.position)
         return found
@@ -301,8 +300,8 @@ class Book:
             Trimmed: below the book's mark. Lost. Else as `read_next`.
         """
         arguments.check_seqnum(seqnum, "seqnum")
-        query = next_query(self.id, 0, seqnum, seqnum + 1, arguments.check_consistency(consistency))
-        return await self._reader.one(query, None, wait_s=0.0, timeout_s=self._timeout(timeout))
+        chosen = arguments.check_consistency(consistency)
+        return await self._reader.one(None, seqnum, chosen, stop=seqnum + 1, timeout_s=self._timeout(timeout))
 
     async def read_prev_many(
         self,

@@ -17,7 +17,6 @@ ends the client, and so do engines of which none takes the cluster token that th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -26,9 +25,7 @@ from boki._attempts import Attempts, backoff_s
 from boki._calls import Calls
 from boki._credential import NOTHING, Credential
 from boki._dial import Dialer, EnginePeer
-from boki._outcome import Why
 from boki._session import cluster_mark
-from boki._together import ReadsTogether
 from boki._watch import Watch
 from boki_common import limits
 from boki_common.engine import engine_protocol as wire
@@ -45,7 +42,7 @@ from boki_common.errors import (
 )
 from boki_common.logs import get_logger
 from boki_common.runtime import forks
-from boki_common.runtime.ports import Buffer, MachineClock, Random
+from boki_common.runtime.ports import MachineClock, Random
 from boki_common.writer_ids import BIRTHS, WRITER_BYTES, born_writer
 
 WATCH_S: Final = limits.CALL_TIMEOUT_S
@@ -98,6 +95,8 @@ class Connection:
     """See the module. Implements `EngineHandler`, and `Link` and `Watched` of its parts.
 
     Attributes:
+        attempts: what became of attempts to reach an engine; why the last of them failed.
+        calls: requests that are answered, over whatever connection there is.
         cluster: what stands for the cluster in tokens; None: no engine has said it yet.
         engine: incarnation of the engine that answers now.
         elapsed: a clock that runs on while the machine sleeps, for ages; for deadlines there is `now`.
@@ -128,7 +127,7 @@ class Connection:
         self._ahead_s: float | None = None
         """The engine's clock minus `elapsed`, for births of writers; None: it does not say."""
         self._side: AppendSide
-        self._calls: Final = Calls(self, self.loop)
+        self.calls: Final = Calls(self, self.loop)
         self._watch: Final = Watch(self, self.loop.call_later, watch_s, min(watch_s, give_up_s / 2 + 0.01))
         self._reconnecting: asyncio.Task[None] | None = None
         self._changed: asyncio.Future[None] | None = None
@@ -194,7 +193,7 @@ class Connection:
         if self._reconnecting is not None:
             self._reconnecting.cancel()
         self._watch.close()
-        self._calls.close()
+        self.calls.close()
         peer, self.peer = self.peer, None
         if peer is not None:
             peer.close()
@@ -253,7 +252,7 @@ class Connection:
     def _established(self, peer: EnginePeer, hello: Hello) -> None:
         self.peer = peer
         self.attempts.connected()
-        self._calls.connected(peer, together=wire.READS in hello.features)
+        self.calls.connected(peer, together=wire.READS in hello.features)
         self.engine = hello.engine
         self._dialer.learn(hello.engines)
         self._ahead_s = None if hello.now_ms is None else hello.now_ms / 1_000 - self.elapsed()
@@ -291,7 +290,7 @@ class Connection:
         if peer is not self.peer:
             return  # of a connection given up: whatever it says about numbers sent again since does not count
         if opcode == wire.OP_READS:
-            self._calls.together.answered(body)
+            self.calls.together.answered(body)
             return
         self._watch.received()
         self._side.answers(body)
@@ -320,34 +319,6 @@ class Connection:
         """A number for one who follows several tags, of this client and connection after connection its own."""
         return int.from_bytes(self._rng.token(8), "little") or 1
 
-    @property
-    def together(self) -> ReadsTogether:
-        """Reads of the connection there is."""
-        return self._calls.together
-
-    def call(
-        self, opcode: int, body: Sequence[Buffer], timeout_s: float, *, together: tuple[bytes, bytes] | None = None
-    ) -> Coroutine[None, None, memoryview]:
-        """See `Calls.call`."""
-        return self._calls.call(opcode, body, timeout_s, together=together)
-
-    def start_call(self, opcode: int, body: Sequence[Buffer]) -> asyncio.Future[memoryview] | None:
-        """One request now, never repeated; None while there is no connection."""
-        return self._calls.start(opcode, body)
-
-    async def why(self) -> Why:
-        """What undecided appends wait for, as far as this client and its engine know."""
-        return await self._calls.why()
-
-    def unreachable(self, timeout_s: float) -> Unreachable:
-        """The error of a call that could not be sent in its time."""
-        return self._calls.unreachable(timeout_s)
-
-    @property
-    def fault(self) -> BokiError | None:
-        """Why there was no connection last."""
-        return self.attempts.fault
-
     async def change(self) -> None:
         """Waits for a connection to come or go, or for everything to be decided."""
         if self._changed is None:
@@ -365,7 +336,7 @@ class Connection:
     @property
     def owed(self) -> bool:
         """Whether the engine owes something."""
-        return not self.closed and (self._side.owed or self._calls.owed)
+        return not self.closed and (self._side.owed or self.calls.owed)
 
     def watch(self) -> None:
         """Something is owed from now on."""
@@ -382,4 +353,4 @@ class Connection:
 
     def ask_position(self) -> asyncio.Future[memoryview] | None:
         """Something that an engine answers at once."""
-        return self._calls.start(wire.OP_POSITION, wire.encode_position({}, 0))
+        return self.calls.start(wire.OP_POSITION, wire.encode_position({}, 0))

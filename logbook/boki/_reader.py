@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from boki._arguments import Tag, carries
+from boki._arguments import Tag, carries, stream_number
 from boki._followed import Answer
 from boki._record import Gap, Record, decode_columns, decode_gaps, gap_of, open_payload
 from boki_common import limits
@@ -66,29 +66,43 @@ class Reader:
 
     async def page(self, query: Query, tag: Tag | None, *, timeout_s: float) -> Page:
         """Reads one page."""
-        answer = await self._connection.call(wire.OP_READ, self._encode(query), timeout_s + query.wait_ms / 1000)
+        answer = await self._connection.calls.call(wire.OP_READ, self._encode(query), timeout_s + query.wait_ms / 1000)
         return self._page(decode_read_reply(answer), query, tag)
 
     def start_page(self, query: Query) -> asyncio.Future[memoryview] | None:
         """Requests a page ahead of time; None when there is no connection."""
-        return self._connection.start_call(wire.OP_READ, self._encode(query))
+        return self._connection.calls.start(wire.OP_READ, self._encode(query))
 
     def finish_page(self, answer: memoryview, query: Query, tag: Tag | None) -> Page:
         """The page whose answer came."""
         return self._page(decode_read_reply(answer), query, tag)
 
     async def one(
-        self, query: Query, tag: Tag | None, *, wait_s: float, timeout_s: float, bounded: bool = True
+        self,
+        tag: Tag | None,
+        start: int,
+        consistency: Consistency,
+        *,
+        stop: int = SEQNUM_MAX + 1,
+        downwards: bool = False,
+        wait_s: float = 0.0,
+        timeout_s: float,
+        bounded: bool = True,
     ) -> Record | None:
-        """The first record of a range; waits up to `wait_s` for one.
+        """The first record of a stream from `start` on, inclusive; waits up to `wait_s` for one.
 
         Args:
+            stop: exclusive; of a read upwards.
             bounded: the caller named where the range begins. If it is trimmed there, this raises Trimmed.
 
         Raises:
-            Trimmed, Lost: what would be the first may be gone. Else as `Connection.call`.
+            InvalidTag. Trimmed, Lost: what would be the first may be gone. Else as `Calls.call`.
         """
         view, connection, wait_ms = self.view, self._connection, 0
+        direction, stop = (Direction.PREV, 0) if downwards else (Direction.NEXT, stop)
+        query = make_query(
+            (view.book, stream_number(tag), start, stop, 1, limits.READ_BYTES, wait_ms, direction, consistency)
+        )
         deadline = connection.now() + wait_s if wait_s else 0.0
         while True:
             if wait_s:
@@ -97,7 +111,7 @@ class Reader:
                 query = query._replace(wait_ms=wait_ms)
             request = view.session.packed(), wire.encode_query(*query)
             together = request if query.consistency is Consistency.LINEARIZABLE else None
-            answer = await connection.call(wire.OP_READ, request, timeout_s + wait_ms / 1000, together=together)
+            answer = await connection.calls.call(wire.OP_READ, request, timeout_s + wait_ms / 1000, together=together)
             point = decode_point(answer)
             if point is not None:
                 log, reached, position, seqnum, time_ms, numbers, payload = point
@@ -117,28 +131,28 @@ class Reader:
                 return page.records[0]
             query = query._replace(start=page.next, consistency=later(query.consistency))
             if page.more:  # a record without the name: go on behind it
-                bounded = bounded and query.direction == Direction.NEXT
+                bounded = bounded and not downwards
             elif not wait_s or connection.now() >= deadline or query.start >= query.stop:
                 return None
 
     async def tag_page(self, query: Query, cursor: int, rows: Sequence[TagRow], *, timeout_s: float) -> memoryview:
         """What answers a read of several tags. Raises VersionMismatch: the engine knows of no such read."""
-        connection = self._connection
-        while self.view.book not in connection.together.of_tags:
-            together = connection.together
+        calls = self._connection.calls
+        while self.view.book not in calls.together.of_tags:
+            together = calls.together
             probe = next_query(self.view.book, 0, SEQNUM_MAX, SEQNUM_MAX + 1, Consistency.ANY)
-            if not decode_read_reply(await connection.call(wire.OP_READ, self._encode(probe), timeout_s)).takes_tags:
+            if not decode_read_reply(await calls.call(wire.OP_READ, self._encode(probe), timeout_s)).takes_tags:
                 raise VersionMismatch(
                     "the engine of this book knows of no reads of several tags: upgrade it, or read one tag at a time"
                 )
             together.of_tags.add(self.view.book)
         body = encode_tag_read(self.view.session.packed(), query, cursor, rows)
-        return await connection.call(wire.OP_READ_TAGS, body, timeout_s + query.wait_ms / 1000)
+        return await calls.call(wire.OP_READ_TAGS, body, timeout_s + query.wait_ms / 1000)
 
     def start_tag_page(self, query: Query, rows: Sequence[TagRow]) -> asyncio.Future[memoryview] | None:
         """Requests one ahead of time; None when there is no connection."""
         body = encode_tag_read(self.view.session.packed(), query, 0, rows)
-        return self._connection.start_call(wire.OP_READ_TAGS, body)
+        return self._connection.calls.start(wire.OP_READ_TAGS, body)
 
     def new_cursor(self) -> int:
         """The number of one who follows several tags."""
@@ -187,7 +201,7 @@ class Reader:
         view = self.view
         body = wire.encode_prev_many(view.session.positions, view.book, queries, consistency)
         try:
-            reply = decode_read_reply(await self._connection.call(wire.OP_READ_PREV_MANY, body, timeout_s))
+            reply = decode_read_reply(await self._connection.calls.call(wire.OP_READ_PREV_MANY, body, timeout_s))
         except Trimmed as error:
             index = error.facts.get("index", 0)
             raise Trimmed(
@@ -206,19 +220,19 @@ class Reader:
         self._saw(reply)
         found: list[Record | None] = []
         records = decode_columns(reply.records, self.book, reply.aux)
-        for record, tag, (number, _) in zip(records, tags, queries, strict=True):
+        for record, tag in zip(records, tags, strict=True):
             if isinstance(record, Gap):
                 raise record.error()
             if record is not None and not carries(tag, record.tags):
-                older = prev_query(view.book, number, record.seqnum - 1, later(consistency))
-                record = await self.one(older, tag, wait_s=0, timeout_s=timeout_s, bounded=False)
+                older, chosen = record.seqnum - 1, later(consistency)
+                record = await self.one(tag, older, chosen, downwards=True, timeout_s=timeout_s, bounded=False)
             found.append(record)
         return found
 
     async def refresh(self, timeout_s: float) -> int:
         """Asks for the position of the book as this session sees it now."""
         body = wire.encode_position(self.view.session.positions, self.view.book)
-        token, position = wire.decode_position(await self._connection.call(wire.OP_POSITION, body, timeout_s))
+        token, position = wire.decode_position(await self._connection.calls.call(wire.OP_POSITION, body, timeout_s))
         self.view.saw(token, position)
         return position
 
@@ -226,33 +240,32 @@ class Reader:
         """Has the session see the book as it is now, by a question that finds nothing and leaves with others of its turn; its
         position then. ANY asks nobody."""
         if consistency is not Consistency.ANY:
-            query = next_query(self.view.book, 0, SEQNUM_MAX, SEQNUM_MAX + 1, consistency)
-            await self.one(query, None, wait_s=0.0, timeout_s=timeout_s, bounded=False)
+            await self.one(None, SEQNUM_MAX, consistency, timeout_s=timeout_s, bounded=False)
         self.view.reached(BEFORE_ALL)
         return self.view.position
 
     async def seek(self, time_ms: int, consistency: Consistency, timeout_s: float) -> int:
         """The first place that was ordered at or after a time, or what follows all that there are."""
         body = wire.encode_seek(self.view.session.positions, self.view.book, time_ms, consistency)
-        token, position, seqnum = wire.decode_found(await self._connection.call(wire.OP_SEEK, body, timeout_s))
+        token, position, seqnum = wire.decode_found(await self._connection.calls.call(wire.OP_SEEK, body, timeout_s))
         self.view.saw(token, position)
         return seqnum
 
     async def trim(self, pairs: list[tuple[int, int]], *, forget: bool, timeout_s: float) -> None:
         """Has a trim ordered. Repeated when its outcome is unknown: the same marks twice are the same as once."""
         body = wire.encode_trim(self.view.session.positions, self.view.book, pairs, forget=forget)
-        token, position = wire.decode_position(await self._connection.call(wire.OP_TRIM, body, timeout_s))
+        token, position = wire.decode_position(await self._connection.calls.call(wire.OP_TRIM, body, timeout_s))
         self.view.saw(token, position)
 
     async def set_aux(self, seqnum: int, data: bytes, timeout_s: float) -> bool:
         """Leaves aux data with the engine; whether it took it."""
         body = wire.encode_set_aux(self.view.book, seqnum, data)
-        return bytes(await self._connection.call(wire.OP_SET_AUX, body, timeout_s)) == b"\x01"
+        return bytes(await self._connection.calls.call(wire.OP_SET_AUX, body, timeout_s)) == b"\x01"
 
     async def writer_last(self, writer: bytes, timeout_s: float) -> int:
         """The last decided number of a writer."""
         body = wire.encode_writer(self.view.session.positions, self.view.book, writer)
-        token, last = wire.decode_position(await self._connection.call(wire.OP_WRITER, body, timeout_s))
+        token, last = wire.decode_position(await self._connection.calls.call(wire.OP_WRITER, body, timeout_s))
         self.view.session.merge(token)
         return last
 
@@ -292,11 +305,6 @@ def later(consistency: Consistency) -> Consistency:
 def next_query(book: int, tag: int, start: int, stop: int, consistency: Consistency, *, max_records: int = 1) -> Query:
     """Upwards from `start` (inclusive) to `stop` (exclusive)."""
     return make_query((book, tag, start, stop, max_records, limits.READ_BYTES, 0, Direction.NEXT, consistency))
-
-
-def prev_query(book: int, tag: int, start: int, consistency: Consistency) -> Query:
-    """Downwards from `start` (inclusive)."""
-    return make_query((book, tag, start, 0, 1, limits.READ_BYTES, 0, Direction.PREV, consistency))
 
 
 def busy() -> IteratorBusy:

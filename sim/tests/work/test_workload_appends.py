@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import boki
-from boki import _connection
+from boki import _calls
 from boki_common.records.record_batch import RUN_VOID
 from boki_logbook.writers.verdict import Verdicts
 from boki_logbook.writers.writers import NEVER
@@ -72,5 +72,5 @@ def test_an_undecided_append_that_waits_for_nothing_is_found(planted: Any, monke
     async def why(self: Any) -> boki.Why:
         return boki.Why("nothing", "")
 
-    monkeypatch.setattr(_connection.Connection, "why", why)
+    monkeypatch.setattr(_calls.Calls, "why", why)
     assert planted.found("nothing, and is not decided", seeds=range(1, 5)).violations
