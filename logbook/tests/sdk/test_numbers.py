@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boki._arguments import Expectations, encode_tags
-from boki._bounds import FRAME_TARGET_BYTES, WINDOW_BYTES
+from boki._bounds import FRAME_TARGET_BYTES, WINDOW_BYTES, WRITER_IDLE_S
 from boki._numbers import Numbers
 from boki._outbox import Outbox
 from boki._pending import Pending
@@ -65,6 +65,20 @@ def test_numbers_are_dense_from_one() -> None:
     assert (numbers.undecided, numbers.free) == (7, limits.WINDOW_RECORDS - 7)
     run = run_of(numbers)
     assert (run.first, run.count, run.low, run.flags, run.writer, run.book) == (1, 7, 1, 0, b"w" * 16, 1)
+
+
+def test_a_writer_that_is_missing_or_was_idle_too_long_gives_no_number() -> None:
+    numbers, item = Numbers(Session(), 1, Outbox()), ticket()
+    assert not numbers.add(item, 0.0) and numbers.oldest is None
+    assert numbers.add(item, 0.0, b"w" * 16) and item.first == 1
+    sent(numbers)
+    assert numbers.add(ticket(), 2 * WRITER_IDLE_S), "what is undecided keeps its writer"
+    sent(numbers)
+    numbers.committed(1, 2, 100)
+    assert not numbers.add(ticket(), WRITER_IDLE_S + 1) and numbers.next_number == 3
+    later = ticket()
+    assert numbers.add(later, WRITER_IDLE_S + 1, b"v" * 16) and later.first == 1
+    assert run_of(numbers).writer == b"v" * 16
 
 
 def test_verdicts_free_the_window_in_order() -> None:

@@ -60,6 +60,9 @@ async def test_one_client_uses_a_name_once_at_a_time(serve: Serve) -> None:
         for peer in engine.peers:
             peer.close()
         await ticket
+        await other.refresh()
+        await other.append(b"2")
+        assert engine.ordered(client.book("b").id) == [b"1", b"2"], "what was refused had no number"
 
 
 async def test_a_number_under_way_is_awaited_not_sent_again(serve: Serve) -> None:
