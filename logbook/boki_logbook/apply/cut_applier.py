@@ -77,34 +77,10 @@ class CutApplier:
         """Applies the entries of a cut from where it stopped, then its commands; None when an entry is not here yet. What came."""
         places = cut.term.places
         assert places is not None, "its term has begun"
-        term, given_up = places.term, self._given_up
         for one in cut.ranges[self._range :]:
-            ledger_id = places.shards[one.shard].ledger_id
             for entry in range(one.first_entry + self._entry, one.first_entry + one.entry_count):
-                own = self._own.take(term, one.shard, entry)
-                batch = own.batch if own is not None else self._feed.take(ledger_id, entry)
-                if batch is None and not self._feed.take_lost(ledger_id, entry):
+                if not self._apply_entry(cut, places, one, entry):
                     return None
-                if batch is None or (given_up.commands and given_up.joins_nothing(term, one.shard, entry)):
-                    self._skipped = entry if self._skipped is None else self._skipped
-                    if own is not None:
-                        self.answers.passed_over(own, self._state.writer_last)
-                else:
-                    if not self._is_meant(batch, own, places, one, entry):
-                        return None
-                    if self._skipped is not None:
-                        end_pos = batch.first_local_id - one.first_record + one.first_pos
-                        self._pass_over(cut, places, one, entry, end_pos)
-                    if own is not None or (self.caching and batch.has_data):
-                        self._cache.put(ledger_id, entry, batch)
-                    self._arrived.append(Arrival(batch, places.first_seqnum + places.end_pos))
-                    decision = self._state.decide_entry(
-                        places, batch, shard=one.shard, entry=entry, time_ms=cut.time_ms
-                    )
-                    if decision.foreign is not None:
-                        _log.error("what the term does not order joined nothing", log=self._log, found=decision.foreign)
-                    if own is not None:
-                        self.answers.decided(own, decision)
                 self._entry += 1
             if self._skipped is not None:
                 self._pass_over(cut, places, one, one.first_entry + one.entry_count, one.first_pos + one.record_count)
@@ -117,6 +93,40 @@ class CutApplier:
         self.answers.cut_passed()
         arrived, self._arrived = self._arrived, []
         return arrived
+
+    def _apply_entry(self, cut: Cut, places: TermPlaces, one: ShardRange, entry: int) -> bool:
+        """The next data ledger entry; False when it is not here yet."""
+        term, ledger_id, given_up = places.term, places.shards[one.shard].ledger_id, self._given_up
+        own = self._own.take(term, one.shard, entry)
+        batch = own.batch if own is not None else self._feed.take(ledger_id, entry)
+        if batch is None and not self._feed.take_lost(ledger_id, entry):
+            return False
+        if batch is None or (given_up.commands and given_up.joins_nothing(term, one.shard, entry)):
+            self._skip(own, entry)
+            return True
+        if not self._is_meant(batch, own, places, one, entry):
+            return False
+        if self._skipped is not None:
+            self._pass_over(cut, places, one, entry, batch.first_local_id - one.first_record + one.first_pos)
+        if own is not None or (self.caching and batch.has_data):
+            self._cache.put(ledger_id, entry, batch)
+        self._arrived.append(Arrival(batch, places.first_seqnum + places.end_pos))
+        self._decide(cut, places, one, entry, batch, own)
+        return True
+
+    def _decide(
+        self, cut: Cut, places: TermPlaces, one: ShardRange, entry: int, batch: RecordBatch, own: OwnEntry | None
+    ) -> None:
+        decision = self._state.decide_entry(places, batch, shard=one.shard, entry=entry, time_ms=cut.time_ms)
+        if decision.foreign is not None:
+            _log.error("what the term does not order joined nothing", log=self._log, found=decision.foreign)
+        if own is not None:
+            self.answers.decided(own, decision)
+
+    def _skip(self, own: OwnEntry | None, entry: int) -> None:
+        self._skipped = entry if self._skipped is None else self._skipped
+        if own is not None:
+            self.answers.passed_over(own, self._state.writer_last)
 
     def _pass_over(self, cut: Cut, places: TermPlaces, one: ShardRange, stop_entry: int, end_pos: int) -> None:
         """The records of lost entries, up to `stop_entry`, keep their positions, up to `end_pos`, and join no stream."""
