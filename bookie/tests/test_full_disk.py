@@ -134,7 +134,7 @@ async def test_the_reserve_of_an_earlier_life_is_there_for_this_one(world: Any, 
     storage = await world.open(disk, settings)
     assert storage.read_only
     reserve = storage._collector._files._parts.reserve
-    assert reserve.held_bytes == 64 * KIB
+    assert reserve.reserved_bytes == 64 * KIB
     assert await reserve.spend()
     await storage.checkpoint()
 

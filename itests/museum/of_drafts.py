@@ -289,8 +289,8 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
         mutation=patch(r"""
             a term is reclaimed that no snapshot covers
             logbook logbook/tests/engine/upkeep/test_reclaim.py::test_only_dead_terms_that_a_snapshot_covers_are_due
-            -            if term not in settled and not state.live(term) and node.covers(term, state.places.terms[term].log)
-            +            if term not in settled and not state.live(term)
+            -            if term not in done and not state.live(term) and node.covers(term, state.places.terms[term].log)
+            +            if term not in done and not state.live(term)
         """),
     ),
 )

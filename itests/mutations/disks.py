@@ -71,7 +71,7 @@ bookie bookie/tests/begin/test_life.py::test_a_write_of_a_dead_process_that_land
 
 an older copy is as good as any
 bookie bookie/tests/begin/test_life.py::test_a_copy_made_before_the_last_start_is_refused_as_an_older_copy
--    if not held.has(known.token):
+-    if not stored.has(known.token):
 +    if False:
 
 checkpoints are not told

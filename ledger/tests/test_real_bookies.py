@@ -181,7 +181,7 @@ async def test_a_repeat_proves_that_nobody_fenced_and_is_neither_written_nor_flu
     writer = await client.create()
     await asyncio.gather(*(writer.append(b"%d" % number) for number in range(20)))
     storages = [storage_of(process) for process in cluster.processes]
-    await until(lambda: all(storage.held_entries(writer.ledger_id) == list(range(20)) for storage in storages))
+    await until(lambda: all(storage.entry_ids(writer.ledger_id) == list(range(20)) for storage in storages))
     if stored:
         for storage in storages:
             await storage.checkpoint()

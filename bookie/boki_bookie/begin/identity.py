@@ -28,7 +28,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from boki_bookie.begin.life_file import format_life, read_life
-from boki_bookie.begin.life_rules import Copy, HeldLife, judge_copy
+from boki_bookie.begin.life_rules import Copy, StoredLife, judge_copy
 from boki_bookie.entries.checkpoint import INDEX_FOLDER
 from boki_bookie.entries.entry_log import FOLDER as ENTRIES_FOLDER
 from boki_bookie.journal.journal_segments import FOLDER as JOURNAL_FOLDER
@@ -278,13 +278,13 @@ async def _check(
     return None
 
 
-def not_current(disk: Disk, held: HeldLife, known: CookieLife | None, *, directory: int) -> WrongDirectory | None:
+def not_current(disk: Disk, stored: StoredLife, known: CookieLife | None, *, directory: int) -> WrongDirectory | None:
     """Why a directory is not what served last; None if it is."""
-    verdict = judge_copy(held, known, directory=directory)
+    verdict = judge_copy(stored, known, directory=directory)
     if verdict is Copy.CURRENT:
         return None
     expected = "no start" if known is None else f"start {known.number} (checkpoints {known.checkpoints})"
-    found = f"start {held.number} (checkpoint {held.checkpoint})"
+    found = f"start {stored.number} (checkpoint {stored.checkpoint})"
     what = {
         Copy.OLDER: "is an older copy, such as a backup or a snapshot that was put back: what was acknowledged since is not in it",
         Copy.AHEAD: "has served since the metadata was written: was an older copy of the metadata put back?",

@@ -58,16 +58,16 @@ class Life:
         await _until_unregistered(metadata, identity, timeout_s)
         current = await _confirmed_cookie(metadata, identity)
         known = decode_cookie(current.value).life
-        held = [await read_life(disk, identity.raw) for disk in disks]
+        stored = [await read_life(disk, identity.raw) for disk in disks]
         if not identity.is_older_copy:
-            for number, (disk, one) in enumerate(zip(disks, held, strict=True)):
+            for number, (disk, one) in enumerate(zip(disks, stored, strict=True)):
                 error = not_current(disk, one, known, directory=number)
                 if error is not None:
                     raise error
-        slot = Slot(next_number(held, known), rng.token(TOKEN_BYTES).hex())
+        slot = Slot(next_number(stored, known), rng.token(TOKEN_BYTES).hex())
         life = CookieLife(*slot, tuple(checkpoints))
         try:
-            for disk, one in zip(disks, held, strict=True):
+            for disk, one in zip(disks, stored, strict=True):
                 await write_slot(disk, slot_to_write(one, known), slot, identity.raw)
         except DiskFull as error:
             if known is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from boki_bookie.begin.life_rules import SLOT_BYTES, SLOTS, HeldLife, Slot, decode_slot, encode_slot
+from boki_bookie.begin.life_rules import SLOT_BYTES, SLOTS, Slot, StoredLife, decode_slot, encode_slot
 from boki_bookie.entries.checkpoint import MARK_NAME
 from boki_bookie.entries.ledger_index_format import decode_mark
 from boki_common.errors import StorageError
@@ -22,7 +22,7 @@ async def format_life(disk: Disk) -> None:
         await file.close()
 
 
-async def read_life(disk: Disk, bookie_id: bytes) -> HeldLife:
+async def read_life(disk: Disk, bookie_id: bytes) -> StoredLife:
     """Raises VersionMismatch, DiskFailed."""
     data = await disk.read_all(LIFE_NAME) if await disk.exists(LIFE_NAME) else b""
     pages = [data[number * SLOT_BYTES : (number + 1) * SLOT_BYTES] for number in range(SLOTS)]
@@ -30,8 +30,8 @@ async def read_life(disk: Disk, bookie_id: bytes) -> HeldLife:
     try:
         checkpoint = decode_mark(await disk.read_all(MARK_NAME), name=disk.describe(MARK_NAME)).number
     except StorageError:
-        return HeldLife(slots)  # the store will say what is wrong
-    return HeldLife(slots, checkpoint)
+        return StoredLife(slots)  # the store will say what is wrong
+    return StoredLife(slots, checkpoint)
 
 
 async def write_slot(disk: Disk, number: int, slot: Slot, bookie_id: bytes) -> None:

@@ -84,7 +84,7 @@ class Slot(NamedTuple):
     """Hexadecimal."""
 
 
-class HeldLife(NamedTuple):
+class StoredLife(NamedTuple):
     """What one directory says."""
 
     slots: tuple[Slot | None, ...] = (None,) * SLOTS
@@ -109,25 +109,25 @@ class Copy(Enum):
     FORGOTTEN = "forgotten"
 
 
-def judge_copy(held: HeldLife, known: KnownLife | None, *, directory: int) -> Copy:
+def judge_copy(stored: StoredLife, known: KnownLife | None, *, directory: int) -> Copy:
     """The first table, for one of the directories, which count from 0."""
     if known is None:
-        return Copy.CURRENT if held.slots[1] is None else Copy.FORGOTTEN
-    if not held.has(known.token):
-        return Copy.AHEAD if held.number > known.number else Copy.OLDER
+        return Copy.CURRENT if stored.slots[1] is None else Copy.FORGOTTEN
+    if not stored.has(known.token):
+        return Copy.AHEAD if stored.number > known.number else Copy.OLDER
     recorded = known.checkpoints[directory] if directory < len(known.checkpoints) else 0
-    return Copy.OLDER if held.checkpoint is not None and held.checkpoint < recorded else Copy.CURRENT
+    return Copy.OLDER if stored.checkpoint is not None and stored.checkpoint < recorded else Copy.CURRENT
 
 
-def slot_to_write(held: HeldLife, known: KnownLife | None) -> int:
+def slot_to_write(stored: StoredLife, known: KnownLife | None) -> int:
     """Not the one that the cookie names: until the cookie names the new life, that one has to be there."""
-    first = held.slots[0]
+    first = stored.slots[0]
     return 1 if known is not None and first is not None and first.token == known.token else 0
 
 
-def next_number(held: Sequence[HeldLife], known: KnownLife | None) -> int:
+def next_number(stored: Sequence[StoredLife], known: KnownLife | None) -> int:
     """Of the life that begins now."""
-    return 1 + max(0 if known is None else known.number, *(one.number for one in held))
+    return 1 + max(0 if known is None else known.number, *(one.number for one in stored))
 
 
 def encode_slot(slot: Slot, bookie_id: bytes) -> bytes:

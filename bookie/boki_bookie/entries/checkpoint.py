@@ -220,7 +220,7 @@ class Checkpointer:
         if not all_removals and not all_moved:
             return
         number = self.mark.number + 1
-        settled = False
+        is_recorded = False
         try:
             index_bytes = await self._append_blocks(
                 self.mark.index_file, self.mark.index_bytes, all_removals, all_moved, number
@@ -228,9 +228,9 @@ class Checkpointer:
             mark = self.mark._replace(number=number, index_bytes=index_bytes)
             await self._disk.replace_all(MARK_NAME, encode_mark(mark))
             self.mark = mark
-            settled = True
+            is_recorded = True
         finally:
-            if not settled or cut is not None:
+            if not is_recorded or cut is not None:
                 self._index.give_back_changes(removals, moved)
 
     async def _store_entries(self, cut: _Cut, stages: Stages | None) -> None:

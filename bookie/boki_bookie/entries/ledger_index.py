@@ -44,7 +44,7 @@ class LedgerUpdate(NamedTuple):
     """Columns that were said before do not count."""
 
 
-HeldPart = Extent | list[memoryview]
+RunPart = Extent | list[memoryview]
 """Entries that follow one another: stored, or bodies in memory."""
 
 
@@ -103,13 +103,13 @@ class Ledger:
         """Where the entry is stored, if it is."""
         return self.places.find(entry_id)
 
-    def held_run(self, first: int, count: int, room: int, *, overhead: int) -> list[HeldPart]:
+    def find_run(self, first: int, count: int, room: int, *, overhead: int) -> list[RunPart]:
         """What is held without a gap from `first` on: at most `count` entries, whose bodies, each with `overhead` bytes
         more, fit `room`; the first one in any case. Empty when `first` is not held."""
-        parts: list[HeldPart] = []
+        parts: list[RunPart] = []
         entry_id, stop = first, first + count
         while entry_id < stop:
-            part: HeldPart | None = self.places.extent(entry_id, stop - entry_id)
+            part: RunPart | None = self.places.extent(entry_id, stop - entry_id)
             sizes: Sequence[int]
             if isinstance(part, Extent):
                 sizes = part.body_bytes
@@ -140,7 +140,7 @@ class Ledger:
         return bodies
 
     @property
-    def held_entries(self) -> int:
+    def entry_count(self) -> int:
         """How many entries are held."""
         return len(self.places) + len(self.flushing) + len(self.fresh)
 
@@ -166,8 +166,8 @@ class Ledger:
         self.places.check_invariants()
         assert not self.fresh.keys() & self.flushing.keys()
         assert self.sums.keys() <= self.fresh.keys() | self.flushing.keys()
-        held = [*self.fresh, *self.flushing, self.places.last]
-        assert self.last_entry == max(held)
+        entries = [*self.fresh, *self.flushing, self.places.last]
+        assert self.last_entry == max(entries)
         assert self.changed or not self.fresh
 
 
@@ -317,7 +317,7 @@ class LedgerIndex:
 
     def delete(self, run: Run) -> None:
         """These ledgers were never here, as far as anybody is told, and will not be again. None may be flushing."""
-        for ledger_id in self._held_in(run):
+        for ledger_id in self._ledgers_in(run):
             ledger = self.ledgers.pop(ledger_id, None)
             if ledger is not None:
                 assert not ledger.flushing, ledger_id
@@ -330,7 +330,7 @@ class LedgerIndex:
         self.tombstones.add(run)
         self._removals.append(run)
 
-    def _held_in(self, run: Run) -> list[int]:
+    def _ledgers_in(self, run: Run) -> list[int]:
         if run.last - run.first < len(self.ledgers):
             return [ledger_id for ledger_id in range(run.first, run.last + 1) if ledger_id in self.ledgers]
         return [ledger_id for ledger_id in self.ledgers if run.first <= ledger_id <= run.last]

@@ -123,8 +123,8 @@ def encode_blocks(
     parts: list[bytes] = []
     size = count = 0
     gone = (_encode_removal(removal) for removal in removals)
-    held = (_encode_ledger(ledger, columns) for ledger, columns in ledgers)
-    for encoded in itertools.chain(gone, held):
+    present = (_encode_ledger(ledger, columns) for ledger, columns in ledgers)
+    for encoded in itertools.chain(gone, present):
         parts.append(encoded)
         size += len(encoded)
         count += 1

@@ -42,14 +42,14 @@ class CheckpointPace:
     def __init__(self, write_cache_bytes: int) -> None:
         self.begins_at = write_cache_bytes // 2
         """Bytes that no checkpoint has taken yet, from which on one begins."""
-        self.holds_at = write_cache_bytes * 3 // 4
+        self.slows_at = write_cache_bytes * 3 // 4
         """Bytes in memory, from which on acknowledgements wait."""
         self._idle_least = write_cache_bytes // IDLE_PARTS
         self._fresh_before = 0
 
     def rest_s(self, write_s: float, cached_bytes: int) -> float:
         """How long a checkpoint rests after a write that took so long."""
-        above = (cached_bytes - self.begins_at) / (self.holds_at - self.begins_at)
+        above = (cached_bytes - self.begins_at) / (self.slows_at - self.begins_at)
         return rest_s(write_s, LEAST_SHARE + (1 - LEAST_SHARE) * min(max(above, 0.0), 1.0))
 
     def is_idle(self, fresh_bytes: int) -> bool:

@@ -30,7 +30,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from boki_bookie import metric_definitions
-from boki_bookie.entries.ledger_index import Extent, HeldPart, Place
+from boki_bookie.entries.ledger_index import Extent, Place, RunPart
 from boki_bookie.serve.backpressure import Backpressure, BackpressureLimits
 from boki_bookie.serve.lac import LacWatchers, StoredLacs
 from boki_bookie.serve.server_v3 import V3Requests
@@ -90,7 +90,7 @@ class _Waiting(NamedTuple):
     """One read that waits for the disk, or for its client to take other answers: what it is of, and about its bytes."""
 
     request: Single | BatchReadRequest
-    held: Sequence[memoryview | Place | HeldPart]
+    found: Sequence[memoryview | Place | RunPart]
     size: int
 
 
@@ -455,15 +455,15 @@ class BookieConnection:
         for waiting in self._to_load:
             if size >= LOAD_BYTES or isinstance(waiting.request, BatchReadRequest):
                 break
-            (held,) = waiting.held
-            assert isinstance(held, memoryview | Place)
-            reads.append((waiting.request, held))
+            (found,) = waiting.found
+            assert isinstance(found, memoryview | Place)
+            reads.append((waiting.request, found))
             size += waiting.size
-        places = [(read[0], held) for read, held in reads if isinstance(held, Place)]
+        places = [(read[0], found) for read, found in reads if isinstance(found, Place)]
         loaded = iter(await self._storage.load(places) if places else ())
-        for read, held in reads:
+        for read, found in reads:
             self._to_load.popleft()
-            body = next(loaded) if isinstance(held, Place) else held
+            body = next(loaded) if isinstance(found, Place) else found
             self._unanswered -= 1
             if isinstance(body, memoryview):
                 self._answer_read(read, V2Status.OK, body)
@@ -472,7 +472,7 @@ class BookieConnection:
 
     async def _load_batch(self, request: BatchReadRequest, waiting: _Waiting) -> None:
         """One batch; it ends before the first entry that cannot be read, and nothing readable is an IO_ERROR."""
-        parts = [part for part in waiting.held if isinstance(part, Extent | list)]
+        parts = [part for part in waiting.found if isinstance(part, Extent | list)]
         bodies = await self._storage.load_run(request.ledger_id, parts)
         self._to_load.popleft()
         self._unanswered -= 1

@@ -443,7 +443,7 @@ class V3Requests:
             return ListEntriesResponse(request.txn_id, V2Status.TOO_MANY_REQUESTS, request.ledger_id)
         if self._storage.doubts(request.ledger_id):
             return ListEntriesResponse(request.txn_id, V2Status.UNKNOWN_LEDGER_STATE, request.ledger_id)
-        entries = self._storage.held_entries(request.ledger_id)
+        entries = self._storage.entry_ids(request.ledger_id)
         if entries is None:
             return ListEntriesResponse(request.txn_id, V2Status.NO_LEDGER, request.ledger_id)
         listed = availability.encode_within(entries, limits.FRAME_BYTES - _RESPONSE_ROOM_BYTES)

@@ -194,21 +194,21 @@ class Compactor:
         size = at = 0
         while at < len(wanted):
             ledger = batch.ledgers[at]
-            held: dict[int, memoryview] = {}
+            kept: dict[int, memoryview] = {}
             old: array[int] = array("Q")
             while at < len(wanted) and batch.ledgers[at] is ledger:
                 place, body = batch.places[at], bodies[at]
                 at += 1
                 if not isinstance(body, StorageError):
-                    held[place.entry_id] = body
+                    kept[place.entry_id] = body
                     old.append(place.location)
                     size += place.body_bytes + ENTRY_HEADER_BYTES
                 elif self._still_lives(ledger, place):
                     _log.error("a stored entry cannot be read: its file is kept as it is", error=body)
                     return None
-            if held:
-                entries = array("q", held)
-                new = await output.append(ledger.ledger_id, held, entries)
+            if kept:
+                entries = array("q", kept)
+                new = await output.append(ledger.ledger_id, kept, entries)
                 self._copies.append((ledger, entries, old, new))
         self._uncommitted_bytes += size
         return size

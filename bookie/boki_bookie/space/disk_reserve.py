@@ -21,7 +21,7 @@ class DiskReserve:
     """See the module. `find` at start, `fill` when there is space, `spend` when there is none."""
 
     def __init__(self, disk: Disk, size_bytes: int) -> None:
-        self.held_bytes = 0
+        self.reserved_bytes = 0
         self._disk = disk
         self._size_bytes = size_bytes
 
@@ -30,13 +30,13 @@ class DiskReserve:
         if await self._disk.exists(NAME):
             file = await self._disk.open(NAME)
             try:
-                self.held_bytes = await file.size()
+                self.reserved_bytes = await file.size()
             finally:
                 await file.close()
 
     async def fill(self) -> None:
         """Makes the file, if there is space for it. Raises DiskFailed."""
-        if self.held_bytes == self._size_bytes:
+        if self.reserved_bytes == self._size_bytes:
             return
         file = await self._disk.open(NAME, create=True)
         try:
@@ -46,17 +46,17 @@ class DiskReserve:
                 for offset in range(0, self._size_bytes, _FILL_BYTES):
                     await file.write(offset, [zeros[: self._size_bytes - offset]], durable=False)
                 await file.sync()
-            self.held_bytes = self._size_bytes
+            self.reserved_bytes = self._size_bytes
         except DiskFull:
             await file.truncate(0)
-            self.held_bytes = 0
+            self.reserved_bytes = 0
         finally:
             await file.close()
 
     async def spend(self) -> bool:
         """Gives the space back; False when there was none. Raises DiskFailed."""
-        if not self.held_bytes:
+        if not self.reserved_bytes:
             return False
-        self.held_bytes = 0
+        self.reserved_bytes = 0
         await self._disk.remove(NAME)
         return True

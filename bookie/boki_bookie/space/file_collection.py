@@ -110,7 +110,7 @@ class FileCollection:
         kept = self._index.cached_bytes
         if not urgent:
             kept = max(kept, self._settings.read_only_below_bytes)
-        return max(0, await self._parts.free_bytes() - kept) + (self._parts.reserve.held_bytes if urgent else 0)
+        return max(0, await self._parts.free_bytes() - kept) + (self._parts.reserve.reserved_bytes if urgent else 0)
 
     async def _compact(self, number: int) -> None:
         self.compacting = number

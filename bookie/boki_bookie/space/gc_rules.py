@@ -53,7 +53,7 @@ class Proof(NamedTuple):
     """How often the session with the metadata store was lost before."""
     version: int
     """Version of the metadata node; -1 for none."""
-    held_entries: int
+    entry_count: int
     repeats: int
     """Adds of entries that were held already."""
 
@@ -104,9 +104,9 @@ def decide(first: Proof | None, now: Proof, *, grace_s: float, may_empty: bool) 
     return Verdict.DELETE if now.fact is Fact.GONE else Verdict.EMPTY
 
 
-def nominate(held: Sequence[int], listed: Collection[int], *, everything: bool) -> list[int]:
+def nominate(stored: Sequence[int], listed: Collection[int], *, everything: bool) -> list[int]:
     """Whose metadata is worth a read: what the listing lacks; now and then everything."""
-    return [ledger_id for ledger_id in held if everything or ledger_id not in listed]
+    return [ledger_id for ledger_id in stored if everything or ledger_id not in listed]
 
 
 def dead_files(files: Sequence[FileUse]) -> list[int]:

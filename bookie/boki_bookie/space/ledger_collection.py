@@ -115,13 +115,13 @@ class LedgerCollection:
         reading: Reading = await facts.read(ledger_id)
         candidate = self._candidates.get(ledger_id)
         first = candidate.proof if candidate is not None and candidate.ledger is ledger else None
-        proof = Proof(reading.fact, read_at, session, reading.version, ledger.held_entries, ledger.repeats)
+        proof = Proof(reading.fact, read_at, session, reading.version, ledger.entry_count, ledger.repeats)
         changed = session != facts.session or self._index.ledgers.get(ledger_id) is not ledger
-        if reading.fact is Fact.ELSEWHERE and ledger.held_entries:
+        if reading.fact is Fact.ELSEWHERE and ledger.entry_count:
             self.elsewhere[ledger_id] = None
         else:
             self.elsewhere.pop(ledger_id, None)
-        if changed or (reading.fact is Fact.ELSEWHERE and not ledger.held_entries):
+        if changed or (reading.fact is Fact.ELSEWHERE and not ledger.entry_count):
             verdict = Verdict.KEEP
         else:
             settings = self._settings

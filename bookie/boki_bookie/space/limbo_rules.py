@@ -72,19 +72,19 @@ def owed_ranges(metadata: LedgerMetadata, bookie_id: str) -> list[range]:
     return [entries for entries in found if entries]
 
 
-def missing_entries(metadata: LedgerMetadata, bookie_id: str, held: Collection[int]) -> Iterator[int]:
+def missing_entries(metadata: LedgerMetadata, bookie_id: str, stored: Collection[int]) -> Iterator[int]:
     """The entries of a closed ledger that this bookie owes and does not hold."""
-    have = held if isinstance(held, (set, frozenset)) else frozenset(held)
+    have = stored if isinstance(stored, (set, frozenset)) else frozenset(stored)
     for entries in owed_ranges(metadata, bookie_id):
         for entry_id in entries:
             if entry_id not in have:
                 yield entry_id
 
 
-def is_proven(metadata: LedgerMetadata | None, bookie_id: str, held: Collection[int]) -> bool:
+def is_proven(metadata: LedgerMetadata | None, bookie_id: str, stored: Collection[int]) -> bool:
     """Whether a ledger may leave the list; None is metadata that is gone."""
     if metadata is None:
         return True
     if metadata.state is not LedgerState.CLOSED:
         return False
-    return next(missing_entries(metadata, bookie_id, held), None) is None
+    return next(missing_entries(metadata, bookie_id, stored), None) is None

@@ -75,10 +75,10 @@ class Repeat(Enum):
 
 
 def decide_add(
-    held_key: bytes | None, master_key: bytes, *, fenced: bool, validated: bool, recovery: bool, read_only: bool
+    stored_key: bytes | None, master_key: bytes, *, fenced: bool, validated: bool, recovery: bool, read_only: bool
 ) -> AddVerdict:
-    """The first table; `held_key` is None for an unknown ledger."""
-    if held_key is not None and not hmac.compare_digest(held_key, master_key):
+    """The first table; `stored_key` is None for an unknown ledger."""
+    if stored_key is not None and not hmac.compare_digest(stored_key, master_key):
         return AddVerdict.UNAUTHORIZED
     if recovery:
         return AddVerdict.STORE
@@ -89,11 +89,11 @@ def decide_add(
     return AddVerdict.STORE if validated else AddVerdict.VALIDATE
 
 
-def decide_fence(held_key: bytes | None, master_key: bytes, *, fenced: bool) -> FenceVerdict:
-    """The second table; `held_key` is None for an unknown ledger."""
-    if held_key is None:
+def decide_fence(stored_key: bytes | None, master_key: bytes, *, fenced: bool) -> FenceVerdict:
+    """The second table; `stored_key` is None for an unknown ledger."""
+    if stored_key is None:
         return FenceVerdict.CREATE_FENCED
-    if not hmac.compare_digest(held_key, master_key):
+    if not hmac.compare_digest(stored_key, master_key):
         return FenceVerdict.UNAUTHORIZED
     return FenceVerdict.ALREADY_FENCED if fenced else FenceVerdict.FENCE
 
@@ -108,15 +108,15 @@ def is_possible(ledger_id: int, entry_id: int, lac: int, length: int, *, recover
     return ledger_id >= 0 and 0 <= entry_id < NUMBERS_END and -1 <= lac < lac_end and 0 <= length < NUMBERS_END
 
 
-def compare_repeat(held: memoryview, sent: memoryview) -> Repeat:
+def compare_repeat(stored: memoryview, sent: memoryview) -> Repeat:
     """Whether a repeated add is the entry that is held; see the module's description."""
-    if held == sent:
+    if stored == sent:
         return Repeat.SAME
-    held_ids, sent_ids = _BODY.unpack_from(held), _BODY.unpack_from(sent)
-    same_place = held_ids[:2] == sent_ids[:2] and held_ids[3] == sent_ids[3]
-    if same_place and held_ids[2] != sent_ids[2] and len(held) == len(sent):
-        start = ENTRY_HEADER_BYTES + _digest_bytes(held)
-        if held[start:] == sent[start:]:
+    stored_ids, sent_ids = _BODY.unpack_from(stored), _BODY.unpack_from(sent)
+    same_place = stored_ids[:2] == sent_ids[:2] and stored_ids[3] == sent_ids[3]
+    if same_place and stored_ids[2] != sent_ids[2] and len(stored) == len(sent):
+        start = ENTRY_HEADER_BYTES + _digest_bytes(stored)
+        if stored[start:] == sent[start:]:
             return Repeat.SAME
     return Repeat.CONTRADICTION
 

@@ -167,7 +167,7 @@ class LimboReview:
         metadata = await _metadata_of(self._metadata, ledger_id)
         if metadata.state is not LedgerState.CLOSED:
             return []
-        missing = missing_entries(metadata, self._bookie_id, self._held(ledger_id))
+        missing = missing_entries(metadata, self._bookie_id, self._stored(ledger_id))
         return [entry_id for entry_id, _ in zip(missing, range(limit), strict=False)]
 
     async def look(self) -> None:
@@ -209,11 +209,11 @@ class LimboReview:
         return [
             ledger_id
             for ledger_id, metadata in found.items()
-            if not isinstance(metadata, CorruptData) and is_proven(metadata, self._bookie_id, self._held(ledger_id))
+            if not isinstance(metadata, CorruptData) and is_proven(metadata, self._bookie_id, self._stored(ledger_id))
         ]
 
-    def _held(self, ledger_id: int) -> frozenset[int]:
-        return frozenset(self._storage.held_entries(ledger_id) or ())
+    def _stored(self, ledger_id: int) -> frozenset[int]:
+        return frozenset(self._storage.entry_ids(ledger_id) or ())
 
     async def _run(self) -> None:
         while self.in_limbo and not self._storage.failed.done():

@@ -88,7 +88,7 @@ class Storage(StorageReads):
         self._collector: GarbageCollector | None = None
         self._cache_limit = settings.write_cache_bytes
         pace = CheckpointPace(settings.write_cache_bytes)
-        self._hold_above = pace.holds_at
+        self._slow_above = pace.slows_at
         self._checkpoint_above = pace.begins_at
         self._segments_limit = settings.journal_live_segments
         self._settings = settings
@@ -315,10 +315,10 @@ class Storage(StorageReads):
         index, live = self._index, self.journal.live
         if index.fresh_bytes >= self._checkpoint_above or live[-1] - live[0] >= self._segments_limit:
             self._checkpoints.request()
-        if index.cached_bytes < self._hold_above or self.read_only:
+        if index.cached_bytes < self._slow_above or self.read_only:
             self.journal.when_durable(done)
             return False
-        freed_at = index.freed_bytes + index.cached_bytes - self._hold_above
+        freed_at = index.freed_bytes + index.cached_bytes - self._slow_above
         self.journal.when_durable(partial(self._when_freed, done, freed_at))
         return True
 

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from boki_bookie.entries.entry_log import EntryLog
-from boki_bookie.entries.ledger_index import NO_ENTRY, Extent, HeldPart, LedgerIndex, Place
+from boki_bookie.entries.ledger_index import NO_ENTRY, Extent, LedgerIndex, Place, RunPart
 from boki_bookie.storage.limbo import Limbo
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import StorageError
@@ -46,7 +46,7 @@ class FoundRun(NamedTuple):
     """What is known of entries that follow one another; with no parts the status says what is known of the first."""
 
     status: V2Status
-    parts: list[HeldPart]
+    parts: list[RunPart]
 
 
 class StorageReads:
@@ -79,9 +79,9 @@ class StorageReads:
         return Found(V2Status.UNKNOWN_LEDGER_STATE if self.doubts(ledger_id) else V2Status.NO_ENTRY, None, None)
 
     def look_up_run(self, ledger_id: int, first: int, *, count: int, room: int, overhead: int) -> FoundRun:
-        """`look_up` for a batch, from `first` on without a gap; see `Ledger.held_run` for what bounds it."""
+        """`look_up` for a batch, from `first` on without a gap; see `Ledger.find_run` for what bounds it."""
         ledger = self._ledgers.get(ledger_id)
-        parts = ledger.held_run(first, count, room, overhead=overhead) if ledger is not None and first >= 0 else []
+        parts = ledger.find_run(first, count, room, overhead=overhead) if ledger is not None and first >= 0 else []
         if parts:
             return FoundRun(V2Status.OK, parts)
         return FoundRun(V2Status.BAD_REQUEST if first < 0 else self.look_up(ledger_id, first).status, parts)
@@ -111,7 +111,7 @@ class StorageReads:
         """The body of a stored entry, if it can be had without waiting and is sound; else `load` it."""
         return self._entry_log.at_hand(ledger_id, place)
 
-    def run_at_hand(self, ledger_id: int, parts: Sequence[HeldPart]) -> list[memoryview] | None:
+    def run_at_hand(self, ledger_id: int, parts: Sequence[RunPart]) -> list[memoryview] | None:
         """All bodies of a run, if they can be had without waiting and are sound; else `load_run` it."""
         bodies: list[memoryview] = []
         for part in parts:
@@ -121,7 +121,7 @@ class StorageReads:
             bodies += found
         return bodies
 
-    async def load_run(self, ledger_id: int, parts: Sequence[HeldPart]) -> list[memoryview]:
+    async def load_run(self, ledger_id: int, parts: Sequence[RunPart]) -> list[memoryview]:
         """Bodies of a run, up to the first that cannot be read (it exists, content unknown); perhaps none."""
         bodies: list[memoryview] = []
         pending = deque(parts)
@@ -140,7 +140,7 @@ class StorageReads:
                 break
             bodies.append(body)  # compaction moved it meanwhile, and so, perhaps, what follows
             ledger, left = self._ledgers.get(ledger_id), len(part.locations) - at - 1
-            rest = [] if ledger is None else ledger.held_run(place.entry_id + 1, left, sys.maxsize, overhead=0)
+            rest = [] if ledger is None else ledger.find_run(place.entry_id + 1, left, sys.maxsize, overhead=0)
             if sum(len(one.locations) if isinstance(one, Extent) else len(one) for one in rest) < left:
                 pending.clear()  # nothing may follow what is missing
             pending.extendleft(reversed(rest))
@@ -153,7 +153,7 @@ class StorageReads:
         ledger = self._ledgers.get(ledger_id)
         return self.limbo.doubts(ledger_id, validated=ledger is not None and ledger.validated)
 
-    def held_entries(self, ledger_id: int) -> list[int] | None:
+    def entry_ids(self, ledger_id: int) -> list[int] | None:
         """Every entry held, ascending; None for an unknown ledger."""
         ledger = self._ledgers.get(ledger_id)
         if ledger is None:

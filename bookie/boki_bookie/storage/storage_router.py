@@ -20,7 +20,7 @@ from typing import Protocol
 
 import crc32c as _crc32c
 
-from boki_bookie.entries.ledger_index import HeldPart, Ledger, Place
+from boki_bookie.entries.ledger_index import Ledger, Place, RunPart
 from boki_bookie.journal.journal_queue import Done
 from boki_bookie.storage.storage import Storage
 from boki_bookie.storage.storage_reads import Found, FoundRun
@@ -65,9 +65,9 @@ class Store(Protocol):
     def look_up_run(self, ledger_id: int, first: int, *, count: int, room: int, overhead: int) -> FoundRun: ...
     def bodies_at_hand(self, wanted: Sequence[tuple[int, int]], room: int) -> list[memoryview | None]: ...
     def at_hand(self, ledger_id: int, place: Place) -> memoryview | None: ...
-    def run_at_hand(self, ledger_id: int, parts: Sequence[HeldPart]) -> list[memoryview] | None: ...
-    async def load_run(self, ledger_id: int, parts: Sequence[HeldPart]) -> list[memoryview]: ...
-    def held_entries(self, ledger_id: int) -> list[int] | None: ...
+    def run_at_hand(self, ledger_id: int, parts: Sequence[RunPart]) -> list[memoryview] | None: ...
+    async def load_run(self, ledger_id: int, parts: Sequence[RunPart]) -> list[memoryview]: ...
+    def entry_ids(self, ledger_id: int) -> list[int] | None: ...
     async def load(self, wanted: Sequence[tuple[int, Place]]) -> list[memoryview | StorageError]: ...
     async def checkpoint(self) -> None: ...
 
@@ -181,14 +181,14 @@ class StorageRouter:
     def at_hand(self, ledger_id: int, place: Place) -> memoryview | None:
         return self.of(ledger_id).at_hand(ledger_id, place)
 
-    def run_at_hand(self, ledger_id: int, parts: Sequence[HeldPart]) -> list[memoryview] | None:
+    def run_at_hand(self, ledger_id: int, parts: Sequence[RunPart]) -> list[memoryview] | None:
         return self.of(ledger_id).run_at_hand(ledger_id, parts)
 
-    async def load_run(self, ledger_id: int, parts: Sequence[HeldPart]) -> list[memoryview]:
+    async def load_run(self, ledger_id: int, parts: Sequence[RunPart]) -> list[memoryview]:
         return await self.of(ledger_id).load_run(ledger_id, parts)
 
-    def held_entries(self, ledger_id: int) -> list[int] | None:
-        return self.of(ledger_id).held_entries(ledger_id)
+    def entry_ids(self, ledger_id: int) -> list[int] | None:
+        return self.of(ledger_id).entry_ids(ledger_id)
 
     # -- all of them
 

@@ -121,9 +121,9 @@ class RepeatedAdds:
     def judge(self, ledger: Ledger, request: AddRequest, answers: AddAnswers) -> V2Status | None:
         """OK: the same entry, answer it when durable. None: `answers` hears of it later. Else: refused."""
         ledger.repeats += 1
-        held = ledger.cached(request.entry_id)
-        if held is not None:
-            return _judge(held, request)
+        stored = ledger.cached(request.entry_id)
+        if stored is not None:
+            return _judge(stored, request)
         if len(self._waiting) >= limits.BOOKIE_REPEATS_WAITING:
             return V2Status.TOO_MANY_REQUESTS
         self._waiting.append((request, answers))
@@ -163,9 +163,9 @@ class RepeatedAdds:
         ledger = self._ledgers.get(request.ledger_id)
         if ledger is None:
             return V2Status.FENCED
-        held = ledger.cached(request.entry_id)
-        if held is not None:  # another add replaced it meanwhile
-            return _judge(held, request)
+        stored = ledger.cached(request.entry_id)
+        if stored is not None:  # another add replaced it meanwhile
+            return _judge(stored, request)
         place = ledger.place(request.entry_id)
         if not isinstance(error, CorruptData) or not request.recovery or place is None:
             return V2Status.IO_ERROR
@@ -174,18 +174,18 @@ class RepeatedAdds:
         return self._storage.replace_damaged(ledger, request)
 
 
-def _judge(held: memoryview, request: AddRequest) -> V2Status:
-    if compare_repeat(held, request.body) is Repeat.SAME:
+def _judge(stored: memoryview, request: AddRequest) -> V2Status:
+    if compare_repeat(stored, request.body) is Repeat.SAME:
         return V2Status.OK
-    return _contradicts(len(held), request)
+    return _contradicts(len(stored), request)
 
 
-def _contradicts(held_bytes: int, request: AddRequest) -> V2Status:
+def _contradicts(stored_bytes: int, request: AddRequest) -> V2Status:
     _log.error(
         "refused an add that contradicts a held entry: more than one writer uses this ledger",
         ledger_id=request.ledger_id,
         entry_id=request.entry_id,
-        held_bytes=held_bytes,
+        held_bytes=stored_bytes,
         sent_bytes=len(request.body),
         recovery=request.recovery,
     )

@@ -6,18 +6,18 @@ import asyncio
 from typing import Any
 
 from boki_bookie.begin.life_file import LIFE_NAME, format_life, read_life, write_slot
-from boki_bookie.begin.life_rules import HeldLife, Slot
+from boki_bookie.begin.life_rules import Slot, StoredLife
 from boki_common.runtime.memory_disk import MemoryDisk
 
 ONE, TWO = Slot(1, "01" * 16), Slot(2, "02" * 16)
 
 
 async def test_a_directory_without_one_has_no_life(world: Any, disk: MemoryDisk) -> None:
-    assert await read_life(disk, world.raw_id) == HeldLife()
+    assert await read_life(disk, world.raw_id) == StoredLife()
     await world.format(disk)
-    assert await read_life(disk, world.raw_id) == HeldLife(checkpoint=0)
+    assert await read_life(disk, world.raw_id) == StoredLife(checkpoint=0)
     await format_life(disk)
-    assert await read_life(disk, world.raw_id) == HeldLife(checkpoint=0)
+    assert await read_life(disk, world.raw_id) == StoredLife(checkpoint=0)
 
 
 async def test_slots_are_written_without_space_and_a_torn_one_leaves_the_other(world: Any, disk: MemoryDisk) -> None:

@@ -12,8 +12,8 @@ import pytest
 from boki_bookie.begin.life_rules import (
     SLOT_BYTES,
     Copy,
-    HeldLife,
     Slot,
+    StoredLife,
     decode_slot,
     encode_slot,
     judge_copy,
@@ -47,13 +47,13 @@ A, B, C = (Slot(number, f"{number:032x}") for number in (1, 2, 3))
 def test_the_table(
     slots: tuple[Slot | None, Slot | None], checkpoint: int | None, known: CookieLife | None, expected: Copy
 ) -> None:
-    assert judge_copy(HeldLife(slots, checkpoint), known, directory=0) is expected
+    assert judge_copy(StoredLife(slots, checkpoint), known, directory=0) is expected
 
 
 def test_each_directory_is_held_against_its_own_checkpoint() -> None:
     known = CookieLife(*A, (7, 3))
-    held = HeldLife((A, None), 5)
-    assert [judge_copy(held, known, directory=number) for number in range(3)] == [
+    stored = StoredLife((A, None), 5)
+    assert [judge_copy(stored, known, directory=number) for number in range(3)] == [
         Copy.OLDER,
         Copy.CURRENT,
         Copy.CURRENT,
@@ -136,7 +136,7 @@ def moves(state: State, *, alone: bool) -> Iterator[State]:
 
 def _begun(state: State) -> int:
     """The last life that the first directory has."""
-    return HeldLife(state.directories[0]).number
+    return StoredLife(state.directories[0]).number
 
 
 def _written(state: State, life: CookieLife | None) -> State:
@@ -162,7 +162,7 @@ def _of_process(state: State, at: int, run: Run) -> Iterator[State]:
         yield _with(state, at, Run())._replace(late=state.late | {state.cookie})
     elif run.step == "settled" and current(slots, run.read):
         drawn = Slot(state.drawn + 1, f"{state.drawn + 1:032x}")
-        place = slot_to_write(HeldLife(slots), run.read)
+        place = slot_to_write(StoredLife(slots), run.read)
         for written, following in ((drawn, run._replace(step="written", drawn=drawn)), (None, Run())):
             new = tuple(written if number == place else slot for number, slot in enumerate(slots))
             directories = (*state.directories[:at], new, *state.directories[at + 1 :])
@@ -177,7 +177,7 @@ def _of_process(state: State, at: int, run: Run) -> Iterator[State]:
 
 
 def current(slots: Slots, known: CookieLife | None) -> bool:
-    return judge_copy(HeldLife(slots), known, directory=0) is Copy.CURRENT
+    return judge_copy(StoredLife(slots), known, directory=0) is Copy.CURRENT
 
 
 def explored(*, alone: bool) -> Iterator[tuple[State, State]]:
@@ -212,6 +212,6 @@ def test_no_directory_serves_that_missed_the_beginning_of_the_last_life_to_serve
 
 
 def test_numbers_only_grow() -> None:
-    assert next_number([HeldLife()], None) == 1
-    assert next_number([HeldLife((A, C)), HeldLife((B, None))], None) == 4
-    assert next_number([HeldLife((A, None))], CookieLife(9, "ab")) == 10
+    assert next_number([StoredLife()], None) == 1
+    assert next_number([StoredLife((A, C)), StoredLife((B, None))], None) == 4
+    assert next_number([StoredLife((A, None))], CookieLife(9, "ab")) == 10

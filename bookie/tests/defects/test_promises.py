@@ -93,7 +93,7 @@ async def fence_among_adds(seed: int) -> None:
 
     async def fence() -> None:
         assert await world.fence(storage, 1) is V2Status.OK
-        seen.update(storage.held_entries(1) or [])
+        seen.update(storage.entry_ids(1) or [])
 
     for step in range(18):
         match "fence" if step == fence_at else draw.choice(STEPS):
@@ -194,7 +194,7 @@ async def test_what_comes_during_a_checkpoint_survives_it(world: Any, disk: Memo
     disk.release("replace")
     await running
     later = await world.open(disk.crash(world.seeded(1)))
-    assert later.held_entries(1) == [0, 1, 2, 3]
+    assert later.entry_ids(1) == [0, 1, 2, 3]
     assert await world.put(later, world.add(2, 0)) == [V2Status.FENCED]
 
 

@@ -157,7 +157,7 @@ async def test_sums_of_large_bodies_follow_from_their_digest_and_can_be_read_wit
     await storage.checkpoint()
     assert [await world.read(storage, 7, entry) for entry in range(1, 6)] == bodies
     ledger = storage.ledger(7)
-    assert ledger is not None and not ledger.sums and ledger.held_entries == 6
+    assert ledger is not None and not ledger.sums and ledger.entry_count == 6
 
 
 async def test_one_damaged_add_of_a_run_lets_none_of_it_in_at_once(world: Any, disk: MemoryDisk) -> None:
@@ -173,4 +173,4 @@ async def test_one_damaged_add_of_a_run_lets_none_of_it_in_at_once(world: Any, d
         assert run is not None and len(run.bodies) == 5
         assert storage.add_run(run) is stored
     await storage.journal.flushed()
-    assert storage.held_entries(7) == [0, 1, 2, 3, 4, 5]
+    assert storage.entry_ids(7) == [0, 1, 2, 3, 4, 5]

@@ -26,7 +26,7 @@ def check_runs(ledger: Ledger) -> None:
                 break
             expected.append(first + len(expected))
         found: list[int] = []
-        for part in ledger.held_run(first, count, room, overhead=4):
+        for part in ledger.find_run(first, count, room, overhead=4):
             if isinstance(part, Extent):
                 places = [ledger.place(part.first + at) for at in range(len(part.locations))]
                 assert [(place.location, place.body_bytes) for place in places if place is not None] == list(
@@ -153,7 +153,7 @@ def test_a_replaced_entry_is_in_memory_alone_until_the_next_checkpoint_stores_it
     index.cut_is_stored()
     assert (index.cached_bytes, index.freed_bytes) == (0, before)
     index.replace(ledger, 1, memoryview(bytes(8)))
-    assert (ledger.place(1), index.stored_entries, ledger.held_entries) == (None, 2, 3)
+    assert (ledger.place(1), index.stored_entries, ledger.entry_count) == (None, 2, 3)
     ledger.check_invariants()
     index.cut()
     index.store(ledger, [1], [40])

@@ -40,7 +40,7 @@ def test_more_in_memory_never_means_longer_pauses(write_s: float, one: int, othe
 @given(st.integers(1, 2**40))
 def test_adds_are_held_only_above_where_checkpoints_begin(write_cache_bytes: int) -> None:
     pace = CheckpointPace(max(write_cache_bytes, 4_096))
-    assert pace.begins_at < pace.holds_at < max(write_cache_bytes, 4_096)
+    assert pace.begins_at < pace.slows_at < max(write_cache_bytes, 4_096)
 
 
 def test_an_idle_bookie_stores_what_it_has_unless_it_is_little() -> None:

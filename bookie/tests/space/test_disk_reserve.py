@@ -18,18 +18,18 @@ async def test_the_reserve_is_written_given_up_and_made_again(disk: MemoryDisk) 
     assert await disk.free_bytes() == 600 * KIB
     assert not await reserve.spend()
     await reserve.fill()
-    assert reserve.held_bytes == 600 * KIB
+    assert reserve.reserved_bytes == 600 * KIB
 
 
 async def test_a_disk_without_space_has_no_reserve(disk: MemoryDisk) -> None:
     disk.capacity_bytes = 300 * KIB
     reserve = DiskReserve(disk, 600 * KIB)
     await reserve.fill()
-    assert reserve.held_bytes == 0
+    assert reserve.reserved_bytes == 0
     assert await disk.free_bytes() == 300 * KIB
     disk.capacity_bytes = 700 * KIB
     await reserve.fill()
-    assert reserve.held_bytes == 600 * KIB
+    assert reserve.reserved_bytes == 600 * KIB
 
 
 async def test_a_reserve_that_is_there_is_used_and_one_of_another_size_made_anew(disk: MemoryDisk) -> None:
@@ -46,7 +46,7 @@ async def test_what_an_earlier_process_left_is_found_and_spent_on_a_full_disk(di
     disk.capacity_bytes = 8 * KIB
     later = DiskReserve(disk, 8 * KIB)
     await later.find()
-    assert later.held_bytes == 8 * KIB
+    assert later.reserved_bytes == 8 * KIB
     assert await later.spend()
     assert await disk.free_bytes() == 8 * KIB
 
@@ -54,5 +54,5 @@ async def test_what_an_earlier_process_left_is_found_and_spent_on_a_full_disk(di
 async def test_nothing_is_found_where_nothing_was_left(disk: MemoryDisk) -> None:
     reserve = DiskReserve(disk, 8 * KIB)
     await reserve.find()
-    assert reserve.held_bytes == 0
+    assert reserve.reserved_bytes == 0
     assert not await reserve.spend()

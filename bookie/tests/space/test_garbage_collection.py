@@ -48,7 +48,7 @@ class TestDeletedLedgers:
         assert (state.candidates, state.deleted_ledgers, state.ledgers, state.tombstones) == (0, 1, 1, 1)
         assert not await is_there(collected, storage, 1)
         assert await is_there(collected, storage, 2)
-        assert storage.held_entries(1) is None
+        assert storage.entry_ids(1) is None
 
     async def test_wait_for_the_grace(self, collected: Any, disk: MemoryDisk) -> None:
         storage = await held(collected, disk, 1, gc_grace_s=3_600.0)

@@ -138,7 +138,7 @@ async def test_single_entries_are_read_a_few_at_a_time_and_come_in_order(
 
 
 async def test_held_entries_are_those_of_memory_and_disk(storage: Storage) -> None:
-    assert storage.held_entries(1) == list(range(COUNT))
-    assert storage.held_entries(2) is None
+    assert storage.entry_ids(1) == list(range(COUNT))
+    assert storage.entry_ids(2) is None
     await storage.checkpoint()
-    assert storage.held_entries(1) == list(range(COUNT))
+    assert storage.entry_ids(1) == list(range(COUNT))

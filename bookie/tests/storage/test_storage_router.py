@@ -58,7 +58,7 @@ async def test_every_ledger_is_found_where_it_was_put_also_after_a_restart(world
     for ledger_id in LEDGERS:
         assert await world.read(router, ledger_id, 1) == bytes(world.body(ledger_id, 1))
         assert await world.read(router, ledger_id, 3) is V2Status.NO_ENTRY
-        assert router.held_entries(ledger_id) == [0, 1, 2]
+        assert router.entry_ids(ledger_id) == [0, 1, 2]
     assert router.is_fenced(3)
     assert not router.is_fenced(4)
     assert await world.read(router, 99, 0) is V2Status.NO_LEDGER

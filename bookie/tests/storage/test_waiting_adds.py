@@ -140,7 +140,7 @@ async def test_a_recovery_add_takes_the_place_of_a_damaged_copy(world: Any, disk
     assert [await world.read(storage, 1, entry) for entry in (0, 2)] == [
         bytes(world.body(1, entry, b"%d" % entry * 100)) for entry in (0, 2)
     ]
-    assert storage.held_entries(1) == [0, 1, 2]
+    assert storage.entry_ids(1) == [0, 1, 2]
     storage.ledger(1).check_invariants()
 
 

@@ -23,7 +23,7 @@ class Part(msgspec.Struct):
     """What it says of itself."""
     asked_ms: int = 0
     """When it was asked for that, by this machine's clock."""
-    heard_ms: int = 0
+    received_ms: int = 0
     """When it had answered; 0: it did not."""
 
 

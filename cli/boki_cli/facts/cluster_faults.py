@@ -70,9 +70,9 @@ def clock_warnings(part: Part) -> list[str]:
         found = [(log.get("log"), (log.get("clock") or {}).get("warning")) for log in logs]
         return [f"log {number}: {text}" for number, text in found if text]
     term = part.status.get("term") if part.role == "sequencer" else None
-    if not term or "now_ms" not in term or not part.heard_ms:
+    if not term or "now_ms" not in term or not part.received_ms:
         return []
-    reading = ClockReading(part.asked_ms, part.heard_ms, int(term["now_ms"]), int(term.get("time_ms") or 0))
+    reading = ClockReading(part.asked_ms, part.received_ms, int(term["now_ms"]), int(term.get("time_ms") or 0))
     text = warning(reading, CLOCK_BOUND_MS, whose="this machine's")
     return [f"log {part.status.get('log')}: {text}"] if text else []
 

@@ -270,7 +270,7 @@ async def _ask(part: Part, address: Address, hello: int, body: bytes, status: in
             await peer.call(hello, body, timeout_s=timeout_s)
             asked_ms = SystemClock().now_ms()
             part.status = msgspec.json.decode(await peer.call(status, timeout_s=timeout_s), type=dict[str, Any])
-            part.asked_ms, part.heard_ms = asked_ms, SystemClock().now_ms()
+            part.asked_ms, part.received_ms = asked_ms, SystemClock().now_ms()
             part.up = True
         finally:
             peer.close()

@@ -136,7 +136,7 @@ def test_a_sequencer_whose_clock_is_ahead_is_said_and_a_slow_answer_is_not() -> 
     )
     slow = sound().sequencers[0]
     slow.status["term"]["now_ms"] = NOW_MS + 20_000
-    slow.heard_ms = NOW_MS + 60_000
+    slow.received_ms = NOW_MS + 60_000
     assert clock_warnings(slow) == []
 
 

@@ -78,7 +78,7 @@ async def metadata(cluster: BookieCluster, ledger_id: int) -> LedgerMetadata:
 def test_a_salvaged_bookie_is_made_whole_and_serves_alone(run_boki: RunCommandLine, bookies: BookieCluster) -> None:
     ledgers = [bookies.run(closed_ledger(bookies, password=password)) for password in (b"", b"secret")]
     bookie, storage = damaged(bookies)
-    held = [len(storage.held_entries(ledger_id) or ()) for ledger_id in ledgers]
+    held = [len(storage.entry_ids(ledger_id) or ()) for ledger_id in ledgers]
     assert 0 < sum(held) < 2 * COUNT, "some entries are lost, not all"
     assert storage.limbo is not None and storage.limbo.ledgers == ledgers
     before = [bookies.run(metadata(bookies, ledger_id)) for ledger_id in ledgers]
@@ -135,7 +135,7 @@ def test_entries_that_no_peer_has_are_named(run_boki: RunCommandLine, bookies: B
     lost_everywhere: set[int] = set(range(COUNT))
     storages = [damaged(bookies, number)[1] for number in range(3)]
     for storage in storages:
-        lost_everywhere -= set(storage.held_entries(ledger_id) or ())
+        lost_everywhere -= set(storage.entry_ids(ledger_id) or ())
     assert lost_everywhere
     done = repair(run_boki, bookies, "--json")
     assert done.code == 1

@@ -267,5 +267,5 @@ def segment_rows(
 
 def lengths_of(offsets: NDArray[np.uint32]) -> NDArray[np.int64]:
     """Rows of each stream."""
-    wide = offsets.astype(np.int64)
-    return wide[1:] - wide[:-1]
+    signed = offsets.astype(np.int64)
+    return signed[1:] - signed[:-1]

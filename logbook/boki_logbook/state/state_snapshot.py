@@ -280,10 +280,10 @@ def _of_each(counts: U32, order: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.empty(0, np.int64)
     if (counts == 1).all():
         return order
-    wide = counts.astype(np.int64)
-    begins, moved = np.cumsum(wide) - wide, wide[order]
+    signed = counts.astype(np.int64)
+    begins, moved = np.cumsum(signed) - signed, signed[order]
     ends = np.cumsum(moved)
-    return np.repeat(begins[order] - (ends - moved), moved) + np.arange(int(wide.sum()))
+    return np.repeat(begins[order] - (ends - moved), moved) + np.arange(int(signed.sum()))
 
 
 def verdicts_of(snapshot: StateSnapshot) -> Verdicts:

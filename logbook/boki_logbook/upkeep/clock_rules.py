@@ -4,7 +4,7 @@ The time of records is the sequencer's: each cut carries max(the cut before, its
 but seeks by time, retention by age and people do; and a clock that was in the future once *sticks*: time stands still until the
 real one has caught up. Nobody can tell which of two clocks is right, so people are told that they differ.
 
-    asked ── request ──► sequencer's clock read ── answer ──► heard        the answer is of somewhere between the two
+    asked ── request ──► sequencer's clock read ── answer ──► received      the answer is of somewhere between the two
 
 So a difference is known up to half of the time that the answer took, and counts only by what is certain of it: a slow answer,
 or a process that was stopped meanwhile, raises no alarm.
@@ -16,28 +16,28 @@ from typing import Any, NamedTuple
 
 
 class ClockReading(NamedTuple):
-    """What a sequencer said when it was asked, between `asked_ms` and `heard_ms` of this machine's wall clock. `sequencer_ms`:
+    """What a sequencer said when it was asked, between `asked_ms` and `received_ms` of this machine's wall clock. `sequencer_ms`:
     its wall clock. `cut_ms`: time of the newest cut."""
 
     asked_ms: int
-    heard_ms: int
+    received_ms: int
     sequencer_ms: int
     cut_ms: int
 
     @property
     def ahead_ms(self) -> int:
         """The sequencer's clock minus this machine's; negative when it is behind."""
-        return self.sequencer_ms - (self.asked_ms + self.heard_ms) // 2
+        return self.sequencer_ms - (self.asked_ms + self.received_ms) // 2
 
     @property
     def uncertain_ms(self) -> int:
         """The difference may be so much more, or less."""
-        return -(-abs(self.heard_ms - self.asked_ms) // 2)
+        return -(-abs(self.received_ms - self.asked_ms) // 2)
 
     @property
     def log_ahead_ms(self) -> int:
         """By how much the newest cut is later than this machine's clock; 0 when it is not."""
-        return max(self.cut_ms - max(self.asked_ms, self.heard_ms), 0)
+        return max(self.cut_ms - max(self.asked_ms, self.received_ms), 0)
 
     def as_status(self, bound_ms: int) -> dict[str, Any]:
         """As plain values, for `boki status`."""

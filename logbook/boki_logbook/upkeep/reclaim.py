@@ -57,15 +57,16 @@ class Reclaimer:
         self._grace_s = grace_s
         self._waiting: dict[int, float] = {}
         """Reclaimed term → when its ledgers may be deleted."""
-        self._settled: set[int] = set()
+        self._done: set[int] = set()
+        """Terms of which nothing is left to do here."""
 
     def due(self, node: SnapshotNode) -> list[int]:
         """Terms that may be reclaimed, and are not known to be deleted; ascending."""
-        state, settled = self._state, self._settled
+        state, done = self._state, self._done
         return sorted(
             term
             for term in self._frontier.ended
-            if term not in settled and not state.live(term) and node.covers(term, state.places.terms[term].log)
+            if term not in done and not state.live(term) and node.covers(term, state.places.terms[term].log)
         )
 
     async def run(self, node: SnapshotNode) -> None:
@@ -92,7 +93,7 @@ class Reclaimer:
             _log.info("term reclaimed", term=term)
             self._waiting[term] = now_s + self._grace_s
         else:
-            self._settled.add(term)
+            self._done.add(term)
 
     async def _delete(self, term: int) -> None:
         """The metalog goes last: while it is there, a start without snapshot fails at the data, not half-way."""
@@ -109,7 +110,7 @@ class Reclaimer:
             return
         _log.info("ledgers of a reclaimed term deleted", term=term, shards=len(places.shards))
         del self._waiting[term]
-        self._settled.add(term)
+        self._done.add(term)
 
 
 async def first_missed(
