@@ -7,7 +7,7 @@
         async for record in book.read("user/1", follow=True): ...
 
 - Appends of one session to one book are decided in the order of the calls, and applied once, whatever fails.
-- `ticket.outcome()` tells what certainly became of an append; a named writer's numbers survive restarts.
+- `ticket.outcome()` says what certainly became of an append; a named writer's numbers survive restarts.
 - Reads of a session see all that it has seen and appended before.
 - `boki.sync` is the same for scripts and notebooks; `boki.testing.MemoryCluster` is a cluster in memory, for tests.
 - Errors are a tree under `BokiError`; `error.definite` says whether something may have been applied, `error.retryable`

@@ -23,7 +23,7 @@ CHUNK_RECORDS: Final = 256
 async def append_many(
     appends: Appends, numbers: Numbers, encoded: list[tuple[EncodedTags, bytes]], timeout_s: float
 ) -> list[int]:
-    """Appends records in order; returns their seqnums. Errors tell the committed prefix: see `Book.append_many`."""
+    """Appends records in order; returns their seqnums. Errors have the committed prefix: see `Book.append_many`."""
     deadline = appends.connection.now() + timeout_s
     chunks: list[Chunk] = []
     try:
@@ -59,7 +59,7 @@ async def _submit_chunks(
 
 
 def _prefix_error(appends: Appends, numbers: Numbers, error: BokiError, chunks: list[Chunk], total: int) -> BokiError:
-    """Takes back what was not sent; tells what certainly is in the log, and whether more may be."""
+    """Takes back what was not sent; says what certainly is in the log, and whether more may be."""
     undecided = [chunk for chunk in reversed(chunks) if not chunk.decided]
     stuck = [chunk for chunk in undecided if not appends.take_back(numbers, chunk, error)]
     if stuck and error.definite:

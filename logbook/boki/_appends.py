@@ -1,4 +1,4 @@
-"""Appends of a client, all its sessions and books: what is numbered leaves, and what the log says of it is told.
+"""Appends of a client, all its sessions and books: what is numbered is sent, and verdicts go to whom they are about.
 
 It knows no rule about numbers (`_numbers`, `_verdicts`, `_in_doubt`) and none about connections (`_connection`). Appends of one
 turn of the event loop, over all books of a log, leave in one frame (or a few, when they are large): a book that has something to

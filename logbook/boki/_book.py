@@ -407,7 +407,7 @@ class Book:
         Args:
             tag: as in `read_next`.
             tags: instead of one: up to 255 names or numbers. A record that has any of them is given once, and a gap says of which
-                tag it is. The `boki.Cursor` that is returned tells how far it has read, and takes other tags on the way.
+                tag it is. The `boki.Cursor` that is returned says how far it has read, and takes other tags on the way.
             start: first seqnum, inclusive; default: the beginning.
             stop: last seqnum, exclusive; default: what is there when the reading begins.
             follow: wait for new records and never end, or only at `stop`.

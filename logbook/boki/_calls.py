@@ -156,7 +156,7 @@ class Calls:
                 fault = error
 
     async def _until_lost(self, peer: EnginePeer) -> None:
-        """Requests fail a moment before the connection is told lost: waits for that."""
+        """Requests fail a moment before the connection is reported lost: waits for that."""
         while self._link.peer is peer and not self._link.closed:
             await self._link.change()
 

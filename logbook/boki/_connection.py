@@ -1,7 +1,7 @@
 """The connection of a client to its cluster: one engine at a time, another one when it fails.
 
-All sessions of a client share it. It knows no appends: who sends them (`AppendSide`) hears of each connection that comes and goes, and of
-what the engine says to appends.
+All sessions of a client share it. It knows no appends: who sends them (`AppendSide`) is called when a connection comes or
+goes, and with what the engine answers to appends.
 
 When a connection ends:
 - it is made again, to the next engine of the URL, after 50 ms that double up to 2 s, with jitter (`_attempts`);
@@ -46,7 +46,7 @@ from boki_common.runtime.ports import MachineClock, Random
 from boki_common.writer_ids import BIRTHS, WRITER_BYTES, born_writer
 
 WATCH_S: Final = limits.CALL_TIMEOUT_S
-"""How often an engine that owes something must be heard, and undecided appends are looked at."""
+"""How often an engine that owes something must send something, and undecided appends are looked at."""
 EARLY_PUSHES: Final = 16
 """Kept of what an engine says before this end knows that it answered HELLO; there is one, or none."""
 _JITTERS: Final = 513
@@ -169,7 +169,7 @@ class Connection:
                 while self._side.owed and not self.closed:
                     await self.change()
         except TimeoutError:
-            pass  # not swallowed: each undecided append hears of it below
+            pass  # not swallowed: each undecided append fails below
         finally:
             self._end(ClosedError("the client is closed"), "the client was closed before the verdict came")
 
@@ -179,7 +179,7 @@ class Connection:
             raise ClosedError("the client is closed") if self._failure is None else self._failure.again()
 
     def forked(self) -> None:
-        """See `forks`. The loop is not this process's, nor is the socket: nothing is closed, and nobody is told."""
+        """See `forks`. The loop is not this process's, nor is the socket: nothing is closed, and no call fails."""
         self.closed = True
         self._failure = forks.opened_elsewhere("this client")
         self._left, self.peer = self.peer, None
@@ -238,7 +238,7 @@ class Connection:
                 found=mark,
             )
         self.cluster = mark if self.cluster is None else self.cluster
-        if peer.closed:  # since it said hello: nobody will tell that it is lost again
+        if peer.closed:  # since it said hello: `peer_lost` was called already
             raise Unreachable(f"the connection to {peer.peer} ended as it began", address=peer.peer)
         early, self._early = self._early, None
         try:

@@ -94,11 +94,11 @@ class Cursor(AsyncIterator[Record | Gap]):
         return self._behind if self._items else self._followed.behind
 
     def current(self, *, within_s: float) -> bool:
-        """Whether whoever has all that it gave knows of its tags what a read of this session would tell: all that the session has
+        """Whether whoever has all that it gave knows of its tags what a read of this session would give: all that the session has
         seen is in it, and a question that was asked in the last so many seconds found nothing more.
 
-        So a state that is computed from it may be told without asking: it is not older than anything that this session has read or
-        appended, or was told of by a token, and no older than a read that began so many seconds ago.
+        So a state that is computed from it may be returned without asking: it is not older than anything that this session has read or
+        appended, or knows by a token, and no older than a read that began so many seconds ago.
         """
         covered = self._covered
         return not self._items and self._reader.covered_by(covered.positions, covered.at_s, within_s)
@@ -118,7 +118,7 @@ class Cursor(AsyncIterator[Record | Gap]):
         """Reads one more tag from here on, and what it has first, from `start` on: also what another tag gave before.
 
         Args:
-            start: as of `read`: from 1 on, what is missing is told; None: what lives.
+            start: as of `read`: from 1 on, what is missing is reported; None: what lives.
 
         Raises:
             InvalidArgument: it is read already, or they are too many. InvalidTag.
@@ -267,7 +267,7 @@ class Cursor(AsyncIterator[Record | Gap]):
         finally:
             self._call = None
             if not call.cancel() and not call.cancelled():
-                call.exception()  # told below, unless who asked was cancelled
+                call.exception()  # raised below, unless who asked was cancelled
         if call.cancelled():
             return None
         self._at_once = self._at_once and not at_once

@@ -8,7 +8,7 @@
 Options at the end, `?token_file=/path`, are taken off before (`boki_common.engine.engine_url`).
 
 A dialer goes through its engines in turn, beginning with the one after the last that failed: those of the URL, then those
-that an engine told of when it was connected to last.
+that an engine named when it was connected to last.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FORMS: Final = "boki://host:port, unix:///path, or several of them separated by
 
 class Abortable(Protocol):
     def abort(self, error: BokiError) -> None:
-        """Ends the connection at once; the handler hears `error`."""
+        """Ends the connection at once; the handler gets `error`."""
 
 
 class EnginePeer(Protocol):
@@ -61,7 +61,7 @@ class EnginePeer(Protocol):
 
 
 class EngineHandler(Protocol):
-    """Who hears what an engine says: `MessageHandler`, for any kind of connection."""
+    """Who receives what an engine sends: `MessageHandler`, for any kind of connection."""
 
     def message_received(self, peer: EnginePeer, opcode: int, request_id: int, body: memoryview) -> None: ...
 
@@ -79,7 +79,7 @@ class Dialer(Protocol):
         """Connects to the next engine. Raises Unreachable."""
 
     def learn(self, addresses: Sequence[str]) -> None:
-        """An engine told where the engines of the cluster are."""
+        """An engine said where the engines of the cluster are."""
 
 
 class SocketDialer:

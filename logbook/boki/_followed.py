@@ -3,7 +3,7 @@
 Rules:
 - A record is given if one of the tags carries it, by its name where a name was asked for, at or above where that tag is wanted; once,
   however many do.
-- A gap is of one tag, and told once: from then on the tag is asked for behind it. It moves nothing else, so live records of other tags
+- A gap is of one tag, and reported once: from then on the tag is asked for behind it. It moves nothing else, so live records of other tags
   inside it are given. What was lost may have been of any.
 - `position` never falls, whoever answers: an engine that is behind says less, and is asked for no less than before.
 - What is not taken was not seen: an answer that is lost is asked for again from `position` + 1.
@@ -11,7 +11,7 @@ Rules:
   another tag gave before comes again with it, since what is folded by tag needs it.
 - A tag without a start begins at what lives: what was trimmed before the first answer about it is no gap.
 
-Invariant: for each tag, everything at or above its start and below its `next` was given, or lies in a gap that was told.
+Invariant: for each tag, everything at or above its start and below its `next` was given, or lies in a gap that was reported.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What `book.read` gives: an iterator over the pages of a stream; or a cursor, for several tags.
 
-A read that names where it begins is told of what was trimmed there: a point read raises, an iterator gives a `Gap`, once. One
+A read that names where it begins gets to know what was trimmed there: a point read raises, an iterator gives a `Gap`, once. One
 that names nothing begins at what is live. Behind its beginning an iterator has seen everything up to the position of the
 last page, so what is trimmed later is a gap only where it had not looked yet.
 """

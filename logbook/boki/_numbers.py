@@ -1,6 +1,6 @@
 """The numbers of one writer in one book: which are given, sent, decided. Pure: no loop, no clock, no IO.
 
-    1 … low-1         decided; the caller was told
+    1 … low-1         decided; the caller has the verdict
     low … sent        on the current connection, undecided (or decided ahead of a lower one)
     … next_number-1   queued: not on the current connection yet
 
@@ -410,7 +410,7 @@ class Numbers:
         self._advance()
 
     def was_there(self, first: int, count: int, first_seqnum: int) -> None:
-        """The log had these numbers before; `committed` is told next. Who sent one of them twice cannot know whose it was."""
+        """The log had these numbers before; `committed` is called next. Who sent one of them twice cannot know whose it was."""
         if first > self.sent_again:
             for item in self.items():
                 if item.first < first + count and item.first + item.count > first:

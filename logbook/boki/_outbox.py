@@ -5,7 +5,7 @@ cost bookies and sequencers twice as much a record. So books of one log leave in
 learned from the answers to its appends, each of which names the log that ordered them. It is a guess that only costs when it
 is wrong: of a book that is new here, or has moved, the engine finds the log, as it does of all.
 
-Books that nothing is known of leave with those of the log that was heard of first: where there is one log, there is one outbox.
+Books that nothing is known of leave with those of the log that answered first: where there is one log, there is one outbox.
 A book is in one outbox at a time, and stays until that was sent, so its records leave in their order.
 """
 
@@ -26,7 +26,7 @@ from boki_common.runtime.ports import Buffer
 EARLY_FLUSH_BYTES: Final = limits.BATCH_FLUSH_BYTES
 """A full frame leaves before the end of the turn; smaller ones cost the bookies more than the wait is worth."""
 OUTBOXES: Final = 64
-"""Logs that are told apart; books of more leave with those of the first."""
+"""Logs with an outbox each; books of more leave with those of the first."""
 
 
 class Outbox:
@@ -80,7 +80,7 @@ class Outboxes:
     def of(self, token: Token) -> Outbox:
         """Where the books leave that answers with this token are about."""
         if len(token) != 1:
-            return self.first  # of conflicts that were told early: of several logs, or of none
+            return self.first  # of conflicts that were answered early: of several logs, or of none
         (log,) = token
         found = self._by_log.get(log)
         return self._add(log) if found is None else found
@@ -107,7 +107,7 @@ class Outboxes:
 
 
 def _finished(builder: BatchBuilder, senders: Iterable[Numbers]) -> list[Buffer]:
-    """Who expects something says what its session has seen: a conflict is told early only by who shows as much."""
+    """Who expects something says what its session has seen: a conflict is answered early only if its engine has as much."""
     token = wire.NO_TOKEN
     if builder.expects:
         seen: dict[int, Position] = {}

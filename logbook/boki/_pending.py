@@ -65,7 +65,7 @@ class Pending(Protocol):
         """What each record says."""
 
     def checksums(self) -> Iterable[int]:
-        """Of each record: tells two records under one number of a named writer apart."""
+        """Of each record: distinguishes two records under one number of a named writer."""
 
     def committed(self, first: int, end: int, first_seqnum: int) -> None:
         """Numbers first … end-1 have the seqnums first_seqnum …; some may lie outside of this item."""

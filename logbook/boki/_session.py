@@ -52,7 +52,7 @@ class Session:
                 positions[log] = position
 
     def covered_by(self, token: Token) -> bool:
-        """Whether nobody has told it of more than this."""
+        """Whether it has seen no more than this."""
         own = self.positions
         return own == token or all(position <= token.get(log, _NOWHERE) for log, position in own.items())
 

@@ -1,7 +1,7 @@
 """What was appended and is not decided yet: tickets (one record) and chunks (part of an `append_many`).
 
 Each covers the numbers first … first+count-1 of its writer (`_numbers`). It encodes itself into batches as often as they are
-sent, and is told the verdict of each of its numbers once; later verdicts of the same numbers change nothing.
+sent, and gets the verdict of each of its numbers once; later verdicts of the same numbers change nothing.
 
 No future is made before somebody waits: most tickets of a pipeline are decided before anybody asks.
 """
@@ -42,7 +42,7 @@ class Owner(Protocol):
 class Ticket:
     """One submitted record. `await ticket` gives its seqnum, or raises what became of it.
 
-    Awaiting is possible any number of times and by several tasks. A ticket that nobody awaits tells nobody. Cancelling
+    Awaiting is possible any number of times and by several tasks. A ticket that nobody awaits reports to nobody. Cancelling
     an await withdraws nothing: the record stays in the pipeline.
     """
 
@@ -181,7 +181,7 @@ class Ticket:
         return [(self.tags, self.data, self.expectations)]
 
     def checksums(self) -> Iterable[int]:
-        """For the SDK: told apart from other records under its number."""
+        """For the SDK: what distinguishes it from other records under its number."""
         return (checksum(self.tags, self.data, self.expectations),)
 
     def void(self, tags: EncodedTags) -> None:
@@ -196,7 +196,7 @@ class Ticket:
 
     def committed(self, first: int, end: int, first_seqnum: int) -> None:
         """For the SDK: the verdict."""
-        if self._outcome is None:  # as `_tell`, of what nearly all are told
+        if self._outcome is None:  # as `_resolve`, of the verdict that nearly all get
             self._outcome = seqnum = first_seqnum + self.first - first
             waiter = self._waiter
             if waiter is not None and not waiter.done():
@@ -283,7 +283,7 @@ class Chunk:
         new = self.seqnums[start:stop].count(0)
         if new == stop - start:
             self.seqnums[start:stop] = range(first_seqnum, first_seqnum + new)
-        else:  # part of it was known: what was told stays
+        else:  # part of it was known, and stays
             for index in range(start, stop):
                 self.seqnums[index] = self.seqnums[index] or first_seqnum + index - start
         self._decided(new)

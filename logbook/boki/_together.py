@@ -1,8 +1,8 @@
 """Linearizable reads of one turn of the loop leave as one message, and are answered by few (`engine_protocol`, READS).
 
 The engine asks the sequencer once for all that it finds in one turn, so they had better come together. While it says that more
-answers follow at once, nothing leaves: what those ask who heard the first of them goes with what the others ask, and one metalog
-entry serves all of them again. Requests have ids as any other, so whatever else an engine answers to one of them is heard too,
+answers follow at once, nothing leaves: what those ask who got the first of them goes with what the others ask, and one metalog
+entry serves all of them again. Requests have ids as any other, so whatever else an engine answers to one of them is received too,
 and when the connection ends they fail with all that wait.
 
 One that has no company leaves as any other request. Bounded by the unanswered requests of a connection; a message holds `READS_ROWS`.
@@ -19,7 +19,7 @@ from boki_common.engine.reads_together import READS_ROWS, asked_row, decode_read
 
 
 class ReadsTogether:
-    """Those of one connection. Invariant: while something waits, a callback of this turn sends it, or more is to be told."""
+    """Those of one connection. Invariant: while something waits, a callback of this turn sends it, or more answers are to come."""
 
     __slots__ = ("_asked", "_loop", "_more", "_peer", "_taken", "of_tags")
 
@@ -54,7 +54,7 @@ class ReadsTogether:
         answers, more = decode_read_answers(body)
         self._peer.take_answers(answers)
         if self._more and not more:
-            self._loop.call_soon(self._leave)  # behind those who hear this now, and whose turn is the next
+            self._loop.call_soon(self._leave)  # behind those who get this now, and whose turn is the next
         self._more = more
 
     def _leave(self) -> None:

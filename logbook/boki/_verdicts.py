@@ -1,6 +1,6 @@
 """What a row of ANSWERS means for the numbers it is about, and the errors that say it to callers. Pure.
 
-Rows are read in one way, whoever appends: they change the numbers, tell what is pending, and say what there is to do about a
+Rows are read in one way, whoever appends: they change the numbers, decide what is pending, and say what there is to do about a
 number that the log refused.
 """
 

@@ -40,7 +40,7 @@ class Watch:
         silence_s: float,
         look_s: float,
     ) -> None:
-        """`silence_s`: how often an engine that owes something must be heard. `look_s`: how often it is looked."""
+        """`silence_s`: how often an engine that owes something must send something. `look_s`: how often that is checked."""
         self._watched: Final = watched
         self._call_later: Final = call_later
         self._silence_s: Final = silence_s

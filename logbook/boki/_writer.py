@@ -1,10 +1,10 @@
 """A named writer: a program that numbers its appends to a book itself, or goes on numbering after a restart.
 
 The log decides each number of a writer once, whoever sends it and however often. So a program that was killed between
-sending a record and hearing of it asks for the last number, and knows; or sends the record again under the same number, and
+sending a record and getting its answer asks for the last number, and knows; or sends the record again under the same number, and
 gets the answer of the first. A named writer has one user at a time: two that number apart get `NumberReused`,
-as long as their records differ. Equal records merge: both are told the seqnum of the one that is in the log, and who sent
-the second is told a `Duplicate`.
+as long as their records differ. Equal records merge: both get the seqnum of the one that is in the log, and who sent
+the second gets it as a `Duplicate`.
 
 The appends themselves are those of a `Book` under another writer.
 """
@@ -126,7 +126,7 @@ class Writer:
         expect: Expect | None = None,
         timeout: float | None = None,
     ) -> int:
-        """Appends one record under a number, or tells what became of it when it was appended before.
+        """Appends one record under a number, or returns what became of it when it was appended before.
 
         Returns:
             Its seqnum; a `Duplicate`, which is an int, if the log had the number before: the record there is equal.
