@@ -116,25 +116,25 @@ async def _bookie(directory: Path) -> Callable[[_Peer, bytes], None]:
 
 
 async def _sequencer(directory: Path) -> Callable[[_Peer, bytes], None]:
-    asker: list[_Peer] = []
-    quorum = _Quorum(lambda: asker[0].transport.write(CUT))
+    requester: list[_Peer] = []
+    quorum = _Quorum(lambda: requester[0].transport.write(CUT))
     await quorum.connect(directory.parent)
 
     def received(peer: _Peer, data: bytes) -> None:
-        asker[:] = [peer]
+        requester[:] = [peer]
         quorum.send(METALOG_ENTRY)
 
     return received
 
 
 async def _engine(directory: Path) -> Callable[[_Peer, bytes], None]:
-    asker: list[_Peer] = []
-    sequencer = await _connect(directory.parent / "sequencer", lambda _, data: asker[0].transport.write(data))
+    requester: list[_Peer] = []
+    sequencer = await _connect(directory.parent / "sequencer", lambda _, data: requester[0].transport.write(data))
     quorum = _Quorum(lambda: sequencer.transport.write(PROGRESS))
     await quorum.connect(directory.parent)
 
     def received(peer: _Peer, data: bytes) -> None:
-        asker[:] = [peer]
+        requester[:] = [peer]
         quorum.send(data)
 
     return received

@@ -212,12 +212,12 @@ async def part_read(bench: Bench, _: Wanted) -> None:
         for store in (asking, following, following):
             await store.values(names)
 
-        def told_by(store: BokiStore) -> Callable[[Any], Once]:
+        def reads_of(store: BokiStore) -> Callable[[Any], Once]:
             return lambda _: _one_after_another(names, lambda name: store.object(name).get())
 
         loads: dict[str, Any] = {
-            "boki": (Workload("object that is followed, 1 client", 1, told_by(following)), client, cluster),
-            "asking": (Workload("cached object that asks, 1 client", 1, told_by(asking)), client, cluster),
+            "boki": (Workload("object that is followed, 1 client", 1, reads_of(following)), client, cluster),
+            "asking": (Workload("cached object that asks, 1 client", 1, reads_of(asking)), client, cluster),
         }
         if pool is None:
             bench.facts["PostgreSQL"] = ABSENT

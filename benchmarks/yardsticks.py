@@ -116,13 +116,13 @@ def echo_server(socket: Path) -> AbstractContextManager[int]:
 async def echo_us(socket: Path, *, count: int = 2000) -> float:
     """Median time in µs from sending a frame of 1 KiB until it is back."""
     loop = asyncio.get_running_loop()
-    transport, asker = await loop.create_unix_connection(lambda: _EchoClient(count), str(socket))
+    transport, requester = await loop.create_unix_connection(lambda: _EchoClient(count), str(socket))
     try:
-        asker.ask()
-        await asker.done
+        requester.ask()
+        await requester.done
     finally:
         transport.close()
-    return statistics.median(asker.taken) * 1e6
+    return statistics.median(requester.taken) * 1e6
 
 
 if __name__ == "__main__":

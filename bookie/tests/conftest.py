@@ -57,18 +57,18 @@ class Answers:
     """Hears late answers of a storage."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[V2Status, int, int]] = []
+        self.replies: list[tuple[V2Status, int, int]] = []
         self.changed = asyncio.Event()
 
     def add_answered(self, status: V2Status, ledger_id: int, entry_id: int) -> None:
-        self.heard.append((status, ledger_id, entry_id))
+        self.replies.append((status, ledger_id, entry_id))
         self.changed.set()
 
     async def next(self) -> V2Status:
-        while not self.heard:
+        while not self.replies:
             await self.changed.wait()
             self.changed.clear()
-        return self.heard.pop(0)[0]
+        return self.replies.pop(0)[0]
 
 
 class World:

@@ -91,8 +91,8 @@ def test_the_commands_of_boki_parse() -> None:
 
 def test_every_route_of_books_is_on_the_page() -> None:
     paths = {route.path.removeprefix("/v1/books/{book}") for route in ROUTES if route.path.startswith("/v1/books/")}
-    told = set(re.findall(r"`(/[\w{}/-]+)", PAGE))
-    assert paths - told == set()
+    documented = set(re.findall(r"`(/[\w{}/-]+)", PAGE))
+    assert paths - documented == set()
 
 
 @pytest.mark.parametrize(

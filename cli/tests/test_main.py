@@ -65,8 +65,8 @@ def test_a_command_imports_no_other_commands() -> None:
     program = (
         "import sys; from boki_cli import main; from boki_cli.options import run; run(main.boki, ['read', '--help'])"
     )
-    told = "print([name for name in sys.modules if name.endswith(('_command', '_commands'))])"
-    done = subprocess.run([sys.executable, "-c", f"{program}; {told}"], capture_output=True, text=True, check=True)
+    listing = "print([name for name in sys.modules if name.endswith(('_command', '_commands'))])"
+    done = subprocess.run([sys.executable, "-c", f"{program}; {listing}"], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "['boki_cli.records.book_commands']"
 
 

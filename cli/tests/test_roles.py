@@ -158,8 +158,8 @@ async def test_a_role_that_fails_is_still_expected_and_one_that_ends_is_not() ->
 
 def test_a_role_imports_what_it_runs() -> None:
     role = "import boki_cli.main, boki_cli.start.role_commands, boki_cli.roles, boki_bookie.bookie"
-    told = "import sys; print(*sys.modules, sep='\\n')"
-    done = subprocess.run([sys.executable, "-c", f"{role}; {told}"], capture_output=True, text=True, check=True)
+    program = "import sys; print(*sys.modules, sep='\\n')"
+    done = subprocess.run([sys.executable, "-c", f"{role}; {program}"], capture_output=True, text=True, check=True)
     found = set(done.stdout.split())
     assert "boki_bookie.storage.storage" in found
     assert found.isdisjoint(NOT_OF_A_BOOKIE)

@@ -74,12 +74,12 @@ class ClusterToken:
             found |= hmac.compare_digest(token, given)
         return found
 
-    def admit(self, shown: object, asker: str) -> None:
+    def admit(self, shown: object, verifier: str) -> None:
         """Lets pass who shows a valid token.
 
         Args:
             shown: what came in the place of a token, of whatever type; None and empty: nothing.
-            asker: who asks, for the message: "this engine".
+            verifier: who asks for it, for the message: "this engine".
 
         Raises:
             Unauthenticated: nothing was shown, or something else.
@@ -88,11 +88,11 @@ class ClusterToken:
             return
         if shown is None or shown in ("", b""):
             raise Unauthenticated(
-                f"{asker} asks for a cluster token, and none was shown: {HOW_TO_SHOW}", lacks="token of who connects"
+                f"{verifier} asks for a cluster token, and none was shown: {HOW_TO_SHOW}", lacks="token of who connects"
             )
         if not isinstance(shown, (str, bytes)) or not self.accepts(shown):
             raise Unauthenticated(
-                f"{asker} asks for a cluster token, and was shown one that is not valid there: compare the file of who "
+                f"{verifier} asks for a cluster token, and was shown one that is not valid there: compare the file of who "
                 "connects with the file of who asks; while a token is exchanged both files hold both",
                 lacks="valid token of who connects",
             )

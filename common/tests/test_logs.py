@@ -112,8 +112,8 @@ def test_lines_that_a_failing_stream_loses_are_counted_and_reported_not_raised(
         stream.fault = None
         log.info("three")
         log.info("four")
-    told, *rest = stream.getvalue().splitlines()
-    assert 'level=warning source=logs event="lines of the log were lost" count=2' in told
+    notice, *rest = stream.getvalue().splitlines()
+    assert 'level=warning source=logs event="lines of the log were lost" count=2' in notice
     assert [line.rpartition("event=")[2] for line in rest] == ["three", "four"]
     assert logs.lost_lines() - before == 2
 

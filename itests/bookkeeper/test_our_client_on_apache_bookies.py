@@ -126,15 +126,15 @@ async def test_a_wrong_password_fences_nothing(apache: ApacheBookkeeper, make_cl
 
 async def asked_unfenced(writer: LedgerWriter) -> bool:
     """Whether it is proven that nobody fenced the ledger; raises what ends the writer."""
-    told: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     def ended(error: BokiError) -> None:
-        if not told.done():
-            told.set_exception(error)
+        if not answer.done():
+            answer.set_exception(error)
 
     writer.when_ended(ended)
-    assert writer.ask_unfenced(told.set_result)
-    return await told
+    assert writer.ask_unfenced(answer.set_result)
+    return await answer
 
 
 async def test_a_repeat_proves_that_nobody_fenced_until_another_client_recovers(

@@ -38,13 +38,13 @@ def test_every_role_has_settings_that_exist_and_a_name_of_its_own(name: str, mon
     settings = process_settings(None, {})
     assert settings.token_file == "/run/secrets/token" and set(service.secrets) == {"token", "zookeeper_digest"}
     assert service.hostname == name and not settings.insecure
-    told = {
+    advertised = {
         "bookie": settings.bookie.host,
         "sequencer": settings.sequencer.advertise,
         "controller": settings.controller.advertise,
         "engine": ",".join(settings.engine.advertise),
     }.get(service.command[0], name)
-    assert told == name
+    assert advertised == name
 
 
 @pytest.mark.parametrize(

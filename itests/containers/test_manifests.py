@@ -99,13 +99,13 @@ def test_pods_have_settings_that_exist_and_none_of_services(role: str, monkeypat
     settings = process_settings(None, {})
     mounts = {one["mountPath"] for one in container["volumeMounts"]}
     assert str(Path(settings.token_file).parent) in mounts and not settings.insecure
-    told = {
+    advertised = {
         "bookie": settings.bookie.host,
         "sequencer": settings.sequencer.advertise,
         "controller": settings.controller.advertise,
         "engine": ",".join(settings.engine.advertise),
     }.get(role)
-    assert told in (None, f"boki-{role}-0.boki-{role}")
+    assert advertised in (None, f"boki-{role}-0.boki-{role}")
 
 
 def test_bookies_have_names_and_disks_that_stay() -> None:

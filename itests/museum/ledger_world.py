@@ -205,11 +205,11 @@ class LedgerCluster(Cluster):
                         "1 content", f"{who} reads entry {entry} of ledger {ledger_id} as {bytes(body)[:40]!r}"
                     )
             known.read = max(known.read, last)
-            for end, first_told in known.ends.items():
+            for end, first_informed in known.ends.items():
                 if last > end:
                     self.invariants.violated(
                         "2 closed",
-                        f"{who} reads entry {last} of ledger {ledger_id}; {first_told} was told that it ends at {end}",
+                        f"{who} reads entry {last} of ledger {ledger_id}; {first_informed} was told that it ends at {end}",
                     )
 
 

@@ -22,7 +22,7 @@ class LedgerWriter(Protocol):
 
     @property
     def failing_bookies(self) -> list[str]:
-        """Bookies that entries are sent to in vain, and that no other one has replaced yet."""
+        """Bookies that fail to acknowledge, and that no other one has replaced yet."""
 
     def submit(self, *payload: Buffer, now: bool = False) -> int:
         """Sends the next entry, `now` or at the end of the turn, and returns its id; never waits. Raises what failed the writer,
@@ -35,9 +35,9 @@ class LedgerWriter(Protocol):
         """Waits until entries up to this one, which were submitted, have their ack quorum. Raises what fails the writer."""
 
     def ask_unfenced(self, on_answer: Callable[[bool], None]) -> bool:
-        """Asks the bookies whether the ledger was fenced when this was called. `told` is called once, later, unless the writer
-        fails or ends before: True, it was not, so nobody had recovered it; False, nobody knows. Returns False, and does not call
-        `told`, when they cannot be asked."""
+        """Asks the bookies whether the ledger was fenced when this was called. `on_answer` is called once, later, unless the
+        writer fails or ends before: True, it was not, so nobody had recovered it; False, unknown. Returns False, without a call
+        of `on_answer`, when they cannot be asked."""
 
     async def close(self) -> int:
         """Closes the ledger at its LAC and returns that; what is in flight is not part of it. Raises LedgerFenced: somebody

@@ -154,19 +154,19 @@ def storage_of(process: Process) -> Storage:
 
 async def asked_unfenced(writer: LedgerWriter) -> bool:
     """Whether it is proven that nobody fenced the ledger; raises what ends the writer."""
-    told: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-    def heard(proven: bool) -> None:
-        assert not told.done(), "each is told once, and nobody after the end of the writer"
-        told.set_result(proven)
+    def answered(proven: bool) -> None:
+        assert not answer.done(), "each is told once, and nobody after the end of the writer"
+        answer.set_result(proven)
 
     def ended(error: BokiError) -> None:
-        if not told.done():
-            told.set_exception(error)
+        if not answer.done():
+            answer.set_exception(error)
 
     writer.when_ended(ended)
-    assert writer.ask_unfenced(heard)
-    return await told
+    assert writer.ask_unfenced(answered)
+    return await answer
 
 
 @pytest.mark.parametrize("wire_protocol", [WIRE_V2, WIRE_V3])

@@ -52,7 +52,7 @@ class Run:
         client = await self.ledgers.other_client(replace(QUICK, suspect_s=0.0, window_entries=12))
         self.store = self.ledgers.stores[-1]
         self.writer = await client.create()
-        self.heard = RecordedAcks(self.writer)
+        self.acks = RecordedAcks(self.writer)
 
     def travel(self) -> None:
         """One message arrives, an early one more often than a late one."""
@@ -121,7 +121,7 @@ class Run:
         ends.add((reader.last_entry, reader.metadata.length))
         assert len(ends) == 1, "every reader has one end"
         assert self.writer.last_acked <= reader.last_entry < len(self.sent) or not self.sent
-        assert self.heard.acked == sorted(self.heard.acked)
+        assert self.acks.acked == sorted(self.acks.acked)
         if reader.last_entry >= 0:
             payloads = [bytes(one) for one in await reader.read(0, reader.last_entry)]
             assert payloads == self.sent[: reader.last_entry + 1]

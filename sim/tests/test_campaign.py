@@ -24,14 +24,14 @@ def test_a_summary_adds_up() -> None:
     summary = Summary()
     summary.add(Outcome(1, "disk", [], happened={"kill × idle": 2}, operations=5, outcomes={"ok": 5}, virtual_s=3))
     summary.add(Outcome(2, "disk", [], 3.0, ["1 s  [liveness] x"], happened={"kill × checkpoint": 1, "kill × idle": 1}))
-    told = summary.as_json(wall_s=4)
-    assert (told["seeds"], told["failed"], told["seeds_per_s"], told["operations"]) == (2, 1, 0.5, 5)
-    assert {kind: steps for kind, steps in told["faults"].items() if steps} == {"kill": {"checkpoint": 1, "idle": 3}}
-    assert list(told["faults"]) == [kind for kind in KINDS if kind in PROFILES["disk"]], "empty rows are shown"
-    assert {step: kinds for step, kinds in told["faults_by_step"].items() if kinds} == {
+    printed = summary.as_json(wall_s=4)
+    assert (printed["seeds"], printed["failed"], printed["seeds_per_s"], printed["operations"]) == (2, 1, 0.5, 5)
+    assert {kind: steps for kind, steps in printed["faults"].items() if steps} == {"kill": {"checkpoint": 1, "idle": 3}}
+    assert list(printed["faults"]) == [kind for kind in KINDS if kind in PROFILES["disk"]], "empty rows are shown"
+    assert {step: kinds for step, kinds in printed["faults_by_step"].items() if kinds} == {
         "checkpoint": {"kill": 1},
         "idle": {"kill": 3},
     }
-    assert list(told["faults_by_step"]) == list(STEPS)
+    assert list(printed["faults_by_step"]) == list(STEPS)
     assert summary.coverage() == (2, len(PROFILES["disk"]) * len(STEPS))
-    assert told["failures"][0]["replay"] == "boki sim replay 2 --profile disk --seconds 3"
+    assert printed["failures"][0]["replay"] == "boki sim replay 2 --profile disk --seconds 3"

@@ -36,9 +36,9 @@ def test_a_hundred_and_fifty_seeds_of_all_profiles_hold() -> None:
     ]
     done = subprocess.run([*command, "--jobs", "2", "--json"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads(done.stdout)
-    assert (told["seeds"], told["failed"]) == (150, 0)
+    summary = json.loads(done.stdout)
+    assert (summary["seeds"], summary["failed"]) == (150, 0)
     happen = [kind for kind in KINDS if kind != ABSENT]  # which says who is left out: nothing happens
-    assert [kind for kind in happen if not told["faults"].get(kind)] == []
-    unmet = [step for step in STEPS if not told["faults_by_step"][step]]
+    assert [kind for kind in happen if not summary["faults"].get(kind)] == []
+    unmet = [step for step in STEPS if not summary["faults_by_step"][step]]
     assert len(unmet) <= UNMET_STEPS, f"no fault met {unmet}"

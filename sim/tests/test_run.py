@@ -255,22 +255,22 @@ def test_linearizable_reads_are_proven_by_repeats_or_else_by_entries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Both in runs of a few seconds: neither way is left to long ones."""
-    told: Counter[str] = Counter()
+    answers: Counter[str] = Counter()
     proven, by_entry = SequencerMetrics.proven, TermServer._prove_by_entry
 
     def counting_proven(self: SequencerMetrics) -> None:
-        told["proven"] += 1
+        answers["proven"] += 1
         proven(self)
 
     def counting_by_entry(self: TermServer, waiter: Any) -> None:
-        told["by entry"] += 1
+        answers["by entry"] += 1
         by_entry(self, waiter)
 
     monkeypatch.setattr(SequencerMetrics, "proven", counting_proven)
     monkeypatch.setattr(TermServer, "_prove_by_entry", counting_by_entry)
     outcomes = [run_seed(seed, "harsh", work_s=4) for seed in range(1, 5)]
     assert all(one.ok for one in outcomes), [one.replay for one in outcomes if not one.ok]
-    assert told["proven"] > 50 and told["by entry"] >= 4
+    assert answers["proven"] > 50 and answers["by entry"] >= 4
     answered = sum(one.steps[BARRIER_ANSWERED] for one in outcomes)
     assert 50 < answered <= sum(one.steps[BARRIER_ASKED] for one in outcomes)
 

@@ -302,7 +302,7 @@ def start(start: Start) -> Start:
     return partial(start, disk_check_interval_s=0.01)
 
 
-async def told(world: Any, bookie: Bookie) -> int:
+async def recorded(world: Any, bookie: Bookie) -> int:
     life = decode_cookie((await world.store.get(cookie_path(bookie.bookie_id))).value).life
     assert life is not None
     return life.checkpoints[0]
@@ -319,7 +319,7 @@ async def test_an_older_copy_comes_back_by_salvage_alone_and_then_denies_nothing
     assert await world.fence(bookie.storage, 1) is V2Status.OK
     await bookie.storage.checkpoint()
     assert isinstance(bookie.storage, Storage)
-    while await told(world, bookie) < bookie.storage.checkpoint_number:
+    while await recorded(world, bookie) < bookie.storage.checkpoint_number:
         await asyncio.sleep(0)
     await bookie.close()
     for _ in range(2):

@@ -36,7 +36,7 @@ async def store(log: EntryLog, ledger_id: int, bodies: list[bytes], *, first: in
     ]
 
 
-def told(found: list[memoryview | StorageError]) -> list[bytes | StorageError]:
+def values(found: list[memoryview | StorageError]) -> list[bytes | StorageError]:
     """What was read, in a form that compares with what was stored."""
     return [bytes(body) if isinstance(body, memoryview) else body for body in found]
 
@@ -46,9 +46,9 @@ async def test_entries_come_back_over_several_files(disk: MemoryDisk, world: Any
     bodies = [bytes([number]) * 3_000 for number in range(40)]
     wanted = await store(log, 7, bodies)
     assert len(disk.all_names()) > 5
-    assert told(await log.read(wanted)) == bodies
+    assert values(await log.read(wanted)) == bodies
     fresh = log_on(disk, world, end=log.committed, open_files=1)
-    assert told(await fresh.read(wanted[::-1])) == bodies[::-1]
+    assert values(await fresh.read(wanted[::-1])) == bodies[::-1]
 
 
 async def test_neighbours_cost_one_read(disk: MemoryDisk, world: Any) -> None:
@@ -80,7 +80,7 @@ async def test_the_write_that_ends_a_stage_is_its_flush(
     again = EntryLog(crashed, bookie_id=world.raw_id, end=log.committed, file_bytes=1 << 20, open_files=4)
     wanted = [(7, Place(number, location, 4_000)) for number, location in enumerate(locations)]
     assert wanted
-    assert told(await again.read(wanted)) == [bytes(bodies[number]) for number in range(len(wanted))]
+    assert values(await again.read(wanted)) == [bytes(bodies[number]) for number in range(len(wanted))]
     await log.append_some(7, bodies, list(bodies), locations)
     steps = disk.steps
     await log.commit()
@@ -96,7 +96,7 @@ async def test_what_was_not_committed_is_overwritten(disk: MemoryDisk, world: An
     await log._tail._flush()
     again = log_on(disk, world, end=end)
     new = await store(again, 3, [b"new"])
-    assert told(await again.read(kept + new)) == [b"kept", b"new"]
+    assert values(await again.read(kept + new)) == [b"kept", b"new"]
 
 
 async def test_a_full_disk_or_a_failed_flush_commits_nothing(disk: MemoryDisk, world: Any) -> None:
@@ -110,7 +110,7 @@ async def test_a_full_disk_or_a_failed_flush_commits_nothing(disk: MemoryDisk, w
     with pytest.raises(DiskFailed):
         await store(log, 1, [b"x"])
     assert log.committed == START
-    assert told(await log.read(await store(log, 1, [b"x"]))) == [b"x"]
+    assert values(await log.read(await store(log, 1, [b"x"]))) == [b"x"]
 
 
 async def test_damage_is_an_error_of_that_entry_only(disk: MemoryDisk, world: Any) -> None:
@@ -118,7 +118,7 @@ async def test_damage_is_an_error_of_that_entry_only(disk: MemoryDisk, world: An
     wanted = await store(log, 7, [b"aaaa", b"bbbb", b"cccc"])
     name = module.file_name(1)
     disk.flip_bit(name, disk.contents(name).index(b"bbbb"))
-    first, second, third = told(await log.read(wanted))
+    first, second, third = values(await log.read(wanted))
     assert (first, third) == (b"aaaa", b"cccc")
     assert isinstance(second, CorruptData)
     assert second.path.endswith(name)
@@ -149,7 +149,7 @@ async def test_files_that_are_written_are_not_finished(disk: MemoryDisk, world: 
     assert sorted(log.finished()) == [1, 2, 3]
     log.close_output(output)
     assert sorted(log.finished()) == [1, 2, 3, 4]
-    assert told(await log.read([(1, Place(9, locations[0], 5))])) == [b"moved"]
+    assert values(await log.read([(1, Place(9, locations[0], 5))])) == [b"moved"]
     assert log.stored_bytes == sum(len(disk.contents(name)) for name in disk.all_names())
 
 
@@ -176,7 +176,7 @@ async def test_what_is_being_read_is_read_though_its_file_is_removed(disk: Memor
     await asyncio.sleep(0)
     disk.release("read")
     await removing
-    assert told(await reading) == [b"0" * 3_000]
+    assert values(await reading) == [b"0" * 3_000]
 
 
 async def test_a_checkpoint_that_starts_over_uses_the_files_it_had_begun(disk: MemoryDisk, world: Any) -> None:

@@ -28,19 +28,19 @@ ENTRIES = st.sets(st.integers(0, 30), max_size=12)
 @given(ENTRIES, ENTRIES, ENTRIES)
 def test_ranges_and_counts_are_those_of_the_entries(stored: set[int], flushing: set[int], fresh: set[int]) -> None:
     held = stored | flushing | fresh
-    told = ledger_report.detail(ledger_of(stored, flushing, fresh), limbo=False)
-    assert {entry for first, last in told["entry_ranges"] for entry in range(first, last + 1)} == held
-    assert all(first - 1 not in held and last + 1 not in held for first, last in told["entry_ranges"])
-    assert told["entries"] == told["cached_entries"] + told["stored_entries"] == len(held)
-    assert told["bytes"] == len(BODY) * len(held)
-    assert told["last_entry"] == max(held, default=None)
+    report = ledger_report.detail(ledger_of(stored, flushing, fresh), limbo=False)
+    assert {entry for first, last in report["entry_ranges"] for entry in range(first, last + 1)} == held
+    assert all(first - 1 not in held and last + 1 not in held for first, last in report["entry_ranges"])
+    assert report["entries"] == report["cached_entries"] + report["stored_entries"] == len(held)
+    assert report["bytes"] == len(BODY) * len(held)
+    assert report["last_entry"] == max(held, default=None)
 
 
 def test_ranges_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_report, "RANGES_LISTED", 2)
-    told = ledger_report.detail(ledger_of({1, 3, 4, 9, 20}, set(), set()), limbo=True)
-    assert (told["entry_ranges"], told["entry_ranges_left_out"]) == ([[1, 1], [3, 4]], 2)
-    assert told["limbo"]
+    report = ledger_report.detail(ledger_of({1, 3, 4, 9, 20}, set(), set()), limbo=True)
+    assert (report["entry_ranges"], report["entry_ranges_left_out"]) == ([[1, 1], [3, 4]], 2)
+    assert report["limbo"]
 
 
 def test_the_report_contains_no_key() -> None:

@@ -38,19 +38,19 @@ async def start(disk: MemoryDisk, world: Any, settings: BookieSettings | None = 
 
 async def test_nothing_is_acknowledged_before_the_flush(disk: MemoryDisk, world: Any) -> None:
     journal = await start(disk, world)
-    told: list[BokiError | None] = []
+    results: list[BokiError | None] = []
     disk.hold("sync")
     journal.append(ENTRY, b"x" * 100)
-    journal.when_durable(told.append)
+    journal.when_durable(results.append)
     waiter = asyncio.ensure_future(journal.flushed())
     for _ in range(50):
         await asyncio.sleep(0)
-    assert told == []
+    assert results == []
     assert not waiter.done()
     assert b"x" * 100 not in disk.crash(NoSectors()).contents("journal/0000000001.segment")
     disk.release("sync")
     await waiter
-    assert told == [None]
+    assert results == [None]
     assert b"x" * 100 in disk.crash(NoSectors()).contents("journal/0000000001.segment")
     await journal.close()
 
@@ -89,9 +89,9 @@ async def test_one_flush_serves_all_that_came_while_the_last_one_ran(disk: Memor
 
 async def test_when_everything_is_durable_the_callback_comes_at_once(disk: MemoryDisk, world: Any) -> None:
     journal = await start(disk, world)
-    told: list[BokiError | None] = []
-    journal.when_durable(told.append)
-    assert told == [None]
+    results: list[BokiError | None] = []
+    journal.when_durable(results.append)
+    assert results == [None]
     await journal.close()
 
 
@@ -116,17 +116,17 @@ async def test_a_run_is_taken_whole_or_not_at_all(disk: MemoryDisk, world: Any) 
     disk.hold("sync")
     assert not journal.append_run(ENTRY, [b"x"] * 5, 5)
     assert not journal.append_run(ENTRY, [bytes(2_048)] * 2, 4_096)
-    told: list[BokiError | None] = []
-    journal.when_durable(told.append)
-    assert told == [None], "nothing of them waits"
+    results: list[BokiError | None] = []
+    journal.when_durable(results.append)
+    assert results == [None], "nothing of them waits"
     assert journal.append_run(ENTRY, [b"x"] * 3, 3)
     assert not journal.append_run(ENTRY, [b"x"] * 2, 2)
     journal.append(ENTRY, b"y")
-    journal.when_durable(told.append)
-    assert told == [None]
+    journal.when_durable(results.append)
+    assert results == [None]
     disk.release("sync")
     await journal.flushed()
-    assert told == [None, None]
+    assert results == [None, None]
     await journal.close()
     assert not journal.append_run(ENTRY, [b"x"] * 2, 2), "closed"
 
@@ -142,18 +142,18 @@ async def test_a_record_no_segment_can_hold_is_refused(disk: MemoryDisk, world: 
 
 async def test_a_failed_flush_is_final(disk: MemoryDisk, world: Any) -> None:
     journal = await start(disk, world)
-    told: list[BokiError | None] = []
+    results: list[BokiError | None] = []
     await prepared(disk)
     disk.fail("sync")
     journal.append(ENTRY, b"first")
-    journal.when_durable(told.append)
+    journal.when_durable(results.append)
     if not disk.quick:
         await asyncio.sleep(0)
     journal.append(ENTRY, b"second")
-    journal.when_durable(told.append)
+    journal.when_durable(results.append)
     error = await journal.failed
     assert isinstance(error, DiskFailed)
-    assert told == [error, error]
+    assert results == [error, error]
     written = disk.steps
     with pytest.raises(DiskFailed):
         journal.append(ENTRY, b"third")
@@ -175,17 +175,17 @@ async def quick_one(disk: MemoryDisk, world: Any) -> Journal:
 
 async def test_on_a_quick_disk_a_turn_of_the_loop_is_one_write_at_its_end(disk: MemoryDisk, world: Any) -> None:
     journal = await quick_one(disk, world)
-    told: list[BokiError | None] = []
+    results: list[BokiError | None] = []
     before = journal.groups_written
     journal.append(ENTRY, b"first")
-    journal.when_durable(told.append)
+    journal.when_durable(results.append)
     journal.append(ENTRY, b"second")
-    journal.when_durable(told.append)
-    assert told == []
+    journal.when_durable(results.append)
+    assert results == []
     assert "bookie journal" not in [task.get_name() for task in asyncio.all_tasks()], "nobody waits for the disk"
     assert b"first" not in disk.contents("journal/0000000001.segment")
     await asyncio.sleep(0)
-    assert told == [None, None]
+    assert results == [None, None]
     assert b"second" in disk.crash(NoSectors()).contents("journal/0000000001.segment")
     assert journal.groups_written == before + 1
     await journal.close()
@@ -217,44 +217,44 @@ async def test_a_disk_that_is_quick_no_more_is_waited_for_and_nothing_is_lost(di
 
 async def test_what_a_callback_appends_is_written_after_it(disk: MemoryDisk, world: Any) -> None:
     journal = await quick_one(disk, world)
-    told: list[BokiError | None] = []
+    results: list[BokiError | None] = []
 
     def again(_error: BokiError | None) -> None:
         journal.append(ENTRY, b"again")
-        journal.when_durable(told.append)
+        journal.when_durable(results.append)
 
     journal.append(ENTRY, b"first")
     journal.when_durable(again)
     await asyncio.sleep(0)
-    assert told == [None]
+    assert results == [None]
     assert b"again" in disk.crash(NoSectors()).contents("journal/0000000001.segment")
     await journal.close()
 
 
 async def test_a_flush_that_fails_at_once_is_final(disk: MemoryDisk, world: Any) -> None:
     journal = await quick_one(disk, world)
-    told: list[BokiError | None] = []
+    results: list[BokiError | None] = []
     disk.fail("sync")
     journal.append(ENTRY, b"first")
-    journal.when_durable(told.append)
+    journal.when_durable(results.append)
     await asyncio.sleep(0)
     error = await journal.failed
     assert isinstance(error, DiskFailed)
-    assert told == [error]
+    assert results == [error]
     with pytest.raises(DiskFailed):
         journal.append(ENTRY, b"second")
-    journal.when_durable(told.append)
-    assert told == [error, error]
+    journal.when_durable(results.append)
+    assert results == [error, error]
     await journal.close()
 
 
 async def test_closing_in_the_turn_of_an_append_writes_it(disk: MemoryDisk, world: Any) -> None:
     journal = await quick_one(disk, world)
-    told: list[BokiError | None] = []
+    results: list[BokiError | None] = []
     journal.append(ENTRY, b"last words")
-    journal.when_durable(told.append)
+    journal.when_durable(results.append)
     await journal.close()
-    assert told == [None]
+    assert results == [None]
     assert b"last words" in disk.contents("journal/0000000001.segment")
     assert isinstance(await journal.failed, ClosedError)
 
@@ -304,12 +304,12 @@ async def test_a_full_disk_makes_the_journal_wait_for_a_recycled_segment(disk: M
 
 async def test_closing_writes_what_was_appended_and_then_refuses(disk: MemoryDisk, world: Any) -> None:
     journal = await start(disk, world)
-    told: list[BokiError | None] = []
+    results: list[BokiError | None] = []
     journal.append(ENTRY, b"last words")
-    journal.when_durable(told.append)
+    journal.when_durable(results.append)
     await journal.close()
     await journal.close()
-    assert told == [None]
+    assert results == [None]
     assert b"last words" in disk.contents("journal/0000000001.segment")
     with pytest.raises(ClosedError):
         journal.append(ENTRY, b"x")
@@ -321,8 +321,8 @@ async def test_closing_on_a_full_disk_ends(disk: MemoryDisk, world: Any) -> None
     journal.append(ENTRY, bytes(8_000))
     await journal.flushed()
     journal.append(ENTRY, bytes(8_000))
-    told: list[BokiError | None] = []
-    journal.when_durable(told.append)
+    results: list[BokiError | None] = []
+    journal.when_durable(results.append)
     await journal.close()
-    assert len(told) == 1
-    assert told[0] is not None
+    assert len(results) == 1
+    assert results[0] is not None

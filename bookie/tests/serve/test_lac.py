@@ -22,14 +22,14 @@ def test_a_lac_belongs_to_the_entry_that_carries_it(world: Any) -> None:
 
 def test_watchers_are_notified_of_their_ledger_until_they_are_removed() -> None:
     watchers = lac.LacWatchers()
-    heard: list[tuple[str, bool]] = []
+    notified: list[tuple[str, bool]] = []
 
     def once(fenced: bool) -> None:
-        heard.append(("once", fenced))
+        notified.append(("once", fenced))
         watchers.forget(1, once)
 
     def always(fenced: bool) -> None:
-        heard.append(("always", fenced))
+        notified.append(("always", fenced))
 
     assert not watchers
     watchers.watch(1, once)
@@ -37,7 +37,7 @@ def test_watchers_are_notified_of_their_ledger_until_they_are_removed() -> None:
     watchers.changed(2)
     watchers.changed(1)
     watchers.changed(1, fenced=True)
-    assert heard == [("once", False), ("always", False), ("always", True)]
+    assert notified == [("once", False), ("always", False), ("always", True)]
     watchers.forget(1, once)
     watchers.forget(1, always)
     assert not watchers

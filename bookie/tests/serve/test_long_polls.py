@@ -20,7 +20,7 @@ from boki_common.runtime.memory_disk import MemoryDisk
 OK = V2Status.OK
 
 
-class Heard(NamedTuple):
+class Reply(NamedTuple):
     """One answer: entry -1 where none comes along."""
 
     status: V2Status
@@ -34,7 +34,7 @@ class Polled:
 
     def __init__(self, storage: Storage, world: Any) -> None:
         self.closed = False
-        self.heard: list[Heard] = []
+        self.replies: list[Reply] = []
         self.changed = asyncio.Event()
         self.watchers = LacWatchers()
         self.storage = storage
@@ -60,7 +60,7 @@ class Polled:
         lac: int | None,
         lac_time_ms: int | None = None,
     ) -> None:
-        self.heard.append(Heard(status, request.entry_id, lac, lac_time_ms))
+        self.replies.append(Reply(status, request.entry_id, lac, lac_time_ms))
         self.changed.set()
 
     def answer_loaded_later(self, request: ReadRequest, found: Found, lac: int, lac_time_ms: int | None) -> None:
@@ -86,27 +86,27 @@ async def test_a_poll_is_answered_when_the_lac_passes_what_it_names(polled: Poll
     polled.ask(2)
     for entry_id in (1, 2, 3):  # the LAC rises to 2
         await polled.add(entry_id)
-    assert polled.heard == []
+    assert polled.replies == []
     await polled.add(4)
-    assert polled.heard == [Heard(OK, 3, 3, world.clock.now_ms())]
+    assert polled.replies == [Reply(OK, 3, 3, world.clock.now_ms())]
     assert not polled.watchers
 
 
 async def test_what_is_known_already_is_answered_at_once(polled: Polled) -> None:
     await polled.add(1)
     polled.ask(-1)
-    assert polled.heard == [Heard(OK, 0, 0, None)]
+    assert polled.replies == [Reply(OK, 0, 0, None)]
     assert not polled.watchers
 
 
 async def test_the_time_out_is_answered_with_the_lac(polled: Polled) -> None:
     polled.ask(0, timeout_ms=0)
-    assert polled.heard == [Heard(OK, -1, -1, None)]
+    assert polled.replies == [Reply(OK, -1, -1, None)]
     polled.changed.clear()
     polled.ask(0, timeout_ms=1)
-    assert len(polled.heard) == 1
+    assert len(polled.replies) == 1
     await polled.changed.wait()
-    assert polled.heard[1] == Heard(OK, -1, -1, None)
+    assert polled.replies[1] == Reply(OK, -1, -1, None)
     assert not polled.watchers
 
 
@@ -117,7 +117,7 @@ async def test_a_stored_last_entry_is_loaded_before_the_wait(polled: Polled) -> 
         await asyncio.sleep(0)
     await polled.add(1)
     await polled.add(2)
-    assert [one.lac for one in polled.heard] == [1]
+    assert [one.lac for one in polled.replies] == [1]
 
 
 async def test_a_fence_ends_the_wait_and_an_unknown_ledger_begins_none(polled: Polled, world: Any) -> None:
@@ -125,9 +125,9 @@ async def test_a_fence_ends_the_wait_and_an_unknown_ledger_begins_none(polled: P
     assert await world.fence(polled.storage, 1) is OK
     polled.watchers.changed(1, fenced=True)
     polled.ask(0)
-    assert polled.heard == [Heard(OK, -1, -1, None)] * 2
+    assert polled.replies == [Reply(OK, -1, -1, None)] * 2
     polled.polls.begin(ReadRequest(1, None, 99, -1, None, True, 0, 1_000))
-    assert polled.heard[2].status is V2Status.NO_LEDGER
+    assert polled.replies[2].status is V2Status.NO_LEDGER
 
 
 async def test_a_connection_that_ended_leaves_nobody_waiting(polled: Polled) -> None:
@@ -137,7 +137,7 @@ async def test_a_connection_that_ended_leaves_nobody_waiting(polled: Polled) -> 
     assert not polled.watchers
     await polled.add(1)
     await polled.add(2)
-    assert polled.heard == []
+    assert polled.replies == []
 
 
 async def test_polls_of_a_connection_are_bounded(polled: Polled, monkeypatch: pytest.MonkeyPatch) -> None:

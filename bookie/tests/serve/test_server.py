@@ -307,7 +307,7 @@ async def test_adds_get_the_same_answers_in_one_batch_and_one_by_one(served: Ser
             assert (await client.ask(*served.add(base + ledger, 0, b"x"))).status is V2Status.OK
         if fenced:
             await client.ask(encode_read(base + 2, -1, fence_key=served.world.key))
-        told: dict[tuple[int, int], list[V2Status]] = {}
+        by_entry: dict[tuple[int, int], list[V2Status]] = {}
         frames = [
             served.add(base + ledger, entry, payload, recovery=payload == b"other") for ledger, entry, payload in rows
         ]
@@ -317,7 +317,7 @@ async def test_adds_get_the_same_answers_in_one_batch_and_one_by_one(served: Ser
         else:
             found = [await client.ask(*frame) for frame in frames]
         for one in found:
-            told.setdefault((one.ledger_id - base, one.entry_id), []).append(one.status)
+            by_entry.setdefault((one.ledger_id - base, one.entry_id), []).append(one.status)
         ids = [served.storage.entry_ids(base + ledger) for ledger in (1, 2)]
-        answers.append(({key: sorted(statuses) for key, statuses in told.items()}, ids))
+        answers.append(({key: sorted(statuses) for key, statuses in by_entry.items()}, ids))
     assert answers[0] == answers[1]

@@ -27,9 +27,9 @@ async def test_a_bookie_that_asks_for_the_token_reports_its_space_to_who_shows_i
         rng=SystemRandom(),
         token=TOKEN,
     )
-    for token, told in ((TOKEN, [bookie.bookie_id]), (NO_TOKEN, [])):
+    for token, answers in ((TOKEN, [bookie.bookie_id]), (NO_TOKEN, [])):
         space = BookieSpace(store, LedgerSettings(answer_timeout_s=1.0), token)
-        assert list(await space.ask([bookie.bookie_id], timeout_s=5.0)) == told
+        assert list(await space.ask([bookie.bookie_id], timeout_s=5.0)) == answers
         await space.close()
     await bookie.close()
     await store.close()
@@ -46,8 +46,8 @@ async def test_a_bookie_reports_its_space_and_one_that_is_away_does_not() -> Non
     space = BookieSpace(store, LedgerSettings(answer_timeout_s=1.0))
     found = await space.ask([bookie.bookie_id, "f" * 32], timeout_s=5.0)
     assert list(found) == [bookie.bookie_id]
-    told = found[bookie.bookie_id]
-    assert 0 <= told.total_bytes - told.free_bytes < 1 << 27, (
+    answers = found[bookie.bookie_id]
+    assert 0 <= answers.total_bytes - answers.free_bytes < 1 << 27, (
         "what a new bookie takes, and no more; it takes some just now"
     )
     assert await space.ask([], timeout_s=5.0) == {}

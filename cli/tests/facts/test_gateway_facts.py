@@ -114,8 +114,8 @@ def test_a_part_that_never_answered_has_no_name_of_its_own() -> None:
 
 @pytest.mark.parametrize("bounds", [list(LATENCY_BUCKETS_S), [0.1, 1.0], None])
 def test_how_long_acks_took_is_known_of_the_buckets_that_are_known(bounds: list[float] | None) -> None:
-    told = {} if bounds is None else {"ack_seconds": {"bounds": bounds, "counts": list(range(len(bounds) + 1))}}
-    state = state_of(ClusterStatus([Part("engine", "h:1", True, "e", status=told)]))
+    counters = {} if bounds is None else {"ack_seconds": {"bounds": bounds, "counts": list(range(len(bounds) + 1))}}
+    state = state_of(ClusterStatus([Part("engine", "h:1", True, "e", status=counters)]))
     assert state.engines[0].ack_counts == (list(range(17)) if bounds and len(bounds) > 2 else [])
 
 

@@ -117,8 +117,8 @@ def test_an_open_ledger_is_named_and_recovered_only_with_the_option_for_it(
     _, storage = damaged(bookies)
     done = repair(run_boki, bookies, "--json")
     assert (done.code, lines(done)[-1]["left_open"]) == (0, [writer.ledger_id])
-    told = repair(run_boki, bookies)
-    assert f"ledgers {writer.ledger_id}." in told.out and "--recover-open" in told.out
+    printed = repair(run_boki, bookies)
+    assert f"ledgers {writer.ledger_id}." in printed.out and "--recover-open" in printed.out
     assert bookies.run(metadata(bookies, writer.ledger_id)).state.name == "OPEN"
 
     done = repair(run_boki, bookies, "--recover-open", "--json")

@@ -114,21 +114,22 @@ def test_a_log_whose_last_metalog_entry_nobody_can_read_goes_on(tmp_path: Path, 
 
             before = runner.run(append(processes.url))
             runner.run(spoil(processes.metadata_uri))
-            told = command("roll", "0", code=4).err
-            assert "entry 0, cannot be read" in told and "boki log give-up 2 0" in told
+            printed = command("roll", "0", code=4).err
+            assert "entry 0, cannot be read" in printed and "boki log give-up 2 0" in printed
             assert (
-                "snapshot" in (told := command("give-up", "1", "0", "--reason", "x", code=4).err) or "answered" in told
+                "snapshot" in (printed := command("give-up", "1", "0", "--reason", "x", code=4).err)
+                or "answered" in printed
             )
             assert "--later-version" in command("give-up", "2", "0", "--reason", "ticket 17", code=2).err
             given = ("give-up", "2", "0", "--reason", "ticket 17", "--later-version", "--json")
-            told = json.loads(command(*given).out)
-            assert (told["term"], told["last_entry"], told["next_term"]) == (2, -1, 3)
-            assert told["given_up"]["reason"] == "ticket 17" and "VersionMismatch" in told["given_up"]["fault"]
+            printed = json.loads(command(*given).out)
+            assert (printed["term"], printed["last_entry"], printed["next_term"]) == (2, -1, 3)
+            assert printed["given_up"]["reason"] == "ticket 17" and "VersionMismatch" in printed["given_up"]["fault"]
             after = runner.run(append(processes.url))
             assert [one.seqnum for one in runner.run(read(processes.url))] == [before, after]  # type: ignore[attr-defined]
-            assert json.loads(command(*given).out)["given_up"] == told["given_up"], "it may be repeated"
+            assert json.loads(command(*given).out)["given_up"] == printed["given_up"], "it may be repeated"
             (_, second) = json.loads(command("show", "0", "--json").out)["terms"][::-1]
-            assert second["given_up"] == told["given_up"]
+            assert second["given_up"] == printed["given_up"]
             shown = command("show", "0").out
             assert "term 2 was ended before entry 0 of its metalog" in shown and "ticket 17" in shown
             assert command("verify").code == 0

@@ -47,14 +47,14 @@ async def seen(url: str, seqnums: list[int]) -> list[object]:
         ]
 
 
-def losses(run_boki: RunCommandLine, where: tuple[str, str], told: dict[str, object]) -> bool:
+def losses(run_boki: RunCommandLine, where: tuple[str, str], printed: dict[str, object]) -> bool:
     """Whether `log show` tells what was given up, to people and programs."""
     (shown,) = json.loads(run_boki("log", "show", "0", "--lost", "--json", *where).out)["lost"]
     text = run_boki("log", "show", "0", "--lost", *where).out
     assert "entries 0 to 2 of shard 0 of term 1 are lost" in text and "by ops: a fire" in text
     assert "entry 2 of ledger" in text and "NoSuchLedger" in text
     assert "lost" not in json.loads(run_boki("log", "show", "0", "--json", *where).out)
-    return bool(shown["evidence"] == {name: told[name] for name in shown["evidence"]}) and shown["shard"] == 0
+    return bool(shown["evidence"] == {name: printed[name] for name in shown["evidence"]}) and shown["shard"] == 0
 
 
 async def test_a_sealed_term_is_touched_and_a_copied_one_is_refused() -> None:
@@ -93,15 +93,15 @@ def test_what_nobody_has_is_declared_lost_and_readers_get_a_gap(tmp_path: Path, 
             assert run_boki("ledger", "delete", str(data), "--yes", "--force", *where).code == 0
             done = run_boki(*lost, "--by", "ops", "--json")
             assert done.code == 0, done.err
-            told = json.loads(done.out)
-            assert (told["indexed"], told["ledger"], sorted(told["answers"])) == (True, data, ["0", "1", "2"])
-            assert "NoSuchLedger" in told["answers"]["0"]
-            assert (told["version"], told["reason"], told["by"]) == (2, "a fire", "ops") and told["time_ms"]
+            printed = json.loads(done.out)
+            assert (printed["indexed"], printed["ledger"], sorted(printed["answers"])) == (True, data, ["0", "1", "2"])
+            assert "NoSuchLedger" in printed["answers"]["0"]
+            assert (printed["version"], printed["reason"], printed["by"]) == (2, "a fire", "ops") and printed["time_ms"]
             assert runner.run(seen(processes.url, first)) == [boki.GapKind.LOST] * 3 + second
             # The command is in the newest entry of a metalog that is being written: outside, it is known a moment later.
             tries = (run_boki("log", "verify", *where) for _ in range(60))
             assert any(done.code == 0 for done in tries)
-            assert losses(run_boki, where, told), "it is shown with its evidence"
+            assert losses(run_boki, where, printed), "it is shown with its evidence"
             assert run_boki("log", "lost", "1", "7", "0", "1", "--reason", "x", *where).code == 4, "no such shard"
         finally:
             runner.run(processes.stop())

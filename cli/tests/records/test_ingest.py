@@ -34,14 +34,14 @@ def test_all_batches_in_flight_fit_the_window() -> None:
 async def test_a_real_book_keeps_the_order() -> None:
     async with MemoryCluster() as cluster:
         book = (await cluster.connect()).book("b")
-        told: list[tuple[int, int]] = []
-        ingest = Ingest(book, progress=lambda records, size: told.append((records, size)))
+        reports: list[tuple[int, int]] = []
+        ingest = Ingest(book, progress=lambda records, size: reports.append((records, size)))
         for first in range(0, 3000, BATCH_RECORDS):
             await ingest.add([(b"%d" % number, ["t"]) for number in range(first, min(first + BATCH_RECORDS, 3000))])
         await ingest.finish()
         assert (ingest.committed, ingest.in_order, len(ingest.seqnums)) == (3000, True, 3000)
         assert ingest.committed_bytes == sum(len(b"%d" % number) for number in range(3000))
-        assert told[-1] == (3000, ingest.committed_bytes)
+        assert reports[-1] == (3000, ingest.committed_bytes)
         found = [(record.seqnum, record.data) async for record in book.read("t")]
         assert found == [(seqnum, b"%d" % number) for number, seqnum in enumerate(ingest.seqnums)]
         assert sum(one.records for one in ingest.batch_times) == 3000

@@ -31,9 +31,9 @@ POWER_CUT = "".join(
 def test_seeds_that_hold(run_boki: RunCommandLine) -> None:
     done = run_boki("sim", "run", "--seeds", "2", "--profile", "all", "--seconds", "0.5", "--json")
     assert done.code == 0, done.err
-    told = json.loads(done.out)
-    assert (told["seeds"], told["failed"], told["profiles"]) == (2, 0, {"calm": 1, "network": 1})
-    assert told["messages"] > 0
+    summary = json.loads(done.out)
+    assert (summary["seeds"], summary["failed"], summary["profiles"]) == (2, 0, {"calm": 1, "network": 1})
+    assert summary["messages"] > 0
 
 
 def test_replays_are_equal_and_may_write_their_trace(run_boki: RunCommandLine, tmp_path: Path) -> None:

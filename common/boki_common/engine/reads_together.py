@@ -1,7 +1,7 @@
 """READS: linearizable reads that leave together, and answers to them. Pure; SDK and engine share it. Little endian.
 
     asked           token | (query | request id u32)*         linearizable; ids as of other requests of the connection
-    told            count u32 | flags u32 (1 = more follow at once) | (request id u32 | bytes u32)* | what answers each as a READ,
+    answered        count u32 | flags u32 (1 = more follow at once) | (request id u32 | bytes u32)* | what answers each as a READ,
                     one after another
 
 The reads of one turn of an SDK share a barrier, so they may as well share a message: its head and checksum, the token, and what
@@ -25,7 +25,7 @@ _MORE: Final = 1
 _ASKED: Final = Struct("<QQQQIIIBBxxI")
 """Book, tag, start, stop, how it is asked, request id."""
 _ID: Final = Struct("<I")
-_TOLD: Final = Struct("<II")
+_ANSWER: Final = Struct("<II")
 
 
 def asked_row(query: bytes, request_id: int) -> bytes:
@@ -57,22 +57,22 @@ def decode_reads(body: memoryview) -> tuple[dict[int, Position], list[tuple[int,
 
 def encode_read_answers(answers: Sequence[tuple[int, Sequence[Buffer]]], *, more: bool) -> bytes:
     """Answers to some of what READS asked; `more`: others follow at once."""
-    rows: list[Buffer] = [_TOLD.pack(len(answers), _MORE if more else 0)]
+    rows: list[Buffer] = [_ANSWER.pack(len(answers), _MORE if more else 0)]
     parts: list[Buffer] = []
     for request_id, answer in answers:
-        rows.append(_TOLD.pack(request_id, sum(map(len, answer))))
+        rows.append(_ANSWER.pack(request_id, sum(map(len, answer))))
         parts += answer
     return b"".join(rows + parts)
 
 
 def decode_read_answers(body: memoryview) -> tuple[list[tuple[int, memoryview]], bool]:
     """Returns request ids and answers, and whether more follow at once. Raises ProtocolError."""
-    expect(len(body) >= _TOLD.size, "answers to reads", _TOLD.size, len(body))
-    count, flags = _TOLD.unpack_from(body)
-    start = _TOLD.size * (count + 1)
+    expect(len(body) >= _ANSWER.size, "answers to reads", _ANSWER.size, len(body))
+    count, flags = _ANSWER.unpack_from(body)
+    start = _ANSWER.size * (count + 1)
     expect(start <= len(body), "answers to reads", start, len(body))
     answers = []
-    for request_id, size in _TOLD.iter_unpack(body[_TOLD.size : start]):
+    for request_id, size in _ANSWER.iter_unpack(body[_ANSWER.size : start]):
         answers.append((request_id, body[start : start + size]))
         start += size
     expect(start == len(body), "answers to reads", start, len(body))

@@ -1,7 +1,7 @@
 """READ_TAGS: a read of the records that have any of several tags. Pure; SDK and engine share it. Little endian.
 
     asked           token | query | cursor u64 | count u32 | reserved u32 | (tag u64 | from u64 | flags u32 | reserved u32)*
-    told            what answers a READ; the tag of a gap is the place of its tag among those asked for, from 1 on, 0 = of any
+    answered        what answers a READ; the tag of a gap is the place of its tag among those asked for, from 1 on, 0 = of any
 
 The query reads upwards, and its tag is 0. Of each tag only records at or above its own `from` count, and gaps from there on are told:
 whoever follows tags has seen some of them further than others. Flag 1: the tag is read from the beginning, and nothing of it was

@@ -64,8 +64,10 @@ def test_reads_are_linearizable_and_within_limits(field: str, value: Any) -> Non
 
 @given(st.lists(st.tuples(u32, st.lists(st.binary(max_size=9), max_size=3)), max_size=4), st.booleans())
 def test_answers(answers: list[tuple[int, list[bytes]]], more: bool) -> None:
-    told, follow = decode_read_answers(memoryview(encode_read_answers(answers, more=more)))
-    assert [(number, bytes(body)) for number, body in told] == [(number, b"".join(parts)) for number, parts in answers]
+    decoded, follow = decode_read_answers(memoryview(encode_read_answers(answers, more=more)))
+    assert [(number, bytes(body)) for number, body in decoded] == [
+        (number, b"".join(parts)) for number, parts in answers
+    ]
     assert follow is more
 
 

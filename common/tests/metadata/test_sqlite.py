@@ -241,10 +241,10 @@ async def test_a_store_that_missed_its_expiry_begins_a_new_session(opened: Opene
     await tools.throughout(only_after, 3 * TIMEOUT_S)
     edit(path, "DELETE FROM sessions", "DELETE FROM nodes WHERE session IS NOT NULL")
 
-    async def told() -> bool:
+    async def notified() -> bool:
         return lost == [True, True]
 
-    await tools.eventually(told)  # without any call: the renewal notices
+    await tools.eventually(notified)  # without any call: the renewal notices
     assert await store.children("/") == []
 
 
@@ -313,15 +313,15 @@ async def test_a_look_that_meets_a_lock_is_reported_only_when_none_succeeds(
     await store.watch("/a").changed()
     writer = begin_unfinished(path)
 
-    async def told() -> bool:
+    async def notified() -> bool:
         return "not reachable" in capfd.readouterr().err
 
     async def silent() -> bool:
-        return not await told()
+        return not await notified()
 
     await tools.throughout(silent, 0.4)
     monkeypatch.setattr(sqlite_module, "BUSY_TIMEOUT_S", 0.1)
-    await tools.eventually(told)
+    await tools.eventually(notified)
     writer.execute("ROLLBACK")
     writer.close()
     await store.close()

@@ -118,10 +118,10 @@ async def test_the_end_of_the_session_at_the_server(opened: Opener, zookeeper: A
 
     await asyncio.to_thread(end_session)
 
-    async def told() -> bool:
+    async def notified() -> bool:
         return lost == [True]
 
-    await tools.eventually(told)
+    await tools.eventually(notified)
     await asyncio.wait_for(watch.changed(), 5)
     assert not await store.exists("/ephemeral")
     await store.create("/ephemeral", b"again", ephemeral=True)

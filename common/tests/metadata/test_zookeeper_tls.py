@@ -133,14 +133,14 @@ async def test_the_error_names_what_refuses_the_connection(
         (ZookeeperSettings(), secure_hosts, "Connection dropped|Connection time-out"),
     ]
     for settings, hosts, why in refused:
-        told = ""
+        message = ""
         for timeout_s in (0.8, 4.0, 16.0):  # a busy machine may not come as far as to be refused
             with pytest.raises(MetadataUnavailable) as caught:
                 await opened(settings, hosts, connect_timeout_s=timeout_s)
-            told = str(caught.value)
-            if re.search(why, told):
+            message = str(caught.value)
+            if re.search(why, message):
                 break
-        assert re.search(why, told), told
+        assert re.search(why, message), message
     await opened(certificates.settings(tls_check_host=False), f"localhost:{port}")
 
 

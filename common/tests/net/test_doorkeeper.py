@@ -207,18 +207,18 @@ async def test_a_connection_of_which_nobody_says_anything_is_closed(scenes: list
 async def test_who_talks_or_is_talked_to_between_two_looks_stays(scenes: list[Scene]) -> None:
     scene = await opened(scenes)
     keeper = scene.server._doorkeeper
-    (talks, talking), (hears, told), (silent, quiet) = [await scene.call() for _ in range(3)]
+    (talks, talking), (hears, answered), (silent, quiet) = [await scene.call() for _ in range(3)]
     for caller in (talks, hears, silent):
         await caller.say(HELLO)
     for _ in range(3):
         keeper.look()
         talks.connection.send(prefix(1) + b"x")
         assert await talks.answers.get() == b"ok"
-        told.connection.send_now((prefix(4), b"push"))
+        answered.connection.send_now((prefix(4), b"push"))
         assert await hears.answers.get() == b"push"
     assert await quiet.ended is not None
     assert not talking.ended.done()
-    assert not told.ended.done()
+    assert not answered.ended.done()
 
 
 async def test_a_silent_connection_lets_go_of_its_large_buffer_before_it_is_closed(scenes: list[Scene]) -> None:

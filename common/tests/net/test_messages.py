@@ -98,12 +98,12 @@ async def test_messages_that_leave_at_once(server: MessageServer) -> None:
 
 async def test_requests_inside_of_another_message_have_ids_and_futures_as_any_other(server: MessageServer) -> None:
     peer = await connect_messages(server.address, Client())
-    told, refused, gone = (peer.expect() for _ in range(3))
+    answered, refused, gone = (peer.expect() for _ in range(3))
     assert bytes(await peer.request(ECHO, b"between")) == b"between"
-    assert len({told[0], refused[0], gone[0]}) == 3
+    assert len({answered[0], refused[0], gone[0]}) == 3
     gone[1].cancel()
-    peer.take_answers([(told[0], memoryview(b"a")), (gone[0], memoryview(b"b")), (99, memoryview(b"nobody's"))])
-    assert bytes(await told[1]) == b"a"
+    peer.take_answers([(answered[0], memoryview(b"a")), (gone[0], memoryview(b"b")), (99, memoryview(b"nobody's"))])
+    assert bytes(await answered[1]) == b"a"
     assert not refused[1].done()
     peer.close()
     with pytest.raises(ConnectionLost):

@@ -18,11 +18,11 @@ class Opened:
     """Counts its notifications."""
 
     def __init__(self) -> None:
-        self.told = 0
+        self.notified = 0
         forks.watch(self)
 
     def forked(self) -> None:
-        self.told += 1
+        self.notified += 1
 
 
 def exit_code_of(pid: int) -> int:
@@ -37,9 +37,9 @@ def test_each_child_is_notified_once_of_what_there_is_and_the_parent_is_not() ->
         warnings.simplefilter("ignore", DeprecationWarning)  # of threads that other tests left
         pid = os.fork()
     if not pid:
-        os._exit(10 + one.told)
+        os._exit(10 + one.notified)
     assert exit_code_of(pid) == 11
-    assert one.told == 0
+    assert one.notified == 0
 
 
 def test_what_was_copied_is_not_taken_apart_in_the_child() -> None:

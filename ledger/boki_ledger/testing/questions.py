@@ -10,7 +10,7 @@ from boki_ledger.write.writer import LedgerWriter
 
 
 class Question:
-    """Asks a writer at once; `heard` is what it was told."""
+    """Asks a writer at once; `replies` are its answers."""
 
     def __init__(self, writer: LedgerWriter) -> None:
         self.replies: list[bool] = []

@@ -123,7 +123,7 @@ class ReplicatedAdds:
         return entry_id
 
     def ask_unfenced(self, on_answer: OnAnswer) -> bool:
-        """Asks the bookies whether the ledger is fenced; see `unfenced`. False: they cannot be asked now, `told` is not called."""
+        """Asks the bookies whether the ledger is fenced; see `unfenced`. False: they cannot be asked now, `on_answer` is not called."""
         return self.checks.ask(on_answer)
 
     def _repeat(self) -> list[Mark] | None:

@@ -193,12 +193,12 @@ class LedgerWriter:
             await self._waiters.wait(entry_id)
 
     def ask_unfenced(self, on_answer: Callable[[bool], None]) -> bool:
-        """Asks the bookies for proof that nobody had fenced the ledger when this was called: nobody has recovered it then, and
-        what was acknowledged is all that any reader was ever told of. Costs a round trip, and no flush (`unfenced`).
+        """Asks the bookies for proof that nobody had fenced the ledger when this was called: then nobody has recovered it, and no
+        reader has seen an entry that was not acknowledged. Costs a round trip, and no flush (`unfenced`).
 
         Args:
-            told: called once, later, with whether it is proven, unless the writer fails or ends before. It must be short and must
-                not raise. False is no word about the ledger: append an entry to know.
+            on_answer: called once, later, with whether it is proven, unless the writer fails or ends before. It must be short
+                and must not raise. False means unknown: append an entry to find out.
 
         Returns:
             Whether it could be asked; not before the first entry, after one over 8 KiB, or with too few bookies.

@@ -34,17 +34,17 @@ def test_a_failing_bookie_is_left_out_until_its_time_is_over() -> None:
     async def run() -> None:
         registry = ScriptedBookies(["b1", "b2", "b3"])
         chooser = HealthyBookies(registry, SETTINGS)
-        told: list[tuple[BookieId, ...]] = []
-        chooser.on_change(lambda: told.append(chooser.writable()))
+        changes: list[tuple[BookieId, ...]] = []
+        chooser.on_change(lambda: changes.append(chooser.writable()))
         chooser.failed(BookieId("b2"))
         assert chooser.writable() == ("b1", "b2", "b3")
         chooser.failed(BookieId("b2"))
         assert (chooser.writable(), chooser.quarantined()) == (("b1", "b3"), ("b2",))
         assert chooser.is_quarantined(BookieId("b2")) and not chooser.is_quarantined(BookieId("b1"))
         await pass_time(99.0)
-        assert told == []
+        assert changes == []
         await pass_time(2.0)
-        assert told == [("b1", "b2", "b3")] and chooser.quarantined() == ()
+        assert changes == [("b1", "b2", "b3")] and chooser.quarantined() == ()
         chooser.close()
 
     on_virtual_time(run)
@@ -54,13 +54,13 @@ def test_changes_of_the_registrations_are_notified_until_nobody_listens() -> Non
     async def run() -> None:
         registry = ScriptedBookies(["b1", "b2", "b3"])
         chooser = HealthyBookies(registry, SETTINGS)
-        told: list[tuple[BookieId, ...]] = []
-        stop = chooser.on_change(lambda: told.append(chooser.writable()))
+        changes: list[tuple[BookieId, ...]] = []
+        stop = chooser.on_change(lambda: changes.append(chooser.writable()))
         registry.register("b1")
-        assert told == [("b1",)]
+        assert changes == [("b1",)]
         stop()
         registry.register("b1", "b2")
-        assert told == [("b1",)]
+        assert changes == [("b1",)]
         chooser.close()
 
     on_virtual_time(run)

@@ -86,10 +86,10 @@ async def test_bookies_that_do_not_answer_say_nothing(cluster: Cluster) -> None:
 
 class _Silent:
     def __init__(self, _: object) -> None:
-        self.heard: list[bytes] = []
+        self.frames: list[bytes] = []
 
     def frames_received(self, frames: list[memoryview]) -> None:
-        self.heard += map(bytes, frames)
+        self.frames += map(bytes, frames)
 
     def connection_lost(self, error: object) -> None: ...
 
@@ -113,7 +113,7 @@ async def test_where_there_is_a_token_apaches_bookie_is_used_without_it_only_if_
     client = await cluster.client(replace(UNHURRIED, bookies_without_token=allowed), held(OLD))
     if allowed:
         await client.check_admitted()
-        assert [handler.heard for handler in handlers] == [[]]
+        assert [handler.frames for handler in handlers] == [[]]
     else:
         with pytest.raises(Unauthenticated, match=r"Apache's bookies have it: .*ledger\.bookies_without_token"):
             await client.check_admitted()

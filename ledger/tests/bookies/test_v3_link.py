@@ -125,8 +125,8 @@ async def test_every_operation_is_answered_and_all_share_one_connection(wire: Wi
     assert (await network.read(B1, 99, 0)).status is V2Status.NO_LEDGER
     body = encode_lac(LEDGER, 2, CRC32C)
     assert (await network.write_lac(B1, LEDGER, KEY, body)).status is V2Status.OK
-    told = await network.read_lac(B1, LEDGER)
-    assert bytes(told.explicit or b"") == body and told.last_entry is not None
+    answer = await network.read_lac(B1, LEDGER)
+    assert bytes(answer.explicit or b"") == body and answer.last_entry is not None
     assert (await network.force(B1, LEDGER)).status is V2Status.OK
     listed = await network.list_entries(B1, LEDGER)
     assert list(availability.decode(listed.availability or b"")) == [range(3)]

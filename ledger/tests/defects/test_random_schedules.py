@@ -154,7 +154,7 @@ class Schedule:
         self.writer = await self.ledgers.striped(
             self.size, self.write_quorum, self.ack_quorum, client=client, settings=self.settings
         )
-        self.heard = RecordedAcks(self.writer)
+        self.acks = RecordedAcks(self.writer)
         self.requests = self.bookies.hold()
         self.answers = self.bookies.hold(answer=True)
 
@@ -330,7 +330,7 @@ class Schedule:
             if self.was.state is LedgerState.CLOSED:
                 assert replace(metadata, ctoken=0) == replace(self.was, ctoken=0)
         self.was = metadata
-        assert self.heard.acked == sorted(set(self.heard.acked)) and len(self.heard.failed) <= 1
+        assert self.acks.acked == sorted(set(self.acks.acked)) and len(self.acks.failed) <= 1
 
     def good_copies(self, metadata: LedgerMetadata, entry_id: int) -> int:
         """Copies in the committed write set, those that are only damaged for a while included."""

@@ -215,8 +215,8 @@ async def test_few_entries_and_bytes_are_under_way_at_once(ledgers: Ledgers, mon
     ledger_id = await closed_ledger(ledgers, count=count)
     lose(ledgers, ledger_id, B1, *range(count))
     reads = ledgers.bookies.hold(bookie="b2", kind="read")
-    told: list[int] = []
-    making = asyncio.ensure_future((await copies(ledgers, ledger_id)).make_whole(range(count), looked_at=told.append))
+    sizes: list[int] = []
+    making = asyncio.ensure_future((await copies(ledgers, ledger_id)).make_whole(range(count), looked_at=sizes.append))
     await turns()
     assert len(reads) == limits.LEDGER_COPIES_AT_ONCE
     size = len(ledgers.bookies[B2].entries[ledger_id][0])
@@ -226,8 +226,8 @@ async def test_few_entries_and_bytes_are_under_way_at_once(ledgers: Ledgers, mon
     await turns()
     assert len(adds) == 3
     adds.release()
-    assert (await making).copied == len(told) == count
-    assert sum(told) == sum(map(len, ledgers.bookies[B2].entries[ledger_id].values()))
+    assert (await making).copied == len(sizes) == count
+    assert sum(sizes) == sum(map(len, ledgers.bookies[B2].entries[ledger_id].values()))
 
 
 async def test_very_many_uncopied_entries_are_counted_and_some_are_named(

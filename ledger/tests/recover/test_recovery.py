@@ -124,7 +124,7 @@ async def test_the_length_is_read_when_nothing_lies_beyond_lac(ledgers: Ledgers)
 async def test_first_writer_cannot_commit_after_second_writer_closed(ledgers: Ledgers) -> None:
     """The fence of b2 is lost at the LAC read; entry 2 is on b3 alone, which hangs for the recovery read."""
     writer = await written(ledgers, b"0", b"1")
-    heard = RecordedAcks(writer)
+    acks = RecordedAcks(writer)
     on_the_way = ledgers.bookies.hold(kind="add", entry_id=2, recovery=False)
     writer.submit(b"2")
     await turns()
@@ -139,7 +139,7 @@ async def test_first_writer_cannot_commit_after_second_writer_closed(ledgers: Le
     await turns()
     to_b1[1]()
     await turns()
-    assert heard.acked == [] and writer.last_acked == 1
+    assert acks.acked == [] and writer.last_acked == 1
     assert isinstance(writer.failed, LedgerFenced)
 
 
@@ -439,7 +439,7 @@ async def test_a_foreign_fragment_during_recovery_aborts_it(ledgers: Ledgers) ->
 async def test_a_writer_and_a_recovery_race_for_the_end(ledgers: Ledgers) -> None:
     """Entries go on being added while the recovery runs: what was acknowledged is in the closed ledger."""
     writer = await written(ledgers, b"0")
-    heard = RecordedAcks(writer)
+    acks = RecordedAcks(writer)
     opening = asyncio.ensure_future(recovered(ledgers, writer.ledger_id))
     for _ in range(50):
         if writer.failed is None:
@@ -448,7 +448,7 @@ async def test_a_writer_and_a_recovery_race_for_the_end(ledgers: Ledgers) -> Non
     reader = await opening
     await turns()
     assert isinstance(writer.failed, LedgerFenced)
-    assert reader.last_entry >= max(heard.acked, default=0)
+    assert reader.last_entry >= max(acks.acked, default=0)
     assert len(await payloads_of(reader)) == reader.last_entry + 1
 
 

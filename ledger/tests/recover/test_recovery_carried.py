@@ -292,7 +292,7 @@ async def test_a_second_recovery_may_run_whole_while_the_first_makes_its_entries
 async def test_a_writer_that_adds_it_meanwhile_changes_nothing(ledgers: Ledgers, arrives: tuple[str, ...]) -> None:
     """Its adds of the carried entry and of one more reach some bookies before the fence, and the others behind it."""
     writer = await written(ledgers, b"0", b"1")
-    heard = RecordedAcks(writer)
+    listener = RecordedAcks(writer)
     late = ledgers.bookies.hold(kind="add", recovery=False)
     writer.submit(b"carried")
     writer.submit(b"not cut")
@@ -317,7 +317,7 @@ async def test_a_writer_that_adds_it_meanwhile_changes_nothing(ledgers: Ledgers,
     if "b2" not in arrives:
         with pytest.raises(LedgerFenced):
             await writer.acknowledged(2)
-    assert max(heard.acked, default=1) <= reader.last_entry
+    assert max(listener.acked, default=1) <= reader.last_entry
     expected = [b"0", b"1", b"carried", b"not cut"][: reader.last_entry + 1]
     assert reader.last_entry >= 2 and await payloads_of(reader) == expected
     assert reader.metadata.length == sum(map(len, expected))

@@ -134,19 +134,19 @@ class AckModel(RuleBasedStateMachine):
         count = data.draw(st.integers(1, self.last - first + 1))
         entries = [entry for entry in range(first, first + count) if slot in self.set_of(entry)]
         for entry in entries:
-            told = self.acks.acked(slot, generation, entry, 1)
+            completed = self.acks.acked(slot, generation, entry, 1)
             self.model[entry].add((slot, generation))
-            assert told == (generation == self.generations[slot] and self.completes(range(entry, entry + 1)))
+            assert completed == (generation == self.generations[slot] and self.completes(range(entry, entry + 1)))
 
     @precondition(lambda self: self.write_quorum == self.size and self.last >= 0)
     @rule(data=st.data())
     def ack_run(self, data: st.DataObject) -> None:
         slot = data.draw(st.integers(0, self.size - 1))
         first = data.draw(st.integers(0, self.last))
-        told = self.acks.acked(slot, self.generations[slot], first, self.last - first + 1)
+        completed = self.acks.acked(slot, self.generations[slot], first, self.last - first + 1)
         for entry in range(first, self.last + 1):
             self.model[entry].add((slot, self.generations[slot]))
-        assert told == self.completes(range(first, self.last + 1))
+        assert completed == self.completes(range(first, self.last + 1))
 
     @rule()
     def freeze(self) -> None:

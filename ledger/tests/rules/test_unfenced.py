@@ -39,7 +39,7 @@ class Asked:
         self.replicas = [Counters() for _ in range(count)]
         self.can_ask = True
         self.repeats = 0
-        self.told: list[tuple[str, bool]] = []
+        self.answers: list[tuple[str, bool]] = []
         self.checks = UnfencedChecks(ack_quorum, self.ask_again)
 
     def ask_again(self) -> Sequence[Mark] | None:
@@ -52,7 +52,7 @@ class Asked:
         return marks
 
     def ask(self, name: str) -> bool:
-        return self.checks.ask(lambda proven: self.told.append((name, proven)))
+        return self.checks.ask(lambda proven: self.answers.append((name, proven)))
 
     def answer(self, *replicas: int, count: int = 1) -> None:
         for index in replicas:
@@ -78,11 +78,11 @@ async def test_a_quorum_of_answers_proves_it_and_each_question_is_answered_once(
     asked = Asked()
     assert asked.ask("a") and asked.checks.open
     asked.answer(0)
-    assert asked.told == []
+    assert asked.answers == []
     asked.answer(2)
-    assert asked.told == [("a", True)] and not asked.checks.open
+    assert asked.answers == [("a", True)] and not asked.checks.open
     asked.answer(1)
-    assert asked.told == [("a", True)]
+    assert asked.answers == [("a", True)]
 
 
 @pytest.mark.parametrize(("count", "ack_quorum"), [(1, 1), (2, 1), (3, 1), (3, 2), (3, 3), (5, 3)])
@@ -91,9 +91,9 @@ async def test_one_answer_less_than_the_quorum_proves_nothing(count: int, ack_qu
     asked.ask("a")
     for index in range(ack_quorum - 1):
         asked.answer(index, count=10)
-    assert asked.told == [], "one bookie counts once, however much it answers"
+    assert asked.answers == [], "one bookie counts once, however much it answers"
     asked.answer(ack_quorum - 1)
-    assert asked.told == [("a", True)]
+    assert asked.answers == [("a", True)]
 
 
 async def test_answers_to_what_was_sent_before_never_suffice() -> None:
@@ -102,11 +102,11 @@ async def test_answers_to_what_was_sent_before_never_suffice() -> None:
         replica.sent, replica.answered = sent, answered
     asked.ask("a")
     asked.answer(0, count=3)
-    assert asked.told == [], "all five that were sent before"
+    assert asked.answers == [], "all five that were sent before"
     asked.answer(1)
-    assert asked.told == []
+    assert asked.answers == []
     asked.answer(0)
-    assert asked.told == [("a", True)], "the sixth"
+    assert asked.answers == [("a", True)], "the sixth"
 
 
 @given(
@@ -132,11 +132,11 @@ def test_in_whatever_order_answers_come_what_is_proven_was_answered(
         for index, late in answers:
             if late:
                 proving.add(index)
-            was_full = bool(asked.told)
+            was_full = bool(asked.answers)
             asked.answer(index)
-            if asked.told and not was_full:
+            if asked.answers and not was_full:
                 assert len(proving) >= 2, "a quorum answered what was sent after the question"
-        assert asked.told == [("a", True)], "when all is answered it is proven"
+        assert asked.answers == [("a", True)], "when all is answered it is proven"
 
     asyncio.run(main())
 
@@ -147,11 +147,11 @@ async def test_another_connection_proves_nothing_about_the_last() -> None:
     asked.answer(0)
     asked.replicas[1].reconnect()
     asked.answer(1, count=7)
-    assert asked.told == []
+    assert asked.answers == []
     asked.replicas[0].reconnect()
     asked.answer(0, count=7)
     asked.answer(2)
-    assert asked.told == [], "what the first had answered went with its connection"
+    assert asked.answers == [], "what the first had answered went with its connection"
 
 
 async def test_a_later_proof_answers_all_that_asked_before() -> None:
@@ -160,9 +160,9 @@ async def test_a_later_proof_answers_all_that_asked_before() -> None:
         asked.ask(name)
     asked.replicas[0].answered = 2
     asked.answer(2, count=2)
-    assert asked.told == [("a", True), ("b", True)] and asked.checks.open
+    assert asked.answers == [("a", True), ("b", True)] and asked.checks.open
     asked.answer(0, 2)
-    assert asked.told == [("a", True), ("b", True), ("c", True)] and not asked.checks.open
+    assert asked.answers == [("a", True), ("b", True), ("c", True)] and not asked.checks.open
 
 
 async def test_a_proof_of_a_later_question_serves_one_that_lost_its_connection() -> None:
@@ -172,7 +172,7 @@ async def test_a_proof_of_a_later_question_serves_one_that_lost_its_connection()
     asked.replicas[1].reconnect()
     asked.ask("second")
     asked.answer(0, 1)
-    assert asked.told == [("first", True), ("second", True)]
+    assert asked.answers == [("first", True), ("second", True)]
 
 
 async def test_questions_in_flight_are_bounded_and_who_asks_meanwhile_shares_the_next() -> None:
@@ -184,21 +184,21 @@ async def test_questions_in_flight_are_bounded_and_who_asks_meanwhile_shares_the
     asked.answer(0)
     assert asked.repeats == limits.LEDGER_FENCE_CHECKS, "they wait"
     asked.answer(1)
-    assert asked.told == [("0", True)]
+    assert asked.answers == [("0", True)]
     assert asked.repeats == limits.LEDGER_FENCE_CHECKS + 1, (
         "one question for all three, that left after all of them asked"
     )
     assert asked.ask("w")
     assert asked.repeats == limits.LEDGER_FENCE_CHECKS + 1, "as many as may be are in flight again"
     asked.answer(0, 1, count=limits.LEDGER_FENCE_CHECKS - 1)
-    assert [name for name, _ in asked.told] == ["0", "1", "2", "3"]
+    assert [name for name, _ in asked.answers] == ["0", "1", "2", "3"]
     assert asked.repeats == limits.LEDGER_FENCE_CHECKS + 2
     asked.answer(0, 1)
-    assert asked.told[limits.LEDGER_FENCE_CHECKS :] == [("x", True), ("y", True), ("z", True)]
+    assert asked.answers[limits.LEDGER_FENCE_CHECKS :] == [("x", True), ("y", True), ("z", True)]
     assert asked.checks.open, "w is not told by what left before it asked"
     asked.answer(0, 1)
-    assert asked.told[limits.LEDGER_FENCE_CHECKS + 3 :] == [("w", True)]
-    assert not asked.checks.open and {proven for _, proven in asked.told} == {True}
+    assert asked.answers[limits.LEDGER_FENCE_CHECKS + 3 :] == [("w", True)]
+    assert not asked.checks.open and {proven for _, proven in asked.answers} == {True}
 
 
 async def test_who_waits_is_not_proven_by_answers_to_questions_that_left_before_he_asked() -> None:
@@ -207,9 +207,9 @@ async def test_who_waits_is_not_proven_by_answers_to_questions_that_left_before_
         asked.ask(f"{number}")
     asked.ask("late")
     asked.answer(0, 1, 2, count=limits.LEDGER_FENCE_CHECKS)
-    assert ("late", True) not in asked.told and len(asked.told) == limits.LEDGER_FENCE_CHECKS
+    assert ("late", True) not in asked.answers and len(asked.answers) == limits.LEDGER_FENCE_CHECKS
     asked.answer(0, 1)
-    assert asked.told[-1] == ("late", True)
+    assert asked.answers[-1] == ("late", True)
 
 
 async def test_who_waits_is_answered_false_when_nothing_can_be_sent_any_more() -> None:
@@ -220,10 +220,10 @@ async def test_who_waits_is_answered_false_when_nothing_can_be_sent_any_more() -
     asked.ask("y")
     asked.can_ask = False
     asked.answer(0, 1)
-    assert asked.told == [("0", True), ("x", False), ("y", False)]
+    assert asked.answers == [("0", True), ("x", False), ("y", False)]
     asked.answer(0, 1, count=limits.LEDGER_FENCE_CHECKS - 1)
-    assert len(asked.told) == limits.LEDGER_FENCE_CHECKS + 2 and not asked.checks.open
-    assert len({name for name, _ in asked.told}) == limits.LEDGER_FENCE_CHECKS + 2, "each once"
+    assert len(asked.answers) == limits.LEDGER_FENCE_CHECKS + 2 and not asked.checks.open
+    assert len({name for name, _ in asked.answers}) == limits.LEDGER_FENCE_CHECKS + 2, "each once"
 
 
 async def test_a_question_that_cannot_be_asked_is_not_answered() -> None:
@@ -233,7 +233,7 @@ async def test_a_question_that_cannot_be_asked_is_not_answered() -> None:
     assert not asked.checks.open
     asked.checks.interrupted()
     await turns()
-    assert asked.told == []
+    assert asked.answers == []
 
 
 async def test_an_interruption_answers_all_as_unproven_in_the_next_turn() -> None:
@@ -241,15 +241,15 @@ async def test_an_interruption_answers_all_as_unproven_in_the_next_turn() -> Non
     for number in range(limits.LEDGER_FENCE_CHECKS + 2):
         asked.ask(f"{number}")
     asked.checks.interrupted()
-    assert asked.told == [], "who interrupts is in the midst of something"
+    assert asked.answers == [], "who interrupts is in the midst of something"
     await turns(2)
-    assert asked.told == [(f"{number}", False) for number in range(limits.LEDGER_FENCE_CHECKS + 2)]
+    assert asked.answers == [(f"{number}", False) for number in range(limits.LEDGER_FENCE_CHECKS + 2)]
     asked.answer(0, 1, 2, count=limits.LEDGER_FENCE_CHECKS)
     await turns()
-    assert len(asked.told) == limits.LEDGER_FENCE_CHECKS + 2 and not asked.checks.open
+    assert len(asked.answers) == limits.LEDGER_FENCE_CHECKS + 2 and not asked.checks.open
     assert asked.ask("again")
     asked.answer(0, 1)
-    assert asked.told[-1] == ("again", True)
+    assert asked.answers[-1] == ("again", True)
 
 
 async def test_what_is_proven_before_the_turn_of_an_interruption_stays_proven() -> None:
@@ -259,7 +259,7 @@ async def test_what_is_proven_before_the_turn_of_an_interruption_stays_proven() 
     asked.checks.interrupted()
     asked.answer(0, 1)
     await turns()
-    assert asked.told == [("a", True), ("b", False)]
+    assert asked.answers == [("a", True), ("b", False)]
 
 
 async def test_an_interruption_of_nobody_does_not_disturb_who_asks_next() -> None:
@@ -267,7 +267,7 @@ async def test_an_interruption_of_nobody_does_not_disturb_who_asks_next() -> Non
     asked.checks.interrupted()
     asked.ask("a")
     await turns()
-    assert asked.told == [] and asked.checks.open
+    assert asked.answers == [] and asked.checks.open
 
 
 def test_what_stays_unanswered_is_unproven_after_its_time_and_not_before() -> None:
@@ -276,11 +276,11 @@ def test_what_stays_unanswered_is_unproven_after_its_time_and_not_before() -> No
         asked.ask("a")
         asked.answer(0)
         await let_pass(UNPROVEN_S * 0.9)
-        assert asked.told == []
+        assert asked.answers == []
         await let_pass(UNPROVEN_S * 0.2)
-        assert asked.told == [("a", False)] and not asked.checks.open
+        assert asked.answers == [("a", False)] and not asked.checks.open
         asked.answer(1)
-        assert asked.told == [("a", False)]
+        assert asked.answers == [("a", False)]
 
     virtually(main)
 
@@ -295,9 +295,9 @@ def test_each_first_question_has_its_whole_time() -> None:
         asked.ask("b")
         asked.answer(0, 1)
         await let_pass(UNPROVEN_S * 0.9)
-        assert asked.told == [("a", True)] and asked.checks.open
+        assert asked.answers == [("a", True)] and asked.checks.open
         await let_pass(UNPROVEN_S * 0.2)
-        assert asked.told == [("a", True), ("b", False)]
+        assert asked.answers == [("a", True), ("b", False)]
 
     virtually(main)
 
@@ -309,7 +309,7 @@ def test_the_oldest_question_decides_when_all_are_answered() -> None:
         await let_pass(UNPROVEN_S * 0.6)
         asked.ask("b")
         await let_pass(UNPROVEN_S * 0.5)
-        assert asked.told == [("a", False), ("b", False)]
+        assert asked.answers == [("a", False), ("b", False)]
 
     virtually(main)
 
@@ -325,7 +325,7 @@ def test_a_question_after_a_pause_has_its_whole_time_too() -> None:
         await let_pass(UNPROVEN_S * 0.9)
         assert asked.checks.open
         await let_pass(UNPROVEN_S * 0.2)
-        assert asked.told == [("a", True), ("b", True), ("c", False)]
+        assert asked.answers == [("a", True), ("b", True), ("c", False)]
 
     virtually(main)
 
@@ -336,7 +336,7 @@ def test_the_limit_answers_those_whose_question_was_not_sent_too() -> None:
         for number in range(limits.LEDGER_FENCE_CHECKS + 2):
             asked.ask(f"{number}")
         await let_pass(UNPROVEN_S * 1.1)
-        assert asked.told == [(f"{number}", False) for number in range(limits.LEDGER_FENCE_CHECKS + 2)]
+        assert asked.answers == [(f"{number}", False) for number in range(limits.LEDGER_FENCE_CHECKS + 2)]
         assert asked.repeats == limits.LEDGER_FENCE_CHECKS
 
     virtually(main)
@@ -351,7 +351,7 @@ def test_nobody_is_answered_after_the_end() -> None:
         asked.checks.close()
         assert not asked.checks.open
         await let_pass(UNPROVEN_S * 3)
-        assert asked.told == []
+        assert asked.answers == []
         asked.checks.close()
 
     virtually(main)
@@ -373,12 +373,12 @@ async def test_who_is_answered_may_ask_again_at_once() -> None:
     asked = Asked()
     answers: list[bool] = []
 
-    def told(proven: bool) -> None:
+    def on_answer(proven: bool) -> None:
         answers.append(proven)
         if len(answers) < 4:
-            assert asked.checks.ask(told)
+            assert asked.checks.ask(on_answer)
 
-    asked.checks.ask(told)
+    asked.checks.ask(on_answer)
     for _ in range(2):
         asked.answer(0, 1)
     asked.checks.interrupted()
@@ -413,7 +413,7 @@ def test_each_question_is_answered_exactly_once_whatever_happens(seed: int) -> N
                 case "time":
                     await let_pass(draw.choice([0.0, 0.01, 0.05]))
         await let_pass(UNPROVEN_S * 2.1)
-        assert sorted(name for name, _ in asked.told) == sorted(expected)
-        assert not asked.checks.open and {proven for _, proven in asked.told} == {True, False}
+        assert sorted(name for name, _ in asked.answers) == sorted(expected)
+        assert not asked.checks.open and {proven for _, proven in asked.answers} == {True, False}
 
     virtually(main)

@@ -43,7 +43,7 @@ class Slot(NamedTuple):
     after: int = 0
     before_acked: int = 0
     after_acked: int = 0
-    heard: int = 0
+    acks: int = 0
 
 
 class Mark(NamedTuple):
@@ -106,7 +106,7 @@ def of_writer(state: State, mutant: str) -> Iterator[State]:
         yield state._replace(failed=True)
     if state.frozen and state.swap == "applied":
         yield replaced(state, mutant)
-    if not state.may_ask and not state.frozen and sum(one.heard > 0 for one in state.slots) >= ACK_QUORUM:
+    if not state.may_ask and not state.frozen and sum(one.acks > 0 for one in state.slots) >= ACK_QUORUM:
         yield state._replace(may_ask=True)
 
 
@@ -117,7 +117,7 @@ def replaced(state: State, mutant: str) -> State:
     if keeps and asked is not None:
         marks = tuple(mark._replace(bookie=3, connection=1) if mark.bookie == 2 else mark for mark in asked[0])
         asked = marks, asked[1]
-    slot = Slot(3, 1, old.before, old.after, heard=old.heard if keeps else 0)
+    slot = Slot(3, 1, old.before, old.after, acks=old.acks if keeps else 0)
     return with_slot(state, 2, slot)._replace(frozen=False, swap="done", may_ask=False, asked=asked)
 
 
@@ -140,9 +140,9 @@ def of_bookies(state: State, mutant: str) -> Iterator[State]:
     for at, slot in enumerate(state.slots):
         takes = not state.fenced[slot.bookie]
         if slot.before_acked < slot.before and takes:
-            yield with_slot(state, at, slot._replace(before_acked=slot.before_acked + 1, heard=slot.heard + 1))
+            yield with_slot(state, at, slot._replace(before_acked=slot.before_acked + 1, acks=slot.acks + 1))
         if slot.after_acked < slot.after and (takes or mutant == "repeats pass a fence"):
-            yield with_slot(state, at, slot._replace(after_acked=slot.after_acked + 1, heard=slot.heard + 1))
+            yield with_slot(state, at, slot._replace(after_acked=slot.after_acked + 1, acks=slot.acks + 1))
         if slot.connection < 2 and not state.breaks:
             yield connected_again(state, at, mutant, repeats=False)._replace(breaks=1)
     if not state.crashes:
@@ -178,14 +178,14 @@ def of_recovery(state: State, mutant: str) -> Iterator[State]:
 # -- what holds
 
 
-def told_true(state: State, mutant: str) -> bool:
+def answered_true(state: State, mutant: str) -> bool:
     """Whether the question is answered with True."""
     if state.asked is None:
         return False
     passed = 0
     for mark, slot in zip(state.asked[0], state.slots, strict=True):
         same = slot.connection == mark.connection or mutant == "acknowledgements outlive their connection"
-        passed += slot.bookie == mark.bookie and same and slot.heard > mark.sent
+        passed += slot.bookie == mark.bookie and same and slot.acks > mark.sent
     return passed >= (1 if mutant == "one bookie is enough" else ACK_QUORUM)
 
 
@@ -196,7 +196,7 @@ def explore(mutant: str = "", *, begin: State) -> tuple[int, State | None]:
         state = left.popleft()
         if state.failed or (state.asked is not None and not state.asked[1]):
             continue  # asked before it was closed: any answer is right
-        if told_true(state, mutant):
+        if answered_true(state, mutant):
             return len(seen), state
         for following in (*of_writer(state, mutant), *of_bookies(state, mutant), *of_recovery(state, mutant)):
             if following not in seen:

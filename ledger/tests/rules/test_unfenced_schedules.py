@@ -216,14 +216,14 @@ class Schedule:
         wrong = [text for text, so in ((RECOVERED, self.is_closed()), (FENCED, not self.has_unfenced_quorum())) if so]
         number, self.asked = self.asked, self.asked + 1
 
-        def told(proven: bool) -> None:
+        def answered(proven: bool) -> None:
             self.open.remove(number)
             self.proven += proven
             if proven:
                 self.wrong += wrong
 
         self.open.add(number)
-        if not self.writer.ask_unfenced(told):
+        if not self.writer.ask_unfenced(answered):
             self.open.remove(number)
 
     def is_closed(self) -> bool:

@@ -59,15 +59,15 @@ async def test_appended_entries_are_stored_on_all_replicas_as_the_protocol_says(
 
 async def test_entries_complete_in_order_when_their_prefix_has_the_ack_quorum(ledgers: Ledgers) -> None:
     writer = await ledgers.client.create()
-    heard = RecordedAcks(writer)
+    acks = RecordedAcks(writer)
     held = ledgers.bookies.hold(kind="add", entry_id=0)
     for number in range(3):
         writer.submit(b"%d" % number)
     await turns()
-    assert heard.acked == [] and writer.last_acked == -1 and writer.last_submitted == 2
+    assert acks.acked == [] and writer.last_acked == -1 and writer.last_submitted == 2
     held.release()
     await turns()
-    assert heard.acked == [2] and writer.last_acked == 2
+    assert acks.acked == [2] and writer.last_acked == 2
 
 
 async def test_one_slow_bookie_delays_nothing_and_its_late_acks_change_nothing(ledgers: Ledgers) -> None:
@@ -288,7 +288,7 @@ async def test_nothing_is_acknowledged_while_the_change_is_not_committed(ledgers
 
 async def test_after_two_slots_are_replaced_entries_are_where_the_metadata_says(ledgers: Ledgers) -> None:
     writer = await ledgers.client.create()
-    heard = RecordedAcks(writer)
+    acks = RecordedAcks(writer)
     ledgers.bookies.register("b1", "b2", "b3", "b4", "b5")
     held = ledgers.bookies.hold(kind="add", entry_id=0, answer=True)
     for _ in range(3):
@@ -307,7 +307,7 @@ async def test_after_two_slots_are_replaced_entries_are_where_the_metadata_says(
         assert len(ledgers.copies(writer.ledger_id, metadata, entry_id)) >= 2
     fresh.release()
     await turns()
-    assert heard.acked[-1] == 2
+    assert acks.acked[-1] == 2
     for entry_id in range(3):
         assert len(ledgers.copies(writer.ledger_id, metadata, entry_id)) == 3
 
@@ -416,14 +416,14 @@ async def test_a_writer_whose_ledger_is_no_longer_open_fails_at_the_next_change(
     ledgers: Ledgers, state: LedgerState
 ) -> None:
     writer = await ledgers.client.create()
-    heard = RecordedAcks(writer)
+    acks = RecordedAcks(writer)
     await set_state(ledgers, writer.ledger_id, state)
     ledgers.bookies.register("b2", "b3", "b4")
     ledgers.bookies.crash("b1")
     ledgers.bookies.hold(bookie="b2", kind="add")
     with pytest.raises(LedgerFenced):
         await writer.append(b"x")
-    assert len(heard.failed) == 1 and heard.acked == []
+    assert len(acks.failed) == 1 and acks.acked == []
     with pytest.raises(LedgerFenced):
         writer.submit(b"y")
     with pytest.raises(LedgerFenced):
@@ -461,14 +461,14 @@ async def test_a_writer_of_a_deleted_ledger_fails_at_the_next_change(ledgers: Le
 
 async def test_a_fenced_writer_fails_once_with_an_unknown_outcome(ledgers: Ledgers) -> None:
     writer = await ledgers.client.create()
-    heard = RecordedAcks(writer)
+    acks = RecordedAcks(writer)
     await writer.append(b"0")
     for bookie in ("b1", "b2"):
         ledgers.bookies[bookie].fenced[writer.ledger_id] = True
     with pytest.raises(LedgerFenced) as caught:
         await writer.append(b"1")
     assert not caught.value.definite
-    assert [type(error) for error in heard.failed] == [LedgerFenced] and heard.acked == [0]
+    assert [type(error) for error in acks.failed] == [LedgerFenced] and acks.acked == [0]
     assert writer.last_acked == 0
 
 

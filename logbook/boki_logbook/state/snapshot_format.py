@@ -57,7 +57,7 @@ from boki_logbook.state.state_snapshot import (
 Column = NDArray[Any]
 
 VERSION: Final = 2
-_PLAIN: Final = 1
+_VERSION_1: Final = 1
 """The version of a snapshot without floors of writers, whose columns come last."""
 MAGIC: Final = b"BKSN"
 CHUNK_BYTES: Final = limits.MIB
@@ -166,7 +166,7 @@ def encode(snapshot: Snapshot) -> Iterator[bytes]:
 
 
 def _version(snapshot: Snapshot) -> int:
-    return VERSION if len(snapshot.state.writer_floors.books) else _PLAIN
+    return VERSION if len(snapshot.state.writer_floors.books) else _VERSION_1
 
 
 def raw_bytes(snapshot: Snapshot) -> int:
@@ -274,7 +274,7 @@ class Decoder:
         magic, version, number, length, crc = _CHUNK.unpack_from(chunk)
         if magic != MAGIC:
             raise CorruptData(f"chunk {self._chunks} of a snapshot begins with {magic!r}, expected {MAGIC!r}")
-        if version not in (_PLAIN, VERSION):
+        if version not in (_VERSION_1, VERSION):
             raise _newer(version)
         self._version = version
         frame = chunk[_CHUNK.size :]
@@ -310,7 +310,7 @@ class Decoder:
         data = bytes(begin[_LENGTH.size : end])
         try:
             version = msgspec.msgpack.decode(data, type=_Version).version
-            if version not in (_PLAIN, VERSION):
+            if version not in (_VERSION_1, VERSION):
                 raise _newer(version)
             head = msgspec.msgpack.decode(data, type=_Head)
         except DECODE_FAULTS as error:
@@ -402,7 +402,7 @@ def _take(columns: Iterator[Column], count: int) -> Sequence[Column]:
 
 def _newer(version: int) -> VersionMismatch:
     return VersionMismatch(
-        f"expected version {VERSION} or {_PLAIN} of index snapshots, found {version}: upgrade this program",
+        f"expected version {VERSION} or {_VERSION_1} of index snapshots, found {version}: upgrade this program",
         expected=version,
         found=VERSION,
     )

@@ -202,7 +202,7 @@ class WriterTable:
             if state is None:
                 if first != 1 or self.past.refuses(*_unpack_key(key)):
                     return None
-            elif not state.plain:
+            elif not state.fits_row:
                 return None
             row = self.add_row(key)
             if state is not None:

@@ -105,14 +105,14 @@ class WriterState:
         return self._runs
 
     @property
-    def plain(self) -> bool:
+    def fits_row(self) -> bool:
         """Whether its four numbers are all that is known of it."""
         return self._runs is None and not self.named
 
     @property
     def as_table_row(self) -> tuple[int, int, int, int]:
         """What `take_table_row` takes."""
-        assert self.plain
+        assert self.fits_row
         return self.last, self.floor, self._seqnum, self.time_ms
 
     def take_table_row(self, last: int, floor: int, seqnum: int, time_ms: int) -> None:

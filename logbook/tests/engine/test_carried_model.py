@@ -68,7 +68,7 @@ class State(NamedTuple):
     in_flight: Cut | None = None
     metalog: tuple[Cut, ...] = ()
     over: bool = False
-    heard: int = 0
+    received: int = 0
     alive: bool = True
     again: tuple[int, ...] = ()
     out_of_turn: bool = False
@@ -137,10 +137,10 @@ def fail(state: State, mutant: str) -> State:
     state = state._replace(failed=True, accepting=False)
     if mutant == "a failed shard ends at once":
         return end_shard(send(state, "CLOSE"))
-    return told_to_close(end_if_finished(state))
+    return close_requested(end_if_finished(state))
 
 
-def told_to_close(state: State) -> State:
+def close_requested(state: State) -> State:
     """Whether the sequencer has the newest carried entry nobody here knows: its CLOSE will say."""
     unreported = state.carried > max(state.cut, state.acked)
     return send(state, "CLOSE") if not state.ended and unreported else state
@@ -154,7 +154,7 @@ def connect_again(state: State, mutant: str) -> State:
         state = send(state, "REPORT", state.acked)
     if mutant == "carried entries are reported again" and state.carried > state.cut:
         state = send(state, "REPORT", state.carried)
-    return told_to_close(end_if_finished(state)) if state.failed else state
+    return close_requested(end_if_finished(state)) if state.failed else state
 
 
 def of_engine(state: State, mutant: str) -> Iterator[State]:
@@ -181,16 +181,16 @@ def hears(state: State, mutant: str) -> Iterator[State]:
     """What is acknowledged of the metalog is pushed, or read when the term is over."""
     early = mutant == "heard before it is acknowledged" and state.in_flight is not None
     known = state.metalog + ((state.in_flight,) if early and state.in_flight is not None else ())
-    if state.alive and state.heard < len(known) and (state.linked or state.over):
-        end, _, closes = known[state.heard]
-        state = state._replace(heard=state.heard + 1)
+    if state.alive and state.received < len(known) and (state.linked or state.over):
+        end, _, closes = known[state.received]
+        state = state._replace(received=state.received + 1)
         if end > state.cut:
             hold(state.ended or end <= max(state.acked, state.carried), "cut", state)
             state = state._replace(cut=end)
             if not state.ended and not state.accepting:
                 state = end_if_finished(state)
         yield end_shard(state) if closes and not state.ended else state
-    elif state.alive and state.over and state.heard >= len(state.metalog) and not state.ended:
+    elif state.alive and state.over and state.received >= len(state.metalog) and not state.ended:
         yield end_shard(state)
 
 
@@ -258,7 +258,7 @@ def check(state: State, pieces: tuple[int, ...], mutant: str) -> None:
             end += 1
         hold(end >= last.end, "whole", "others seal", present, state)
     hold(not state.out_of_turn, "whole", "an entry took another's place", state)
-    if state.alive and state.ended and state.heard >= len(state.metalog):
+    if state.alive and state.ended and state.received >= len(state.metalog):
         hold(state.failed or state.written >= last.end, "whole", "its own writer seals", state)
         ordered = state.entries[: last.end] + state.again + state.queue
         hold(sorted(ordered) == sorted(pieces), "once", ordered, state)

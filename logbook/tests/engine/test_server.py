@@ -51,7 +51,7 @@ class Sdk:
     def __init__(self) -> None:
         self.peer: MessagePeer
         self.rows: list[AnswerRow] = []
-        self.told: dict[int, memoryview] = {}
+        self.answered: dict[int, memoryview] = {}
         """Answers to READS, by request id."""
         self.slices: list[tuple[int, bool]] = []
         """How many of them came together, and whether others were to follow."""
@@ -62,7 +62,7 @@ class Sdk:
         assert request_id == 0
         if opcode == wire.OP_READS:
             answers, more = decode_read_answers(body)
-            self.told.update(answers)
+            self.answered.update(answers)
             self.slices.append((len(answers), more))
             peer.take_answers(answers)
         else:
@@ -198,7 +198,7 @@ async def test_reads_that_came_together_are_answered_together(served: Served) ->
     assert other.records.seqnums.tolist() == [rows[1].first_seqnum]
     assert none.records.seqnums.tolist() == []
     assert [more for _, more in sdk.slices] == [*[True] * (len(sdk.slices) - 1), False]
-    assert sum(count for count, _ in sdk.slices) == len(sdk.told) == 20
+    assert sum(count for count, _ in sdk.slices) == len(sdk.answered) == 20
     assert served.core.reader.parked == 0
 
 
@@ -589,10 +589,10 @@ async def test_a_certain_conflict_is_answered_while_nothing_is_ordered(served: S
     shard = served.core.logs[0].appender.shard
     assert shard is not None
     sdk.append(RunSpec(1, ALICE, 3, (RecordSpec(tags=(5,), data=b"loser", expect=((5, row.first_seqnum),)),)))
-    told = (await sdk.answers(2))[1]
-    assert (told.first, told.verdict, told.actual) == (3, Verdict.CONFLICT, ((5, row.first_seqnum + 1),))
-    assert told.position == served.core.covered(1)
+    answered = (await sdk.answers(2))[1]
+    assert (answered.first, answered.verdict, answered.actual) == (3, Verdict.CONFLICT, ((5, row.first_seqnum + 1),))
+    assert answered.position == served.core.covered(1)
     assert b"loser" not in cluster.ledgers[shard.writer.ledger_id].entries[-1]
     cluster.ledgers[shard.writer.ledger_id].ack()
     ordered = (await sdk.answers(3))[2]
-    assert (ordered.first, ordered.verdict, ordered.actual) == (3, Verdict.CONFLICT, told.actual)
+    assert (ordered.first, ordered.verdict, ordered.actual) == (3, Verdict.CONFLICT, answered.actual)

@@ -43,12 +43,12 @@ async def test_books_that_append_together_get_answers_to_their_own_records(serve
         books = [client.book(number) for number in range(1, 101)]
         writer = await books[0].writer("w")
         for _ in range(2):
-            told = await asyncio.gather(*(book.append(b"%d" % book.id) for book in books), writer.append(b"w"))
-            records = [await book.read_at(seqnum) for book, seqnum in zip(books, told[:-1], strict=True)]
+            seqnums = await asyncio.gather(*(book.append(b"%d" % book.id) for book in books), writer.append(b"w"))
+            records = [await book.read_at(seqnum) for book, seqnum in zip(books, seqnums[:-1], strict=True)]
             assert [record and record.data for record in records] == [b"%d" % book.id for book in books]
-            named = await books[0].read_at(told[-1])
+            named = await books[0].read_at(seqnums[-1])
             assert named is not None and named.data == b"w"
-            assert all(book.position is not None and book.position >= told[at] for at, book in enumerate(books))
+            assert all(book.position is not None and book.position >= seqnums[at] for at, book in enumerate(books))
             assert all(book.idle for book in books[1:])
 
 

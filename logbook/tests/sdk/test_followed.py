@@ -38,7 +38,7 @@ class Rules(NamedTuple):
     gap_of_its_tag: bool = True
     never_falls: bool = True
     looked: bool = True
-    told_once: bool = True
+    reported_once: bool = True
     backlog: bool = True
 
 
@@ -82,7 +82,7 @@ class Broken(Followed):
             kept = [record for record in answer.records if record.seqnum > last]
             answer = answer._replace(records=kept, last=max(answer.last, last))
         items = super().take(request, answer, stop)
-        if not self.rules.told_once:
+        if not self.rules.reported_once:
             for one in request.tags:
                 one.next = min(one.next, max(answer.last if answer.more else answer.position, request.start - 1) + 1)
         if not self.rules.never_falls and not answer.more:
@@ -115,9 +115,9 @@ START = World((("record", "z"),), (1, 1), 0, (), 1, 1, (), (), None, 0, 0, 0, 0)
 def cursor_of(world: World, rules: Rules) -> Broken:
     followed = Broken(rules)
     followed.position = world.position
-    for tag, following, told, beginning in world.tags:
+    for tag, following, reported, beginning in world.tags:
         one = FollowedTag(tag, tag_id(tag), following)
-        one.reports_gaps, one.from_beginning = told, beginning
+        one.reports_gaps, one.from_beginning = reported, beginning
         followed._tags[one.number] = one
     return followed
 
@@ -198,14 +198,14 @@ def arrived(world: World, followed: Broken, rules: Rules, *, consistency_any: bo
     assert request.start == start
     answer = Answer(records, gaps, (), more, covered, found[-1] if found else 0)
     items = followed.take(request, answer, END)
-    given, told = world.given, world.gaps
+    given, reported = world.given, world.gaps
     for item in items:
         if isinstance(item, Gap):
-            if not rules.told_once or rules.gap_of_its_tag:
-                for tag, first, last in told:
+            if not rules.reported_once or rules.gap_of_its_tag:
+                for tag, first, last in reported:
                     if tag == item.tag and item.first <= last and item.last >= first and not world.adds_left:
                         return f"a gap of {tag} twice"
-            told = (*told, (str(item.tag), item.first, item.last))
+            reported = (*reported, (str(item.tag), item.first, item.last))
         elif item.seqnum in given and not (len(world.tags) > 1 and "b" in item.tags and item.seqnum <= world.position):
             return f"record {item.seqnum} twice"
         else:
@@ -213,7 +213,7 @@ def arrived(world: World, followed: Broken, rules: Rules, *, consistency_any: bo
     if followed.position < world.position:
         return "the position fell"
     return world._replace(
-        tags=rows_of(followed), position=followed.position, given=given, gaps=told, flight=None,
+        tags=rows_of(followed), position=followed.position, given=given, gaps=reported, flight=None,
         token=world.token if consistency_any else max(world.token, covered),
     )  # fmt: skip
 
@@ -289,7 +289,7 @@ def test_every_short_execution_gives_all_or_reports_a_gap_once(bounds: dict[str,
         (RIGHT._replace(gap_of_its_tag=False), {"records": 2, "trims": 1}, "is missing"),
         (RIGHT._replace(never_falls=False), {"records": 2, "trims": 0, "losses": 1, "consistency_any": True}, "fell"),
         (RIGHT._replace(looked=False), {"records": 2, "trims": 1, "books": True}, "looked at"),
-        (RIGHT._replace(told_once=False), {"records": 2, "trims": 1}, " twice"),
+        (RIGHT._replace(reported_once=False), {"records": 2, "trims": 1}, " twice"),
         (RIGHT._replace(backlog=False), {"records": 1, "trims": 0, "adds": 1, "tags": "a"}, "is missing"),
     ],
     ids=lambda one: "",

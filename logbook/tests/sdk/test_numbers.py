@@ -238,7 +238,7 @@ class LossyLog:
     def __init__(self, numbers: Numbers) -> None:
         self.numbers = numbers
         self.model = Model()
-        self.told: dict[int, int | str] = {}
+        self.outcomes: dict[int, int | str] = {}
         self.on_the_way: list[tuple[list[Append], bool]] = []
         self.answers: list[tuple[Append, Answer, bool]] = []
 
@@ -342,10 +342,10 @@ def test_every_number_has_one_answer_which_is_the_logs(steps: list[str]) -> None
 
 def check_answers(items: list[Ticket | Chunk], model: Model) -> None:
     ordered = [record.seqnum for record in model.upwards(1, 0, 0, 2**63, 10_000)]
-    told: list[int] = []
+    outcomes: list[int] = []
     for item in items:
         if isinstance(item, Chunk):
-            told.extend(item.seqnums)
+            outcomes.extend(item.seqnums)
         elif not isinstance(item._outcome, BokiError):
-            told.append(item._outcome or 0)
-    assert told == ordered, "each committed record was told once, and nothing else is in the log"
+            outcomes.append(item._outcome or 0)
+    assert outcomes == ordered, "each committed record was told once, and nothing else is in the log"

@@ -56,7 +56,7 @@ class Log:
     """What certainly is decided."""
 
     last: dict[bytes, int] = field(default_factory=dict)
-    told: dict[tuple[bytes, int], Row] = field(default_factory=dict)
+    answers: dict[tuple[bytes, int], Row] = field(default_factory=dict)
     records: tuple[bytes, ...] = ()
     forgotten: frozenset[bytes] = frozenset()
 
@@ -64,7 +64,7 @@ class Log:
         writer, number, data, loses, void, _ = one
         last = self.last.get(writer, 0)
         if number <= last:
-            return self.told[writer, number]
+            return self.answers[writer, number]
         if number > last + 1:
             return writer, number, last, int(Verdict.GAP)
         if writer in self.forgotten:
@@ -74,7 +74,7 @@ class Log:
             self.records += (data,)
             seqnum = len(self.records)
         self.last[writer] = number
-        row = self.told[writer, number] = writer, number, seqnum, int(verdict)
+        row = self.answers[writer, number] = writer, number, seqnum, int(verdict)
         return row
 
     def forget(self, writer: bytes) -> None:
@@ -82,7 +82,7 @@ class Log:
         self.forgotten |= {writer}
 
     def copy(self) -> Log:
-        return replace(self, last=dict(self.last), told=dict(self.told))
+        return replace(self, last=dict(self.last), answers=dict(self.answers))
 
 
 @dataclass(frozen=True)
@@ -291,8 +291,8 @@ class World:
     def key(self) -> object:
         return (
             self.left, self.way, self.late, self.rows, self.writers, self.log.records, self.log.forgotten,
-            tuple(self.log.last.items()), tuple(sorted(self.log.told.items())), _key_of(self.numbers), _key_of(self.inquiry),
-            tuple(_told(ticket) for ticket in self.tickets), self.asked and (self.asked[0], _told(self.asked[1])),
+            tuple(self.log.last.items()), tuple(sorted(self.log.answers.items())), _key_of(self.numbers), _key_of(self.inquiry),
+            tuple(_outcome(ticket) for ticket in self.tickets), self.asked and (self.asked[0], _outcome(self.asked[1])),
         )  # fmt: skip
 
     def copy(self) -> World:
@@ -309,7 +309,7 @@ def _wired(one: Append, *, resent: bool) -> tuple[bytes, int, bytes, bool, bool,
     return one.writer, one.number, one.payload[2:], bool(one.expect), one.void, resent
 
 
-def _told(ticket: Ticket) -> object:
+def _outcome(ticket: Ticket) -> object:
     outcome = ticket._outcome
     return outcome if outcome is None or isinstance(outcome, int) else (type(outcome), outcome.facts.get("never"))
 

@@ -61,10 +61,10 @@ class Sdk:
 
     def __init__(self) -> None:
         self.reads: ReadsTogether
-        self.told = 0
+        self.answered = 0
 
     def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
-        self.told += 1
+        self.answered += 1
         self.reads.answered(body)
 
     def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None: ...

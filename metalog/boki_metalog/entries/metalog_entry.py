@@ -52,7 +52,7 @@ from boki_common.ids import INVALID_TAG, U64_MAX
 from boki_common.runtime.ports import Buffer
 
 VERSION: Final = 2
-_PLAIN: Final = 1
+_VERSION_1: Final = 1
 """The version of an entry that carries nothing."""
 OPEN: Final = 1
 CLOSE: Final = 2
@@ -183,7 +183,7 @@ def encode(entry: MetalogEntry) -> bytes:
     assert not commands or sum(map(command_bytes, commands)) <= limits.METALOG_COMMANDS_BYTES
     assert 0 <= start_pos <= end_pos <= limits.POSITION_MAX, (start_pos, end_pos)
     head = _HEAD.pack(
-        VERSION if carried else _PLAIN,
+        VERSION if carried else _VERSION_1,
         len(carried),
         len(shards),
         len(commands),
@@ -204,9 +204,9 @@ def decode(data: Buffer) -> MetalogEntry:
     if size < _HEAD.size:
         raise ProtocolError(f"expected a metalog entry of at least {_HEAD.size} bytes, found {size}")
     version, carried_count, shard_count, command_count, start_pos, end_pos, time_ms = _HEAD.unpack_from(view)
-    if version not in (_PLAIN, VERSION):
+    if version not in (_VERSION_1, VERSION):
         _check_version(version)
-    if version == _PLAIN:
+    if version == _VERSION_1:
         carried_count = 0
     shards_end = _check_counts(size, carried_count, shard_count, command_count)
     if not start_pos <= end_pos <= limits.POSITION_MAX or time_ms > _I63_MAX:
@@ -244,7 +244,7 @@ def decode_head(data: Buffer) -> EntryHead:
 
 
 def _check_version(version: int) -> None:
-    if version not in (_PLAIN, VERSION):
+    if version not in (_VERSION_1, VERSION):
         raise VersionMismatch(
             f"expected a metalog entry of version {VERSION} or {VERSION - 1}, found {version}: upgrade this program",
             expected=VERSION,

@@ -41,7 +41,7 @@ async def test_who_stands_asks_again_when_something_changed_only(cluster: Any) -
     asked: list[str] = []
     before = store.watch
 
-    def told_for_nothing(path: str) -> Any:
+    def spurious_watch(path: str) -> Any:
         watch = before(path)
         watch.notify()
         return watch
@@ -50,7 +50,7 @@ async def test_who_stands_asks_again_when_something_changed_only(cluster: Any) -
         asked.append(operation)
         return Fault.NONE
 
-    store.watch = told_for_nothing
+    store.watch = spurious_watch
     store.faults = count
     second, _ = stand(store, b"b")
     waiting = asyncio.ensure_future(second.won())
@@ -64,23 +64,23 @@ async def test_who_stands_asks_again_when_something_changed_only(cluster: Any) -
 
 async def test_the_next_one_leads_when_the_session_ends(cluster: Any) -> None:
     store = await cluster.store()
-    first, told = stand(store, b"a")
+    first, ended = stand(store, b"a")
     second, _ = stand(await cluster.store(), b"b")
     await first.won()
     waiting = asyncio.ensure_future(second.won())
     store.crash()
     store.expire_session()
     await waiting
-    assert second.leading and not told.is_set(), "the dead one learns nothing"
+    assert second.leading and not ended.is_set(), "the dead one learns nothing"
     await second.resign()
 
 
 async def test_a_leader_whose_session_ended_learns_it(cluster: Any) -> None:
     store = await cluster.store()
-    first, told = stand(store, b"a")
+    first, ended = stand(store, b"a")
     await first.won()
     store.expire_session()
-    await told.wait()
+    await ended.wait()
     assert not first.leading
     await first.won()
     assert first.leading
@@ -88,10 +88,10 @@ async def test_a_leader_whose_session_ended_learns_it(cluster: Any) -> None:
 
 
 async def test_a_leader_whose_node_was_removed_learns_it(cluster: Any) -> None:
-    first, told = stand(await cluster.store(), b"a")
+    first, ended = stand(await cluster.store(), b"a")
     await first.won()
     cluster.tree.delete(PATH, 0)
-    await told.wait()
+    await ended.wait()
     assert not first.leading
     await first.resign()
 

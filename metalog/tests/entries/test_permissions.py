@@ -114,10 +114,10 @@ PUSHES: dict[str, tuple[int, Callable[[int], bytes]]] = {
 
 
 def test_the_table_has_every_message_that_a_sequencer_takes() -> None:
-    heard = {opcode for opcode, _ in (*CALLS.values(), *PUSHES.values())}
+    received = {opcode for opcode, _ in (*CALLS.values(), *PUSHES.values())}
     said = {protocol.OP_HELLO, protocol.OP_ENTRIES, protocol.OP_LAGGED, protocol.OP_TERM_OVER, protocol.OP_REFUSED}
     known = {number for name, number in vars(protocol).items() if name.startswith("OP_")}
-    assert heard | said == known, "a message that is new needs its row"
+    assert received | said == known, "a message that is new needs its row"
     assert set(MAY[ENGINE]) | set(MAY[ADMINISTRATOR]) == {*CALLS, *PUSHES}
 
 

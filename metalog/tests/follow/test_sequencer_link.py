@@ -90,10 +90,10 @@ async def test_what_is_to_be_carried_leaves_at_once_behind_the_reports_before_it
     ends.link.carry(2, 6, 2, (b"in ", memoryview(b"parts")))
     ends.link.report(4, 2, 2)
     assert await ends.link.open_shard(A, 50) == 7
-    told = [body for opcode, body in ends.server.messages if opcode in (protocol.OP_REPORT, protocol.OP_CARRY)]
-    assert protocol.decode_report(told[0]).rows == (ShardEnd(2, 5, 1), ShardEnd(4, 1, 1))
-    assert protocol.decode_carry(told[1]) == (3, 2, 6, 2, b"in parts")
-    assert protocol.decode_report(told[2]).rows == (ShardEnd(4, 2, 2),)
+    sent = [body for opcode, body in ends.server.messages if opcode in (protocol.OP_REPORT, protocol.OP_CARRY)]
+    assert protocol.decode_report(sent[0]).rows == (ShardEnd(2, 5, 1), ShardEnd(4, 1, 1))
+    assert protocol.decode_carry(sent[1]) == (3, 2, 6, 2, b"in parts")
+    assert protocol.decode_report(sent[2]).rows == (ShardEnd(4, 2, 2),)
     assert ends.shards.reported == {4: (2, 2), 2: (5, 1)}, "what nobody may have is not repeated"
 
 

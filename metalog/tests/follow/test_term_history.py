@@ -73,12 +73,12 @@ async def test_a_record_that_cannot_be_is_an_error(cluster: Any) -> None:
 async def test_who_needs_some_slots_gets_the_terms_of_these_only(cluster: Any) -> None:
     store = await cluster.store()
     await ensure_path(store, TERMS_PATH)
-    told: list[int] = []
-    history = TermHistory(store, slots=slot_mask([(0, 9)]), log_found=lambda: told.append(len(history.numbers)))
+    notified: list[int] = []
+    history = TermHistory(store, slots=slot_mask([(0, 9)]), log_found=lambda: notified.append(len(history.numbers)))
     for one in (record(1, 0, (10, 1023)), record(2, 1, (10, 20)), record(3, 0, (0, 9)), record(4, 0, (0, 9))):
         await store.create(term_path(one.term), encode_record(one))
     await history.refresh()
-    assert told == [1, 2, 3], "each log, and the first needed term of one"
+    assert notified == [1, 2, 3], "each log, and the first needed term of one"
     assert history.had(0) and not history.had(1)
     assert [term for term in range(6) if history.foreign(term)] == [1, 2]
     assert history.before(5, 2, [SlotRange(0, 1023)]) == (4,), (

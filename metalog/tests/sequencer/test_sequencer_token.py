@@ -93,8 +93,8 @@ async def test_a_token_that_is_shown_where_none_is_asked_for_does_no_harm(cluste
 async def test_status_says_whether_a_token_is_asked_for_and_never_which(cluster: Any) -> None:
     sequencer = await cluster.sequencer(token=TOKEN)
     await sequencer.serving()
-    asker = await cluster.participant(sequencer.address, token=TOKEN, role=PARTICIPANT)
-    status = bytes(await asker.peer.call(protocol.OP_STATUS))
+    participant = await cluster.participant(sequencer.address, token=TOKEN, role=PARTICIPANT)
+    status = bytes(await participant.peer.call(protocol.OP_STATUS))
     assert msgspec.json.decode(status)["asks_for_token"] is True and SECRET.encode() not in status
     assert SECRET not in repr(protocol.decode_hello(memoryview(protocol.encode_hello(token=TOKEN, role=ENGINE))))
 

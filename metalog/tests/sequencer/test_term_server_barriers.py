@@ -59,8 +59,8 @@ def tell(cluster: Any, answer: bool) -> int:
     """The bookies say this to all who asked; returns how many did."""
     waiting = list(cluster.ledgers.asked)
     cluster.ledgers.asked.clear()
-    for told in waiting:
-        told(answer)
+    for on_answer in waiting:
+        on_answer(answer)
     return len(waiting)
 
 

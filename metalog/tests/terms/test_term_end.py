@@ -95,9 +95,9 @@ async def test_commands_of_a_later_version_are_not_needed_for_that() -> None:
 )
 async def test_what_cannot_be_known_is_not_made_up(last: bytes | Exception) -> None:
     """A body that cannot be is no reason to believe its head, and what does not go on from the entry before is none either."""
-    with pytest.raises(MetalogUnreadable, match="boki log give-up 7 2") as told:
+    with pytest.raises(MetalogUnreadable, match="boki log give-up 7 2") as caught:
         await last_of(Reader([*GOOD[:2], last]), term=7, start_time_ms=5)
-    assert not told.value.retryable
+    assert not caught.value.retryable
 
 
 async def test_bookies_that_do_not_answer_say_nothing_of_an_entry() -> None:

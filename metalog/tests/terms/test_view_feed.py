@@ -70,7 +70,7 @@ async def test_a_view_that_cannot_be_read_ends_it(cluster: Any) -> None:
     await fed.feed.close()
 
 
-class NeverTold:
+class NeverNotified:
     """A watch of a store that tells nothing."""
 
     async def changed(self) -> None:
@@ -83,7 +83,7 @@ class NeverTold:
 async def test_in_a_hurry_it_looks_before_the_store_notifies(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     store = await cluster.store()
     await ensure_view(store)
-    monkeypatch.setattr(store, "watch", lambda path: NeverTold())
+    monkeypatch.setattr(store, "watch", lambda path: NeverNotified())
     fed = Fed(store)
     await fed.next()
     fed.feed.hurry()

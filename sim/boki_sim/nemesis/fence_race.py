@@ -70,7 +70,7 @@ async def run_race(cluster: Cluster, race: Race, numbers: random.Random, hold: H
     await _happens(cluster, "metalog add", near, race.writer)
     asked()
     await _happens(cluster, "entry answer", race.recoverer, near)
-    unheard = hold([(near, race.recoverer)])
+    lost_answers = hold([(near, race.recoverer)])
     await asyncio.sleep(pace_s * numbers.uniform(0, 2))
     cluster.network.reset(race.recoverer, far)
     unasked()
@@ -78,7 +78,7 @@ async def run_race(cluster: Cluster, race: Race, numbers: random.Random, hold: H
     for host in (far, other):  # before the writer learns from the view that its term is over
         late[host]()
         await asyncio.sleep(pace_s * numbers.uniform(0.5, 3))
-    unheard()
+    lost_answers()
 
 
 async def _happens(cluster: Cluster, step: str, actor: str, peer: str = "") -> None:

@@ -111,14 +111,14 @@ def _known(calls: dict[Key, list[Operation]], numbers: dict[Key, Operation], kep
         since = -1.0 if before is None else before.until
         for one in sent:
             refused = one.error.startswith(_FORGOTTEN) or (decided and _HOLES in one.error and one.start >= since)
-            if refused and _heard_of(by_writer[book, writer], one.until) > one.until - kept_s:
+            if refused and _last_seen(by_writer[book, writer], one.until) > one.until - kept_s:
                 yield f"{_name(key)}, sent at {one.start:.4f} s, was told {one.error}; all before it were answered"
     if kept_s < inf:
         for (book, writer), sent in by_writer.items():
             yield from _after_the_end(f"book {book}: writer {writer}", sent, kept_s)
 
 
-def _heard_of(calls: Iterable[Operation], until: float) -> float:
+def _last_seen(calls: Iterable[Operation], until: float) -> float:
     """The log ordered a number of the writer at this time or after it; 0 if nobody knows of one."""
     return max((one.start for one in calls if one.outcome in (OK, CONFLICT) and one.until <= until), default=0.0)
 
@@ -126,7 +126,7 @@ def _heard_of(calls: Iterable[Operation], until: float) -> float:
 def _after_the_end(name: str, calls: Sequence[Operation], kept_s: float) -> Iterable[str]:
     """Whoever is forgotten stays so: there is no first number again."""
     answers = [one.until for one in calls if one.error.startswith(_FORGOTTEN) or _HOLES in one.error]
-    forgotten = min((end for end in answers if 0 < _heard_of(calls, end) <= end - kept_s), default=inf)
+    forgotten = min((end for end in answers if 0 < _last_seen(calls, end) <= end - kept_s), default=inf)
     for one in calls:
         if one.outcome in (OK, CONFLICT) and one.start > forgotten:
             yield f"{name} was forgotten at {forgotten:.4f} s, but number {one.number} is answered at {one.until:.4f} s"

@@ -31,14 +31,14 @@ def uncollected() -> Iterator[None]:
     try:
         yield
     finally:
-        with unheard():
+        with errors_ignored():
             gc.collect()
         if collecting:
             gc.enable()
 
 
 @contextmanager
-def unheard() -> Iterator[None]:
+def errors_ignored() -> Iterator[None]:
     """Code that was cut off is thrown away here: what it says concerns nobody."""
     before, sys.unraisablehook = sys.unraisablehook, _forget_unraisable
     try:

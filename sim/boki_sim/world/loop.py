@@ -26,7 +26,7 @@ from contextvars import copy_context
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, NoReturn, Protocol, TypeAlias, TypeVar, TypeVarTuple
 
-from boki_sim.world.ending import end_task, unheard
+from boki_sim.world.ending import end_task, errors_ignored
 from boki_sim.world.errors import Deadlock, Refused, SimulationError, Spinning
 from boki_sim.world.handles import SimFuture, SimHandle, SimTimer
 from boki_sim.world.inline_bodies import BODIES, run_inline
@@ -362,7 +362,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.set_exception_handler(_forget_fault)
         events._set_running_loop(self)
         try:
-            with unheard():
+            with errors_ignored():
                 for tasks in self._graveyard:
                     for task in sorted(tasks, key=hash):
                         if not task.done():

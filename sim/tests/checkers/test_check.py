@@ -335,14 +335,18 @@ def test_ten_clients_with_two_thousand_calls_each_are_checked_and_one_lie_is_fou
 
 def test_a_stream_that_is_too_young_is_not_forgotten() -> None:
     """Its newest record began at 0, and the trim had returned at 5."""
-    told_below = [A, forgets(15), read("c3", 6, 7, [], tag="z", trimmed=10)]
+    reported_below = [A, forgets(15), read("c3", 6, 7, [], tag="z", trimmed=10)]
     empty_again = [A, forgets(15), append("c2", 6, 7, "b", 20, tags=["x"], expect={"x": None})]
     refused = [A, forgets(15), append("c3", 6, 7, "z", outcome="conflict", expect={"y": 5}, actual={"y": None})]
-    for history, anomaly in ((told_below, "wrong trim"), (empty_again, "wrong verdict"), (refused, "wrong verdict")):
+    for history, anomaly in (
+        (reported_below, "wrong trim"),
+        (empty_again, "wrong verdict"),
+        (refused, "wrong verdict"),
+    ):
         for old_enough in (0.0, 4.0, 5.0):
             assert check(history, forget_after_s=old_enough) == []
         assert [finding.anomaly for finding in check(history, forget_after_s=6.0)] == [anomaly]
     unknown = msgspec.structs.replace(forgets(15), outcome="unknown", end=None)
-    assert check([A, unknown, told_below[2]], forget_after_s=6.0) == [], "nobody knows when it took effect"
+    assert check([A, unknown, reported_below[2]], forget_after_s=6.0) == [], "nobody knows when it took effect"
     young = append("c2", 3.5, 4.5, "young", 20, tags=["x"])
-    assert check([A, young, *told_below[1:]], forget_after_s=3.0) == [], "it may have come behind the trim"
+    assert check([A, young, *reported_below[1:]], forget_after_s=3.0) == [], "it may have come behind the trim"

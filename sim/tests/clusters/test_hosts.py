@@ -294,8 +294,8 @@ def test_a_blocking_body_runs_inline_and_some_seed_kills_between_done_and_return
         host.kill()
         return await host.result(), len(ran)
 
-    told = {run_model(program, seed=seed, seconds=0.1) for seed in range(30)}
-    assert told == {(1, 1), (2, 2)}
+    results = {run_model(program, seed=seed, seconds=0.1) for seed in range(30)}
+    assert results == {(1, 1), (2, 2)}
 
 
 # -- a seed is a run

@@ -173,12 +173,12 @@ def test_an_acknowledged_entry_has_one_content(watched: Watched) -> None:
 @pytest.mark.blocking_allowed  # the simulator's guard stands in for it
 def test_a_fence_that_lifts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     before = Storage.is_fenced
-    told: list[int] = []
+    ledgers: list[int] = []
 
     def is_fenced(self: Storage, ledger_id: int) -> bool:
         if before(self, ledger_id):
-            told.append(ledger_id)
-        return before(self, ledger_id) and len(told) < 60
+            ledgers.append(ledger_id)
+        return before(self, ledger_id) and len(ledgers) < 60
 
     monkeypatch.setattr(Storage, "is_fenced", is_fenced)
     apart = [Fault(1.5, "clog", pair, 8.0) for pair in ("sequencer-1>sequencer-2", "sequencer-2>sequencer-1")]

@@ -91,7 +91,7 @@ def test_in_some_runs_faults_wait_for_barriers(profile: str) -> None:
 
 
 def test_an_unaware_sequencer_sees_no_new_term_and_perhaps_one_bookie() -> None:
-    heard = []
+    reachable = []
     for seed in range(40):
         script = unaware(stream(seed, "u"), 20, TARGETS)
         assert {fault.target for fault in script if fault.kind == "cut-off"} == {"sequencer-1", TARGETS.engines[0]}
@@ -99,9 +99,9 @@ def test_an_unaware_sequencer_sees_no_new_term_and_perhaps_one_bookie() -> None:
         assert {f"{one}>sequencer-1" for one in TARGETS.sequencers[1:]} <= clogged
         assert all(">".join(reversed(pair.split(">"))) in clogged for pair in clogged), "both ways"
         assert f"sequencer-1>{TARGETS.engines[0]}" not in clogged
-        heard.append([one for one in TARGETS.bookies if f"sequencer-1>{one}" not in clogged])
+        reachable.append([one for one in TARGETS.bookies if f"sequencer-1>{one}" not in clogged])
         assert len({(fault.at, fault.seconds) for fault in script}) == 1
-    assert {len(one) for one in heard} == {1, len(TARGETS.bookies)}
+    assert {len(one) for one in reachable} == {1, len(TARGETS.bookies)}
 
 
 @pytest.mark.parametrize("profile", ["network", "disk", "metadata", "harsh"])

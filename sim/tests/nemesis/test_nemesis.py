@@ -88,8 +88,8 @@ def test_while_an_entry_is_carried_the_role_is_met_that_was_meant(role: str, pla
     outcome = run_seed(2, "calm", script=script, work_s=4)
     assert outcome.ok, outcome.violations
     assert outcome.happened["power × entry carried"] >= 1
-    told = [line for line in outcome.trace if " fault power " in line]
-    assert [line for line in told if f"{role}-" not in line] == []
+    lines = [line for line in outcome.trace if " fault power " in line]
+    assert [line for line in lines if f"{role}-" not in line] == []
 
 
 @pytest.mark.parametrize("step", [BARRIER_ASKED, BARRIER_ANSWERED])
@@ -99,8 +99,8 @@ def test_faults_meet_a_sequencer_or_an_engine_at_a_barrier(step: str, kind: str)
     outcome = run_seed(2, "calm", script=[Fault(0.0, kind, target, 0.3, step=step, nth=3)], work_s=4, keep_trace=True)
     assert outcome.ok, outcome.violations
     assert outcome.happened == {f"{kind} × {step}": 1}
-    (told,) = [line for line in outcome.trace if f" fault {kind} " in line]
-    assert f" {kind} sequencer-" in told or f" {kind} engine-" in told
+    (lines,) = [line for line in outcome.trace if f" fault {kind} " in line]
+    assert f" {kind} sequencer-" in lines or f" {kind} engine-" in lines
 
 
 def test_a_fault_with_a_step_waits_for_it_and_meets_who_takes_part() -> None:
@@ -111,5 +111,5 @@ def test_a_fault_with_a_step_waits_for_it_and_meets_who_takes_part() -> None:
     )
     assert outcome.ok, outcome.violations
     assert outcome.happened == {"power × journal flush": 1, "reset × metalog add": 1}
-    told = [line for line in outcome.trace if " fault power " in line]
-    assert [line for line in told if "bookie-" not in line] == []
+    lines = [line for line in outcome.trace if " fault power " in line]
+    assert [line for line in lines if "bookie-" not in line] == []

@@ -73,8 +73,8 @@ def test_all_of_them_are_refused_at_every_door(exchanged: bool, monkeypatch: pyt
         "HELLO",
         "bookie",
     }
-    told = {what.partition(": ")[2] for what in refused}
-    assert told >= {"ProtocolError", "Unauthenticated", "NotPermitted", "add", "fencing read", "handshake", "token"}
+    replies = {what.partition(": ")[2] for what in refused}
+    assert replies >= {"ProtocolError", "Unauthenticated", "NotPermitted", "add", "fencing read", "handshake", "token"}
 
 
 def test_they_are_drawn_for_harsh_clusters_with_a_token_only() -> None:

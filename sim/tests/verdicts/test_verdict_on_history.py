@@ -133,9 +133,9 @@ def test_reads_may_miss_what_is_being_trimmed_linearizable_ones_never_show_it() 
     shown = by("x", read("next", "", 0, 10, 7), LINEARIZABLE)
     assert any("after its trim was acknowledged" in text for text in verdict(*GOOD, below, shown, log=LOG[2:]))
     assert verdict(*GOOD, below, by("x", read("next", "", 0, 10, 7), "session"), log=LOG[2:]) == []
-    told = read("next", "", 0, None, 7)
-    told.trimmed = 21
-    assert verdict(*GOOD, below, told, log=LOG[2:]) == []
+    trimmed_read = read("next", "", 0, None, 7)
+    trimmed_read.trimmed = 21
+    assert verdict(*GOOD, below, trimmed_read, log=LOG[2:]) == []
 
 
 def test_a_linearizable_read_sees_what_anybody_was_answered_and_others_need_not() -> None:

@@ -30,10 +30,10 @@ def named(planted: Any) -> Any:
 def test_writers_are_forgotten_when_they_were_idle_for_long_and_the_cluster_holds() -> None:
     outcomes = [run_seed(seed, "calm", work_s=1.5, keep_trace=True) for seed in (1, 2)]
     assert not [text for outcome in outcomes for text in outcome.violations]
-    told = [line for outcome in outcomes for line in outcome.trace if " goes on as " in line]
-    assert any("WriterForgotten" in line for line in told), "a session that knows of later numbers"
-    assert any("have no holes" in line for line in told), "one that asked how far the writer is"
-    assert any(line.endswith(" ") for line in told), "some are used before they are forgotten"
+    lines = [line for outcome in outcomes for line in outcome.trace if " goes on as " in line]
+    assert any("WriterForgotten" in line for line in lines), "a session that knows of later numbers"
+    assert any("have no holes" in line for line in lines), "one that asked how far the writer is"
+    assert any(line.endswith(" ") for line in lines), "some are used before they are forgotten"
 
 
 def test_writers_that_are_forgotten_too_early_are_found(named: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -277,8 +277,8 @@ def test_a_timer_that_is_cancelled_does_not_run_and_many_of_them_are_thrown_out(
 
 
 def test_the_watch_knows_who_ran_since_it_looked(simulation: Any) -> None:
-    told: list[list[str]] = []
-    simulation.loop.watch = lambda moved: told.append([process.name for process in moved])
+    moves: list[list[str]] = []
+    simulation.loop.watch = lambda moved: moves.append([process.name for process in moved])
 
     async def works(times: int) -> None:
         for _ in range(times):
@@ -287,10 +287,10 @@ def test_the_watch_knows_who_ran_since_it_looked(simulation: Any) -> None:
     busy, idle = simulation.process("busy"), simulation.process("idle")
     idle.start(works(1))
     simulation.run(asyncio.sleep(1))
-    told.clear()
+    moves.clear()
     simulation.run(asyncio.wait([busy.start(works(5 * STEPS_A_LOOK))]))
-    assert len(told) >= 4
-    assert all("busy" in names and "idle" not in names for names in told[1:-1])
+    assert len(moves) >= 4
+    assert all("busy" in names and "idle" not in names for names in moves[1:-1])
 
 
 def test_threads_and_look_ups_are_refused(simulation: Any) -> None:

@@ -57,15 +57,15 @@ def test_frames_of_engines_and_sequencers() -> None:
 
 
 def test_heads_are_reported_once_and_so_many_are_remembered() -> None:
-    told: list[bytes] = []
+    heads: list[bytes] = []
 
     def tell(head: bytes) -> str:
-        told.append(head)
+        heads.append(head)
         return f"step {head[0]}"
 
     table = StepsOfHeads(tell)
     assert [table[b"a"], table[b"b"], table[b"a"]] == ["step 97", "step 98", "step 97"]
-    assert told == [b"a", b"b"]
+    assert heads == [b"a", b"b"]
     for number in range(3 * HEADS_KEPT):
         assert table[number.to_bytes(2, "big")] == f"step {number >> 8}"
     assert len(table) <= HEADS_KEPT

@@ -14,25 +14,25 @@ from boki_logbook.append.admission_watch import AdmissionWatch
 AT = Address("127.0.0.1", 1)
 
 
-def watch_of(store: object, told: list[Admission], waiting_s: float = 9.0) -> AdmissionWatch:
-    return AdmissionWatch(store, needed=2, waiting_s=lambda: waiting_s, on_change=told.append)  # type: ignore[arg-type]
+def watch_of(store: object, changes: list[Admission], waiting_s: float = 9.0) -> AdmissionWatch:
+    return AdmissionWatch(store, needed=2, waiting_s=lambda: waiting_s, on_change=changes.append)  # type: ignore[arg-type]
 
 
 async def test_what_changes_is_announced_once() -> None:
-    store, told = MemoryStore(), list[Admission]()
+    store, changes = MemoryStore(), list[Admission]()
     await store.start()
-    watch = watch_of(store, told)
+    watch = watch_of(store, changes)
     await register_bookie(store, "a", AT)
     await watch.look()
-    assert told == [] and watch.now.taken, "bookies that are away may come back"
+    assert changes == [] and watch.now.taken, "bookies that are away may come back"
     full = [await register_bookie(store, name, AT, read_only=True) for name in "bc"]
     await watch.look()
     await watch.look()
-    assert told == [Admission(1, 2, 2)]
+    assert changes == [Admission(1, 2, 2)]
     await full[0].leave()
     await register_bookie(store, "b", AT)
     await watch.look()
-    assert told[1:] == [Admission(2, 1, 2)] and told[1].taken
+    assert changes[1:] == [Admission(2, 1, 2)] and changes[1].taken
 
 
 async def test_what_cannot_be_found_out_changes_nothing() -> None:
@@ -40,10 +40,10 @@ async def test_what_cannot_be_found_out_changes_nothing() -> None:
         async def children(self, path: str) -> list[str]:
             raise MetadataUnavailable("away")
 
-    told: list[Admission] = []
-    watch = watch_of(Away(), told)
+    changes: list[Admission] = []
+    watch = watch_of(Away(), changes)
     await watch.look()
-    assert watch.now == TAKEN and not told
+    assert watch.now == TAKEN and not changes
 
 
 @pytest.mark.parametrize(("waiting_s", "due"), [(0.0, False), (0.5, False), (1.0, True)])

@@ -54,18 +54,18 @@ async def test_an_answered_append_can_be_read(cluster: Any) -> None:
 async def test_answers_leave_before_the_index_is_busy_with_their_records(cluster: Any) -> None:
     """What an answer promises can be read when its callback has ended: nobody can ask before."""
     core = await cluster.engine()
-    rows_when_told: list[int] = []
+    rows_when_notified: list[int] = []
 
     class Source(RecordingSource):
         def answered(self, token: Token, answers: Answers) -> None:
-            rows_when_told.append(len(core.state.index))
+            rows_when_notified.append(len(core.state.index))
             super().answered(token, answers)
-            asyncio.get_running_loop().call_soon(lambda: rows_when_told.append(len(core.state.index)))
+            asyncio.get_running_loop().call_soon(lambda: rows_when_notified.append(len(core.state.index)))
 
     source = Source()
     append(core, source, RunSpec(1, ALICE, 1, plain_records("x", "y", tags=(5,))))
-    await cluster.until(lambda: len(rows_when_told) == 2)
-    assert rows_when_told == [0, 4]
+    await cluster.until(lambda: len(rows_when_notified) == 2)
+    assert rows_when_notified == [0, 4]
     assert data_of(await read(core, query(5))) == [b"x", b"y"]
 
 
@@ -304,8 +304,8 @@ async def test_who_sent_an_entry_that_is_given_up_gets_a_gap_and_sends_it_again(
     core.lost(Lost(cluster.log.term, shard.number, 1, 2, b"{}"))
     cluster.log.cut()
     await cluster.until(lambda: source.rows)
-    told = [(row.book, row.writer, row.first, row.count, row.first_seqnum, row.verdict) for row in source.rows]
-    assert told == [(1, ALICE, 2, 2, 1, Verdict.GAP), (2, BOB, 1, 1, 0, Verdict.GAP)]
+    decided = [(row.book, row.writer, row.first, row.count, row.first_seqnum, row.verdict) for row in source.rows]
+    assert decided == [(1, ALICE, 2, 2, 1, Verdict.GAP), (2, BOB, 1, 1, 0, Verdict.GAP)]
     cluster.log.cut_by_itself = True
     await committed(core, RunSpec(1, ALICE, 2, plain_records("x", "y")))
     assert data_of(await read(core, query())) == [b"before", b"x", b"y"]

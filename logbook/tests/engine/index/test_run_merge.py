@@ -83,18 +83,18 @@ def test_what_dies_meanwhile_is_dead_in_the_result(
         for run in (*sources, *apart):
             die(run, death)
     merge = RunMerge(sources)
-    told = iter(during)
+    deaths = iter(during)
     while True:
         looked_at = merge.looked_at
         more = merge.work(rows)
         assert merge.looked_at - looked_at <= max(rows, REPLAYED_PAIRS)
         if not more:
             break
-        for death in islice(told, 1):
+        for death in islice(deaths, 1):
             for run in (*sources, *apart):
                 die(run, death)
             die(merge, death)
-    for death in told:
+    for death in deaths:
         for run in (*apart, *([] if merge.result is None else [merge.result])):
             die(run, death)
     assert living(merge.result) == living(merged(apart))

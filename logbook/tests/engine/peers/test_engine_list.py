@@ -15,15 +15,15 @@ from boki_metalog.terms.index_slots import EngineMember
 async def test_members_come_and_go() -> None:
     store = MemoryStore()
     await store.start()
-    told: list[list[str]] = []
+    lists: list[list[str]] = []
     news = asyncio.Event()
 
     def tell(engines: list[EngineMember]) -> None:
-        told.append(listed_addresses(engines))
+        lists.append(listed_addresses(engines))
         news.set()
 
     async def until(expected: list[str]) -> None:
-        while not told or told[-1] != expected:
+        while not lists or lists[-1] != expected:
             news.clear()
             await asyncio.wait_for(news.wait(), 10)
 
@@ -47,20 +47,20 @@ async def test_members_come_and_go() -> None:
 async def test_a_store_that_is_away_changes_nothing() -> None:
     store = MemoryStore()
     await store.start()
-    told: list[list[str]] = []
+    lists: list[list[str]] = []
     news = asyncio.Event()
 
     def tell(engines: list[EngineMember]) -> None:
-        told.append(listed_addresses(engines))
+        lists.append(listed_addresses(engines))
         news.set()
 
     store.reachable = False
     keeping = asyncio.create_task(keep_engine_list(store, "engine", tell, retry_s=0.001))
     for _ in range(10):
         await asyncio.sleep(0)
-    assert told == []
+    assert lists == []
     store.reachable = True
     await asyncio.wait_for(news.wait(), 10)
-    assert told == [[]]
+    assert lists == [[]]
     keeping.cancel()
     await asyncio.wait([keeping])

@@ -35,8 +35,8 @@ class ScriptedLink:
     def __init__(self, log: int, views: ScriptedViews) -> None:
         self._log, self._views = log, views
 
-    def ask_barrier(self, told: Callable[[Position | BokiError], None]) -> None:
-        self._views.barriers.append((self._log, told))
+    def ask_barrier(self, on_answer: Callable[[Position | BokiError], None]) -> None:
+        self._views.barriers.append((self._log, on_answer))
 
 
 class ScriptedViews:

@@ -33,7 +33,7 @@ def state_of(entries: int, *, shards: int = 3, records: int = 4, seed: int = 1, 
     return state
 
 
-def told(partitions: list[Partition]) -> list[tuple[int, int]]:
+def ranges(partitions: list[Partition]) -> list[tuple[int, int]]:
     return [(one.term, pos) for one in partitions for pos in positions_of(one.rows_to_deliver())]
 
 
@@ -48,7 +48,7 @@ def test_partitions_have_all_rows_once_and_their_entries(max_bytes: int, tags: t
     state = state_of(50)
     plan = plan_of(state, everything(state)._replace(tags=tags), mode)
     partitions = cut(plan, max_bytes=max_bytes)
-    assert told(partitions) == planned(plan)
+    assert ranges(partitions) == planned(plan)
     for one in partitions:
         assert one.rows == len(positions_of(one.rows_to_deliver()))
         entries = one.entries()
@@ -105,7 +105,7 @@ def test_what_travels_is_small_however_many_entries_and_spans() -> None:
     for tags in ((), (1,)):
         plan = plan_of(state, everything(state)._replace(tags=tags))
         partitions = cut(plan, max_bytes=10**12)
-        assert len(partitions) > 1 and told(partitions) == planned(plan)
+        assert len(partitions) > 1 and ranges(partitions) == planned(plan)
         assert all(len(pickle.dumps(one)) <= 256 * limits.KIB for one in partitions)
 
 

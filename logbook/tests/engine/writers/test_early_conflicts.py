@@ -166,12 +166,12 @@ def test_the_log_decides_what_was_answered_early_and_all_else_as_without_it(
     go_on(before)
     batch = make_batch(RunSpec(BOOK, BOB, 1, specs(asked)))
     found = early_conflicts(batch, {}, one.state, one)
-    told = [] if found is None else [row.first for row in found.rows]
+    reported = [] if found is None else [row.first for row in found.rows]
     go_on(after)
     answers = one.apply(batch)
     assert other.apply(batch if found is None else found.batch) == answers
     decided = {first + index: verdict for first, count, verdict in answers for index in range(count)}
-    assert [decided[first] for first in told] == [Verdict.CONFLICT] * len(told)
+    assert [decided[first] for first in reported] == [Verdict.CONFLICT] * len(reported)
     assert one.state.index.streams() == other.state.index.streams()
     assert one.places.losers() == other.places.losers()
 

@@ -170,8 +170,8 @@ def test_a_foreign_run_keeps_its_positions_and_joins_nothing(flags: int) -> None
     ]
     assert (places.end_pos, places.live, places.losers()) == (9, 6, [(3, 6)])
     assert engine.state.writer_last(own, WRITERS[0]) == 6 and engine.state.writer_last(foreign, WRITERS[0]) == 0
-    (told,) = engine.state.foreign
-    assert told[:5] == (1, 0, 0, 3, foreign) and f"slot {ids.slot_of(foreign)}" in str(told)
+    (reported,) = engine.state.foreign
+    assert reported[:5] == (1, 0, 0, 3, foreign) and f"slot {ids.slot_of(foreign)}" in str(reported)
 
 
 def many(*books: int) -> RecordBatch:

@@ -31,7 +31,7 @@ class Copy(NamedTuple):
     void: bool = False
 
 
-class Told(NamedTuple):
+class Answer(NamedTuple):
     """A verdict on its way. `info`: the last number of a gap, the floor of one that is too old."""
 
     writer: int
@@ -50,7 +50,7 @@ class State(NamedTuple):
     applied: tuple[int, ...] = (0,) * RECORDS
     sent: tuple[Copy, ...] = ()
     old: tuple[Copy, ...] = ()
-    told: tuple[Told, ...] = ()
+    returning: tuple[Answer, ...] = ()
     pending: tuple[Copy, ...] = ()
     next_record: int = 0
     next_number: int = 1
@@ -67,30 +67,30 @@ class State(NamedTuple):
         return len(self.births) - 1
 
 
-def decided(state: State, copy: Copy, mutant: str) -> tuple[State, Told]:
+def decided(state: State, copy: Copy, mutant: str) -> tuple[State, Answer]:
     """The log takes a copy."""
     writer, number, record, void = copy
     known = dict(state.known)
     last = known.get(writer, 0)
     if number <= last:
         verdict = next(verdict for of, at, verdict in state.answers if (of, at) == (writer, number))
-        return state, Told(writer, number, verdict)
+        return state, Answer(writer, number, verdict)
     if number > last + 1:
-        return state, Told(writer, number, "gap", last)
+        return state, Answer(writer, number, "gap", last)
     floor = state.floor - 1 if mutant == "below the floor" else state.floor
     if not last and state.births[writer] <= floor and not (void and mutant == "voids are not held against it"):
-        return state, Told(writer, number, "too old", state.floor)
+        return state, Answer(writer, number, "too old", state.floor)
     known[writer] = number
     verdict = "never" if void else "committed"
     applied = state.applied if void else _with(state.applied, record, state.applied[record] + 1)
     answers = tuple(sorted((*state.answers, (writer, number, verdict))))
     state = state._replace(known=tuple(sorted(known.items())), answers=answers, applied=applied)
-    return state, Told(writer, number, verdict)
+    return state, Answer(writer, number, verdict)
 
 
-def heard(state: State, told: Told, mutant: str) -> Iterator[State]:
+def received(state: State, returning: Answer, mutant: str) -> Iterator[State]:
     """The SDK gets a verdict."""
-    writer, number, verdict, info = told
+    writer, number, verdict, info = returning
     for copy in state.abandoned:
         if (copy.writer, copy.number) == (writer, number) and verdict in ("committed", "never"):
             outcomes = _with(state.outcomes, copy.record, verdict)
@@ -155,18 +155,18 @@ def steps(state: State, mutant: str) -> Iterator[State]:
             pending=(*state.pending, copy), sent=(*state.sent, copy),
             next_record=state.next_record + 1, next_number=state.next_number + 1,
         )  # fmt: skip
-    if state.breaks < BREAKS and (state.sent or state.told):
+    if state.breaks < BREAKS and (state.sent or state.returning):
         old = tuple(sorted(state.old + state.sent))
         yield state._replace(
-            old=old, sent=state.pending, told=(), breaks=state.breaks + 1, sent_again=state.next_number - 1
+            old=old, sent=state.pending, returning=(), breaks=state.breaks + 1, sent_again=state.next_number - 1
         )
     if state.sent:
-        after, told = decided(state._replace(sent=state.sent[1:]), state.sent[0], mutant)
-        yield after._replace(told=(*after.told, told))
+        after, returning = decided(state._replace(sent=state.sent[1:]), state.sent[0], mutant)
+        yield after._replace(returning=(*after.returning, returning))
     for at, copy in enumerate(state.old):
         yield decided(state._replace(old=(*state.old[:at], *state.old[at + 1 :])), copy, mutant)[0]
-    if state.told:
-        yield from heard(state._replace(told=state.told[1:]), state.told[0], mutant)
+    if state.returning:
+        yield from received(state._replace(returning=state.returning[1:]), state.returning[0], mutant)
     if state.expires < EXPIRES:
         for writer, _ in state.known:
             floor = state.floor if mutant == "floor not raised" else max(state.floor, state.births[writer])

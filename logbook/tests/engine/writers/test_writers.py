@@ -56,10 +56,10 @@ def test_a_writer_that_awaits_nothing_before_its_last_run_is_four_numbers_again(
     one = writer(named=False)
     one.decided(9, 2, seqnum, COMMITTED)
     one.forget(9)
-    assert one.plain and one.as_table_row == (10, 9, seqnum, 0)
+    assert one.fits_row and one.as_table_row == (10, 9, seqnum, 0)
     one.decided(11, 3, seqnum + 2, COMMITTED)
     one.forget(12)
-    assert one.plain and one.kept == [Kept(12, 2, seqnum + 3, COMMITTED, NOBODY)]
+    assert one.fits_row and one.kept == [Kept(12, 2, seqnum + 3, COMMITTED, NOBODY)]
 
 
 def test_checksums_are_noted_once_and_leave_with_their_answers() -> None:
