@@ -291,7 +291,7 @@ class Bookie:
         self.kept_read_only = read_only
         for shelf in self._shelves:
             shelf.storage.read_only = shelf.is_full or read_only
-        _log.info("told by an administrator", read_only=read_only, bookie_id=self.bookie_id)
+        _log.info("set by an administrator", read_only=read_only, bookie_id=self.bookie_id)
         self.storage.disk_full.set()  # wakes the watch, which registers the bookie as what it is now
 
     # -- registration
@@ -333,7 +333,7 @@ class Bookie:
             except WrongDirectory as error:
                 self._stop(error)
             except BokiError as error:
-                _log.warning("the state of the bookie could not be told; trying again", error=error)
+                _log.warning("the state of the bookie could not be recorded; trying again", error=error)
 
     async def _look_at_space(self) -> None:
         for shelf in self._shelves:

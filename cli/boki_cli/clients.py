@@ -64,7 +64,7 @@ async def _open(
     waiting: Callable[[Unreachable], None],
     stop: asyncio.Event | None,
 ) -> boki.Client | None:
-    """None: stopped. `waiting` is told once."""
+    """None: stopped. `waiting` is called once."""
     import boki
 
     stop = asyncio.Event() if stop is None else stop

@@ -10,7 +10,7 @@
     log_commands     log ls | show | add | roll | move …      terms and slots
     ledger_commands  ledger ls | show | read                  what lies below
     sim_commands     sim run | replay | shrink                 whole clusters under a seed
-    history_commands history check                            what clients were told
+    history_commands history check                            answers of calls
     soak_command     soak                                     load that checks itself
 
 A process imports the module of the command that it runs, and no other: a role needs no memory for what it never does.

@@ -61,7 +61,7 @@ _log = get_logger("roles")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSettings:
-    """Everything that a process of Boki can be told."""
+    """All settings of a process of Boki."""
 
     metadata: str = setting("", help="Metadata store: sqlite:///path or zk://host:port,host:port/path.")
     metadata_wait_s: float = setting(
@@ -399,7 +399,7 @@ async def index_files(index: Callable[[], Index], directory: str) -> AsyncIterat
 
 @asynccontextmanager
 async def registered(kind: Kind, parts: Parts, settings: ProcessSettings, role: RunningRole) -> AsyncIterator[None]:
-    """The role is expected to be there from now on, unless this is left without an error: then it ended as it was told to.
+    """The role is expected to be there from now on, unless this is left without an error: then it was stopped.
 
     Bookies have cookies for that.
     """

@@ -15,7 +15,7 @@ from boki_common.net.connection import Address
 
 
 def is_every_address(host: str) -> bool:
-    """Whether a host means all addresses of a machine: good to listen on, and told to nobody."""
+    """Whether a host means all addresses of a machine: good to listen on, never advertised."""
     try:
         return ipaddress.ip_address(host.partition("%")[0]).is_unspecified
     except ValueError:

@@ -151,7 +151,7 @@ LEDGER_COPY_BYTES: Final = 16 * MIB
 LEDGER_LATE_ANSWERS: Final = 1_024
 """Requests to a bookie that were given up and may still be answered; with more the connection is dropped."""
 LEDGER_FENCE_CHECKS: Final = 4
-"""Questions of one writer whether it was fenced, in flight: as many groups of readers hear without waiting for each other."""
+"""Questions of one writer whether it was fenced, in flight: as many groups of reads need not wait for each other."""
 
 BOOKIE_DIRECTORIES: Final = 64
 """Of one bookie."""

@@ -10,7 +10,7 @@ Rules:
   structlog's global configuration, which belongs to the program that uses Boki.
 - What runs the product inside a process of somebody else's (a simulation, a test) uses `configured`, which puts everything back.
 - To log never raises and changes nothing: a line that cannot be rendered says so instead, one that cannot be written is lost, counted
-  (`lost_lines`), and told in a line once one can be written again. Standard error of a server does not wait either
+  (`lost_lines`), and reported by the next line that can be written. Standard error of a server does not wait either
   (`runtime.error_stream`).
 - Facts of an exception go in as `error=exception`; `exc_info=True` adds the traceback.
 
@@ -54,7 +54,7 @@ class _State:
     lost: int = 0
     """Lines, for as long as the process lives."""
     unreported: int = 0
-    """Of those that a stream refused, how many no line told of."""
+    """Lost lines that no written line has reported yet."""
 
 
 def configure(*, level: Level | str = "info", json: bool = False, stream: TextIO | None = None) -> None:
@@ -97,7 +97,7 @@ def count_lost(lines: int) -> None:
 
 
 def lost_notice(lines: int) -> str:
-    """The line that tells of lines that were lost before it, its end included."""
+    """The line that reports lines that were lost before it, its end included."""
     event: _Event = {"level": "warning", "source": "logs", "event": "lines of the log were lost", "count": lines}
     return _render(None, "warning", _TIME(None, "warning", event)) + "\n"
 

@@ -1,4 +1,4 @@
-"""The version of this package, as pyproject.toml has it (a test holds them equal): to be told without reading a file."""
+"""The version of this package, equal to the one of pyproject.toml (a test holds this): known without reading a file."""
 
 from __future__ import annotations
 

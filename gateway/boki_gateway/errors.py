@@ -25,7 +25,7 @@ class BodyTooLarge(UsageError):
 
 
 class BodyIncomplete(UsageError):
-    """The body did not come to its end in time."""
+    """The body did not arrive in time."""
 
     retryable = True
 

@@ -35,7 +35,7 @@ _SUMMARIES: Final = {
     403: "The Host or the Origin is refused.",
     404: "Nothing is there.",
     405: "The path takes other methods.",
-    408: "The body did not come to its end in time.",
+    408: "The body did not arrive in time.",
     409: "The log decided against it.",
     410: "It was there, and is trimmed or lost.",
     413: "The body or the record is too large.",

@@ -214,7 +214,7 @@ class Gateway:
         return True
 
     def _refuse_unread(self, error: BokiError) -> web.Response:
-        """Answers what came to no route, as it could not be read."""
+        """Answers a request that reached no route, as it could not be parsed."""
         answer = _refusal(error)
         self._answered += 1
         self._requests.labels(ELSEWHERE, str(answer.status)).inc()

@@ -22,11 +22,11 @@ class GatewaySettings:
     call_timeout_s: float = setting(
         30.0, help="How long a request goes on trying before it fails.", minimum=0.1, maximum=limits.SDK_GIVE_UP_S
     )
-    requests: int = setting(1_024, help="Requests under way; more are told to come later.", minimum=1)
+    requests: int = setting(1_024, help="Requests under way; more are refused with 503.", minimum=1)
     connections: int = setting(4_096, help="Open connections, idle ones too; more are ended.", minimum=1)
-    streams: int = setting(256, help="Open event streams; more are told to come later.", minimum=1)
+    streams: int = setting(256, help="Open event streams; more are refused with 503.", minimum=1)
     body_bytes: int = setting(
-        128 * limits.MIB, help="Bodies of requests under way; more are told to come later.", minimum=1
+        128 * limits.MIB, help="Bodies of requests under way; more are refused with 503.", minimum=1
     )
     sessions: int = setting(
         4_096, unit="tokens", help="Session tokens whose sessions are kept; others are made anew.", minimum=1

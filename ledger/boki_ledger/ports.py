@@ -1,4 +1,4 @@
-"""What every ledger of a client works with: the way to its bookies and its metadata, and what it is told."""
+"""What every ledger of a client works with: the way to its bookies and its metadata, settings and metrics."""
 
 from __future__ import annotations
 

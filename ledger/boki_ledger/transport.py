@@ -35,7 +35,7 @@ class ChannelListener(Protocol):
         """Adds can be sent now; what was sent before and not answered must be sent again."""
 
     def channel_down(self, error: BokiError) -> None:
-        """The connection ended, or the first attempt to make one failed. Told once per change, the channel keeps trying."""
+        """The connection ended, or the first attempt to make one failed. Called once per change, the channel keeps trying."""
 
     def adds_answered(self, acked: Sequence[tuple[int, int]], refused: Sequence[tuple[int, V2Status]]) -> None:
         """Answers of one network read.
@@ -139,7 +139,7 @@ class BookieTransport(Protocol):
     def open_channel(
         self, bookie: BookieId, ledger_id: int, listener: ChannelListener, *, deferred_sync: bool = False
     ) -> AddChannel:
-        """A channel, perhaps up at once (`channel_up` is told only of later changes). Raises Overloaded.
+        """A channel, perhaps up at once (`channel_up` is called for later changes only). Raises Overloaded.
 
         With `deferred_sync` the bookie may acknowledge before an entry is durable; a later `force` is on the same
         connection as the adds, so that a bookie which was away in between is noticed as the channel going down.
@@ -205,7 +205,7 @@ class BookieChooser(BookieRegistry, Protocol):
         """Whether a bookie, registered or not, failed too often lately."""
 
     def failed(self, bookie: BookieId) -> None:
-        """To be told of each add, read or connection that a bookie failed."""
+        """Called for each add, read or connection that a bookie failed."""
 
 
 class Bookies(BookieTransport, BookieRegistry, Protocol):

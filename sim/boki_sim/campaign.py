@@ -54,7 +54,7 @@ class Summary:
     Attributes:
         faults: "kind × the step that its target took part in" → how often.
         steps: step → how often it was taken, whether a fault met it or not.
-        outcomes: what clients were told → how often.
+        outcomes: outcomes of calls → how often.
     """
 
     seeds: int = 0

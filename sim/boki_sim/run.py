@@ -57,7 +57,7 @@ ROOM_S: Final = 30
 """After healing, bookies have room for an append within this."""
 BARRIER_TRIES: Final = 5
 SETTLE_S: Final = 90.0
-"""Clients have so long after the end of the work to hear the last verdicts."""
+"""Clients have so long after the end of the work to get the last verdicts."""
 
 
 def run_seed(
@@ -221,7 +221,7 @@ class _Run:
                 client = await self.cluster.connected()
                 stage = "append"
                 await self._append_to_all(client, "barrier-1")
-                stage = "hear the last verdicts of the clients"
+                stage = "get the last verdicts of the clients"
                 await asyncio.wait(self.working.values())
                 stage = "append and read"
                 await self._append_to_all(client, "barrier-2")

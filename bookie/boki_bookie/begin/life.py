@@ -88,7 +88,7 @@ class Life:
 
     async def record(self, checkpoints: Sequence[int]) -> None:
         """These are durable: a copy that has not got so far is an older one. Raises WrongDirectory: a copy was started
-        elsewhere, this bookie must end; MetadataError: it can be told again."""
+        elsewhere, this bookie must end; MetadataError: it may be repeated."""
         if self._life is None or (life := self._life._replace(checkpoints=tuple(checkpoints))) == self._life:
             return
         path = cookie_path(self._identity.bookie_id)

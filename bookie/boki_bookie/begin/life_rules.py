@@ -14,15 +14,15 @@ meanwhile. A directory has a life only from its third step on, so a copy that wa
 repeated and whichever write came late. Of two copies that are started at once each draws a life of its own; the one that comes
 second cannot write the cookie, and finds the other's there ever after.
 
-A copy that was made *within* the last life has that life. While it serves, a bookie tells the cookie now and then which
-checkpoint each directory has reached (its number only grows, and is told when it is durable): a copy with an older one is
-refused. What is left is a copy that is younger than the last checkpoint told.
+A copy that was made *within* the last life has that life. While it serves, a bookie records in its cookie now and then
+which checkpoint each directory has reached (a number that only grows, recorded once it is durable): a copy with an older one is
+refused. Not found is a copy that is younger than the last recorded checkpoint.
 
     | cookie      | directory                      | verdict                                                       |
     |-------------|--------------------------------|---------------------------------------------------------------|
     | no life     | has no second one              | CURRENT: of an earlier version, or never served               |
     | no life     | has two                        | FORGOTTEN: somebody else wrote the cookie                     |
-    | life a      | has a, and checkpoints as told | CURRENT                                                       |
+    | life a      | has a, and its checkpoints     | CURRENT                                                       |
     | life a      | has a, an older checkpoint     | OLDER                                                         |
     | life a      | has it not, and a later one    | AHEAD: the metadata is older than the directory               |
     | life a      | has it not, and no later one   | OLDER                                                         |
@@ -73,7 +73,7 @@ class KnownLife(Protocol):
     def token(self) -> str: ...
     @property
     def checkpoints(self) -> tuple[int, ...]:
-        """The number of one of each directory, as they were told last; those on the disk are not older."""
+        """The number of one of each directory, as recorded last; those on the disk are not older."""
 
 
 class Slot(NamedTuple):

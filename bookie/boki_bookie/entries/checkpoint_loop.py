@@ -24,7 +24,7 @@ from boki_common.metrics import Metrics
 
 
 class CheckpointOwner(Protocol):
-    """Who hears how checkpoints end: a storage."""
+    """Called with the failures of checkpoints: a storage."""
 
     def met_full_disk(self, error: DiskFull) -> None: ...
 
@@ -152,6 +152,6 @@ class CheckpointLoop:
 
 
 def _look_at_outcome(ended: asyncio.Task[None]) -> None:
-    """An error is told to who waits, if he still does."""
+    """An error is raised where the checkpoint is awaited, if it still is."""
     if not ended.cancelled():
         ended.exception()

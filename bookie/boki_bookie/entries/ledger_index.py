@@ -316,7 +316,7 @@ class LedgerIndex:
     # -- deletion and compaction
 
     def delete(self, run: Run) -> None:
-        """These ledgers were never here, as far as anybody is told, and will not be again. None may be flushing."""
+        """Removes these ledgers, which count as never stored here, for good. None may be flushing."""
         for ledger_id in self._ledgers_in(run):
             ledger = self.ledgers.pop(ledger_id, None)
             if ledger is not None:

@@ -324,8 +324,8 @@ def _pieces_of(entries: array[int], locations: array[int], sizes: array[int]) ->
 def _even_from(row: int, entries: array[int], locations: array[int], sizes: array[int]) -> Even | None:
     """The longest even piece that begins with this row, if it has EVEN_ROWS.
 
-    Where bodies of one size lie one behind another is told by the first and the last of them, for entries never overlap in
-    a file. That is only how the end is found: what is found is compared row by row.
+    That bodies of one size lie one behind another follows from the first and the last of them, for entries never overlap in
+    a file. This only finds the end: the rows between are compared one by one.
     """
     first, location, size = entries[row], locations[row], sizes[row]
     stride = ENTRY_HEADER_BYTES + size

@@ -58,7 +58,7 @@ class LedgerValidation:
         *,
         digests: LedgerDigests | None = None,
     ) -> None:
-        """`digests` hear which digest the ledgers have that may be written."""
+        """`digests` learn which digest ledgers that may be written have."""
         self._metadata = metadata
         self._bookie_id = bookie_id
         self._digests = digests

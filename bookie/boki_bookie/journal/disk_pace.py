@@ -1,4 +1,4 @@
-"""How much of the disk is left to the journal, and when a checkpoint begins by itself. Pure: it is told sizes and durations.
+"""How much of the disk is left to the journal, and when a checkpoint begins by itself. Pure: sizes and durations are passed in.
 
 What writes much in the background (a checkpoint, a journal segment that is filled with zeros) would fill the queue of the
 device, and every flush of the journal would wait behind it: adds would stand still until it is done. So it rests after each

@@ -77,7 +77,7 @@ class Backpressure:
     def answered_late(self) -> None:
         self._late_adds -= 1
         size = 0
-        if not self._late_adds:  # their bytes are let go together: what each had is not told again
+        if not self._late_adds:  # their bytes are released together: the size of each is not kept
             size, self._late_bytes = self._late_bytes, 0
         self.released(size, 1)
 

@@ -1,4 +1,4 @@
-"""The last-add-confirmed (LAC) that the bookie tells of each ledger: the one that the last entry it holds carries.
+"""The last-add-confirmed (LAC) that the bookie answers for each ledger: the one in the header of the last entry that it stores.
 
 A writer puts its LAC into every entry and never lowers it, so no add has to note anything: whoever asks looks at the last
 entry. Of a ledger whose last entry is on disk, the LAC is remembered once it was read; what is remembered belongs to that

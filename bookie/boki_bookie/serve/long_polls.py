@@ -2,12 +2,12 @@
 
 | what happens | answered |
 |---|---|
-| the LAC is above, now or later | it, when that was, and the entry after the one named, if held here |
+| the LAC is above, now or later | it, when that was, and the entry after the one named, if stored here |
 | the time-out, or the ledger is fenced | the LAC |
 | no such ledger, a ledger in limbo | at once NO_LEDGER, UNKNOWN_LEDGER_STATE |
 
-A poll is looked at whenever something of its ledger changes, and stays until it is answered, however often it was looked at in
-vain. It knows nothing of frames: a request comes in, `Answers` hears what it comes to.
+A poll is looked at whenever something of its ledger changes, and waits until it is answered. It knows nothing of frames: a
+request comes in, `Answers` gets its result.
 """
 
 from __future__ import annotations

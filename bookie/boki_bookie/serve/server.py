@@ -108,7 +108,7 @@ class BookieServer:
         clock: Clock | None = None,
         bookie_id: str = "",
     ) -> None:
-        """`clock` tells long polls when the LAC advanced; without it they are not told. `bookie_id` is told in handshakes."""
+        """`clock` gives long polls the time at which the LAC advanced; without it they get none. `bookie_id` is sent in handshakes."""
         self.storage = storage
         self.bookie_id = bookie_id
         self.requests_limit = requests_limit

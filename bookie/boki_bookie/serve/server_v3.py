@@ -148,7 +148,7 @@ class V3Requests:
 
     @property
     def closed(self) -> bool:
-        """Whether nobody hears answers any more."""
+        """Whether the connection has ended: answers are dropped."""
         return self._connection.closed
 
     # -- one batch

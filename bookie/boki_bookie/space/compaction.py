@@ -37,9 +37,9 @@ LEDGER_WEIGHT: Final = 100
 PIECE_WEIGHT: Final = 50
 """What looking at an even piece costs."""
 MOVE_LEDGERS: Final = 100
-"""Ledgers that are told where their entries are between two turns of the loop."""
+"""Ledgers whose places are updated between two turns of the loop."""
 COMMIT_BYTES: Final = 16 * MIB
-"""Copies are made durable, and the index is told, at least this often: bounds memory."""
+"""Copies are made durable, and the index is updated, at least this often: bounds memory."""
 BUSY_PAUSE_S: Final = 0.05
 
 _log = get_logger("bookie")
@@ -62,8 +62,8 @@ class _Batch(NamedTuple):
 
 
 async def file_use(index: LedgerIndex, entry_log: EntryLog) -> list[FileUse]:
-    """Size and live bytes of every finished file. What is dead when this begins is told as dead; what dies meanwhile may
-    be told as live, nothing the other way round: no entry is ever put into a finished file."""
+    """Size and live bytes of every finished file. What is dead when this begins is counted as dead; what dies meanwhile may
+    be counted as live, never the other way round: no entry is ever put into a finished file."""
     finished = entry_log.finished()
     live = dict.fromkeys(finished, 0)
     async for stretch in _slowly(index):
@@ -95,7 +95,7 @@ def _by_file(piece: Piece) -> Iterator[tuple[int, Piece]]:
 async def _slowly(index: LedgerIndex) -> AsyncIterator[_Stretch]:
     """All stored entries of the ledgers that are there now, ascending, with turns of the loop in between.
 
-    Nothing is missed: of each ledger those are told that it held when it was come to.
+    Nothing is missed: of each ledger the entries it stores when it is visited.
     """
     looked_at = 0
     for ledger_id in sorted(index.ledgers):

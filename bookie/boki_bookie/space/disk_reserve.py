@@ -1,7 +1,7 @@
 """A file that is only there to be given up: on a full disk its space is what noting down deletions and moves takes.
 
-Without it a bookie whose disk is full to the last byte could never get rid of anything, because every removal of a file must
-first be told to the index. The file is really written, with zeros: a hole would reserve nothing. It outlives the process: one
+Without it a bookie whose disk is full to the last byte could never free anything, because every removal of a file must first
+be written to the index. The file is really written, with zeros: a hole would reserve nothing. It outlives the process: one
 that starts on a full disk finds what an earlier one left.
 """
 

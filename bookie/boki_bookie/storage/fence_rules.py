@@ -10,7 +10,7 @@
     |                  | CREATE_FENCED  | UNAUTHORIZED | ALREADY_FENCED | FENCE |
 
 Columns are asked from the second on, left to right; an unknown ledger has no key, is not fenced and not validated, so its
-first column only says what it comes to. A read-only bookie refuses a new ledger's normal add before it asks the metadata.
+first column only names the result. A read-only bookie refuses a new ledger's normal add before it asks the metadata.
 
 - **Whatever a fencing request is answered, the answer leaves only after the fence is durable** (also for ALREADY_FENCED:
   its record may still be on the way). That is `storage`'s part.

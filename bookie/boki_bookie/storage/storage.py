@@ -166,7 +166,7 @@ class Storage(StorageReads):
 
         `digests` check what is added; without them all is stored. Without `facts` and `clock` no ledger is deleted.
 
-        On a full disk it opens read-only; what was replayed is durable before anybody is told of it (`journal_replay`).
+        On a full disk it opens read-only; what was replayed is durable before it is served (`journal_replay`).
 
         Raises:
             CorruptData: naming file and offset. VersionMismatch, DiskFailed.
@@ -233,8 +233,7 @@ class Storage(StorageReads):
     # -- adds
 
     def add(self, request: AddRequest, answers: AddAnswers) -> V2Status | None:
-        """Takes one add. Returns oK: stored; answer it when `when_durable` calls back. None: `answers` hears it later. Else:
-        refused."""
+        """Takes one add. Returns OK: stored; answer it when `when_durable` calls back. None: `answers` is called later. Else: refused."""
         ledger = self._ledgers.get(request.ledger_id)
         if ledger is None and request.ledger_id in self._tombstones:
             return V2Status.FENCED

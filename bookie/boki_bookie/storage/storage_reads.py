@@ -87,7 +87,7 @@ class StorageReads:
         return FoundRun(V2Status.BAD_REQUEST if first < 0 else self.look_up(ledger_id, first).status, parts)
 
     def bodies_at_hand(self, wanted: Sequence[tuple[int, int]], room: int) -> list[memoryview | None]:
-        """Bodies of entries, (ledger, entry), that can be had without waiting, in order, until they come to `room` bytes.
+        """Bodies of entries, (ledger, entry), that can be read without waiting, in order, up to `room` bytes.
 
         None says nothing: `look_up` does. What the list is too short for was not looked at.
         """

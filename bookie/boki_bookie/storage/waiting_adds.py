@@ -39,7 +39,7 @@ _log = get_logger("bookie")
 
 
 class AddAnswers(Protocol):
-    """Who hears the answers that `Storage.add` could not give at once."""
+    """Called with the answers that `Storage.add` could not give at once."""
 
     def add_answered(self, status: V2Status, ledger_id: int, entry_id: int) -> None: ...
 
@@ -76,7 +76,7 @@ class UnvalidatedAdds:
         self._bytes = 0
 
     def wait(self, request: AddRequest, answers: AddAnswers) -> V2Status | None:
-        """None: `answers` hears of it later. Else: refused."""
+        """None: `answers` is called later. Else: refused."""
         size = len(request.body)
         waiting = self._waiting.get(request.ledger_id)
         if self._bytes + size > self._bytes_limit:
@@ -119,7 +119,7 @@ class RepeatedAdds:
         self._waiting: list[tuple[AddRequest, AddAnswers]] = []
 
     def judge(self, ledger: Ledger, request: AddRequest, answers: AddAnswers) -> V2Status | None:
-        """OK: the same entry, answer it when durable. None: `answers` hears of it later. Else: refused."""
+        """OK: the same entry, answer it when durable. None: `answers` is called later. Else: refused."""
         ledger.repeats += 1
         stored = ledger.cached(request.entry_id)
         if stored is not None:
@@ -159,7 +159,7 @@ class RepeatedAdds:
             del self._waiting[:count]
 
     def _replace(self, request: AddRequest, error: StorageError) -> V2Status:
-        """What an add of an entry comes to whose held copy cannot be read. OK: answer it when it is durable."""
+        """The status of an add of an entry whose stored copy cannot be read. OK: answer it when it is durable."""
         ledger = self._ledgers.get(request.ledger_id)
         if ledger is None:
             return V2Status.FENCED

@@ -3,8 +3,8 @@
 A bookie is named by its cookie, an engine, sequencer or controller by its registration (`boki_common.metadata.registered`), until
 it says goodbye itself. Whoever was killed cannot; this does it for them. What is up is not forgotten: it is stopped first.
 
-A bookie without a cookie is retired: it does not start again on its directory, and of what it may have held nothing is ever taken
-for absent. So ledgers that name it are told first, and only `--with-ledgers` goes on: they have one copy less for good.
+A bookie without a cookie is retired: it does not start again on its directory, and nothing that it may have stored is ever
+taken for absent. So ledgers that name it are listed first, and only `--with-ledgers` goes on: they lose one copy for good.
 """
 
 from __future__ import annotations

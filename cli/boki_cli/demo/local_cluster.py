@@ -299,7 +299,7 @@ class LocalCluster:
             role.expected_to_run = False
             if role.process is not None and role.process.returncode is None:
                 role.process.send_signal(how)
-                role.process.send_signal(signal.SIGCONT)  # one that is paused must hear of its end
+                role.process.send_signal(signal.SIGCONT)  # one that is paused must get the signal to end
         for role in roles:
             if role.process is None:
                 continue

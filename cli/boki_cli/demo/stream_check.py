@@ -4,8 +4,8 @@
     for record in ...: check.found(record.seqnum, record.data)
     result = check.result()
 
-A stream is right when it returns exactly the expected records: each once, in order, with the seqnum that its append was
-told. The first difference is kept, in words; later ones are counted as one. Pure.
+A stream is right when it returns exactly the expected records: each once, in order, with the seqnum that its append
+returned. The first difference is kept, in words; later ones are counted as one. Pure.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class StreamCheck:
             )
         elif self._seqnums[at] != seqnum:
             self._difference = (
-                f"record {at + 1:,}: its append was told seqnum {self._seqnums[at]}, it was read with {seqnum}"
+                f"record {at + 1:,}: its append returned seqnum {self._seqnums[at]}, it was read with {seqnum}"
             )
 
     def result(self) -> CheckResult:

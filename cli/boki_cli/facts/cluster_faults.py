@@ -3,7 +3,7 @@
 | what is expected | by whom it is named |
 |---|---|
 | every bookie that was formatted | its cookie, until it is retired or forgotten |
-| every engine, sequencer, controller that did not end as it was told to | its registration, until it begins again or is forgotten |
+| every engine, sequencer, controller that was not stopped by a person | its registration, until it begins again or is forgotten |
 | a sequencer for each log | the view |
 | as many copies of new entries, and of those of ledgers written now, as are asked for | settings of engines and sequencers |
 | a cluster token at all ports, or at none | each part |
@@ -90,7 +90,7 @@ def _bookie_faults(found: ClusterStatus) -> Iterator[str]:
     """Bookies that take no writes, and what that means for new ledgers."""
     for bookie in found.bookies:
         if bookie.up and bookie.status.get("read_only"):
-            yield f"bookie {_called(bookie)} is read only: its disk is full, or somebody told it so; it gets no new entries"
+            yield f"bookie {_called(bookie)} is read only: its disk is full, or an administrator set it so; it gets no new entries"
     writable = sum(map(_takes_writes, found.bookies))
     if not writable:
         yield "no bookie takes writes"

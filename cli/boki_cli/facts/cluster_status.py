@@ -162,7 +162,7 @@ async def _add_absent(parts: list[Part], store: MetadataStore, role: str, listed
     for part in parts:
         if not part.up and part.address in missing:
             place = missing[part.address].place
-            part.problem += f" It ended without being told to: start it again, or if it is gone for good, `boki forget {role} {place}`"
+            part.problem += f" It ended without being stopped: start it again, or if it is gone for good, `boki forget {role} {place}`"
 
 
 async def _bookies(store: MetadataStore, how: _How) -> list[Part]:
@@ -254,7 +254,7 @@ async def _member(role: str, name: str, address: Address, how: _How) -> Part:
 
 
 class _Listener:
-    """A caller that gets no pushes it wants; its calls hear of a lost connection by themselves."""
+    """A caller that wants no pushes; its calls fail by themselves when the connection is lost."""
 
     def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
         """Answers of the engine to nobody in particular."""

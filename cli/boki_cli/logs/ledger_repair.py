@@ -2,7 +2,7 @@
 
     1  read the metadata of every ledger; those that name the bookie matter
     2  a ledger that is not closed does not say what it holds: with --recover-open it is recovered first (`data_ledger`), else
-       only told
+       only reported
     3  of every closed one: the entries that its write sets put on the bookie (`limbo_rules`) and that the bookie lacks are
        read from peers and sent to it (`replica_copies`)
     4  say what is still lacking: exit code 1 when something is
@@ -64,7 +64,7 @@ class Repair:
 
 
 class Watcher:
-    """Is told how far a repair is; this one does not care."""
+    """Called with the progress of a repair; this one ignores it."""
 
     def ledger_done(self, ledger_id: int, owed: int, copied: Copied) -> None:
         """A ledger was looked at, and made as whole as its peers allow."""

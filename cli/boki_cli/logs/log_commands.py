@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from boki_metalog.terms.view import View
 
 HISTORY: Final = 20
-"""Sealed terms that `show` prints unless told otherwise."""
+"""Sealed terms that `show` prints by default."""
 
 _ON_ENTRIES: Final = {"verify": "boki_cli.logs.log_verify", "lost": "boki_cli.logs.log_lost"}
 

@@ -65,7 +65,7 @@ def give_up(
     async def main() -> int:
         async with roles.open_metadata(settings) as parts, roles.ledger_client(parts, settings) as ledgers:
             log, done = await _term(parts.metadata, term, entry)
-            if not done:  # else it is merely told again
+            if not done:  # else it is merely printed again
                 await _check_nobody_has(parts.metadata, ledgers, parts.token, log, (term, entry), gone=gone)
                 changes = LogChanges(parts.metadata, ledgers, parts.rng, token=parts.token)
                 await changes.give_up(log, term, Decision(entry, reason, process.SystemClock().now_ms(), later))

@@ -4,7 +4,7 @@ It asks all replicas of each entry itself, and refuses when one can be had, or w
 and so it does when the metalog carries one (ADR 21): readers have it from there. What can be had and is no entry that its cut
 means, for engines cannot read it, is as lost as what nobody has.
 What a manifest of cold files has is not lost, and who is about to name one is refused (`_not_copied`).
-What it was told goes into the command, as evidence for people (`loss_evidence`). Whether rows of the entries stand follows from the index
+The answers go into the command, as evidence for people (`loss_evidence`). Whether rows of the entries stand follows from the index
 snapshot: who declares entries lost that it lacks says so, because what the log decided by them is lost with them.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 ENTRIES: Final = 1_024
 """Entries that one command declares lost, at most: each is asked for."""
 ANSWERS_LISTED: Final = 16
-"""Answers about entries that the evidence holds word by word; their number is told."""
+"""Answers about entries that the evidence contains in full; their number is always given."""
 READ_ENTRIES: Final = 64
 
 
@@ -122,7 +122,7 @@ async def declare_lost(
     *,
     forget_rows: bool,
 ) -> dict[str, Any]:
-    """Gathers the evidence and has the command ordered; returns what was told. `what.evidence` and `indexed` do not count.
+    """Gathers the evidence and has the command ordered; returns the answers. `what.evidence` and `indexed` do not count.
 
     Args:
         said: what a person says of the loss; the rest of it is found out here.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from boki_logbook.scan.verify import Report
 
 FAULTS_SHOWN: Final = 20
-"""Of one term; their number is told."""
+"""Of one term; their number is always given."""
 
 
 @command(None, "verify", writes=False, short_help="Prove that logs are complete.")

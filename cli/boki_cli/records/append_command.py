@@ -228,7 +228,7 @@ async def _append(source: Source, lines: RecordLines, descriptor: int, stop: asy
 
 
 async def _append_all(source: Source, ingest: Ingest, lines: RecordLines, descriptor: int, stop: asyncio.Event) -> None:
-    """Appends until the end of the input, or until told to stop; then everything handed over has an answer."""
+    """Appends until the end of the input, or until stopped; then everything handed over has an answer."""
     begin = source.skip + source.done
     newest: deque[Line] = deque(maxlen=min(source.done, COMPARED))
 
@@ -288,7 +288,7 @@ def _report_append(invocation: Invocation, source: Source, ingest: Ingest, secon
 
 
 class _Bar:
-    """A progress bar on standard error, told how much is committed."""
+    """A progress bar of committed bytes on standard error."""
 
     def __init__(self, total: int | None) -> None:
         from rich.console import Console

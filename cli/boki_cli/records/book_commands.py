@@ -1,7 +1,7 @@
 """`boki read`, `boki tail`, `boki trim`: the records of one book.
 
 Only the SDK is used, as any program would. Records come out as they went in, one a line; with `--json` each is an object
-with its seqnum, time and tags. Where records are missing, because they were trimmed or lost, a gap is told on standard error,
+with its seqnum, time and tags. Where records are missing, because they were trimmed or lost, a gap is reported on standard error,
 or is an object of its own.
 """
 
@@ -33,7 +33,7 @@ _SINCE = click.option(
     help="Only what was ordered from then on: 2026-11-22, 2026-11-22T06:00 (UTC), or 90s, 15m, 2h, 7d ago.",
 )
 NEWEST: Final = 10
-"""Records that `tail` begins with unless told otherwise."""
+"""Records that `tail` begins with by default."""
 _SEQNUM = Whole(0, 2**63 - 1)
 
 

@@ -100,7 +100,7 @@ async def serve(
     Args:
         bookies: how many to start, at least `bookies_there`.
         logs: how many there are at least; each has a sequencer. Slots are spread evenly when one is added here.
-        announce: told the engine's addresses once they answer, which stay the same when it is started again, and the
+        announce: called with the engine's addresses once they answer, which stay the same when it is started again, and the
             addresses of the metrics page and of the gateway or "".
 
     Raises:

@@ -58,7 +58,7 @@ class BookieCluster:
         await self.client.start()
 
     async def ready(self) -> None:
-        """Waits until the client sees all bookies: it hears of them a little later."""
+        """Waits until the client sees all bookies."""
         await until(lambda: sum(bookie is not None for bookie in self.bookies) <= len(self.client._chooser.writable()))
 
     async def start_bookie(self, number: int, **settings: Any) -> Bookie:

@@ -1,4 +1,4 @@
-"""For tests of commands on a cluster in processes: its settings with one copy, and what its logs have come to.
+"""For tests of commands on a cluster in processes: its settings with one copy, and the state of its logs.
 
 `snapshot_reaching` and `closed_data_ledger` wait for and read what engines leave in the metadata store; they change nothing.
 `log_with_carried` writes by hand what an engine leaves that dies with entries that only its metalog has.

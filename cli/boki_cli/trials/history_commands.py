@@ -1,4 +1,4 @@
-"""`boki history check`: what clients were told, held against what a log may do. Needs no cluster, only the file."""
+"""`boki history check`: answers of calls, compared with what a log may do. Needs no cluster, only the file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from boki_cli.options import CommandGroup, Invocation, command
 from boki_cli.wording import counted
 from boki_common.errors import InvalidArgument
 
-history: Final = CommandGroup("history", help="Check what clients were told, against what a log may do.")
+history: Final = CommandGroup("history", help="Compare answers of calls with what a log may do.")
 
 
 @command(history, "check", writes=False, short_help="Look for lost, doubled, reordered, phantom and stale records.")

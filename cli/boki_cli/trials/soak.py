@@ -40,7 +40,7 @@ class Round(NamedTuple):
     corrupt: list[str]
     """Records whose payload is not what was appended."""
     unknown: int
-    """Calls whose outcome nobody was told."""
+    """Calls whose outcome is unknown."""
     seconds: float
 
 

@@ -24,7 +24,7 @@ ROUND_S: Final = 30.0
 @command(None, "soak", writes=True, client=True, short_help="Load a cluster and check every answer.")
 @click.option("--minutes", type=Real(min=0.01), default=1.0, show_default=True, help="How long.")
 @click.option("--clients", type=Whole(1, 100), default=8, show_default=True, help="Sessions at the same time.")
-@click.option("--seed", type=int, help="Of what the clients do; by default another one each time, and told.")
+@click.option("--seed", type=int, help="Of what the clients do; by default another one each time, and printed.")
 @click.option(
     "--keep",
     type=click.Path(file_okay=False, path_type=Path),

@@ -51,7 +51,7 @@ def decode(data: Buffer) -> Iterator[range]:
     version, count = _HEADER.unpack_from(data)
     if version != VERSION or len(data) != _HEADER.size + count * _GROUP.size:
         raise ProtocolError(
-            f"expected version 0 and as many groups as told, found {version}, {count}, {len(data)} bytes"
+            f"expected version 0 and as many groups as the header says, found {version}, {count}, {len(data)} bytes"
         )
     groups = list(_GROUP.iter_unpack(memoryview(data)[_HEADER.size :]))
     below, total = 0, 0

@@ -12,7 +12,7 @@ Big endian. Every frame has its 4-byte length before it (`net.frames`), which th
     auth, both ways      header | message, see `auth`
     body                 ledger i64 | entry i64 | LAC i64 | cumulative length i64 | digest | payload
 
-A request of another version is told so, under its own version and numbers; an opcode that is none ends the connection.
+A request of another version is answered BAD_VERSION under its own version and numbers; an unknown opcode ends the connection.
 
 Source: frames recorded from Apache BookKeeper 4.18.0 (`common/tests/vectors/bookkeeper`), and BookieProtoEncoding.
 """

@@ -1,7 +1,7 @@
 """Whether an engine takes new appends: not while too few bookies take writes because the disks of others are full. Pure.
 
 An engine that cannot write lets what it has wait, because its outcome is not known before it is decided. What is not numbered yet
-is better refused at once, by name: nobody has to wait for a time-out to hear that a disk is full. It travels as a row of ANSWERS
+is better refused at once, by name: nobody has to wait for a time-out to learn that a disk is full. It travels as a row of ANSWERS
 about no writer (`engine_protocol`), which SDKs of earlier versions pass over; they wait, as they did.
 """
 

@@ -3,12 +3,12 @@
     asked           token | query | cursor u64 | count u32 | reserved u32 | (tag u64 | from u64 | flags u32 | reserved u32)*
     answered        what answers a READ; the tag of a gap is the place of its tag among those asked for, from 1 on, 0 = of any
 
-The query reads upwards, and its tag is 0. Of each tag only records at or above its own `from` count, and gaps from there on are told:
-whoever follows tags has seen some of them further than others. Flag 1: the tag is read from the beginning, and nothing of it was
-given yet, so what the book has forgotten never was.
+The query reads upwards, and its tag is 0. Of each tag only records at or above its own `from` count, and only gaps from
+there on are reported: a follower has seen some of its tags further than others. Flag 1: the tag is read from the beginning, and no
+record of it was returned yet, so what the book has forgotten never was.
 
-A *cursor* has one request that waits, in its connection. One that comes while another of the same number waits ends it: that is
-answered with nothing, and nobody reads the answer. 0 is nobody's number.
+A *cursor* has at most one waiting request on its connection. A new request of the same number ends the waiting one with an empty
+answer, which is not read. 0 means no cursor.
 """
 
 from __future__ import annotations

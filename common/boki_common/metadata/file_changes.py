@@ -3,10 +3,10 @@
     changes = FileChanges()          # on the thread that wakes
     changes.watch(path)              # on the thread that waits, as all that follows
     changes.wait(seconds)            # True: the file was written to since `forget`, or nobody can say
-    changes.forget()                 # before looking at the file: what is written from now on is told again
+    changes.forget()                 # before looking at the file: later writes are reported again
 
-A write is told before `write` has returned to its process, whatever that process is; so who looks after `forget`, and finds
-the file locked by its writer, has to look once more. Network file systems tell of this machine's writes only. Where there is
+A write of any process is reported before its `write` returns; so a caller that looks after `forget`, and finds the file locked
+by its writer, has to look once more. Network file systems report this machine's writes only. Where there is
 no inotify (macOS, or too many instances of it), `wait` says after its time that the file may have changed: its caller polls.
 
 `wake` and `close` belong to the thread that made it, so that nothing is ever written to a file descriptor that is closed.
@@ -42,7 +42,7 @@ class FileChanges:
 
     @property
     def notified(self) -> bool:
-        """Whether the system tells of writes."""
+        """Whether the system reports writes."""
         return self._events >= 0
 
     def wake(self) -> None:
@@ -70,7 +70,7 @@ class FileChanges:
         return not self.notified or self._events in ready
 
     def forget(self) -> None:
-        """What was written until now is not told any more."""
+        """Writes until now are not reported any more."""
         if self.notified:
             try:
                 os.read(self._events, _READ_BYTES)

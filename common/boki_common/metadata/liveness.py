@@ -15,7 +15,7 @@ UNKNOWN_START: Final = 0
 
 
 def is_gone(pid: int, started: int, *, proc: str = "/proc") -> bool | None:
-    """Whether the process of that number, which started then (field 22 of its stat), is no more; None: cannot be told.
+    """Whether the process of that number, which started then (field 22 of its stat), has ended; None: unknown.
 
     A zombie holds nothing any more: it is gone.
     """

@@ -1,7 +1,7 @@
 """Membership: one ephemeral node per process that says it is there, and the reading of all of them.
 
 `Membership` keeps its node alive: it makes it again after a lost session or when somebody removed it, and writes a new
-value when told to. While the store cannot be reached it tries on, without end; members being absent is a *hint* that
+value on request. While the store cannot be reached it retries without end; members being absent is a *hint* that
 they are gone, never a proof (DESIGN §8).
 
 A node of the same name that we did not make belongs to our predecessor (killed and restarted under the same name) or to

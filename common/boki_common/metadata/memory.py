@@ -102,7 +102,7 @@ class MemoryTree:
         self.reachable = False
 
     def reconnect(self) -> None:
-        """Ends `disconnect`. Every watch is told one change, as after any reconnect."""
+        """Ends `disconnect`. Every watch reports one change, as after any reconnect."""
         self.reachable = True
         for store in list(self._stores):
             store.catch_up()
@@ -308,7 +308,7 @@ class MemoryStore:
         self._next_writes.extend([fault] * count)
 
     def catch_up(self) -> None:
-        """What a reconnect does: a new session if the old one is gone, one change told by each watch."""
+        """What a reconnect does: a new session if the old one is gone, one change reported by each watch."""
         if not (self._open and self.reachable and self.tree.reachable):
             return
         if not self.tree.has_session(self._session):

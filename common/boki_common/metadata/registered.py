@@ -6,7 +6,7 @@ Members (`membership`) are who is there now; a process that is killed vanishes f
 somebody can tell that it is missing.
 
 - A place is `host/address`, percent-encoded in the path. A role that begins again at its place finds its own node.
-- A role that ends as it was told to removes its node. One that is killed, or fails, leaves it, until it begins again or a
+- A role that is stopped removes its node. One that is killed, or fails, leaves it, until it begins again or a
   person forgets it.
 - A role on a free port (port 0) begins elsewhere each time. It takes over the nodes of its role, host and kind at whose
   addresses nothing listens any more.

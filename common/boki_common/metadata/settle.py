@@ -47,7 +47,7 @@ async def compare_and_set(
 
     Raises:
         NodeExists: of a node of `creating`, at the version: nothing was done, and as long as it is there nothing will be.
-        BadVersion: another write took the version; ours certainly did not. Superseded: it cannot be told any more.
+        BadVersion: another write took the version; ours certainly did not. Superseded: it cannot be known any more.
         NoNode: the node is gone.
         MetadataUnavailable: nothing was ever sent. MetadataUnknown: not settled within `deadline_s`.
     """
@@ -89,7 +89,7 @@ async def create_settled(
     Raises:
         NodeExists: another's node, ours was not made. NoNode: no parent.
         MetadataUnavailable: nothing was ever sent. MetadataUnknown: not settled within `deadline_s`, or the node was
-            made and changed by others meanwhile, so that it cannot be told who made it.
+            made and changed by others meanwhile, so that it cannot be known who made it.
     """
     attempts = _Attempts(deadline_s)
     while True:
@@ -116,7 +116,7 @@ async def create_settled(
             return
         if current.version == 0:
             raise NodeExists(f"{path} was made by another", path=path)
-        raise MetadataUnknown(f"{path} exists and was changed since: it cannot be told whether we made it", path=path)
+        raise MetadataUnknown(f"{path} exists and was changed since: it cannot be known whether we made it", path=path)
 
 
 class _Attempts:

@@ -53,7 +53,7 @@ from boki_common.metadata.store import NOTHING, NotifiedWatch, Versioned
 T = TypeVar("T")
 
 WATCH_INTERVAL_S: Final = 0.05
-"""The file is looked at so often, at most; where the system does not tell of writes, also at least."""
+"""The file is looked at so often, at most; where the system does not report writes, also at least."""
 TRANSACTION_S: Final = 0.01
 """A look begins so long after a write was seen: most transactions of others have ended then."""
 BUSY_TIMEOUT_S: Final = 2.0
@@ -414,7 +414,7 @@ class _Worker:
         return True
 
     def _in_background(self, job: Callable[[], None]) -> None:
-        """Runs what has no caller. It is tried again at its next time, many times a second: only a change is told."""
+        """Runs what has no caller. It is retried many times a second, so only a change of its outcome is logged."""
         try:
             job()
         except (BokiError, sqlite3.Error) as error:
@@ -435,12 +435,12 @@ class _Worker:
         _unless_locked(lambda: self._tree.write(lambda: self._tree.end_session(self._session.id)))
 
     def _watch(self, path: str) -> None:
-        # Read by the next poll, which is tried again until it succeeds, and told then.
+        # Read by the next poll, which is retried until it succeeds and reports then.
         self._stamps[path] = _NEVER_READ
         self._seen_changes = -1
 
     def _poll(self) -> None:
-        """One that meets another process's transaction is left to the next, which comes soon; it is told when none succeeds."""
+        """One that meets another process's transaction is left to the next, which comes soon; logged when none succeeds."""
         try:
             self._look()
         except MetadataUnavailable as error:

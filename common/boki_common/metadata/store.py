@@ -33,8 +33,8 @@ class Versioned(NamedTuple):
 
 
 class Watch(Protocol):
-    """Tells that something about a path may have changed. Level-triggered: changes that nobody waited for are remembered,
-    several may be told as one, and one may be told for nothing (after a reconnect). Read again after each."""
+    """Reports that something about a path may have changed. Level-triggered: changes that nobody waited for are remembered,
+    several may be reported as one, and one may be spurious (after a reconnect). Read again after each."""
 
     async def changed(self) -> None:
         """Returns once the node or its list of children may have changed since the last return (or since the start)."""

@@ -5,7 +5,7 @@ asynchronous interface, and answers, watches and state changes come back by `cal
 
 What a lost connection means:
 - A read is repeated until the call time-out, then MetadataUnavailable.
-- A write is handed to kazoo only while connected; waiting for a connection in vain is MetadataUnavailable, certainly not
+- A write is handed to kazoo only while connected; no connection in time is MetadataUnavailable, certainly not
   sent. Once handed over it is never repeated here: a lost connection, an expired session or the call time-out is
   MetadataUnknown, since the request may still be under way (see `settle`).
 - With a digest file (`zookeeper_settings`) every connection is authenticated, and nodes are made for that user alone. What the
@@ -13,8 +13,8 @@ What a lost connection means:
 - With TLS (`zookeeper_tls`) a certificate that is refused, by us or by the server, is a connection that does not come about.
 - kazoo begins a new session by itself when the server says that the old one expired. We see another session id on
   connecting and call the `on_session_lost` callbacks.
-- Watches do not survive a disconnect: after each reconnect every watch is told one change and is set again by the next
-  `changed()`. A watch is set *before* `changed()` returns, so what happens after the caller's next read is told.
+- Watches do not survive a disconnect: after each reconnect every watch reports one change and is set again by the next
+  `changed()`. A watch is set *before* `changed()` returns, so a change after the caller's next read is reported.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _log = get_logger("metadata")
 
 
 class _ZookeeperWatch:
-    """See `store.Watch`. Told once for nothing at the start, when it is first set."""
+    """See `store.Watch`. Reports one spurious change at the start, when it is first set."""
 
     def __init__(self, store: ZookeeperStore, path: str) -> None:
         self.path = path

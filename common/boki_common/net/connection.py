@@ -82,7 +82,7 @@ class FrameHandler(Protocol):
         """
 
     def connection_lost(self, error: BokiError | None) -> None:
-        """The end, told once; `error` is None when this side closed."""
+        """The connection ended; called once. `error` is None when this side closed."""
 
 
 class FrameConnection(asyncio.BufferedProtocol):
@@ -175,11 +175,11 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     async def ended(self) -> None:
-        """Waits until the connection has ended and its handler has heard so."""
+        """Waits until the connection has ended and its handler was called."""
         await asyncio.shield(self._ended)
 
     def close(self) -> None:
-        """Sends what is queued, then ends the connection; the handler hears `connection_lost(None)`. A peer that does not take it
+        """Sends what is queued, then ends the connection; the handler gets `connection_lost(None)`. A peer that does not take it
         within `limits.CALL_TIMEOUT_S` gets no more."""
         if self.closed:
             return
@@ -190,7 +190,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def abort(self, error: BokiError) -> None:
-        """Ends the connection at once; the handler hears `error`."""
+        """Ends the connection at once; the handler gets `error`."""
         if self._error is None:
             self._error = error
         if self._transport is not None:
@@ -253,7 +253,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             self.abort(other)
             return
         if self.is_stranger and self._transport is not None and self._transport.can_write_eof():
-            self._error = error  # a reset would take from the peer what it was told: its time as a stranger ends this
+            self._error = error  # a reset would discard what the peer has not read yet: the stranger time-out ends this
             self._transport.write_eof()
             self._parser.discard()
         else:
@@ -382,7 +382,7 @@ class FrameServer:
         """Listens on `address`; port 0 takes a free one, which `.address` tells.
 
         Args:
-            connections_limit: with so many peers connected, one more is dropped at once: its handler hears Overloaded.
+            connections_limit: with so many peers connected, one more is dropped at once: its handler gets Overloaded.
             strangers: what a peer is allowed until its handler calls `FrameConnection.introduced`.
             idle_s: after so long without a word of either side a connection is closed.
 

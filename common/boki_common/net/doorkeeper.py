@@ -5,7 +5,7 @@
 - A connection over which nobody said anything for `idle_s`, and up to half as long again, is closed. Our clients say something
   before (`messages.MessagePeer`); others connect again when they need it. A machine that vanished is found by the
   kernel, in `limits.CONNECTION_VANISHED_S`.
-- Drops are told in one line a minute, whoever knocks and however often.
+- Drops are logged in one line a minute, however many connections there are.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Guest(Protocol):
     def abort(self, error: BokiError) -> None: ...
 
     def rest(self) -> None:
-        """Nothing was said for a while: it may let go of memory."""
+        """The connection was idle for a while: it may release memory."""
 
     def __hash__(self) -> int: ...
 

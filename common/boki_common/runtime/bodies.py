@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 class ThreadBodies:
     """In threads of the event loop's own pool, which bounds how many run at a time. Cancelled, the caller goes on and the function too:
-    nobody hears what becomes of it."""
+    its result is dropped."""
 
     async def run(self, body: Callable[[], T]) -> T:
         """What the function returns or raises. It sees the context variables of its caller."""

@@ -55,7 +55,7 @@ class Executor:
                 loop.call_soon_threadsafe(_resolve, future, finished, result, error)
             except RuntimeError:
                 if not loop.is_closed():
-                    raise  # a closed loop has nobody left to hear it
+                    raise  # a closed loop has no caller left that gets it
             del item, call, future, finished, result, error  # an idle thread keeps no buffers alive
 
 

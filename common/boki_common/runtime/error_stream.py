@@ -54,7 +54,7 @@ class ErrorStream(io.TextIOBase):
         lost: Callable[[int], None] = lambda _: None,
         held_bytes_limit: int = limits.LOG_HELD_BYTES,
     ) -> None:
-        """`notice` makes the line about so many lost ones, `lost` is told of each loss."""
+        """`notice` makes the line that reports so many lost ones, `lost` is called at each loss."""
         super().__init__()
         self._inherited = descriptor
         self._own = _opened_anew(descriptor)
@@ -147,7 +147,7 @@ class ErrorStream(io.TextIOBase):
         self._report_lost(lines)
 
     def _written(self, data: bytes) -> bytes:
-        """Writes what can be written now, what was lost told before it; returns the rest."""
+        """Writes what can be written now, after a notice of what was lost; returns the rest."""
         if self._lost:
             notice = ("\n" if self._begun else "") + self._notice(self._lost)
             data = notice.encode("utf-8", "backslashreplace") + data

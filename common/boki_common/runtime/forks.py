@@ -1,4 +1,4 @@
-"""What must not be used in a forked child is told there that it is a copy.
+"""Notifies what must not be used in a forked child that it is a copy.
 
 A child of `os.fork` (a pool of `multiprocessing`, a worker of a web server) has its parent's objects, but neither its threads nor
 its event loops; descriptors are shared with it. Whoever would wait for one of these for ever registers here, and then refuses.

@@ -1,4 +1,4 @@
-"""What an event loop reports because nobody else can be told: one line each, and one a minute where it would be thousands.
+"""Faults that an event loop reports because no caller gets them: one line each, and one a minute where it would be thousands.
 
 - `socket.accept()` without a descriptor left: asyncio tries again each second, a thousand times each time. uvloop accepts and
   closes at once instead, and reports nothing. Either way connections are taken again when there are descriptors.

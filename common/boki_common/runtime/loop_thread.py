@@ -11,8 +11,8 @@
 
 Any number of threads may use one. Ctrl-C while waiting cancels the coroutine that is waited for.
 
-One that is dropped without `stop` is ended, and Python is told of it (ResourceWarning), as of any file or loop: the thread knows
-its loop only, so it keeps nobody alive. In a forked child there is no thread: whatever is called there is refused.
+One that is dropped without `stop` is ended with a ResourceWarning, as any file or loop: the thread refers to
+its loop only, so it keeps no owner alive. In a forked child there is no thread: whatever is called there is refused.
 """
 
 from __future__ import annotations

@@ -124,9 +124,7 @@ class MemoryFile:
             self._flush_failed()
             raise
         self._content.flush(upto)
-        if (
-            self._disk.plan is None
-        ):  # else nobody counts steps, and a process that dies here has forgotten what it was told
+        if self._disk.plan is None:  # else nobody counts steps, and a process that dies here has lost what it had read
             await self._disk._turn()
 
     async def truncate(self, size: int) -> None:

@@ -54,7 +54,7 @@ class Bodies(Protocol):
     """Where functions run that block: in threads (`bodies.ThreadBodies`), in the simulator at once, in the event loop."""
 
     async def run(self, body: Callable[[], T]) -> T:
-        """What the function returns or raises. Who is cancelled meanwhile abandons it: it may run to its end, unheard."""
+        """What the function returns or raises. A caller that is cancelled abandons it: it may run to its end, and its result is dropped."""
 
 
 class DiskFile(Protocol):

@@ -209,7 +209,7 @@ class PosixFile:
         try:
             return data if os.preadv(self._descriptor, [data], offset, _NO_WAIT) == length else None
         except OSError:
-            return None  # not in the cache, or no such thing on this file system; a fault will be told by `read`
+            return None  # not in the cache, or not supported by this file system; `read` raises a fault
 
     async def map(self, length: int) -> memoryview:
         def mapped() -> memoryview:

@@ -1,4 +1,4 @@
-"""When a process gives freed memory back to the system. Pure: it is told what is resident and what is in use.
+"""When a process gives freed memory back to the system. Pure: resident and used bytes are passed in.
 
 Giving back is dear (a page costs a microsecond to return and another to fault in again), so only memory goes back that
 was not needed for a while: what was free at each of the last looks. Under load something needs it again within seconds, also

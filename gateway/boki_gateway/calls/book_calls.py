@@ -92,7 +92,7 @@ async def append_batch(call: Call) -> BatchAnswer:
 
 
 async def read_range(call: Call) -> RecordsAnswer:
-    """Waits for the first record if it is told to; then takes what one page of the SDK holds, up to `limit`."""
+    """Waits for the first record if asked to; then takes what one page of the SDK holds, up to `limit`."""
     asked, book = call.asked, call.book
     start = asked.start
     if asked.wait:

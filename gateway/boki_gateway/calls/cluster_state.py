@@ -137,7 +137,7 @@ class ClusterState(msgspec.Struct, kw_only=True):
 
 
 class ClusterFacts(Protocol):
-    """Where the gateway hears of the cluster."""
+    """From which the gateway gets the state of the cluster."""
 
     async def collect(self) -> ClusterState:
         """Asks all parts. Raises BokiError when it cannot even ask."""

@@ -19,7 +19,7 @@ from boki_gateway.errors import UnsupportedEncoding
 
 IDENTITY: Final = "identity"
 WINDOW_BITS: Final = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
-"""Content-Encoding → how zlib is told of its format: RFC 1952, RFC 1950."""
+"""Content-Encoding → window bits by which zlib knows the format: RFC 1952, RFC 1950."""
 KNOWN: Final = ", ".join(WINDOW_BITS)
 PART_BYTES: Final = 256 * KIB
 

@@ -1,6 +1,6 @@
 """The pages of the libraries of this machine: found by entry points, served in the shell.
 
-The gateway knows none of them by name. One that cannot be loaded is told in the log, and the gateway serves without it; one that fails
+The gateway knows none of them by name. One that cannot be loaded is logged, and the gateway serves without it; one that fails
 while it is shown says so in the shell.
 """
 

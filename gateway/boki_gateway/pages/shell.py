@@ -63,7 +63,7 @@ def failure(error: ErrorAnswer, status: int) -> Content:
 
 
 def events_address(live: Live) -> str:
-    """Where a browser hears of what comes behind a position."""
+    """The stream by which a browser gets what comes after a position."""
     book = quote(name_text(live.book), safe="")
     tag = None if live.tag is None else name_text(live.tag)
     return address(f"/v1/books/{book}/events", tag=tag, start=live.position + 1)

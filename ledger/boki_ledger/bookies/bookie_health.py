@@ -5,7 +5,7 @@
     chooser.writable(), chooser.quarantined()
 
 `quarantine` decides. A bookie in quarantine gets no place in a new ensemble unless there are too few others, is asked for
-reads last, and keeps the places that it has. When its time is over, whoever waits for a bookie is told, as of any change.
+reads last, and keeps the places that it has. When its time is over, callbacks of `on_change` run, as at any change.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class HealthyBookies:
         return ended
 
     def close(self) -> None:
-        """Nobody is told any more. Idempotent."""
+        """Calls no callback any more. Idempotent."""
         for timer in tuple(self._timers):
             timer.cancel()
         self._timers.clear()

@@ -1,6 +1,6 @@
 """What is asked of one bookie in v2, on one connection (`link_life`): matches answers to requests.
 
-BookKeeper's v2 answers name ledger and entry, not the request. So that no answer reaches the wrong asker:
+BookKeeper's v2 answers name ledger and entry, not the request. So that no answer reaches the wrong requester:
 - a link carries at most one channel per ledger, and none while answers of an earlier channel of that ledger are outstanding
   (`can_carry`); a second channel goes to another link;
 - reads of one (ledger, entry) are answered in order of asking, and one with another fence key (or none) is held back until
@@ -229,7 +229,7 @@ class BookieLink:
         return self.life.refusal()
 
     def drop(self, error: BokiError) -> None:
-        """Ends the connection; whoever has requests on it hears that they are unknown."""
+        """Ends the connection; requests on it end as unknown."""
         self.life.drop(error)
 
     async def close(self) -> None:

@@ -98,13 +98,13 @@ class LinkLife:
         self._poked.set()
 
     def drop(self, error: BokiError) -> None:
-        """Ends the connection; the user hears `error`."""
+        """Ends the connection; the user gets `error`."""
         connection, self._user.connection = self._user.connection, None
         if connection is not None:
             connection.abort(error)
 
     async def close(self, error: BokiError) -> None:
-        """Ends the link for good; the user is not told. Idempotent."""
+        """Ends the link for good, without a call of the user. Idempotent."""
         self.closed = True
         if self._task is not None:
             self._task.cancel()

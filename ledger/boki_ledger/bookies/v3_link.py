@@ -4,9 +4,9 @@ A connection of its own, because Apache's bookies decide the protocol of a conne
 not v3: after one v2 frame they understand no v3 on it (`BookieProtoEncoding.RequestDecoder`). Bookies of ours would.
 
 - Every request has an id that no other on this connection has, so any number of channels of one ledger may share it, and no
-  answer can reach the wrong asker.
-- LAC reads and writes, long polls, force, and questions about the bookie end as unknown when no answer came in time; one
-  that comes later is thrown away. Adds and reads are left to their askers' time-outs, as in v2.
+  answer can reach the wrong requester.
+- LAC reads and writes, long polls, force, and questions about the bookie end as unknown when no answer came in time; a
+  later answer is dropped. Adds and reads end by their callers' time-outs, as in v2.
 - A long poll that is waiting is no sign of a hung bookie; one that is not even answered when its wait is over is, if
   nothing else came meanwhile.
 - Outstanding requests are bounded, those given up as well.
@@ -55,7 +55,7 @@ _Taken = Callable[[Any], Answer]
 
 
 class V3Channel:
-    """See `transport.AddChannel`. Adds of several channels of one ledger are told apart by their ids."""
+    """See `transport.AddChannel`. The ids of adds distinguish several channels of one ledger."""
 
     __slots__ = ("_link", "deferred_sync", "ledger_id", "listener", "open")
 
@@ -350,7 +350,7 @@ class V3Link:
     # -- what the life of the connection calls
 
     def drop(self, error: BokiError) -> None:
-        """Ends the connection; whoever has requests on it hears that they are unknown."""
+        """Ends the connection; requests on it end as unknown."""
         self._life.drop(error)
 
     async def close(self) -> None:
@@ -383,7 +383,7 @@ class V3Link:
         for channel in tuple(self._channels):
             channel.listener.channel_up()
         for txn_id, call in tuple(self._calls.items()):
-            if call.future.done():  # its asker gave up before it could be sent
+            if call.future.done():  # its caller gave up before it could be sent
                 del self._calls[txn_id]
                 self._polls -= call.poll
                 call.resolve(call.unknown(None, None))

@@ -8,8 +8,8 @@ to give up. It is called again, on what is then there, after every lost race, so
 
 A swap whose answer was lost is *unknown*, and reading does not settle it: the write may still be on its way. It is repeated
 at the same version until the version moves (`metadata.settle`), however long that takes; each of our writes carries a fresh
-token (`ctoken`), so that whose write moved it can be told. Bookies that are not ours are remembered with their cookies as
-they become members (`member_trust`). A swap that surely was not sent is the caller's to put off.
+token (`ctoken`), which identifies the write that moved it. Bookies that are not ours are remembered with their cookies as they
+become members (`member_trust`). A swap that certainly was not sent may be postponed by the caller.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Rules:
 - Only entries that are certainly part of the ledger are read: up to the last entry of a closed ledger, up to the LAC of an
   open one. A copy on a bookie beyond the LAC proves nothing; recovery may drop it.
 - The LAC of an open ledger is learned from bookies (`read_lac`; it rides in entries, and an idle writer sends it by
-  itself), or from a caller who knows better, because the writer told him or a cut names the entries (`confirm`).
+  itself), or from a caller who learned it from the writer or from a cut that names the entries (`confirm`).
 - Payloads are verified against their digest; a damaged copy is passed over for the next replica.
 
 An open ledger's metadata is watched, so that changed ensembles and the close are noticed.

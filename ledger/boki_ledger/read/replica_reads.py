@@ -5,7 +5,7 @@ A range is asked for in batches first (`batch_reads`); what they did not bring, 
 Every such entry is asked from one replica at a time, in the order of its write set with those that seem down last; whatever is
 not a valid copy (no answer, an error, a negative, a damaged body) goes to the next replica. One that is slow, by
 `speculative_read_s` and twice that for each further one, may still answer while the next is asked: the first valid copy
-counts. A bookie that fails is told to the `BookieChooser`; those in quarantine come last, too. When all were asked in vain the
+counts. A bookie that fails is reported to the `BookieChooser`; those in quarantine come last, too. When none had a valid copy the
 metadata is read again, since the entry may have moved, and after a pause all are asked again, until `retry_for_s` is over.
 
 An acknowledged entry is never absent because some bookie says so. Only if *every* replica of the metadata, read again,

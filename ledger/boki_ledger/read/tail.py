@@ -8,8 +8,8 @@ carry a digest, and the entry is taken if that covers it.
   pauses. While all of them rest the LAC is read from a quorum after each pause: without long polls it is plain polling.
 - The ensemble is the metadata's, which the reader follows: changes, recovery by another and the close are noticed there.
 - At most one poll waits at a bookie, so a slow one is not asked more than it answers.
-- A bookie is asked to tell of more than it told last, not of more than the follower knows: Apache's bookies forget a poll
-  when their LAC moves and is still not above what the poll named, so one that lags would be deaf until the poll's time ends.
+- A bookie is polled for a LAC above its last answer, not above what the follower knows: Apache's bookies forget a poll
+  when their LAC moves and is still not above what the poll named, so one that lags would not answer until the poll's time ends.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Tail:
         self._loop = asyncio.get_running_loop()
         self._polls: dict[asyncio.Future[PollAnswer], _Poll] = {}
         self._known_lacs: dict[BookieId, int] = {}
-        """The highest LAC that each told in a long poll; trusted for nothing but the next poll."""
+        """The highest LAC that each answered to a long poll; used for nothing but the next poll."""
         self._resting: dict[BookieId, float] = {}
         self._backoffs: dict[BookieId, Backoff] = {}
 

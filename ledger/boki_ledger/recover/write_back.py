@@ -37,7 +37,7 @@ class WriteBack:
         ports: LedgerPorts,
         reads: FencingReads,
     ) -> None:
-        """`reads` hear of progress and refusals."""
+        """`reads` get progress and refusals."""
         self.fragments: tuple[Fragment, ...] = tuple(metadata.ensembles)
         self.written_to = plan.start
         self.written_length = -1

@@ -10,7 +10,7 @@ Rules:
   (entries that somebody knows to have been acknowledged) only the negatives of the whole write set count, and they are
   evidence of loss: nothing may be closed.
 - The ledger ends before the first absent entry whose predecessors are all present. Copies beyond are left as they are:
-  nobody was told that they exist, and no reader reaches them.
+  they were never acknowledged, and no reader reaches them.
 - An entry that is *carried* (its payload is known from elsewhere) is present.
 - What was once HAVE stays so: a bookie that had a valid copy does not become a negative later.
 """

@@ -12,8 +12,8 @@ Rules:
 - A proof of a moment is one of all moments before, so all that asked before are answered.
 - Repeats are in flight for at most `limits.LEDGER_FENCE_CHECKS` questions; who asks meanwhile shares the next one, which leaves later than
   all asked.
-- An answer on another connection proves nothing about what was sent on the last. Whenever a bookie comes, goes or is replaced, and
-  when they leave a question unanswered for `UNPROVEN_S`, whoever waits is told that nothing is proven: an entry has to tell.
+- An answer on another connection proves nothing about what was sent on the last. Whenever a bookie connects, disconnects or is
+  replaced, and when a question is unanswered for `UNPROVEN_S`, it is answered "not proven": an entry has to be appended to know.
 
 Counts and callbacks only: it knows neither entries nor the network.
 """
@@ -110,7 +110,7 @@ class UnfencedChecks:
             self._loop.call_soon(self._give_up)
 
     def close(self) -> None:
-        """Nobody is told any more."""
+        """Drops all questions; none is answered any more."""
         self._checks, self._waiting = [], []
         if self._timer is not None:
             self._timer.cancel()

@@ -67,7 +67,7 @@ async def make_cookie(store: MetadataStore, bookie: str, *, ours: bool = True) -
 
 
 class RecordedAcks:
-    """What a writer told its listener."""
+    """What a writer called its listener with."""
 
     def __init__(self, writer: LedgerWriter) -> None:
         self.acked: list[int] = []

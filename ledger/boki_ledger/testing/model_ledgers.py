@@ -5,8 +5,8 @@
     ledger = await ledgers.create()             # a ledger and its one writer
 
 Recovery fences, drops what was not acknowledged but for `keep_unacked` entries (either is allowed to a real one), and closes. A
-writer that was fenced hears it when it sends something. Who reads an open ledger sees what was confirmed, and what the LAC of a
-later entry proves acknowledged. Nothing sleeps, nothing is random.
+writer that was fenced learns it when it sends something. A reader of an open ledger sees what was confirmed, and what the LAC of
+a later entry proves acknowledged. Nothing sleeps, nothing is random.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class ModelLedger:
             self._acked(end - 1)
 
     def fail(self) -> None:
-        """The writer hears that somebody fenced the ledger."""
+        """The writer learns that the ledger was fenced."""
         if self.fault is None:
             self.fenced, self.fault = True, _fenced(self.ledger_id)
             self._news.set()

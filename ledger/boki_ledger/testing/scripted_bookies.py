@@ -2,7 +2,7 @@
 
     bookies = ScriptedBookies(["b1", "b2", "b3"])
     held = bookies.hold(bookie="b3", kind="add")      # requests that match wait …
-    held.release()                                     # … until they are let go, or held.discard()
+    held.release()                                     # … until they are released, or held.discard()
     bookies.answer(V2Status.IO_ERROR, bookie="b1", kind="read")
     bookies.crash("b2"); bookies.restart("b2")
 

@@ -25,7 +25,7 @@ class ScriptedLacs:
         self._lacs: dict[int, int] = {}
         self._polls: dict[int, list[Look]] = {}
         self.forgetful = False
-        """As Apache's: a poll that is looked at in vain when the LAC moves is not looked at again before its time is over."""
+        """As Apache's: a poll that a move of the LAC does not answer is not looked at again before its time is over."""
         self._forgotten: dict[int, list[Look]] = {}
 
     def explicit_lac(self, ledger_id: int) -> int:

@@ -1,4 +1,4 @@
-"""Who waits for acknowledgements of one ledger: callbacks that hear of every batch, and futures of single entries."""
+"""Waiters for acknowledgements of one ledger: callbacks of every batch, and futures of single entries."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class AckWaiters:
             acked(last)
 
     def ended(self, error: BokiError) -> None:
-        """No more acknowledgements come: whoever still waits hears why."""
+        """No more acknowledgements come: all waiters get the error."""
         listeners, self._ended = self._ended, []
         for ended in listeners:
             ended(error)

@@ -73,7 +73,7 @@ class EnsembleChanges:
             self._task = asyncio.create_task(self._change(), name=f"ensemble of ledger {self._ledger_id}")
 
     async def wait_until_idle(self) -> None:
-        """Waits for the change that is under way. Raises nothing: what fails the writer it was told."""
+        """Waits for the change that is under way. Raises nothing: errors went to the writer."""
         if self._task is not None:
             await asyncio.wait([self._task])
 

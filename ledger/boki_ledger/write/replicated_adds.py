@@ -48,13 +48,13 @@ class AddsOwner(Protocol):
         """Some entries may be complete: call `advance`."""
 
     def slots_failed(self) -> None:
-        """Some slots are failing (told again from time to time while entries are in flight): see `failing_slots`."""
+        """Some slots are failing (called again from time to time while entries are in flight): see `failing_slots`."""
 
     def bookie_failed(self, bookie: BookieId) -> None:
-        """A bookie that worked, or was not tried before, fails: told once until it works again."""
+        """A bookie that worked, or was not tried before, fails: called once until it works again."""
 
     def adds_refused(self, error: BokiError) -> None:
-        """The ledger is fenced, or the password is wrong. Nothing more is told."""
+        """The ledger is fenced, or the password is wrong. The last call."""
 
 
 class ReplicatedAdds:
@@ -197,7 +197,7 @@ class ReplicatedAdds:
             self._slots[index].open()
 
     def close(self) -> None:
-        """Forgets all entries in flight; nothing is told any more. Idempotent."""
+        """Forgets all entries in flight, without further calls. Idempotent."""
         self.closed = True
         self.checks.close()
         for slot in self._slots:
@@ -233,7 +233,7 @@ class ReplicatedAdds:
             self.ports.metrics.entries_resent.inc(resent)
 
     def _begin(self) -> None:
-        """The first entry in flight, and nobody looks after it, or the owner is to hear of what failed while it was idle."""
+        """The first entry in flight: starts the timer that watches it, or reports slots that failed while it was idle."""
         if self._tick is None:
             self._head, self._head_since = self.acks.lac + 1, self.loop.time()
             self._tick = self.loop.call_later(self.ports.settings.answer_timeout_s / 4, self._check_head)

@@ -130,7 +130,7 @@ class LedgerWriter:
 
     @property
     def failing_bookies(self) -> list[str]:
-        """Bookies of the ensemble that entries are sent to in vain, and that no other one has replaced yet."""
+        """Bookies of the ensemble that fail to acknowledge, and that no other one has replaced yet."""
         return [str(self._adds.ensemble[slot]) for slot in self._adds.failing_slots()]
 
     def submit(self, *payload: Buffer, now: bool = False) -> int:

@@ -11,7 +11,7 @@ a name and one coroutine (`policies` has today's; retention, EXPIRE and the engi
 Rules:
 - Everything a policy does is safe with two leaders at once, or none: terms change by compare-and-swap, and ledgers are
   deleted only when no driver can name them any more. Leadership only saves doing things twice.
-- A policy that fails is told in the status and run again next round; it stops no other policy.
+- A policy that fails is reported in the status and run again next round; it stops no other policy.
 - The others stand for election; they take part in nothing.
 
 For people: HELLO and STATUS, as a sequencer answers them, to those who show the cluster token if there is one.

@@ -39,7 +39,9 @@ class Election:
         if self.leading:
             return
         await ensure_path(self._metadata, paths.parent_of(self._path))
-        watch = self._metadata.watch(self._path)  # one for all rounds: a new one may be told for nothing at its start
+        watch = self._metadata.watch(
+            self._path
+        )  # one for all rounds: a new one may report a spurious change at its start
         try:
             while not await self._take():
                 await watch.changed()

@@ -1,4 +1,4 @@
-"""A sequencer that is told to end gives its log to a standby first, so that appends wait for one planned change of the term.
+"""A sequencer that is stopped gives its log to a standby first, so that appends wait for one planned change of the term.
 
     await hand_over(sequencer, metadata=…, ledgers=…, rng=…, token=…)
 

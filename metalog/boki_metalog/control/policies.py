@@ -3,7 +3,7 @@
     KeepTerms       a log without a living sequencer gets one that stands by, if the standbys do not do it themselves
     Balance         slots lie as `/boki/weights` says, if there is such a node: also after logs were added or removed
     GiveUpSpares    ledgers that sequencers and engines made and never used, and that died, are closed and deleted
-    WatchEngines    slots that fewer than two engines index are told: engines choose by their settings
+    WatchEngines    reports slots that fewer than two engines index: engines choose by their settings
 
 A policy keeps in memory only what another leader can find out again; it raises what kept it from being done.
 """
@@ -75,7 +75,7 @@ class Policy(Protocol):
     def name(self) -> str: ...
 
     async def run(self, cluster: Cluster) -> None:
-        """One round. Raises BokiError: told, and run again next round."""
+        """One round. Raises BokiError: reported, and run again next round."""
 
 
 def default_policies() -> Sequence[Policy]:

@@ -8,8 +8,8 @@
 | administrator | YIELD; ORDER a TRIM, EXPIRE or LOST |
 | none | a peer of an earlier version: everything, where no cluster token is asked for; else as a participant |
 
-A role is what a peer says of itself. Where the cluster has a token, nobody is heard who does not show it; so a role keeps
-honest processes, and their mistakes, to what is theirs, and the token keeps all others out. Whose a shard is, `term_server` knows.
+A role is what a peer says of itself. Where the cluster has a token, peers that do not show it are refused; so a role limits
+honest processes, and their mistakes, to their own calls, and the token keeps others out. Who owns a shard, `term_server` knows.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@
     9  REFUSED    push. `errors.to_wire`     why a REPORT was not taken, in part
     10 STATUS     → JSON, for people
     11 BARRIER    term u32 | 0 u32 → term u32 | 0 u32 | entry u64   the sequencer was not fenced when the request came: all
-                  that anybody was told of by then is below `entry` (exclusive), and ordered
+                  that was acknowledged by then is below `entry` (exclusive), and ordered
     12 ORDER      term u32 | 0 u32 | a TRIM, EXPIRE or LOST as in a metalog entry → as BARRIER; its own entry is the last
     13 YIELD      term u32 | 0 u32 → empty     somebody is about to replace the term: answered once it has ended between two
                   entries and its metalog is closed. Who does not know it, or cannot, is fenced, as is who does not answer

@@ -16,8 +16,8 @@ Rules:
 - A log without a current term has what its sealed terms ordered, and is `idle` behind them.
 - What is merely away is tried again, for ever.
 - An entry that cannot be read, or cannot follow those before it, is not passed over: that would invent a history. The log *stops*
-  before it, and so it does where a term's record and its metalog disagree. The listener is told where and why; what is read
-  again, from bookies, is tried for ever, since copies can be mended and programs replaced. Other logs go on.
+  before it, and so it does where a term's record and its metalog disagree. The listener is called with place and reason; what is read
+  again, from bookies, is retried for ever, since copies can be mended and programs replaced. Other logs go on.
 - A fault of the listener ends `run`.
 
 The listener decides what entries mean; this module only decides which come next.
@@ -66,7 +66,7 @@ _log = get_logger("follower")
 
 
 class FollowerListener(Protocol):
-    """Who is told. Calls never overlap."""
+    """Gets what is followed. Calls never overlap."""
 
     async def term_started(self, info: TermInfo) -> None:
         """Before the first entry of each term, also of one that `start` lies in."""

@@ -27,13 +27,13 @@ from boki_metalog.terms.view_feed import ViewFeed
 
 
 class LogsListener(Protocol):
-    """Who is told of views and logs; each log's events go to the listener that `log_found` returns."""
+    """Gets views and logs; each log's events go to the listener that `log_found` returns."""
 
     def log_found(self, log: int) -> FollowerListener:
         """Once per log, before anything of it. Logs found together come in ascending order."""
 
     def view_changed(self, view: View) -> None:
-        """A newer view; all logs that it names were found. Followers hear of it after this call."""
+        """A newer view; all logs that it names were found. Followers get it after this call."""
 
 
 class LogFollowers:

@@ -70,7 +70,7 @@ class SequencerLink:
         """Tells cumulative progress that the ack quorum has. Never waits; on a closed link it is remembered for the next.
 
         Args:
-            now: nothing more will be told in this turn, so that this need not wait for its end.
+            now: nothing more will be reported in this turn, so that this need not wait for its end.
 
         Raises:
             Overloaded: more shards than a term has.

@@ -5,7 +5,7 @@ any that begins after them.
     order, barrier    a request arrived
     taken             an entry begins: it carries the oldest commands, and serves every barrier asked for until now
     acked             that entry is acknowledged: those it served are to be answered
-    clear             the term is over: nobody left will ever be served; those of the entry in flight are told apart
+    clear             the term is over: no waiter is served any more; those of the entry in flight are returned apart
 
 Rules:
 - One entry is in flight at a time. A request that comes while one is waits for the next: the one in flight began before

@@ -237,7 +237,7 @@ class Sequencer:
             _log.info("still listed until the session ends", incarnation=self.incarnation, error=error)
 
     def welcome(self) -> protocol.Welcome:
-        """What a participant hears first."""
+        """The first message to a participant."""
         term = 0 if self.term_server is None else self.term_server.term
         log = ANY_LOG if self.log is None else self.log
         return protocol.Welcome(protocol.VERSION, self.incarnation, log, term, self.term != 0, carries=True)

@@ -2,7 +2,7 @@
 
     named, attached   a connection is an engine's: its HELLO says so, or it opened a shard for it
     own               the shards that a connection opened, and those of the engines that its HELLO named; no others
-    grace             an engine whose newest connection ended keeps its shards for so long; then it is told of as lost
+    grace             an engine whose newest connection ended keeps its shards for so long; then it is reported as lost
 
 Decides, and keeps one timer for each engine that is away. It knows neither reports nor the metalog.
 """

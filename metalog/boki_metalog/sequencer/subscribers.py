@@ -1,4 +1,4 @@
-"""Who is pushed the acknowledged entries of a term. Who takes them too slowly is dropped, and told so (LAGGED): nobody waits for it.
+"""Peers to which the acknowledged entries of a term are pushed. One that takes them too slowly gets LAGGED and is dropped, unawaited.
 
 What is pushed is written at once, with what is queued for the peer: an engine waits for it, and the rest of the turn need not.
 """

@@ -13,7 +13,7 @@ Rules:
 - A connection speaks for its own shards only; an engine whose connection is lost keeps its shards for a grace (`shard_owners`). Then
   they are closed at what is known of them.
 - What is acknowledged is pushed to all who subscribed, and take it (`subscribers`).
-- The term ends once, for ever: its metalog is fenced, the view went on, or it is full. All participants are told.
+- The term ends once, for ever: its metalog is fenced, the view went on, or it is full. All participants are notified.
 - It is full also when it has lasted long enough (`term_rolling`): then it ends between two entries, so that all it ordered is
   known to everybody, and only if the next one can begin. So it does when it is asked to YIELD. Such a term closes its metalog
   itself (`close_metalog`), which spares whoever replaces it the fencing and the recovery; if that fails he does them.
@@ -207,7 +207,7 @@ class TermServer:
             self._end_orderly(self._yielded())
 
     def report(self, peer: MessagePeer, term: int, rows: Sequence[ShardEnd]) -> None:
-        """Merges progress; what is refused is told, and the rest counts."""
+        """Merges progress; what is refused is answered so, and the rest counts."""
         if term != self.term or self.over is not None:
             peer.push(protocol.OP_TERM_OVER, protocol.encode_term(term))
             return
@@ -223,7 +223,7 @@ class TermServer:
         self._advance()
 
     def carry(self, peer: MessagePeer, carry: protocol.Carry) -> None:
-        """Takes an entry that its engine has not made durable, if it is what its engine says; what is refused is told."""
+        """Takes an entry that its engine has not made durable, if it is what its engine says; what is refused is answered so."""
         term, shard, records_end, entries_end, body = carry
         if term != self.term or self.over is not None:
             peer.push(protocol.OP_TERM_OVER, protocol.encode_term(term))

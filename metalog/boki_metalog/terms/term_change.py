@@ -161,7 +161,7 @@ def _refuse(candidate: Candidate, why: str) -> NoReturn:
 async def _seal_all(
     ledgers: Ledgers, view: View, plan: Plan, yields: Yields | None, decisions: Decisions
 ) -> dict[int, TermRecord]:
-    """Step 2 for all terms that end, at once; the first error is raised after all came to an end."""
+    """Step 2 for all terms that end, at once; the first error is raised after all have ended."""
     logs = [log for log in plan.sealed if view.installed(log) is not None]
     seals = (_seal(ledgers, view, log, yields, decisions) for log in logs)
     found = await asyncio.gather(*seals, return_exceptions=True)

@@ -134,7 +134,7 @@ def next_view(
 
 
 def check_candidates(view: View, plan: Plan, candidates: Mapping[int, Candidate]) -> None:
-    """Raises SpareTaken. Before anything is sealed, so that nothing is sealed in vain."""
+    """Raises SpareTaken. Before anything is sealed, so that a refused plan seals nothing."""
     metalogs = {one.metalog_ledger for one in view.logs.values() if one is not None}
     busy = {incarnation for incarnation, log in view.sequencers.items() if log not in plan.sealed}
     for log in plan.logs:

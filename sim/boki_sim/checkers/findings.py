@@ -25,7 +25,7 @@ phantom          a record that nobody appended, or that was refused, or that was
 stale            a read that missed what was acknowledged before it began
 non-monotonic    a session saw less than it had seen
 wrong verdict    a condition that held was refused, or one that failed was let through
-wrong trim       trimmed records are told of that nobody trimmed, or are shown after their trim
+wrong trim       a read reports a trim that nobody made, or shows records after their trim
 impossible order each call is possible by itself, all together are not
 """
 

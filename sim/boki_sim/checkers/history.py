@@ -1,4 +1,4 @@
-"""Histories: what clients called, when, and what they were told. One JSON object a line, so that a file of hours can be
+"""Histories: what clients called, when, and what was answered. One JSON object a line, so that a file of hours can be
 written as it happens, read by other programs, and cut anywhere.
 
     {"client": "c1", "kind": "append", "book": "orders", "start": 0.0, "end": 0.1, "outcome": "ok", "data": "c1-0",
@@ -64,7 +64,7 @@ class Operation(msgspec.Struct, omit_defaults=True):
         end: None: it never returned.
         expect: an append's condition: tag → the newest seqnum allowed, None for an empty stream.
         actual: what a conflict reported: tag → its newest seqnum.
-        trimmed: a read was told that everything below this is trimmed.
+        trimmed: a read reported that everything below this is trimmed.
         before: a trim's bound, exclusive; `tag` "" trims the whole book.
         forget: a trim also forgets streams that are empty and old.
         of: a token's: the session whose position `client` takes over; it has seen what that one had. Of no book.

@@ -7,11 +7,11 @@ search. What is left are constraints between calls, and a history is right exact
     a record is before the next one · an append before a read that shows it · a read before the append that it missed
     a call before every call that began after it returned · in a session, before what that session called later
     (but one with an unknown outcome may take effect long after its caller gave up)
-    a trim before a read that was told of it · a read before a trim of what it shows
+    a trim before a read that reported it · a read before a trim of what it shows
     what a session had called before its token was taken over · what the session that took it called after
 
-A cycle is the counter-example, in words. Two things are left open where a history does not tell them: which of several trims a
-read heard of (of those alike the one that began first is taken, of others none), and whether a record that a read missed was
+A cycle is the counter-example, in words. Two things are left open where a history does not show them: which of several trims a
+read reported (of those alike the one that began first is taken, of others none), and whether a record that a read missed was
 trimmed already or not there yet (nothing is demanded then). Reads with consistency `any` are held to what they show, not to when.
 A conflict comes from any engine that knows so much: like a session's read, it may be behind other sessions.
 """
@@ -164,12 +164,12 @@ class BookOrder:
             and trim.outcome != "never"
         ]
         if not fitting:
-            text = f"{name_of(read)} was told that everything below {read.trimmed} is trimmed, and nobody trimmed that"
+            text = f"{name_of(read)} reported that everything below {read.trimmed} is trimmed, and nobody trimmed that"
             self.findings.append(Finding("wrong trim", self._log.book, text, (read,)))
             return
         first = min(fitting, key=lambda one: one.start)
         if read.end is not None and first.start > read.end:
-            text = f"{name_of(read)} was told of {name_of(first)}, which began later"
+            text = f"{name_of(read)} reported {name_of(first)}, which began later"
             self.findings.append(Finding("wrong trim", self._log.book, text, (read, first)))
             return
         begun = [trim for trim in fitting if read.end is None or trim.start <= read.end]

@@ -1,4 +1,4 @@
-"""Records what clients call and are told: a book that behaves as the one it wraps and writes the history beside it.
+"""Records calls of clients and their answers: a book that behaves as the one it wraps and writes the history beside it.
 
     recorder = Recorder(clock=loop.time)
     book = recorder.book(client.book("orders"), client_name="c1")
@@ -115,7 +115,7 @@ class RecordedBook:
     async def read(
         self, tag: str | None = None, *, start: int | None = None, stop: int | None = None, **options: Any
     ) -> AsyncIterator[Any]:
-        """All records of a range; recorded as one call when it has come to its end."""
+        """All records of a range; recorded as one call when it has ended."""
         begun = self._begin_read(tag, options)
         records = []
         try:

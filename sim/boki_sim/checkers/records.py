@@ -1,7 +1,7 @@
 """The log of one book as all calls together show it, and what is wrong with it by itself: no order of the calls is looked at.
 
-A record is known from the append that was told its place, and from every read that showed it. So an append with an unknown
-outcome is in the log exactly if somebody saw it.
+A record is known from the append that returned its seqnum, and from every read that returned it. So an append with an unknown
+outcome is in the log exactly if a read returned it.
 """
 
 from __future__ import annotations

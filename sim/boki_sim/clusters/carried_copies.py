@@ -1,4 +1,4 @@
-"""What a metalog carries, by where it belongs: the data ledgers have to come to hold the same there.
+"""What a metalog carries, by where it belongs: the data ledgers must store the same there in the end.
 
 Pure. It reads entries as they are stored, and asks nothing of the code under test but to decode them.
 """

@@ -245,7 +245,7 @@ class Cluster:
         node.disk.quick = self.shape.quick_disks and slowness == 1.0
 
     def end_node(self, node: Node, *, power: bool = False) -> None:
-        """Kills the process; with `power` the machine too: what was not flushed is gone or torn, nobody is told."""
+        """Kills the process; with `power` the machine too: what was not flushed is gone or torn, and peers are not notified."""
         process = node.process
         if process is None:
             return

@@ -119,7 +119,7 @@ class Host:
 
     def kill(self, *, callbacks: int = 0, power: bool = False) -> bool:
         """Ends the start at once, or when it has run so many more callbacks; it is begun again later. `power`: of the machine:
-        nobody is told, its connections stay half open. Returns whether there was one to kill."""
+        peers are not notified, its connections stay half open. Returns whether there was one to kill."""
         if not self.running or self.process.doomed >= 0:
             return False
         if power:

@@ -381,7 +381,7 @@ class Invariants:
                 self.violated("7 verdicts", f"at {key[1:]}, {other[0]} and {name} have different verdicts")
 
     def check_cuts(self, engines: Mapping[str, Engine]) -> None:
-        """No data ledger is closed below what engines have heard to be ordered of it, though some of that the metalog carried."""
+        """No data ledger is closed below what engines know to be ordered of it, though the metalog carried some of that."""
         for ledger_id, stop in sorted(_ordered(engines).items()):
             seen = self.ledgers.get(ledger_id)
             if seen is None or seen.metadata.state is not LedgerState.CLOSED:
@@ -466,13 +466,13 @@ def _body_of(bookie: Bookie, ledger_id: int, entry: int) -> tuple[Buffer | None,
 
 
 def _shards(engine: Engine) -> Iterator[ShardPlace]:
-    """All that an engine has heard of, of terms that are still there."""
+    """All that an engine knows, of terms that are still there."""
     for places in engine.core.state.places.terms.values():
         yield from places.shards.values()
 
 
 def _ordered(engines: Mapping[str, Engine]) -> dict[int, int]:
-    """Data ledger → entries that are ordered of it, as far as an engine has heard."""
+    """Data ledger → entries that are ordered of it, as far as an engine knows."""
     ordered: dict[int, int] = {}
     for engine in engines.values():
         for place in _shards(engine):

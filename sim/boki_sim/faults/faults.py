@@ -16,7 +16,7 @@ its target has: the engine has the only copy then, or the sequencer the other on
 | pause | any process, for `seconds` | |
 | isolate | a machine: nothing in or out; amount 1: nothing in, 2: nothing out | which |
 | partition | "a,b": these machines from all others | as for isolate |
-| deaf | an engine: it hears no bookie and no other engine, for `seconds`; amount 1: no other engine | which |
+| deaf | an engine: it receives nothing from bookies and other engines, for `seconds`; amount 1: no other engine | which |
 | clog | "a>b": one direction between two machines, for `seconds` | |
 | slow-link | a machine: its links are `amount` times slower | times |
 | reset | "a>b": every connection between two machines | |
@@ -133,7 +133,7 @@ class _Way(NamedTuple):
 _WAYS: Final = (
     _Way(("data add", "data ack", "metalog add", "metalog ack", "entry read", "entry answer", "append", "append answer",
           "read", "read answer", "progress", "cut pushed", "connects", "journal write", "journal flush", "LAC asked",
-          "LAC told"), 30),
+          "LAC answer"), 30),
     _Way(("entry log", "index", "checkpoint", "entry from disk", "journal segment"), 2),
     _Way(("view swap asked", "view swap made", "term sealed asked", "term sealed made", "ledger closes asked",
           "ledger closes made", "follows", "member listed asked", "member listed made"), 1, ("stop", "kill", "roll"), "sequencers", 5),
@@ -255,7 +255,7 @@ def _while_carried(numbers: random.Random, allowed: Sequence[str], targets: Targ
 
 
 def at_barriers(numbers: random.Random, profile: str, targets: Targets, *, seconds: float) -> list[Fault]:
-    """In one run of three: faults beside all others that wait for a barrier, or a sequencer that is asked in vain (`unaware`).
+    """In one run of three: faults beside all others that wait for a barrier, or a sequencer that does not answer (`unaware`).
 
     Their numbers are their own, so that no other fault of a seed changes.
     """
@@ -315,7 +315,7 @@ def _fence_race(at: float, targets: Targets) -> list[Fault]:
 
 
 def _deaf_to_each_other(numbers: random.Random, seconds: float, targets: Targets) -> list[Fault]:
-    """Engines do not hear each other for seconds: what a cut orders of others they read from the bookies when it has come.
+    """Engines receive nothing from each other for seconds: entries of others that a cut orders they then read from the bookies.
 
     With slow sequencers, cuts order entries of several engines; with slow bookies, reading takes long: in between, half a cut is
     there.
@@ -330,18 +330,18 @@ def _deaf_to_each_other(numbers: random.Random, seconds: float, targets: Targets
 
 
 def _split(at: float, targets: Targets) -> list[Fault]:
-    """The first sequencer and the others, or an engine, do not hear each other."""
+    """The first sequencer and the others, or an engine, receive nothing from each other."""
     others = targets.sequencers[1:] or targets.engines[:1]
     pairs = [(targets.sequencers[0], other) for other in others] + [(other, targets.sequencers[0]) for other in others]
     return [Fault(at, "clog", f"{one}>{other}", 8.0) for one, other in pairs]
 
 
 def unaware(numbers: random.Random, seconds: float, targets: Targets) -> list[Fault]:
-    """A sequencer that does not hear that its term is over, and an engine that goes on asking it where the log ends.
+    """A sequencer that does not learn that its term is over, and an engine that goes on asking it where the log ends.
 
-    Both are cut off from the metadata, and who takes the term over does not hear the sequencer. The engine hears no bookie, so
-    it has nothing ordered by which the sequencer would know. In half of the scripts nobody who recovers hears one bookie either,
-    which is the only one that the sequencer hears: that one is not fenced.
+    Both are cut off from the metadata, and from whoever takes the term over. The engine receives nothing from bookies, so it
+    orders nothing from which the sequencer would know. In half of the scripts one bookie is cut off from whoever recovers, and
+    is the only one that the sequencer reaches: that one is not fenced.
     """
     at, lasting = round(numbers.uniform(0.05, 0.2) * seconds, 4), round(numbers.uniform(0.5, 0.8) * seconds, 3)
     sequencer, engine = targets.sequencers[0], targets.engines[0]

@@ -1,7 +1,7 @@
 """Somebody who changes logs while faults happen: rolls one, or moves slots between two of them.
 
 Each change is a process of its own, on a machine of its own, with what an administrator's command has: a session of the metadata
-store and a ledger client. What it is told does not matter; what it leaves behind must hold.
+store and a ledger client. Its answers do not matter; the state it leaves must hold.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Administrator:
             await ledgers.close()
             await store.close()
         except BokiError as error:
-            cluster.trace.add(self.process.name, "was told", type(error).__name__)
+            cluster.trace.add(self.process.name, "got", type(error).__name__)
         cluster.loop.call_soon(self.process.kill, context=cluster.loop.outside.context)
 
 

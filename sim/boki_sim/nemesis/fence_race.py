@@ -1,11 +1,11 @@
-"""A pattern of faults, aimed at a recovery whose writer lives: who was fenced, and who is heard?
+"""A pattern of faults, aimed at a recovery whose writer lives: who was fenced, and whose answers arrive?
 
 Faults at random times seldom meet the few milliseconds between a fence and the reads that follow it. Of three bookies of the
 ledger, in any order,
 
-    near    takes all that the writer sends, is fenced, and is not heard by the recoverer after that, for a while
+    near    takes all that the writer sends, is fenced; after that its answers to the recoverer are lost for a while
     far     gets the writer's next entries late; the first question of the recoverer is lost on the way
-    other   gets the writer's next entries late, is fenced and heard
+    other   gets the writer's next entries late, is fenced and answers
 
 What lies on `near` alone may be acknowledged later, when `far` takes it too: unless `far` was fenced by what it was asked.
 A log that fences with every question of a recovery has nothing to fear.

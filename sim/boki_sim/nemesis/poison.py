@@ -157,7 +157,7 @@ class Poisoner:
                 await (self._messages(store) if amount == MESSAGES else self._entries(store))
             await store.close()
         except BokiError as error:
-            cluster.trace.add(self.process.name, "was told", type(error).__name__)
+            cluster.trace.add(self.process.name, "got", type(error).__name__)
         cluster.loop.call_soon(self.process.kill, context=cluster.loop.outside.context)
 
     # -- messages
@@ -298,7 +298,7 @@ async def _greeted(address: Address) -> MessagePeer:
 
 
 class _Deaf:
-    """Hears nothing of what it is told."""
+    """Ignores all messages."""
 
     def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
         """Answers to what it should not have sent."""

@@ -258,7 +258,7 @@ class Stranger:
 
     def _judge(self, what: str, wrong: str) -> None:
         if wrong:
-            self._cluster.invariants.violated("stranger", f"{self.process.name} said {what}, and it was told {wrong}")
+            self._cluster.invariants.violated("stranger", f"{self.process.name} said {what}, and was answered {wrong}")
         else:
             self.refused[what] = self.refused.get(what, 0) + 1
             self._cluster.strangers_refused[what] += 1
@@ -278,7 +278,7 @@ def _of_bookie(answer: bytes, *, handshake: bool) -> str:
 
 
 class _Deaf:
-    """Hears nothing of what it is told."""
+    """Ignores all messages."""
 
     def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
         """Pushes."""

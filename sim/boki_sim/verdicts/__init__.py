@@ -1,1 +1,1 @@
-"""Whether what clients were told is what happened."""
+"""Whether the answers to clients are what happened."""

@@ -82,7 +82,7 @@ class _Trims:
         return max(self._begun[""].upto(until), self._begun[stream].upto(until)) if self._of else 0
 
     def hide(self, entry: Entry, stream: str, since: float) -> bool:
-        """Whether a read of a stream that began then cannot show the record, if it knows what anybody was told."""
+        """Whether a read of a stream that began then cannot show the record, if it knows what was acknowledged to anybody."""
         if not self._of:
             return False
         if entry.seqnum < self._done[""].before(since):

@@ -47,7 +47,7 @@ def judge_other_calls(
         if one.kind == SEEK:
             yield from _seek(one, shown, floor_of(one))
         elif one.kind == WHY and one.answer not in WAITS:
-            yield f"{one.client} asked at {one.start:.4f} s what an append waits for, and was told: {one.answer}"
+            yield f"{one.client} asked at {one.start:.4f} s what an append waits for, and got: {one.answer}"
         elif one.kind == AUX and one.answer == KEPT and one.low not in times:
             yield f"{one.client} left aux data at {one.start:.4f} s beside {one.low}, which is no record"
         elif one.kind == READ and one.aux:

@@ -78,7 +78,7 @@ class LateWriters:
         try:
             await client.close()
         except BokiError:
-            pass  # what it was told is in the history
+            pass  # the error is in the history
 
     async def _tick(self) -> None:
         client, recorder = await self._cluster.connected(), self._recorder("ticker")

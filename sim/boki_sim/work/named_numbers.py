@@ -1,4 +1,4 @@
-"""Numbers of named writers: the calls that sent one number, as one append; and what is wrong with what they were told. Pure.
+"""Numbers of named writers: the calls that sent one number, as one append; and what is wrong with their answers. Pure.
 
 A named writer sends a record under a number until the log says what became of it, and sometimes again after that, perhaps from
 another process. The log decides a number once. So all calls of one number are one append of the history: it began with the
@@ -7,8 +7,8 @@ first of them and ended with the first answer.
 What is demanded of them (DESIGN §6.6, §6.9):
 - every answer to a number is the same, whoever asks, however often: one seqnum, or a conflict (a later one may name newer records);
 - numbers are decided in their order, so seqnums ascend with them;
-- the log knows its writer: nobody who sends the same record is told that it is another one, that the answer is forgotten, or
-  that lower numbers are missing which were answered before;
+- the log knows its writer: who sends the same record again never gets: another record, answer forgotten, or missing lower
+  numbers which were answered before;
 - but it may forget a writer that was silent for `kept_s` (EXPIRE): then it refuses every number but the first.
 """
 
@@ -26,9 +26,9 @@ from boki_sim.work.operations import CONFLICT, NEVER, OK, UNKNOWN
 
 _FORGOTTEN: Final = "WriterForgotten"
 _NEVER_ANSWERED: Final = ("NumberReused", "AnswerForgotten", "TooManyWriters")
-"""Errors that a writer who keeps to the rules does not hear within a run."""
+"""Errors that a writer who keeps to the rules does not get within a run."""
 _HOLES: Final = "have no holes"
-"""What a writer is told whose number is too high."""
+"""The error of a writer whose number is too high."""
 
 Key = tuple[str, str, int]
 
@@ -84,7 +84,7 @@ def _answers(key: Key, sent: Sequence[Operation]) -> Iterable[str]:
         yield f"{_name(key)} was answered differently: {sorted(answers, key=str)}"
     for one in sent:
         if one.error.startswith(_NEVER_ANSWERED):
-            yield f"{_name(key)}, sent at {one.start:.4f} s with the record that it always had, was told {one.error}"
+            yield f"{_name(key)}, sent at {one.start:.4f} s with the record that it always had, got {one.error}"
 
 
 def _order(numbers: dict[Key, Operation]) -> Iterable[str]:
@@ -112,7 +112,7 @@ def _known(calls: dict[Key, list[Operation]], numbers: dict[Key, Operation], kep
         for one in sent:
             refused = one.error.startswith(_FORGOTTEN) or (decided and _HOLES in one.error and one.start >= since)
             if refused and _last_seen(by_writer[book, writer], one.until) > one.until - kept_s:
-                yield f"{_name(key)}, sent at {one.start:.4f} s, was told {one.error}; all before it were answered"
+                yield f"{_name(key)}, sent at {one.start:.4f} s, got {one.error}; all before it were answered"
     if kept_s < inf:
         for (book, writer), sent in by_writer.items():
             yield from _after_the_end(f"book {book}: writer {writer}", sent, kept_s)

@@ -1,5 +1,5 @@
-"""What simulated clients do: append in every way the SDK offers, read in every way, trim, call each other, and write down what
-they were told.
+"""What simulated clients do: append in every way the SDK offers, read in every way, trim, call each other, and record the
+answers.
 
 Each client is a process with one SDK client; its tasks share the session. A call to a child is a session of its own, that takes
 over what its caller has seen and hands its own back; it runs on this client's connection or on another one.
@@ -84,7 +84,7 @@ class SimClient:
             finally:
                 await client.close()
         except BokiError:
-            pass  # what it was told is in the history
+            pass  # the error is in the history
         except Exception as error:
             self.history.defects.append(f"{self.process.name}: {error!r}")
             raise

@@ -39,7 +39,7 @@ def uncollected() -> Iterator[None]:
 
 @contextmanager
 def errors_ignored() -> Iterator[None]:
-    """Code that was cut off is thrown away here: what it says concerns nobody."""
+    """Ignores errors and warnings of code that is thrown away here."""
     before, sys.unraisablehook = sys.unraisablehook, _forget_unraisable
     try:
         with warnings.catch_warnings():
@@ -50,7 +50,7 @@ def errors_ignored() -> Iterator[None]:
 
 
 def _forget_unraisable(_unraisable: sys.UnraisableHookArgs) -> None:
-    """Code that was cut off has nobody to tell."""
+    """Drops an error of code that was cut off."""
 
 
 def end_task(task: asyncio.Task[Any]) -> None:

@@ -1,6 +1,6 @@
 """The frames in a stream of bytes, seen from outside: how many ended, and how each of them begins. Pure.
 
-Both protocols have the frame's length before it, in four bytes; what a frame is can be told from the first few after them
+Both protocols have the frame's length before it, in four bytes; what a frame is follows from the first few after them
 (`steps.of_frame`). Nothing is copied but these.
 """
 

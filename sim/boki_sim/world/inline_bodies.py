@@ -1,7 +1,7 @@
 """Blocking functions of users, run in the loop: what `boki_common.runtime.bodies` gets here instead of threads.
 
-A function runs some time after it was asked for, whole, and what it returned comes some time after that: whoever is killed in
-between has done it, and never heard of it. Both times are drawn. One that was abandoned runs all the same, as a thread would.
+A function runs some time after it was called for, whole, and its result arrives some time after that: a process that is killed
+in between has run it without its result. Both times are drawn. One that was abandoned still runs, as in a thread.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def run_inline(
             finish = partial(future.set_result, body(*args))
         except (SystemExit, KeyboardInterrupt):
             raise
-        except BaseException as error:  # noqa: BLE001 - as an executor does: the caller is told
+        except BaseException as error:  # noqa: BLE001 - as an executor does: the caller gets it
             finish = partial(future.set_exception, error)
         loop.call_later(after_s, lambda: None if future.done() else finish())
 

@@ -139,8 +139,8 @@ class SimLoop(asyncio.BaseEventLoop):
             heappush(self.timers, (when + self.now - since, number, timer, process))
 
     def bury(self, process: SimProcess) -> None:
-        """Keeps the tasks of a dead process from being collected, which would run them. Errors that they would have heard in a
-        turn that does not come any more are missed by nobody."""
+        """Keeps the tasks of a dead process from being collected, which would run them. Errors that they would have got in a
+        later turn are dropped."""
         self._graveyard.append(self._tasks_of(process))
         for turn in process.ready:
             for one in turn._args:
@@ -284,7 +284,7 @@ class SimLoop(asyncio.BaseEventLoop):
                     handle._context.run(callback, *handle._args)
                 except (SystemExit, KeyboardInterrupt):
                     raise
-                except BaseException as error:  # noqa: BLE001 - as asyncio does: the handler is told
+                except BaseException as error:  # noqa: BLE001 - as asyncio does: the handler gets it
                     self._callback_failed(handle, error)
                 if not process.running:
                     self.callbacks -= count

@@ -4,7 +4,7 @@
 `boki_common.metadata.memory`'s business, its faults included. A process that is dead, paused or cut off for longer than
 the session time-out loses its session, as ZooKeeper would have it.
 
-`ObservedTree` tells an observer of every change of a value, at the moment it happens.
+`ObservedTree` calls an observer at every change of a value, at the moment it happens.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Observer = Callable[[str, bytes | None, bytes | None], None]
 
 
 class ObservedTree(MemoryTree):
-    """A tree that tells of every change."""
+    """A tree that reports every change."""
 
     def __init__(self, observer: Observer) -> None:
         super().__init__()

@@ -7,7 +7,7 @@ Faults: `block` and `unblock` a link (a partition is a set of links, in one dire
 connection between two machines, `power_off` of a machine (its connections stay half open), duplicate connects (the server
 sees a connection on which nothing ever comes), and pieces cut anywhere.
 
-It knows bytes only; what is carried is none of its business. `took` is told the trace, and counts the frames for `steps`, if
+It knows bytes only, not what they mean. `took` writes to the trace, and counts the frames for `steps`, if
 there are any: of the ports that `roles` names, no others.
 """
 
@@ -188,7 +188,7 @@ class Network:
             self._ghost(listener, host)
 
     def _ghost(self, listener: _Listener, host: str) -> None:
-        """A connect that arrived twice: nobody is behind it, and after a while the server hears so."""
+        """A connect that arrived twice: nobody is behind it, and after a while the server is notified."""
         source = "10.255.0.1"
         out, back = Pipe(self.link(source, host)), Pipe(self.link(host, source))
         ghost = SimTransport(self, self.loop.outside, out, (source, 0), (host, 0), "")
@@ -267,7 +267,7 @@ class Network:
         self._note((self.loop.now, process.name, "receives", transport.name, len(piece), crc32c(piece)))
 
     def refuse(self, transport: SimTransport) -> None:
-        """Something came to an end that is no more: a machine that is up says so."""
+        """Something arrived at an end that is gone: a machine that is up resets the connection."""
         if transport.process.host not in self._down and not transport.out.ended:
             transport._end_output(RST)
 

@@ -1,11 +1,11 @@
-"""Steps of the protocols, told from outside: by the frames that arrive, the requests to the metadata store, the disk's work.
+"""Steps of the protocols, recognised from outside: by the frames that arrive, the requests to the metadata store, the disk's work.
 
 A step has a name. Faults may wait for one (`faults.Fault.step`), and every fault that happened is counted under the step that
 its target took part in at that moment, or `IDLE`. Nothing of the code under test is asked.
 
 What changes metadata is two steps: `asked`, on its way to the store, and `made`, with the answer on its way back.
 
-`Steps` is told of each one by network, store and disks, notes who took part in what last, and fires the faults that wait.
+Network, store and disks report each one to `Steps`, which notes who took part in what last, and fires the faults that wait.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ HEADS_KEPT: Final = 1_024
 
 _FRAMES: Final = (
     "data add", "data ack", "metalog add", "metalog ack", "recovery add", "fencing read", "entry read", "entry answer",
-    "LAC asked", "LAC told", "append", "append answer", "read", "read answer", "shard opens",
+    "LAC asked", "LAC answer", "append", "append answer", "read", "read answer", "shard opens",
     "progress", "shard closes", "follows", "cut pushed", "term yields", "term over", "connects",
 )  # fmt: skip
 _CHANGES: Final = ("ledger created", "recovery begins", "ensemble change", "ledger closes",
@@ -96,7 +96,7 @@ def of_bookie(head: bytes, answer: bool, client: str) -> str:
     if head[0] == v3.FIRST_BYTE:
         name = _V3.get(head[5], "") if len(head) > 5 else ""
         if name == "LAC":
-            return "LAC told" if answer else "LAC asked"
+            return "LAC answer" if answer else "LAC asked"
         if name == "entry":
             return "entry answer" if answer else "entry read"
         return "" if not name else f"{log} ack" if answer else f"{log} add"
@@ -110,7 +110,7 @@ def of_bookie(head: bytes, answer: bool, client: str) -> str:
 
 
 class StepsOfHeads(dict[bytes, str]):
-    """Head → step, at one end of a connection to a bookie: there are few that differ, so each is told once."""
+    """Head → step, at one end of a connection to a bookie: there are few that differ, so each is computed once."""
 
     def __init__(self, step_of: Callable[[bytes], str]) -> None:
         self._step_of = step_of

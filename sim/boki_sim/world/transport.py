@@ -29,7 +29,7 @@ SOCKET_BYTES: Final = 256 * 1024
 HIGH_WATER_BYTES: Final = 64 * 1024
 FIN: Final = bytes(bytearray(b"FIN"))
 RST: Final = bytes(bytearray(b"RST"))
-"""Marks in a pipe, told from data by identity."""
+"""Marks in a pipe, distinguished from data by identity."""
 
 
 def _no_step(_head: bytes) -> str:
@@ -48,7 +48,7 @@ class Carrier(Protocol):
         """A protocol is given a piece."""
 
     def refuse(self, transport: SimTransport) -> None:
-        """Something came to an end that is no more."""
+        """Something arrived at an end that is gone."""
 
     def ending(self) -> bytes:
         """How an abrupt end looks from the other side."""

@@ -54,7 +54,7 @@ def test_what_is_right_passes() -> None:
         (shown(20, 2_000, b"z"), "aux data that nobody left there: b'z'"),
         (shown(30, 2_000, b"x"), "aux data that nobody left there: b'x'"),
         (left(11, b"w"), "beside 11, which is no record"),
-        (waits("the moon"), "was told: the moon"),
+        (waits("the moon"), "and got: the moon"),
     ],
 )
 def test_what_is_wrong_is_named(operation: Operation, text: str) -> None:
