@@ -31,7 +31,7 @@ def test_a_stream_that_is_right_holds() -> None:
         ([(10, b"a"), (12, b"b"), (17, b"c"), (18, b"c")], "record 4 (seqnum 18) is one too many: 'c'"),
         ([(10, b"a"), (10, b"a"), (12, b"b"), (17, b"c")], "record 2 (seqnum 10): expected 'b', found 'a'"),
         ([(10, b"a"), (12, b"B"), (17, b"c")], "record 2 (seqnum 12): expected 'b', found 'B'"),
-        ([(10, b"a"), (13, b"b"), (17, b"c")], "record 2: its append was told seqnum 12, it was read with 13"),
+        ([(10, b"a"), (13, b"b"), (17, b"c")], "record 2: its append returned seqnum 12, it was read with 13"),
         ([], "expected 3 records, found 0: 3 are missing, the first with seqnum 10: 'a'"),
     ],
 )

@@ -55,7 +55,7 @@ def test_a_sound_cluster_has_no_faults() -> None:
         (
             {"bookies": [bookie("a"), bookie("b"), bookie("c", read_only=True)]},
             [
-                "bookie c:3181 is read only: its disk is full, or somebody told it so; it gets no new entries",
+                "bookie c:3181 is read only: its disk is full, or an administrator set it so; it gets no new entries",
                 "new ledgers get 2 copies, expected 3: 2 bookies take writes",
             ],
         ),
@@ -172,7 +172,7 @@ def test_faults_are_what_a_script_waits_to_be_gone() -> None:
         "engine e:2 is down: refused",
         "sequencer s:1 failed: TermOver",
         "engine e:1 catches up",
-        "bookie b:3181 is read only: its disk is full, or somebody told it so; it gets no new entries",
+        "bookie b:3181 is read only: its disk is full, or an administrator set it so; it gets no new entries",
         "no bookie takes writes",
         "log 0 is served by nobody: its sequencer one does not answer so",
         "log 1 has no term yet: a sequencer and enough bookies begin one",

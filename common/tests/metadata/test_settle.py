@@ -173,7 +173,7 @@ async def test_a_node_made_and_changed_by_others_is_unknown(stores: Any) -> None
     while not await other.exists("/a"):
         await asyncio.sleep(0)
     await other.set("/a", b"changed", version=0)
-    with pytest.raises(MetadataUnknown, match="cannot be told"):
+    with pytest.raises(MetadataUnknown, match="cannot be known"):
         await making
 
 
