@@ -33,7 +33,8 @@ async def append_many(
             if chunk.error is not None:
                 raise chunk.error
     except BokiError as error:
-        raise _prefix_error(appends, numbers, error, chunks, len(encoded)) from error
+        first = next((chunk.error for chunk in chunks if chunk.error is not None), error)
+        raise _prefix_error(appends, numbers, first, chunks, len(encoded)) from error
     return [seqnum for chunk in chunks for seqnum in chunk.seqnums]
 
 

@@ -73,8 +73,8 @@ class Appends:
         return Numbers(view.session, view.book, view.outbox, writer, special=special)
 
     def submit(self, numbers: Numbers, ticket: Ticket) -> bool:
-        """Numbers one record and queues it. False when no place is free: then nothing happened. Raises ClosedError, DiskFull."""
-        self.check_taken()
+        """Numbers one record and queues it. False when no place is free: then nothing happened. Raises as `place`."""
+        self._check_taken(numbers)
         if self._lines and numbers in self._lines:
             if not self.places.of(numbers):
                 return False
@@ -84,7 +84,7 @@ class Appends:
         return True
 
     async def submit_in(self, numbers: Numbers, ticket: Ticket, timeout: float | None) -> None:
-        """`submit`, once there is a place. Raises WindowFull, DiskFull."""
+        """`submit`, once there is a place. Raises as `place`."""
         await self.place(numbers, timeout)
         self.queue(numbers, ticket)
 
@@ -93,10 +93,13 @@ class Appends:
         """Why the engine takes no new appends; None: it does, as far as is known."""
         return None if self._admission is TAKEN else self._admission.error()
 
-    def check_taken(self) -> None:
-        """Raises DiskFull when the engine takes no new appends: better than a number that waits for a time-out."""
+    def _check_taken(self, numbers: Numbers) -> None:
+        """Raises DiskFull when the engine takes no new appends: better than a number that waits for a time-out. WindowFull: the
+        writer is stale; it would go on behind numbers of which nobody knows whether the log has them."""
         if self._admission is not TAKEN:
             raise self._admission.error()
+        if numbers.special.stale:
+            raise WindowFull("this writer was given up; `await writer.ready()` asks the log for its last number")
 
     def queue(self, numbers: Numbers, item: Ticket | Chunk) -> None:
         """Numbers an item, and has it sent. There is a place. Raises ClosedError, InvalidArgument."""
@@ -136,10 +139,15 @@ class Appends:
 
     async def place(self, numbers: Numbers, timeout: float | None) -> int:
         """Waits for a place, and takes it. Returns how many there are, with this one. Raises WindowFull, ClosedError, DiskFull."""
-        self.check_taken()
+        self._check_taken(numbers)
         self.connection.check_open()
         free = await self.places.take(numbers, timeout)
-        self.connection.check_open()
+        try:
+            self.connection.check_open()
+            self._check_taken(numbers)
+        except BokiError:
+            self.places.invite(numbers)  # whoever waits behind it is refused as well
+            raise
         return free
 
     async def ready(self, numbers: Numbers) -> None:

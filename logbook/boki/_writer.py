@@ -64,8 +64,9 @@ class Writer:
     async def append(
         self, data: Data, *, tags: Sequence[Tag] = (), expect: Expect | None = None, timeout: float | None = None
     ) -> int:
-        """Appends one record under the next number. Arguments and errors as `Book.append`; also NumberReused."""
-        await self.ready()
+        """Appends one record under the next number. Arguments and errors as `Book.append`; also NumberReused, and WindowFull when
+        the writer is given up while this waits for a place: nothing was sent, and the next call asks the log where it goes on."""
+        await self._known(timeout)
         return await append(self._appends, self._numbers, self, data, tags, expect, timeout)
 
     async def append_many(
@@ -84,7 +85,7 @@ class Writer:
             Else as `Book.append_many`; also NumberReused.
         """
         if first is None:
-            await self.ready()
+            await self._known(timeout)
         elif self._numbers.stale or first != self._numbers.next_number:
             found = "not known" if self._numbers.stale else str(self._numbers.next_number)
             raise InvalidArgument(
@@ -98,17 +99,18 @@ class Writer:
 
     def submit(self, data: Data, *, tags: Sequence[Tag] = (), expect: Expect | None = None) -> Ticket:
         """Appends without waiting, as `Book.submit`. After a failure WindowFull, until `ready` has asked for `last`."""
-        if self._numbers.stale:
-            raise WindowFull(
-                f"writer {self.name!r} was given up; `await writer.ready()` asks the log for its last number"
-            )
         return submit(self._appends, self._numbers, self, data, tags, expect)
 
     async def ready(self) -> None:
-        """Waits until `submit` finds a place; after a failure, asks the log for the last number first."""
-        if self._numbers.stale:
-            await self.refresh()
+        """Waits until `submit` finds a place; after a failure, asks the log for the last number first. WindowFull: it failed
+        meanwhile."""
+        await self._known(None)
         await self._appends.ready(self._numbers)
+
+    async def _known(self, timeout: float | None) -> None:
+        """After a failure, asks the log for the last number."""
+        if self._numbers.stale:
+            await self.refresh(timeout)
 
     async def refresh(self, timeout: float | None = None) -> None:
         """Asks the log for the last number, unless something is undecided here."""

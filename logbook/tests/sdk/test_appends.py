@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -231,6 +232,20 @@ async def test_a_wait_for_a_place_that_is_passed_over_while_it_is_being_cancelle
             await cancelled
         assert await waiting
         assert all(ticket.done() for ticket in tickets)
+
+
+async def test_all_who_wait_for_a_place_of_a_client_that_is_closed_fail(serve: Serve) -> None:
+    engine, url, _ = await serve()
+    engine.mute = True
+    async with boki.connect(url) as client:
+        book = client.book(1)
+        calls = [asyncio.ensure_future(book.append(b"x")) for _ in range(3 * limits.WINDOW_RECORDS)]
+        while not engine.runs:
+            await asyncio.sleep(0)
+        await close_at_once(client)
+        found = Counter(map(type, await asyncio.gather(*calls, return_exceptions=True)))
+    window = limits.WINDOW_RECORDS
+    assert found == {boki.OutcomeUnknown: window, boki.ClosedError: 2 * window}
 
 
 async def test_books_that_are_appended_to_in_one_turn_share_its_time(serve: Serve) -> None:

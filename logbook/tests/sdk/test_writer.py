@@ -9,6 +9,7 @@ import pytest
 
 import boki
 from boki._arguments import writer_id
+from boki_common import limits
 from boki_common.records.record_batch import RUN_NAMED
 
 if TYPE_CHECKING:
@@ -63,6 +64,51 @@ async def test_one_client_uses_a_name_once_at_a_time(serve: Serve) -> None:
         await other.refresh()
         await other.append(b"2")
         assert engine.ordered(client.book("b").id) == [b"1", b"2"], "what was refused had no number"
+
+
+async def test_who_waits_for_a_place_of_a_writer_that_is_given_up_gets_no_number(serve: Serve) -> None:
+    engine, url, _ = await serve()
+    async with boki.connect(url) as client:
+        writer = await client.book("b").writer("w")
+        engine.lost_frames = 1
+        tickets = [writer.submit(b"x") for _ in range(limits.WINDOW_RECORDS)]
+        waiting = [asyncio.ensure_future(writer.append(b"later")) for _ in range(limits.WINDOW_RECORDS + 1)]
+        many = asyncio.ensure_future(writer.append_many([(b"many", ())]))
+        while engine.lost_frames:
+            await asyncio.sleep(0)
+        client.book("b")._appends.give_up(writer._numbers, "given up")
+        for call in (*waiting, many):
+            with pytest.raises(boki.WindowFull, match="asks the log for its last number"):
+                await call
+        assert await tickets[-1].outcome(settle=True) == boki.Never()
+        assert engine.ordered(client.book("b").id) == []
+
+
+async def test_what_was_sent_of_many_is_unknown_when_their_writer_is_given_up(serve: Serve) -> None:
+    engine, url, _ = await serve()
+    engine.mute = True
+    async with boki.connect(url) as client:
+        writer = await client.book("b").writer("w")
+        calls = asyncio.ensure_future(writer.append_many([(b"x", ())] * (limits.WINDOW_RECORDS + 1)))
+        while not engine.runs:
+            await asyncio.sleep(0)
+        client.book("b")._appends.give_up(writer._numbers, "given up")
+        with pytest.raises(boki.OutcomeUnknown, match="0 of 1025 records certainly are in the log"):
+            await calls
+
+
+async def test_an_append_gives_up_waiting_for_a_place_of_its_writer(serve: Serve) -> None:
+    engine, url, _ = await serve()
+    async with boki.connect(url) as client:
+        writer = await client.book("b").writer("w")
+        engine.mute = True
+        tickets = [writer.submit(b"x") for _ in range(limits.WINDOW_RECORDS)]
+        for call in (writer.append(b"y", timeout=0), writer.append_many([(b"y", ())], timeout=0)):
+            with pytest.raises(boki.WindowFull, match="nothing was sent"):
+                await call
+        engine.mute = False
+        engine.peers[0].close()
+        assert await tickets[-1] > 0
 
 
 async def test_a_number_under_way_is_awaited_not_sent_again(serve: Serve) -> None:
