@@ -191,8 +191,7 @@ bookie bookie/tests/defects/test_promises.py::test_no_normal_add_is_acknowledged
 a checkpoint leaves out ledgers without new entries
 bookie bookie/tests/defects/test_promises.py::test_a_fence_of_a_stored_ledger_survives_checkpoints_with_no_entry_to_store
          ledger.fenced = True
--        self._index.touch(ledger)
-         _log.info(
+-        self.touch(ledger)
 
 the mark is where the journal is when a checkpoint ends
 bookie bookie/tests/defects/test_promises.py::test_the_mark_is_where_the_checkpoint_began

@@ -55,8 +55,7 @@ def apply(index: LedgerIndex, kind: int, body: memoryview) -> None:
             index.tombstones.discard(record.ledger_id)
             ledger = index.create(record.ledger_id, record.master_key)
         if record.validated and not ledger.validated:
-            ledger.validated = True
-            index.touch(ledger)
+            index.validate(ledger)
         return
     if kind == RecordKind.ENTRY:
         ledger_id, entry_id = journal_format.entry_ids(body)
@@ -73,13 +72,12 @@ def apply(index: LedgerIndex, kind: int, body: memoryview) -> None:
     if kind == RecordKind.FENCE:
         ledger = _known(index, journal_format.decode_fence(body))
         if ledger is not None and not ledger.fenced:
-            ledger.fenced = True
-            index.touch(ledger)
+            index.fence(ledger)
         return
     if kind == RecordKind.LAC:
         ledger = _known(index, journal_format.entry_ids(body)[0])
-        if ledger is not None and ledger.note_lac(bytes(body)):
-            index.touch(ledger)
+        if ledger is not None:
+            index.note_lac(ledger, bytes(body))
         return
     if kind == RecordKind.EMPTIED:
         ledger = _known(index, journal_format.decode_fence(body))

@@ -96,9 +96,7 @@ class Salvage:
         await self._read_entries()
         last_group = await self._read_journal()
         for ledger in self._index.ledgers.values():
-            ledger.validated = False
-            ledger.fenced = not self._may_stay_open(ledger.ledger_id)
-            self._index.touch(ledger)
+            self._index.distrust(ledger, fenced=not self._may_stay_open(ledger.ledger_id))
         await self._write(mark, last_group)
         index = self._index
         entries = index.stored_entries

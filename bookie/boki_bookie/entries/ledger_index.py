@@ -242,11 +242,32 @@ class LedgerIndex:
             ledger.note_lac(update.explicit_lac)
         self.restore_places(ledger, update.entries, update.locations, update.body_bytes)
 
-    def create(self, ledger_id: int, master_key: bytes) -> Ledger:
+    def create(self, ledger_id: int, master_key: bytes, *, validated: bool = False) -> Ledger:
         assert ledger_id not in self.ledgers, ledger_id
         ledger = self.ledgers[ledger_id] = Ledger(ledger_id, master_key)
+        ledger.validated = validated
         self.touch(ledger)
         return ledger
+
+    def fence(self, ledger: Ledger) -> None:
+        """It takes no normal add any more."""
+        ledger.fenced = True
+        self.touch(ledger)
+
+    def validate(self, ledger: Ledger) -> None:
+        """Its metadata names this bookie: it takes normal adds without asking again."""
+        ledger.validated = True
+        self.touch(ledger)
+
+    def distrust(self, ledger: Ledger, *, fenced: bool) -> None:
+        """What was known beside its entries is lost: it is validated again, and `fenced` by what others know."""
+        ledger.validated, ledger.fenced = False, fenced
+        self.touch(ledger)
+
+    def note_lac(self, ledger: Ledger, body: bytes) -> None:
+        """Keeps the body of an explicit LAC, unless one as high is there."""
+        if ledger.note_lac(body):
+            self.touch(ledger)
 
     def touch(self, ledger: Ledger) -> None:
         """Something of the ledger changed: the next checkpoint takes it."""

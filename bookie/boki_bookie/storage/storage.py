@@ -329,9 +329,7 @@ class Storage(StorageReads):
 
     def _create(self, ledger_id: int, master_key: bytes, *, validated: bool) -> Ledger:
         self.journal.append(RecordKind.LEDGER, encode_ledger(LedgerRecord(ledger_id, validated, master_key)))
-        ledger = self._index.create(ledger_id, master_key)
-        ledger.validated = validated
-        return ledger
+        return self._index.create(ledger_id, master_key, validated=validated)
 
     def note_validated(self, ledger_id: int, master_key: bytes) -> V2Status:
         """Notes that the metadata named this bookie; the journal keeps the note, so it is not asked again."""
@@ -344,8 +342,7 @@ class Storage(StorageReads):
             elif not ledger.validated:
                 record = LedgerRecord(ledger_id, True, ledger.master_key)
                 self.journal.append(RecordKind.LEDGER, encode_ledger(record))
-                ledger.validated = True
-                self._index.touch(ledger)
+                self._index.validate(ledger)
         except Overloaded:
             return V2Status.TOO_MANY_REQUESTS
         except BokiError:
@@ -378,8 +375,7 @@ class Storage(StorageReads):
             return V2Status.TOO_MANY_REQUESTS
         except BokiError:
             return V2Status.IO_ERROR
-        ledger.fenced = True
-        self._index.touch(ledger)
+        self._index.fence(ledger)
         _log.info("ledger fenced", ledger_id=ledger_id, last_entry=ledger.last_entry)
         return V2Status.OK
 
@@ -404,8 +400,7 @@ class Storage(StorageReads):
                 ledger = self._create(ledger_id, master_key, validated=False)
             if int.from_bytes(body[8:16], "big", signed=True) > ledger.lac:
                 self.journal.append(RecordKind.LAC, body)
-                ledger.note_lac(body)
-                self._index.touch(ledger)
+                self._index.note_lac(ledger, body)
         except Overloaded:
             return V2Status.TOO_MANY_REQUESTS
         except BokiError:

@@ -260,13 +260,22 @@ class TermPlaces:
             digest = (digest * DIGEST_FACTOR + shard.digest) & _DIGEST_MASK
         return Counts(entries, records, committed, data_bytes, digest)
 
-    def shrink(self) -> bool:
+    def end(self) -> None:
+        """All of it is applied."""
+        self.over = True
+        self._shrink()
+
+    def records_died(self, count: int) -> None:
+        """So many of its records are live no more."""
+        self.live -= count
+        assert self.live >= 0, f"more records of term {self.term} died than lived"
+        self._shrink()
+
+    def _shrink(self) -> None:
         """Lets go of the rows if nobody can ask for them any more: the term is over and without live records."""
-        if not self.over or self.live or not self._entries:
-            return False
-        self._first_positions, self._shards = array("Q"), array("I")
-        self._entries, self._times, self._losers = array("Q"), array("q"), array("Q")
-        return True
+        if self.over and not self.live:
+            self._first_positions, self._shards = array("Q"), array("I")
+            self._entries, self._times, self._losers = array("Q"), array("q"), array("Q")
 
     def columns(self) -> tuple[U64, NDArray[np.uint32], U64, NDArray[np.int64], U64, U64, U64]:
         """First positions, shards, entries, times, losers, minutes, minute positions, copied."""

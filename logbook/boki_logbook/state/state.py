@@ -122,9 +122,7 @@ class DecisionState:
         """All of a term is applied: it is over."""
         self.index_decided()
         self._guards.pop(term, None)
-        places = self.places.terms[term]
-        places.over = True
-        places.shrink()
+        self.places.terms[term].end()
 
     def log_times(self) -> dict[int, int]:
         """The time of the newest cut of each log, in ms."""
@@ -289,10 +287,7 @@ class DecisionState:
         """Records are live no more: terms count them, and shrink."""
         terms, counts = np.unique(seqnums >> np.uint64(limits.POSITION_BITS), return_counts=True)
         for term, count in zip(terms.tolist(), counts.tolist(), strict=True):
-            places = self.places.terms[term]
-            places.live -= count
-            assert places.live >= 0, f"more records of term {term} died than lived"
-            places.shrink()
+            self.places.terms[term].records_died(count)
 
     # -- snapshots
 

@@ -95,12 +95,10 @@ def test_digests_differ_by_order_and_losers() -> None:
 
 def test_a_term_that_is_over_and_dead_keeps_its_minutes_only() -> None:
     term = counted([(0, 5, [(1, 3)]), (1, 4, [])])
-    assert not term.shrink()
-    term.over = True
-    assert not term.shrink()
-    term.live = 0
-    assert term.shrink()
-    assert not term.shrink()
+    term.records_died(term.live - 1)
+    term.end()
+    assert term.locate(3) is not None, "one record lives"
+    term.records_died(1)
     assert (term.bytes, term.losers(), term.locate(3), term.end_pos) == (32, [], None, 9)
     assert [term.minute(pos) for pos in (0, 4, 5, 8)] == [0, 0, 1, 1]
     assert [term.seek(time_ms) for time_ms in (0, 1, 60_000, 60_001)] == [0, 0, 5, None]
