@@ -11,7 +11,6 @@ from typing import Any, cast
 import msgspec
 import pytest
 from tests.engine.core_as_engine import CoreAsEngine
-from tests.engine.files_entered import FilesEntered
 
 import boki
 from boki_common import limits
@@ -597,29 +596,3 @@ async def test_a_certain_conflict_is_answered_while_nothing_is_ordered(served: S
     cluster.ledgers[shard.writer.ledger_id].ack()
     ordered = (await sdk.answers(3))[2]
     assert (ordered.first, ordered.verdict, ordered.actual) == (3, Verdict.CONFLICT, answered.actual)
-
-
-async def test_a_cached_record_is_read_through_files_entered_once_each(served: Served) -> None:
-    sdk = await served.sdk()
-    sdk.append(run(1, b"x", tags=(5,)))
-    await sdk.answers(1)
-    entered = FilesEntered()
-    with entered.following():
-        body = await sdk.peer.call(wire.OP_READ, *wire.encode_read({}, query(5, max_records=1)))
-    assert len(decode_read_reply(body).records.seqnums) == 1
-    files = entered.since("server.py")
-    assert len(files) == len(set(files)) > 8, files
-    assert entered.most_doors <= 4
-
-
-async def test_no_function_that_an_append_goes_through_has_more_than_four_doors(served: Served) -> None:
-    sdk = await served.sdk()
-    entered = FilesEntered()
-    with entered.following():
-        sdk.append(run(1, b"x", tags=(5,)))
-        (row,) = await sdk.answers(1)
-    assert row.verdict == Verdict.COMMITTED
-    assert entered.since("server.py")[:3] == ["server.py", "append/router.py", "append/appender.py"]
-    assert entered.since("server.py").count("append/router.py") == 1
-    assert "apply/cut_applier.py" in entered.since("apply/engine_log.py")
-    assert entered.most_doors <= 4
