@@ -5,7 +5,7 @@
 `boki dev` with one bookie, local[2], everything into Spark's `noop` sink. Rounds of what is compared are interleaved; figures are medians.
 
     ledgers B     all records of a book, B bytes each, out of its ledgers, beside Spark's Parquet
-    offload B     the term offloaded, beside a bare client that reads the same rows, writes them with pyarrow and reads them back
+    offload B     the term offloaded, beside a bare client that reads the same rows, writes them with pyarrow, flushes and reads them back
     cold B        the same records out of the files: by `format("boki")`, and natively by `boki_spark.cold`
     tag B         one tag out of 1,000, out of the files, beside all of them: bytes and time
     memory        of a process that reads one large term, as a Python worker of Spark does: from ledgers, from files
@@ -18,8 +18,8 @@ The exit code is 0 whatever falls short.
 from __future__ import annotations
 
 import argparse
-import io
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -104,18 +104,22 @@ def read_here(url: str, name: str, told: ReadCounts, **options: str) -> list[pa.
     return [batch for one in partitions for batch in read_partition(one, cluster_options(chosen), told=told)]
 
 
-def bare(url: str, name: str) -> float:
-    """Seconds of a client that reads a book from ledgers, writes it as Parquet slices, and reads these back."""
+def bare(url: str, name: str, folder: Path) -> float:
+    """Seconds of a client that reads a book from ledgers, writes it as Parquet slices, which it flushes, and reads these back."""
     began = time.perf_counter()
     chosen = batch_options({"url": url, "book": name})
     with Planning(chosen) as planning:
         partitions = planning.run(batch_partitions(planning.cluster, chosen))
     rows = 0
-    for one in partitions:
+    paths = [folder / f"bare-{name}-{number}.parquet" for number in range(len(partitions))]
+    for one, path in zip(partitions, paths, strict=True):
         batches = list(read_partition(one, cluster_options(chosen)))
-        out = io.BytesIO()
-        pq.write_table(pa.Table.from_batches(batches, schema=ARROW_SCHEMA), out, compression="zstd")
-        rows += pq.read_table(pa.BufferReader(out.getvalue())).num_rows
+        with path.open("wb") as file:
+            pq.write_table(pa.Table.from_batches(batches, schema=ARROW_SCHEMA), file, compression="zstd")
+            file.flush()
+            os.fsync(file.fileno())
+    for path in paths:
+        rows += pq.read_table(path).num_rows
     assert rows
     return time.perf_counter() - began
 
@@ -162,7 +166,7 @@ class Bench:
         assert parquet_frame.count() == records
         ledgers, parquet = medians(self.rounds, lambda: scan(self.frame(name)), lambda: scan(parquet_frame))
         self.roll()
-        bare_s = bare(self.url, name)
+        bare_s = bare(self.url, name, self.folder)
         offload_s = self.offload(term)
         assert boki_spark.cold(self.spark, url=self.url, book=name, whole=True).count() == records
         cold, native, again, tag = medians(
