@@ -190,11 +190,10 @@ class Carrier:
 
     async def _claim(self, free: Mapping[str, Claim | None]) -> tuple[dict[str, _Turn], int]:
         """The turns that this process has now, one at least, and what time it is by the log. Raises Fenced."""
-        turns: dict[str, _Turn] = {}
+        turns = {name: self._turns[name] for name in free}  # all of them: who loses the first still tries the others
         for name, last in free.items():
-            turn = turns[name] = self._turns[name]
             try:
-                turn.seen = await turn.fence.take(last)
+                turns[name].seen = await turns[name].fence.take(last)
             except Fenced as fenced:
                 _lose(turns, name, fenced)
         await self._log.book.trim([(turn.fence.tag, turn.seen) for turn in turns.values()])

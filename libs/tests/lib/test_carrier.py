@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import boki
@@ -194,6 +194,14 @@ class Lives(NamedTuple):
         min_size=1,
         max_size=5,
     )
+)
+@example(
+    [
+        Lives(0, 1, frozenset("a")),
+        Lives(0, 2, frozenset("ab")),
+        Lives(0, 3, frozenset("abc")),
+        Lives(0, 3, frozenset("a")),
+    ]
 )
 @settings(max_examples=50)
 def test_each_library_is_carried_within_two_rounds_whoever_comes_and_goes(lives: list[Lives]) -> None:
