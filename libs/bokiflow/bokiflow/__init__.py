@@ -15,8 +15,8 @@
         handle = await worker.start(checkout.call("7"), id="order-7")
         print(await handle.result())
 
-- A step's body happens at least once, its outcome is kept once. What it was is told to the code in the same order in every replay.
-- Code of a workflow is plain asyncio. It must do the same when it is told the same: what is random, or outside, is a step.
+- A step's body happens at least once, its outcome is kept once. Outcomes are delivered to the code in the same order in every replay.
+- Code of a workflow is plain asyncio. It must do the same when the same is delivered: what is random, or outside, is a step.
 - There is no server beside the log: any number of workers share the workflows of a book, and take over from those that die.
 """
 

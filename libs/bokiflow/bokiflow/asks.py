@@ -44,17 +44,17 @@ class UnsetTimer(NamedTuple):
 
 
 class Look(NamedTuple):
-    """The code wants to be told, before anything else, what `ask` gives as of a place of the log; no record is made of it."""
+    """The code waits, before anything else, for the result of `ask` as of a place of the log; no record is made of it."""
 
     future: asyncio.Future[Any]
     ask: Callable[[int], Awaitable[Any]]
 
 
 class Looks:
-    """What the code has to be told before anything else.
+    """What has to be delivered to the code before anything else.
 
     Attributes:
-        cursor: seqnum of the newest record, of those that are in the log, that it was told something of.
+        cursor: seqnum of the newest record in the log of which something was delivered to it.
         waiting: what it asked for, oldest first.
     """
 
@@ -71,7 +71,7 @@ class Spawn(NamedTuple):
 
     workflow: Workflow[..., Any] | None = None
     args: Json = None
-    told: Incoming | None = None
+    notice: Incoming | None = None
     alone: bool = False
     within: Within | None = None
 
@@ -79,6 +79,6 @@ class Spawn(NamedTuple):
         """Streams that it joins beside those of the workflow."""
         if self.workflow is not None:
             return 4
-        if self.told is not None:
+        if self.notice is not None:
             return 2
         return int(isinstance(event, events.Emitted | events.Unlocked))

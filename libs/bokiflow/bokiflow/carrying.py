@@ -35,7 +35,7 @@ class Carrying:
         self._composer: Final = composer
         self._asked: asyncio.Future[bool] | None = None
         self._done: asyncio.Future[bool] | None = None
-        """Is told when what was before is let go."""
+        """Done when what was before is trimmed."""
 
     @property
     def wanted(self) -> bool:
@@ -43,7 +43,7 @@ class Carrying:
         return self._asked is not None
 
     def ask(self) -> asyncio.Future[bool]:
-        """Whether it was done, later; all who ask meanwhile are told together."""
+        """Whether it was done, later; all who ask meanwhile get one answer."""
         if self._asked is None:
             self._asked = asyncio.get_running_loop().create_future()
         return self._asked

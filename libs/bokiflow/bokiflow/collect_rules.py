@@ -107,7 +107,7 @@ def looked_at(ages: Ages, *, pressing: bool) -> int:
     return min(carried_at(ages, pressing=pressing), max(ages.retention_ms, ages.forget_ms + 1))
 
 
-def told(own: Own, age_ms: int, ages: Ages) -> Literal["pass", "trim", "forget", "hold"]:
+def fate_of_sent(own: Own, age_ms: int, ages: Ages) -> Literal["pass", "trim", "forget", "hold"]:
     """What becomes of something that was sent to a workflow that is not alive; see `Fate`.
 
     Returns:

@@ -379,7 +379,7 @@ class Collector:
                         sent.append((record, event.id))
         owns = await self._owns([id for _, id in sent], place)
         for record, id in sent:
-            fate = rules.told(owns[id], now_ms - record.time_ms, self.ages)
+            fate = rules.fate_of_sent(owns[id], now_ms - record.time_ms, self.ages)
             if fate == "hold":
                 held_back.setdefault(tags.partition_of(id), (record.seqnum, record.time_ms))
             elif fate != "pass":

@@ -17,7 +17,7 @@ from bokiflow import records
 from bokiflow.asks import Spawn
 from bokiflow.body import within_bounds
 from bokiflow.flow_events import Restarted, Started
-from bokiflow.flush import EVENT_BYTES, TOLD_BYTES, Batch, Entry, size_of
+from bokiflow.flush import EVENT_BYTES, SHARED_BYTES, Batch, Entry, size_of
 from bokiflow.instance import Instance
 from bokiflow.lock_rules import Enqueued
 from bokiflow.outcomes import Outcome
@@ -82,7 +82,7 @@ class Composer:
     def entry(self, event: events.Effect, spawn: Spawn) -> Entry:
         """What the code did, to be appended."""
         self._spawns[id(event)] = spawn
-        return Entry(event, tags=spawn.tags(event), more_bytes=size_of([spawn.args, spawn.told, spawn.within]))
+        return Entry(event, tags=spawn.tags(event), more_bytes=size_of([spawn.args, spawn.notice, spawn.within]))
 
     def prepare(self, batch: Batch[Any], instance: Instance) -> None:
         """Children that a batch starts begin now, for their code."""
@@ -124,8 +124,8 @@ class Composer:
             if enqueued is not None:
                 parts.append(Contribution((tags.lock(enqueued.id),), {}, (enqueued,)))
             spawn = self._spawns.get(id(event))
-            if spawn is not None and spawn.told is not None:
-                parts.append(records.tell(records.Place(spawn.told.id, self.place.group), spawn.told))
+            if spawn is not None and spawn.notice is not None:
+                parts.append(records.tell(records.Place(spawn.notice.id, self.place.group), spawn.notice))
         return joined(parts)
 
     def _start(self, number: int) -> Contribution:
@@ -139,8 +139,8 @@ class Composer:
     def _end(self, ended: events.Ended) -> list[Contribution]:
         parts = [records.end(self.place, ended, self.held)]
         if ended.parent_key:  # else it is a transaction that called it, and waits for its end
-            told = events.ChildEnded(ended.parent, ended.parent_key, self.place.id, ended.outcome, ended.parts)
-            parts.append(records.tell(records.Place(ended.parent, self.place.group), told))
+            notice = events.ChildEnded(ended.parent, ended.parent_key, self.place.id, ended.outcome, ended.parts)
+            parts.append(records.tell(records.Place(ended.parent, self.place.group), notice))
         return parts
 
     async def after_conflict(self, one: Contribution, conflict: Conflict) -> list[tuple[str, str]] | None:
@@ -177,12 +177,12 @@ class Composer:
 def over(
     instance: Instance, start: int, outcome: Outcome, topics: Iterable[str], carried_ms: int
 ) -> tuple[events.Ended | Restarted, int]:
-    """What says that a workflow ended, or begins again; and how many bytes of it its parent is told too."""
+    """What says that a workflow ended, or begins again; and how many bytes of it its parent gets too."""
     if instance.next is not None:
         return restarted(instance, start, topics, carried_ms), 0
     begun = instance.started
     parts_bytes = size_of(instance.parts.back(failed=outcome.error is not None))
-    limit = TOLD_BYTES if begun.parent else EVENT_BYTES
+    limit = SHARED_BYTES if begun.parent else EVENT_BYTES
     made = ended(instance, start, within_bounds(outcome, begun.name, max(0, limit - parts_bytes)), topics)
     return made, size_of([made.outcome, made.parts]) if begun.parent else 0
 

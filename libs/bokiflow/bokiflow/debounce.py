@@ -170,8 +170,8 @@ async def _takes(flow: Starts, round_id: str, call: Debounced) -> bool:
     """Sends a call to a round, unless it is over; whether it takes part in it."""
     if await _is_over(flow.log, round_id, None):
         return False
-    told = Signalled(round_id, _CALLS, as_json(call), flow.token())
-    seqnum = await flow.log.append(records.tell(records.Place(round_id, flow.group), told))
+    notice = Signalled(round_id, _CALLS, as_json(call), flow.token())
+    seqnum = await flow.log.append(records.tell(records.Place(round_id, flow.group), notice))
     return not await _is_over(flow.log, round_id, seqnum)
 
 

@@ -67,7 +67,7 @@ class LockRefused(LogBookError):
 
 
 class CannotLook(LogBookError):
-    """What a workflow looks at without a record cannot be told, now or later: it is blocked until somebody changes something."""
+    """What a workflow looks at without a record cannot be read, now or later: it is blocked until somebody changes something."""
 
 
 class ResultExpired(LogBookError):

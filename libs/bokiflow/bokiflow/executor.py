@@ -2,9 +2,9 @@
 
 - All its records expect its claim. A Conflict on it means that somebody else runs the workflow now: it stops, and nothing that it
   had not in the log has happened for anybody.
-- A result is told to the code at once, and is in the next record together with what the code did then; bodies and answers
+- A result is delivered to the code at once, and is in the next record together with what the code did then; bodies and answers
   wait until that is in the log.
-- What the code looks at (`Instance.look`) it is told before anything else, once all that it was told before is in the log.
+- What the code looks at (`Instance.look`) is delivered before anything else, once all deliveries before it are in the log.
 - The code is run from callbacks of the outer loop. Appends and bodies are tasks.
 """
 
@@ -52,7 +52,7 @@ class Executor:
     """See the module.
 
     Attributes:
-        id: of the workflow. instance: its code. position: what comes from others at or below it was told already.
+        id: of the workflow. instance: its code. position: what comes from others at or below it was delivered already.
     """
 
     def __init__(self, host: Host, history: History, workflow: Workflow[..., Any], claim: int, position: int) -> None:
@@ -88,12 +88,12 @@ class Executor:
         replay = self.instance.replaying(in_order(records), self._start)
         self._outer.call_soon(self._guarded, lambda: self._replay_on(replay))
 
-    def came(self, seqnum: int, time_ms: int, told: tuple[Incoming, ...]) -> None:
+    def came(self, seqnum: int, time_ms: int, incoming: tuple[Incoming, ...]) -> None:
         """Something came from others; what it knows already is passed."""
         if seqnum <= self.position or self._over:
             return
         self.position = seqnum
-        self._inbox.extend(Came(seqnum, time_ms, event) for event in told)
+        self._inbox.extend(Came(seqnum, time_ms, event) for event in incoming)
         self._schedule()
 
     async def close(self) -> None:
@@ -126,7 +126,7 @@ class Executor:
 
     @property
     def _now_ms(self) -> int:
-        """For what it is told now."""
+        """Of what is delivered now."""
         return max(self.instance.now_ms, self._host.log.now_ms())
 
     @property
@@ -154,7 +154,7 @@ class Executor:
         self._host.blocked(self.id, error, self.claim, self.carried_ms)
 
     def _replay_on(self, replay: Iterator[None]) -> None:
-        """Replays up to where the code looks at something, and goes on once it was told."""
+        """Replays up to where the code looks at something, and goes on once that was delivered."""
         for _ in replay:
             self._look(lambda: self._replay_on(replay))
             return
@@ -166,7 +166,7 @@ class Executor:
         self._send()
 
     def _look(self, then: Callable[[], None]) -> None:
-        """Asks for what the code looks at; it is told nothing else meanwhile."""
+        """Asks for what the code looks at; nothing else is delivered meanwhile."""
         if self._committing or not self.instance.looks.waiting or self._ending:
             return
         looks, place = list(self.instance.looks.waiting), self.instance.looks.cursor
@@ -246,7 +246,7 @@ class Executor:
         self.instance.deliver(event, event.at_ms)
 
     def _alone(self, work: Callable[[], Coroutine[Any, Any, T]], then: Callable[[T], None]) -> None:
-        """Appends a record while nothing is told to the code; `then` is called with what became of it."""
+        """Appends a record while nothing is delivered to the code; `then` is called with the result."""
 
         async def run() -> None:
             try:
@@ -258,7 +258,7 @@ class Executor:
             except BokiError as error:
                 log.warning("a workflow is given up for now", id=self.id, error=str(error))
                 self._outer.call_soon(self.park)
-            except BaseException as error:  # noqa: BLE001 - the process ends: who waits is told
+            except BaseException as error:  # noqa: BLE001 - the process ends: waiters get the error
                 self._outer.call_soon(self._block, error)
             else:
                 self._outer.call_soon(self._guarded, lambda: self._alone_ended(then, became))
@@ -294,11 +294,11 @@ class Executor:
             self._wait_turn(event.key, event.name, seqnum)
 
     def _wait_turn(self, key: str, name: str, number: int) -> None:
-        def told(refused: Outcome | None) -> None:
+        def on_turn(refused: Outcome | None) -> None:
             self._inbox.append(Turn(key, number) if refused is None else BodyEnded(key, refused))
             self._schedule()
 
-        self._host.locks.wait(self.id, key, name, number, told)
+        self._host.locks.wait(self.id, key, name, number, on_turn)
 
     def _committed(self, ask: RunTransaction, event: events.Transacted, became: int | Outcome) -> None:
         """It is in the log; or it lost to others, and is run again; or it cannot be."""
@@ -438,7 +438,7 @@ class Executor:
             # It may or may not be in the log. Whoever claims the workflow next reads which.
             log.warning("a workflow is given up for now", id=self.id, error=str(error))
             self._outer.call_soon(self.park)
-        else:  # it will not be any better the next time; or the process ends: who waits is told
+        else:  # it will not be any better the next time; or the process ends: waiters get the error
             self._outer.call_soon(self._block, error)
 
     async def _carry(self) -> None:

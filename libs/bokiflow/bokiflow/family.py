@@ -33,7 +33,7 @@ from bokiflow.parts import ONE_PART
 from bokiflow.transactional import RunTransaction, SharedStore, SharedTransaction, StoreTransaction
 from bokilib.contribution import Contribution, joined
 
-TOLD_AT_ONCE: Final = 60
+CANCELLED_AT_ONCE: Final = 60
 """Children that one record cancels: it joins two streams for each."""
 
 
@@ -76,7 +76,7 @@ class Family:
         """
         Args:
             started: the workflow whose transaction it is. age: seqnum at which the root of its family began. held: its claim, as it
-            is. moved: is told which one was expected, if that was replaced.
+            is. moved: called with the expected one, if that was replaced.
         """
         self._host: Final = host
         self._started: Final = started

@@ -1,7 +1,7 @@
 """Who notices that a workflow which runs here was claimed by somebody else, though it appends nothing and so is refused nothing.
 
 While a worker owns a partition nobody else claims what it runs there. Once another one owns it, he may: so from then on the fences of what
-runs here are followed. What was taken is told, later in the event loop, and followed no more.
+runs here are followed. What was taken is reported, later in the event loop, and followed no more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Fences:
     """See the module. Belongs to one event loop."""
 
     def __init__(self, opened: Log, follower: Follower, worker: str, taken: Callable[[str], None]) -> None:
-        """`worker`: whose claims are no news. `taken`: is told what somebody else has, or ended."""
+        """`worker`: whose claims are no news. `taken`: called with what somebody else has, or ended."""
         self._log: Final = opened
         self._follower: Final = follower
         self._worker: Final = worker

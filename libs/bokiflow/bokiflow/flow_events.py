@@ -51,9 +51,9 @@ class Started(Event, tag="flow.start", frozen=True):
         group: of workers. owner: who runs it from here on; "": nobody yet.
         parent, parent_key: whose child it is, by which call. attributes: it can be found by. traceparent: of W3C.
         age: of a child, the seqnum at which the root of its family began.
-        origin: whose fork it is. names: whose numbers (`bokiflow.unique`) its code is given first: (id, how much of its history was told).
+        origin: whose fork it is. names: whose numbers (`bokiflow.unique`) its code gets first: (id, how much of its history was delivered).
         within: whose transaction it is a part of.
-        cursors: of a fork, as of which places its origin looked at things: before it was told anything, and after each that it was told.
+        cursors: of a fork, as of which places its origin looked at things: before the first delivery, and after each.
     """
 
     id: str
@@ -286,7 +286,7 @@ class Restarted(Event, tag="flow.restart", frozen=True):
         start: seqnum of the Started that is in the log. unreceived: what was sent, and nobody had received: (topic, value).
         at_ms: its time, for the code. topics: under which it said something before.
         carried_ms: when its oldest record was written, by the clock of the log.
-        cursor: as of which place it looks at things before it is told anything.
+        cursor: as of which place it looks at things before the first delivery.
     """
 
     id: str
@@ -327,7 +327,7 @@ class Cancelled(Event, tag="flow.cancel", frozen=True):
 
 
 class Resumed(Event, tag="flow.resume", frozen=True):
-    """Somebody asks whoever runs it to try again. It is told to workers, and is in no history."""
+    """Somebody asks whoever runs it to try again. It goes to workers, and is in no history."""
 
     id: str
 

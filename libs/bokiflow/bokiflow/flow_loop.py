@@ -5,9 +5,9 @@ sockets, files or threads; what would need them raises NotImplementedError. It r
 
     loop.run(call)       # calls, then runs until nothing is ready; from a callback of the outer loop, never from a task
 
-- The code is told one thing at a time, and runs until it waits for the next. So who is first, what is cancelled and what is
-  compensated follow from the order in which things were told, which is in the log.
-- Time stands still meanwhile: `time()` is that of the last thing told. Timers are given to `Timers`, and are due when it says so.
+- Events are delivered to the code one at a time, and it runs until it waits for the next. So who is first, what is cancelled and
+  what is compensated follow from the order of deliveries, which is in the log.
+- Time stands still meanwhile: `time()` is that of the last delivery. Timers are given to `Timers`, and are due when it says so.
 - Tasks and futures hash by their number: sets of them have an order that is the same in every replay. (Sets decide in
   asyncio: which sibling a TaskGroup cancels first, what `wait` gives.)
 - A task is named by the task that made it (`step_paths`).

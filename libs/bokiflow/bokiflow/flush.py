@@ -26,8 +26,8 @@ TAGS: Final = RECORD_TAGS - 7
 RECORD_BYTES: Final = ATOMIC_BYTES - 16_384
 """Of one record's events: the rest is for what opens it, and for its end."""
 EVENT_BYTES: Final = RECORD_BYTES
-TOLD_BYTES: Final = RECORD_BYTES // 2
-"""Of a value that is in a record twice: for its workflow, and for whom it is told."""
+SHARED_BYTES: Final = RECORD_BYTES // 2
+"""Of a value that is in a record twice: for its workflow, and for the one it is sent to."""
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -40,7 +40,7 @@ class Entry(NamedTuple):
     """One event to append.
 
     Attributes:
-        delivers: the code was told it. lazy: it needs no record of its own. tags: streams that it joins beside
+        delivers: it was delivered to the code. lazy: it needs no record of its own. tags: streams that it joins beside
             the workflow's. more_bytes: of what goes with it in the same record.
     """
 

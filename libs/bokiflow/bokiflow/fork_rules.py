@@ -1,7 +1,8 @@
 """Where a fork takes leave of the workflow that it is of. Pure.
 
-A fork is a new workflow with the same call. Its history begins as its origin's was told, up to a step; from there on it does everything
-itself. Children that its origin waited for then would tell the origin, and locks that it held are the origin's, so there must be none.
+A fork is a new workflow with the same call. Its history begins with what was delivered to its origin, up to a step; from there on it
+does everything itself. Children that its origin waited for then would report to the origin, and locks that it held are the origin's,
+so there must be none.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from bokiflow.flow_events import (
     Unlocked,
 )
 from bokiflow.histories import History
-from bokiflow.history import Recorded, Told, in_order
+from bokiflow.history import OrderedEvent, Recorded, in_order
 
 CURSORS: Final = 4_096
 
@@ -48,9 +49,9 @@ def forked(history: History, started: Started, before: str | None) -> History:
             found=history.started.id,
             expected=history.started.parent,
         )
-    told = [one for one in in_order(history.records) if not isinstance(one.event, Attempted)]
-    cut = _cut(told, before)
-    kept = told[:cut]
+    delivered = [one for one in in_order(history.records) if not isinstance(one.event, Attempted)]
+    cut = _cut(delivered, before)
+    kept = delivered[:cut]
     waiting = {event.key: event.child for event in (one.event for one in kept) if isinstance(event, Invoked)}
     for one in kept:
         if isinstance(one.event, ChildEnded):
@@ -79,14 +80,14 @@ def forked(history: History, started: Started, before: str | None) -> History:
 
 
 def _names(history: History, cut: int) -> tuple[tuple[str, int], ...]:
-    """Whose numbers the code is given while it is told what is taken over."""
+    """Whose numbers the code is given while what is taken over is delivered."""
     before = [(name, upto) for name, upto in history.begins.names if upto < cut]
     now = next((name for name, upto in history.begins.names if cut <= upto), history.started.id)
     return (*before, (now, cut))
 
 
-def _cursors(history: History, kept: list[Told]) -> tuple[int, ...]:
-    """As of which places the origin looked at things, if its history is told again: see `instance.Instance.replaying`.
+def _cursors(history: History, kept: list[OrderedEvent]) -> tuple[int, ...]:
+    """As of which places the origin looked at things, if its history is delivered again: see `instance.Instance.replaying`.
 
     Of a very long one they would not fit the record: its fork looks as of its own beginning.
     """
@@ -102,11 +103,11 @@ def _cursors(history: History, kept: list[Told]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _cut(told: list[Told], before: str | None) -> int:
-    """How much of what was told is taken over."""
+def _cut(delivered: list[OrderedEvent], before: str | None) -> int:
+    """How many deliveries are taken over."""
     key = before
     if key is None:
-        for at, one in enumerate(told):
+        for at, one in enumerate(delivered):
             event = one.event
             if isinstance(event, Cancelled):
                 return at
@@ -114,15 +115,15 @@ def _cut(told: list[Told], before: str | None) -> int:
                 key = event.key
                 break
         else:
-            return len(told)
-    for at, one in enumerate(told):
+            return len(delivered)
+    for at, one in enumerate(delivered):
         if getattr(one.event, "key", None) == key:
             return at
     raise InvalidArgument(f"expected the key of something that was done, found {key!r}: `steps()` has them", found=key)
 
 
-def _alone(one: Told, number: int, id: str) -> Recorded:
-    """One thing that was told, as a record of the fork: their order is that of their numbers."""
+def _alone(one: OrderedEvent, number: int, id: str) -> Recorded:
+    """One delivery, as a record of the fork: their order is that of their numbers."""
     event = msgspec.structs.replace(one.event, id=id)
     if isinstance(event, Transacted):
         event = msgspec.structs.replace(event, seen=number - 1)

@@ -2,7 +2,7 @@
 
 A history that does not fit one record is written in several, and nobody sees anything of it before the last one. Each expects that nothing
 was written since the one before: so who was away for long, while others forked or collected, finds out. What is left of a fork that never
-began goes as what is sent to a workflow that never was: its parts join what workers are told.
+began goes as what is sent to a workflow that never was: its parts join what workers get.
 """
 
 from __future__ import annotations

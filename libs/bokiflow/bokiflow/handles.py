@@ -85,7 +85,7 @@ class Handle(Generic[R]):
         return status_of(found.ended, found.blocked)
 
     def steps(self) -> AsyncIterator[Done]:
-        """What it did and was told since it began, or began again. Raises Trimmed: it ended a while ago, and its history is not kept."""
+        """What it did and got since it began, or began again. Raises Trimmed: it ended a while ago, and its history is not kept."""
         return inspection.done(self._flow.log, self.id)
 
     async def signal(self, topic: str, value: object = None) -> None:

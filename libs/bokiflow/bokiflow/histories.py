@@ -126,7 +126,9 @@ def fold(kept: Sequence[Kept], gap: int) -> History | None:
     """
     begun = next((one for one in reversed(kept) if one.recorded.started is not None), None)
     start = 0 if begun is None else begun.recorded.seqnum
-    after = [one for one in kept if one.recorded.seqnum >= start]  # what is older was told to who had this id before
+    after = [
+        one for one in kept if one.recorded.seqnum >= start
+    ]  # what is older was delivered to who had this id before
     whole = next((one for one in newest_first(_parts(kept, begun)) if one.seqnum >= start), None)
     restart = next((one for one in reversed(after) if one.restarted is not None), None)
     records = [one.recorded for one in after]

@@ -1,4 +1,4 @@
-"""In which order a workflow's code was told what its history has. Pure.
+"""In which order the events of a history were delivered to the workflow's code. Pure.
 
 A workflow's stream has records of its executors and records of others (results of children, signals, cancellation). An executor's record
 says up to where it had *seen* the stream when it began to be filled. So the order of delivery is: for each own record, what came from
@@ -43,7 +43,7 @@ class Recorded(NamedTuple):
     started: Started | None = None
 
 
-class Told(NamedTuple):
+class OrderedEvent(NamedTuple):
     """One event, in the order of delivery.
 
     Attributes:
@@ -79,7 +79,7 @@ def begun(started: Started, time_ms: int) -> Started:
     return started if started.at_ms else msgspec.structs.replace(started, at_ms=time_ms)
 
 
-def in_order(records: Iterable[Recorded]) -> Iterator[Told]:
+def in_order(records: Iterable[Recorded]) -> Iterator[OrderedEvent]:
     """What was delivered, in order. See the module.
 
     Args:
@@ -92,9 +92,9 @@ def in_order(records: Iterable[Recorded]) -> Iterator[Told]:
         if not one.own:
             continue
         while at < len(coming) and coming[at][0] <= one.seen:
-            yield Told(*coming[at])
+            yield OrderedEvent(*coming[at])
             at += 1
         for event in one.own:
-            yield Told(one.seqnum, one.time_ms, event)
+            yield OrderedEvent(one.seqnum, one.time_ms, event)
     for rest in coming[at:]:
-        yield Told(*rest)
+        yield OrderedEvent(*rest)

@@ -1,4 +1,4 @@
-"""Workflows that begin, and are told something, in a record with effects of other libraries: all of it happens, or nothing.
+"""Workflows that begin, and signals to them, in a record with effects of other libraries: all of it happens, or nothing.
 
     async with Atomic(flow.log) as tx:
         tx.add(message.acked())
@@ -9,8 +9,8 @@ The same in a transaction of a store, and so in a handler of a queue. `flow` is 
 
 - A start expects that its id was never used. Whoever finds the workflow there already, started by the same call, adds nothing: so what
   runs again (a handler, a transaction) may start it again. Started between the look and the record: Conflict, and nothing happened.
-- It is begun without an owner: the worker who has its partition hears of it, and claims it, which is one append more.
-- A signal is told without a condition. One to a workflow that is over, or never was, is nobody's.
+- It is begun without an owner: the worker who has its partition finds it, and claims it, which is one append more.
+- A signal is sent without a condition. One to a workflow that is over, or never was, is dropped.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def workflow_id() -> str:
 
 
 def now_ms() -> int:
-    """Milliseconds since 1970 UTC, as of what this workflow was told last."""
+    """Milliseconds since 1970 UTC, as of the last delivery to this workflow."""
     return _instance().now_ms
 
 

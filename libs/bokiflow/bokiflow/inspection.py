@@ -60,7 +60,7 @@ class Known(NamedTuple):
 
 
 class Done(NamedTuple):
-    """One thing that a workflow did or was told.
+    """One thing that a workflow did or got.
 
     Attributes:
         kind: "step", "timer", "child", "signal", … detail: of whom, or what.
@@ -268,7 +268,7 @@ async def known(log: Log, id: str) -> Known | None:
 
 
 async def done(log: Log, id: str) -> AsyncIterator[Done]:
-    """What a workflow did and was told since it began, or began again, in the order of the log.
+    """What a workflow did and got since it began, or began again, in the order of the log.
 
     Raises:
         Trimmed: it is over, and its history not kept any more.

@@ -1,12 +1,12 @@
-"""One workflow's code, running: what it is told, what it asks for, what it did. It knows no log, and waits for nobody.
+"""One workflow's code, running: what is delivered to it, what it asks for, what it did. It knows no log, and waits for nobody.
 
-    instance.begin(); instance.replay(told)
+    instance.begin(); instance.replay(delivered)
     instance.deliver(event, time_ms)              # then `effects`, `asks` and `outcome` say what came of it
 
 All three run the code, so they are called from a callback of the outer loop, never from a task (`flow_loop`).
 
-- What the code looks at without a record (`look`) it is told before anything else, as of `looks.cursor`: so a replay tells it the same,
-  as of the same place, at the same point of its history.
+- What the code looks at without a record (`look`) is delivered before anything else, as of `looks.cursor`: so a replay delivers the
+  same, as of the same place, at the same point of its history.
 
 - What the code does is compared with what its history says it did: names, digests, places.
 - What it is given is what a replay would give it (`outcomes`).
@@ -31,8 +31,8 @@ from bokiflow.digests import digest, digest_of_call
 from bokiflow.errors import NonDeterminism
 from bokiflow.flow_events import Attempted, Begun, Effect, Incoming, Restarted, Started, Within
 from bokiflow.flow_loop import FlowLoop, FlowTask
-from bokiflow.flush import EVENT_BYTES, TOLD_BYTES, size_of
-from bokiflow.history import Own, Told
+from bokiflow.flush import EVENT_BYTES, SHARED_BYTES, size_of
+from bokiflow.history import OrderedEvent, Own
 from bokiflow.lock_seats import LockSeats, Seat, TakeLock
 from bokiflow.mail import Mail
 from bokiflow.outcomes import CANCELLED_OUTCOME, Outcome, error_of, failed, succeeded
@@ -68,7 +68,7 @@ class Instance:
     Attributes:
         id: of the workflow. started: how it began. run: how often it was begun anew. effects: what it did, oldest first, until somebody
             takes it. asks: the same of what it wants. outcome: how it ended. next: with what it begins anew. locks: which it has, or waits
-            for. parts: of transactions. looks: what it has to be told before anything else.
+            for. parts: of transactions. looks: what has to be delivered before anything else.
     """
 
     def __init__(self, started: Started, workflow: Workflow[..., Any], restarted: Restarted | None = None) -> None:
@@ -130,32 +130,32 @@ class Instance:
         args, options = self.workflow.signature.decode(self.started.args)
         return await self.workflow.function(*args, **options)
 
-    def replay(self, told: Iterable[Told], start: int = 0) -> None:
+    def replay(self, delivered: Iterable[OrderedEvent], start: int = 0) -> None:
         """Tells what the history has, where nobody can look at anything else.
 
         Args:
-            start: seqnum of its beginning: what a fork's history has from before was told to its origin.
+            start: seqnum of its beginning: what a fork's history has from before was delivered to its origin.
 
         Raises:
             NonDeterminism: the code does something else. InvalidArgument: it looks at what only its log tells.
         """
-        for _ in self.replaying(told, start):
+        for _ in self.replaying(delivered, start):
             raise InvalidArgument(
                 f"workflow {self.id!r} looks at rows without a record of it: replay it where its log and its tables are",
                 id=self.id,
             )
 
-    def replaying(self, told: Iterable[Told], start: int = 0) -> Iterator[None]:
+    def replaying(self, delivered: Iterable[OrderedEvent], start: int = 0) -> Iterator[None]:
         """The same, step by step: at each, whoever runs it answers all `looks.waiting` as of `looks.cursor`."""
-        all_told = list(told)
+        ordered = list(delivered)
         self._inherited = {
             one.event.key: one.event.child
-            for one in all_told
+            for one in ordered
             if one.seqnum < start and isinstance(one.event, events.Invoked)
         }
-        self._patches = {one.event.name: None for one in all_told if isinstance(one.event, events.Patched)}
+        self._patches = {one.event.name: None for one in ordered if isinstance(one.event, events.Patched)}
         last = max(
-            (at for at, one in enumerate(all_told) if isinstance(one.event, events.DELIVERED + events.EFFECTS)),
+            (at for at, one in enumerate(ordered) if isinstance(one.event, events.DELIVERED + events.EFFECTS)),
             default=-1,
         )
         cursors = self.started.cursors
@@ -164,7 +164,7 @@ class Instance:
         self.begin(replaying=last >= 0)
         while self.looks.waiting:
             yield
-        for at, one in enumerate(all_told):
+        for at, one in enumerate(ordered):
             if at >= last:
                 self._replaying = False
             if isinstance(one.event, events.EFFECTS):
@@ -180,8 +180,10 @@ class Instance:
         self._replaying = False
 
     def answer(self, look: Look, value: Any) -> None:
-        """Tells what the code looked at: the oldest that it asked for. Raises NonDeterminism."""
-        assert self.looks.waiting and self.looks.waiting[0] is look, "the code is told in the order in which it asked"
+        """Delivers what the code looked at: the oldest that it asked for. Raises NonDeterminism."""
+        assert self.looks.waiting and self.looks.waiting[0] is look, (
+            "looks are answered in the order in which they were asked"
+        )
         self.looks.waiting.popleft()
         if not look.future.done():
             self._run(lambda: look.future.set_result(value))
@@ -346,8 +348,8 @@ class Instance:
             outcome = await self._wait(key, wait, workflow.function, part=within is not None)
         except asyncio.CancelledError:
             if not wait.future.done() or wait.future.cancelled():
-                told = events.Cancelled(child, "its parent does not wait for it any more")
-                self.effects.append((events.Sent(self.id, f"{key}!", child, ""), Spawn(told=told)))
+                notice = events.Cancelled(child, "its parent does not wait for it any more")
+                self.effects.append((events.Sent(self.id, f"{key}!", child, ""), Spawn(notice=notice)))
             raise
         return workflow.signature.result(outcome.value)
 
@@ -414,7 +416,7 @@ class Instance:
             self.effects.append((events.Unlocked(self.id, key, seat.name), Spawn()))
 
     async def look(self, ask: Callable[[int], Awaitable[Any]]) -> Any:
-        """What `ask` gives as of the newest place that this workflow was told of; without a record, the same in each replay.
+        """What `ask` gives as of the newest place of which something was delivered; without a record, the same in each replay.
 
         Args:
             ask: gives the same for one place whenever it is asked; what it raises that is not retryable blocks the workflow.
@@ -435,8 +437,8 @@ class Instance:
     def send(self, id: str, topic: str, value: object) -> None:
         """Signals another workflow, once."""
         key = self._loop.next_key()
-        told = events.Signalled(id, topic, _small(value), f"{self.id}/{key}")
-        self.effects.append((events.Sent(self.id, key, id, topic), Spawn(told=told)))
+        notice = events.Signalled(id, topic, _small(value), f"{self.id}/{key}")
+        self.effects.append((events.Sent(self.id, key, id, topic), Spawn(notice=notice)))
 
     def restart(self, args: tuple[Any, ...], options: dict[str, Any]) -> NoReturn:
         """See `in_workflow.restart`."""
@@ -479,7 +481,7 @@ def _small(value: object) -> Json:
     return made
 
 
-def _check_small(size: int, what: str, limit: int = TOLD_BYTES) -> None:
+def _check_small(size: int, what: str, limit: int = SHARED_BYTES) -> None:
     if size > limit:
         raise AtomicTooLarge(f"expected {what} of up to {limit} bytes, found {size}", expected=limit, found=size)
 

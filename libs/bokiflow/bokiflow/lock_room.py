@@ -2,7 +2,7 @@
 
     ready = await room.look(ask, ...)            # may it be had? nothing is written
     seqnum = await append(log, ready, part, …)   # the place in the queue, with the workflow's own part, in one record
-    room.wait(id, key, name, seqnum, told)       # `told` when its turn has come; no record is written meanwhile
+    room.wait(id, key, name, seqnum, on_turn)    # called when its turn has come; no record is written meanwhile
 
 - What is free as of a snapshot is taken by an append that expects the lock's stream not to have moved since. Who waits joins the
   queue without a condition: then nobody fails because of others.
@@ -42,7 +42,7 @@ CARRY_EVERY_MS: Final = 600_000
 
 log = get_logger(__name__)
 
-Told = Callable[[Outcome | None], None]
+OnTurn = Callable[[Outcome | None], None]
 """None: it holds the lock; else it never will."""
 
 
@@ -77,7 +77,7 @@ async def append(opened: Log, ready: Ready, part: Contribution, seen: int) -> in
 
 class _Waiting(NamedTuple):
     number: int
-    told: Told
+    on_turn: OnTurn
 
 
 class _Watched:
@@ -139,14 +139,14 @@ class LockRoom:
 
     # -- waiting
 
-    def wait(self, id: str, key: str, name: str, number: int, told: Told) -> None:
+    def wait(self, id: str, key: str, name: str, number: int, on_turn: OnTurn) -> None:
         """Says when the place `number` has its turn, or lost it."""
         self._names.setdefault(id, {})[key] = name
         watched = self._watched.get(name)
         if watched is None:
             watched = self._watched[name] = _Watched(name)
             self._spawn(self._watch(watched))
-        watched.waiting[id, key] = _Waiting(number, told)
+        watched.waiting[id, key] = _Waiting(number, on_turn)
         self._tell(watched)
 
     def unwait(self, id: str, key: str) -> None:
@@ -211,19 +211,19 @@ class LockRoom:
         self._tell(watched)
 
     def _tell(self, watched: _Watched) -> None:
-        for pair, (number, told) in list(watched.waiting.items()):
+        for pair, (number, on_turn) in list(watched.waiting.items()):
             if watched.position < number:
                 continue
             standing = lock_rules.standing(watched.queue, number)
             if standing == "waiting":
                 continue
             self.unwait(*pair)
-            told(None if standing == "held" else failed(lock_rules.passed_over(watched.name, watched.queue)))
+            on_turn(None if standing == "held" else failed(lock_rules.passed_over(watched.name, watched.queue)))
 
     def _broken(self, watched: _Watched, error: BokiError) -> None:
-        for pair, (_, told) in list(watched.waiting.items()):
+        for pair, (_, on_turn) in list(watched.waiting.items()):
             self.unwait(*pair)
-            told(failed(error))
+            on_turn(failed(error))
 
     def _unwatch(self, watched: _Watched) -> None:
         if not watched.waiting and self._watched.get(watched.name) is watched:

@@ -69,7 +69,7 @@ def viewed(position: int, found: Sequence[Found], trimmed: int) -> View:
     """The lock, of which no newer checkpoint is there as of `position`.
 
     Args:
-        found: records of both streams, ascending. trimmed: the last place of its stream that was told to be trimmed.
+        found: records of both streams, ascending. trimmed: the last place of its stream that is known to be trimmed.
     """
     covers = covered(found)
     base = next((one for one in found if one.checkpoint is not None and one.checkpoint.covers == covers), None)

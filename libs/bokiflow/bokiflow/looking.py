@@ -28,5 +28,5 @@ async def _answer(look: Look, place: int) -> Any:
             return await look.ask(place)
         except BokiError as error:
             if not error.retryable:
-                raise CannotLook(f"what a workflow looks at cannot be told: {type(error).__name__}: {error}") from error
+                raise CannotLook(f"what a workflow looks at cannot be read: {type(error).__name__}: {error}") from error
         await asyncio.sleep(pause.next())

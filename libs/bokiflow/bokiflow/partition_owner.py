@@ -33,7 +33,7 @@ class PartitionOwner:
         self, log: Log, group: str, worker: str, changed: Callable[[], None], left: Callable[[str], None]
     ) -> None:
         """`changed`: is called when somebody took a partition of this one's, or gave up one of its own.
-        `left`: is told who did."""
+        `left`: called with who did."""
         self.worker: Final = worker
         self.holders: Final[dict[int, str]] = {}
         self.mine: Final[dict[int, int]] = {}

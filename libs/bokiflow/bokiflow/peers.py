@@ -62,7 +62,7 @@ class Peers:
         return beat_s if silent_s is None else min(beat_s, silent_s + SOON_S)
 
     def alive(self) -> list[str]:
-        """Who was heard of, and did not leave."""
+        """Who was seen within the lease, and did not leave."""
         return [name for name in self._members.alive() if not self.over(name)]
 
     def claimed(self, name: str, seqnum: int) -> None:

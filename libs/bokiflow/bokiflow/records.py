@@ -58,7 +58,7 @@ class Place(NamedTuple):
 
 
 def start(started: Started, partition_claim: int) -> Contribution:
-    """A workflow begins. With an owner, that owns its partition; else who does is told.
+    """A workflow begins. With an owner, that owns its partition; else the one who does gets it.
 
     Args:
         partition_claim: of the owner, 0 without one.

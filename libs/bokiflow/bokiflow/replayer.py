@@ -63,13 +63,13 @@ async def replay(app: App, history: bytes) -> list[str]:
         raise CorruptData(f"expected a history as `export` makes it, found: {fault}") from fault
     begins = read.started if read.restarted is None else read.restarted.started
     instance = Instance(begins, app.find(begins.name), read.restarted)
-    told = in_order(Recorded(one.seqnum, one.time_ms, one.seen, one.own, one.incoming) for one in read.records)
+    delivered = in_order(Recorded(one.seqnum, one.time_ms, one.seen, one.own, one.incoming) for one in read.records)
     loop = asyncio.get_running_loop()
     done: asyncio.Future[list[str]] = loop.create_future()
 
     def run() -> None:
         try:
-            instance.replay(told, read.start)
+            instance.replay(delivered, read.start)
             done.set_result([] if instance.outcome is not None else instance.waits)
         except Exception as error:  # noqa: BLE001 - it is raised to who asked
             done.set_exception(error)

@@ -78,7 +78,7 @@ async def let_go_now(log: Log, place: records.Place, history: History, claim: in
 
 
 async def let_go_before(log: Log, place: records.Place, restart: int, seen: int) -> None:
-    """What a restart lets go: all before it, but for what came from others and was told to nobody."""
+    """What a restart lets go: all before it, but for what came from others and was not delivered yet."""
     history = await inspection.history(log, place.id, restart)
     waiting = [one.seqnum for one in history.records if seen < one.seqnum < restart]
     if waiting and waiting[0] <= history.covers:

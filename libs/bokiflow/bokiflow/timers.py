@@ -35,7 +35,7 @@ class DurableTimers:
     """See the module. Belongs to one event loop."""
 
     def __init__(self, log: Times, tell: Callable[[TimerDue], None], *, by_calendar: bool) -> None:
-        """`tell`: is told when one is due; `fires` says whether it is."""
+        """`tell`: called when one is due; `fires` says whether it is."""
         self._log: Final = log
         self._tell: Final = tell
         self._by_calendar: Final = by_calendar
@@ -46,7 +46,7 @@ class DurableTimers:
         return left_ms(ask.due_ms, own_ms, self._log.now_ms(), by_calendar=self._by_calendar)
 
     def set(self, ask: SetTimer, own_ms: int) -> None:
-        """It shall be told when a timer is due. `own_ms`: what time it is for the workflow."""
+        """`tell` shall be called when a timer is due. `own_ms`: what time it is for the workflow."""
         self._waiting[ask.key] = self._outer.call_later(self._left_ms(ask, own_ms) / 1_000, self._tell, TimerDue(ask))
 
     def unset(self, key: str) -> bool:
@@ -57,7 +57,7 @@ class DurableTimers:
         return timer is not None
 
     def fires(self, ask: SetTimer, own_ms: int) -> bool:
-        """Whether a timer that was told to be due is, and was not unset meanwhile; it is told once. A calendar's may wait on."""
+        """Whether a timer that was reported due is, and was not unset meanwhile; it fires once. A calendar's may wait on."""
         if not self.unset(ask.key):
             return False
         if self._by_calendar and self._left_ms(ask, own_ms):

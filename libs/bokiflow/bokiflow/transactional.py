@@ -18,7 +18,7 @@ from boki_common.errors import BokiError, Conflict, InvalidArgument, Trimmed
 from bokiflow.body import within_bounds
 from bokiflow.cancellation import WorkflowCancelled
 from bokiflow.flow_events import Part, Within
-from bokiflow.flush import TOLD_BYTES, size_of
+from bokiflow.flush import SHARED_BYTES, size_of
 from bokiflow.outcomes import CANCELLED_OUTCOME, Outcome, failed, succeeded
 from bokilib.contribution import Contribution
 from bokilib.errors import AppendUnknown, AtomicTooLarge
@@ -163,7 +163,7 @@ async def _part(ask: RunTransaction, within: Within, attempts: Attempts) -> RanP
         outcome = failed(error)
     tx.end()
     read, written = tx.part()
-    outcome = within_bounds(outcome, ask.name, TOLD_BYTES - min(TOLD_BYTES, size_of([read, written])))
+    outcome = within_bounds(outcome, ask.name, SHARED_BYTES - min(SHARED_BYTES, size_of([read, written])))
     return RanPart(outcome, Part(read) if outcome.error is not None else Part(read, written))
 
 

@@ -117,7 +117,7 @@ class UnderWay:
             task.cancel()
 
     def ran(self, key: str) -> RunTransaction | None:
-        """Which transaction it was that wants to commit; it is told once."""
+        """Which transaction it was that wants to commit; it is returned once."""
         return self._transactions.pop(key, None)
 
     async def _body(self, ask: Body, orphans: tuple[Attempted, ...]) -> None:
@@ -163,8 +163,8 @@ class UnderWay:
 
     def cancel_orphans(self, orphans: Sequence[Attempted]) -> None:
         """Cancels children that nobody waits for."""
-        for at in range(0, len(orphans), family.TOLD_AT_ONCE):
-            some = [one.child for one in orphans[at : at + family.TOLD_AT_ONCE]]
+        for at in range(0, len(orphans), family.CANCELLED_AT_ONCE):
+            some = [one.child for one in orphans[at : at + family.CANCELLED_AT_ONCE]]
             self._host.tell(family.cancelling(self._started.group, some))
 
     @property

@@ -291,10 +291,10 @@ class Worker:
             if partition in self._partitions.mine:  # what was started is in what a checkpoint of the partition has
                 self._spawn(partial(self._load_again, partition))
             return
-        told: dict[str, list[Incoming]] = {}
+        incoming: dict[str, list[Incoming]] = {}
         for event in PICKER.of(item.record.seqnum, item.envelope):
             if isinstance(event, INCOMING):
-                told.setdefault(event.id, []).append(event)
+                incoming.setdefault(event.id, []).append(event)
             elif isinstance(event, Resumed):
                 self._resume(event.id)
             elif (
@@ -305,17 +305,17 @@ class Worker:
             ):
                 self._others.setdefault(event.id, "")
                 self._claim_soon(event.id)
-        for id, several in told.items():
+        for id, several in incoming.items():
             self._tell(id, item.record.seqnum, item.record.time_ms, tuple(several))
 
     def _is_mine(self, id: str) -> bool:
         return tags.partition_of(id) in self._partitions.mine
 
-    def _tell(self, id: str, seqnum: int, time_ms: int, told: tuple[Incoming, ...]) -> None:
+    def _tell(self, id: str, seqnum: int, time_ms: int, incoming: tuple[Incoming, ...]) -> None:
         if id in self._loading:
-            self._loading[id].append((seqnum, time_ms, told))
+            self._loading[id].append((seqnum, time_ms, incoming))
         elif id in self._executors:
-            self._executors[id].came(seqnum, time_ms, told)
+            self._executors[id].came(seqnum, time_ms, incoming)
 
     async def _load_again(self, partition: int) -> None:
         async with self._rounding:
@@ -400,8 +400,8 @@ class Worker:
         self.spans.begin(history.started, takeover=claim != history.start)
         executor = self._executors[id] = Executor(self, history, workflow, claim, claim)
         executor.begin(history.records)
-        for seqnum, time_ms, told in self._loading.pop(id, []):
-            executor.came(seqnum, time_ms, told)
+        for seqnum, time_ms, incoming in self._loading.pop(id, []):
+            executor.came(seqnum, time_ms, incoming)
         if not self._is_mine(id):
             self._fences.watch(id, claim)
 

@@ -29,7 +29,7 @@ def _register_signal(group: CommandGroup) -> None:
     @click.argument("value", required=False, default="null", metavar="[JSON]")
     @BOOK
     def signal(invocation: Invocation, id: str, topic: str, value: str, book: str) -> int:
-        """Send a workflow a value, which its `recv(TOPIC)` gives it, once. What is over is told nothing.
+        """Send a workflow a value, which its `recv(TOPIC)` gives it, once. What is over gets nothing.
 
         \b
             boki flow signal holiday approved '"ann"' --book shop

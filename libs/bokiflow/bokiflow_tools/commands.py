@@ -157,7 +157,7 @@ def _register_steps(group: CommandGroup) -> None:
     @BOOK
     @CONSISTENCY
     def steps(invocation: Invocation, id: str, book: str, consistency: ConsistencyName) -> int:
-        """Show what a workflow did and was told: steps, transactions, timers, children, signals, who took it over, its end.
+        """Show what a workflow did and got: steps, transactions, timers, children, signals, who took it over, its end.
 
         Each line: how long after its beginning, what, for how long, what came of it. With --json each is an object with kind, name,
         key, begin_ms, end_ms, and what else there is of it. Exit code 4: its history is not kept any more.

@@ -129,11 +129,11 @@ async def _opened(log: Log, group: str, wanted: Wanted, records: Sequence[boki.R
         for event in PICKER.of(record.seqnum, await log.open(record)):
             mentions += _mentions(record, event, group)
     states = await inspection.newest_of(log, [one.id for one in mentions])
-    told = [(one, held) for one, held in zip(mentions, states, strict=True) if held is not None]
-    of_old = [one for one, _ in told if not isinstance(one.event, Started)]
+    known = [(one, held) for one, held in zip(mentions, states, strict=True) if held is not None]
+    of_old = [one for one, _ in known if not isinstance(one.event, Started)]
     kept = await _with_starts(log, group, wanted, of_old)
     found = []
-    for one, held in told:
+    for one, held in known:
         started = begun(one.event, one.record.time_ms) if isinstance(one.event, Started) else None
         if started is None and (one.id, one.start) not in kept:
             started = await _began(log, one, held)

@@ -1,8 +1,8 @@
 """What a workflow did and waited for, on an axis of time, from its history alone. Pure.
 
-- A step's record says how long its body took; what the code did (timers, children, signals to others) it did when it was told the thing
-  before, since code of a workflow runs at no other time.
-- Times are those that the workflow's code was told, so they never fall; of what came from others, that of its record.
+- A step's record says how long its body took; what the code did (timers, children, signals to others) it did at the
+  delivery before, since code of a workflow runs at no other time.
+- Times are those of deliveries to the workflow's code, so they never fall; of what came from others, that of its record.
 - What is only awaited (`recv`) has no record until it comes.
 """
 
@@ -70,8 +70,8 @@ class Timeline(NamedTuple):
         """Where the picture ends: for what runs, now."""
         if self.end_ms is not None:
             return self.end_ms
-        told = [span.begin_ms if span.end_ms is None else span.end_ms for span in self.spans]
-        return max([self.begin_ms, now_ms, *told])
+        times = [span.begin_ms if span.end_ms is None else span.end_ms for span in self.spans]
+        return max([self.begin_ms, now_ms, *times])
 
 
 def timeline(
@@ -83,8 +83,8 @@ def timeline(
         claims: who took it over, and when, in order.
     """
     reader = _Reader(started.at_ms)
-    for told in in_order(records):
-        reader.read(told.event, told.time_ms)
+    for one in in_order(records):
+        reader.read(one.event, one.time_ms)
     if ended is not None:
         reader.give_back(ended.at_ms)
     spans = [*reader.spans, *reader.open.values(), *_takeovers(started.owner, claims)]
@@ -106,7 +106,7 @@ def _takeovers(owner: str, claims: Iterable[tuple[int, Claimed]]) -> list[Span]:
 
 
 class _Reader:
-    """Goes through what was told, in order."""
+    """Goes through deliveries, in order."""
 
     def __init__(self, begin_ms: int) -> None:
         self.spans: list[Span] = []
@@ -216,10 +216,10 @@ BENT: Final = 0.3
 
 def axis(line: Timeline, last_ms: int) -> Axis:
     """The axis of a timeline: in proportion, unless some stretches are so long that the others would not be seen."""
-    told = {line.begin_ms, last_ms}
+    times = {line.begin_ms, last_ms}
     for span in line.spans:
-        told.update(at for at in (span.begin_ms, span.end_ms) if at is not None)
-    moments = sorted(at for at in told if line.begin_ms <= at <= last_ms)
+        times.update(at for at in (span.begin_ms, span.end_ms) if at is not None)
+    moments = sorted(at for at in times if line.begin_ms <= at <= last_ms)
     steps = [b - a for a, b in pairwise(moments)]
     if not steps:
         return Axis((line.begin_ms, line.begin_ms + 1), (0.0, WIDTH), bent=False)

@@ -60,5 +60,5 @@ class Claim(NamedTuple):
 
 
 def holder(claims: Iterable[Claim]) -> Claim | None:
-    """Who holds a fence: the newest claim, whoever's append was told what."""
+    """Who holds a fence: the newest claim, whatever appends returned."""
     return max(claims, default=None)

@@ -53,7 +53,7 @@ class Subscriptions(Generic[D]):
     def add(self, tag: str, start: int, deliver: D) -> None:
         """Follows one more. Raises InvalidArgument."""
         if start < 1:
-            raise InvalidArgument(f"expected a start of at least 1, so that what is missing is told, found {start}")
+            raise InvalidArgument(f"expected a start of at least 1, so that what is missing is reported, found {start}")
         if tag in self._by_tag:
             raise InvalidArgument(f"{tag!r} is followed already", found=tag)
         assert not self.full, "another cursor has room"

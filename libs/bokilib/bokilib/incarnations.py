@@ -1,7 +1,7 @@
 """Who runs under one `Log`, one after the other or at the same time. Pure.
 
-A program may end a worker and begin another on the same Log, which has one incarnation. So each is given a token of its own, and those
-that come later are told at once which of the earlier ones have ended: nobody needs to wait for a silence that this process knows of.
+A program may end a worker and begin another on the same Log, which has one incarnation. So each is given a token of its own, and later
+ones get to know at once which of the earlier ones have ended: nobody waits for a silence that this process knows of.
 """
 
 from __future__ import annotations

@@ -27,30 +27,30 @@ def may_act(acked_sent_s: float | None, now_s: float, lease_s: float) -> bool:
 
 
 class Observer:
-    """What one process has heard of the others. All times are of its own monotonic clock."""
+    """What one process has seen of the others. All times are of its own monotonic clock."""
 
     def __init__(self, lease_s: float, now_s: float) -> None:
         """`now_s`: since then it listens; before a lease is over it knows of nobody that he is dead."""
         self._lease_s = lease_s
         self._since_s = now_s
-        self._heard: dict[str, float] = {}
+        self._last_seen: dict[str, float] = {}
         self._beats: dict[str, int] = {}
 
-    def heard(self, member: str, seqnum: int, now_s: float) -> None:
+    def seen(self, member: str, seqnum: int, now_s: float) -> None:
         """A heartbeat was read. One that was read before says nothing new."""
         if seqnum > self._beats.get(member, 0):
             self._beats[member] = seqnum
-            self._heard[member] = now_s
+            self._last_seen[member] = now_s
 
     def alive(self, now_s: float) -> list[str]:
-        """Members heard of within the lease, by name."""
-        return sorted(member for member, heard_s in self._heard.items() if now_s - heard_s <= self._lease_s)
+        """Members seen within the lease, by name."""
+        return sorted(member for member, seen_s in self._last_seen.items() if now_s - seen_s <= self._lease_s)
 
     def dead(self, member: str, now_s: float) -> bool:
-        """Whether nothing was heard of a member for a whole lease, in which this process was listening."""
-        return now_s - max(self._heard.get(member, self._since_s), self._since_s) > self._lease_s
+        """Whether nothing was seen of a member for a whole lease, in which this process was listening."""
+        return now_s - max(self._last_seen.get(member, self._since_s), self._since_s) > self._lease_s
 
     def silent_in(self, now_s: float) -> float | None:
         """Seconds until it may be known of somebody that he is dead, who is not known to be; None: there is nobody."""
-        since_s = [self._since_s, *self._heard.values()]
+        since_s = [self._since_s, *self._last_seen.values()]
         return min((left_s for one in since_s if (left_s := one + self._lease_s - now_s) >= 0), default=None)

@@ -167,7 +167,7 @@ class Log:
         Raises:
             Trimmed, Lost: some of them may be missing. A fold names its start: it is at least 1.
         """
-        assert start >= 1, "a fold names its start: from 0 on a trim is not told"
+        assert start >= 1, "a fold names its start: from 0 on a trim is not reported"
         if start > last:
             return
         async for item in self.book.read(tag, start=start, stop=last + 1):

@@ -53,7 +53,7 @@ class Members:
         lease_s: float = lease_rules.LEASE_S,
         changed: Callable[[], None] | None = None,
     ) -> None:
-        """`changed` is called when a member was heard of, and when a heartbeat of this one is in the log; not when one falls silent."""
+        """`changed` is called when a member was seen, and when a heartbeat of this one is in the log; not when one falls silent."""
         self.name: Final = name
         self._log = log
         self._group = group
@@ -65,7 +65,7 @@ class Members:
         self._came = (0, 0)
         """Of this one's newest heartbeat that came: where it is, and its time."""
         self._newest: dict[str, int] = {}
-        self._heard = 0
+        self._read_to = 0
         self._observer: lease_rules.Observer | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -96,7 +96,7 @@ class Members:
         return asyncio.get_running_loop().time()
 
     def alive(self) -> list[str]:
-        """Members that were heard of within the lease."""
+        """Members that were seen within the lease."""
         return [] if self._observer is None else self._observer.alive(self._now())
 
     def dead(self, member: str) -> bool:
@@ -104,7 +104,7 @@ class Members:
         return self._observer is not None and self._observer.dead(member, self._now())
 
     def silent_in(self) -> float | None:
-        """Seconds until another one may be known to be dead, if nothing is heard of it till then; None: there is nobody."""
+        """Seconds until another one may be known to be dead, if nothing is seen of it till then; None: there is nobody."""
         return None if self._observer is None else self._observer.silent_in(self._now())
 
     def may_act(self) -> bool:
@@ -146,7 +146,7 @@ class Members:
     async def _follow(self, start: int) -> None:
         """Hears heartbeats. Silence counts only while somebody listens: after a break it counts from its beginning."""
         assert self._observer is not None
-        self._heard = start - 1
+        self._read_to = start - 1
         pause = pauses()
         while True:
             try:
@@ -160,11 +160,11 @@ class Members:
             self._observer = lease_rules.Observer(self._lease_s, self._now())
 
     async def _hear(self, pause: Backoff) -> None:
-        async for item in self._log.book.read(self._tag, start=self._heard + 1, follow=True):
+        async for item in self._log.book.read(self._tag, start=self._read_to + 1, follow=True):
             pause.reset()
             if isinstance(item, boki.Gap):
                 continue  # a heartbeat that is trimmed was followed by a newer one
-            self._heard = item.seqnum
+            self._read_to = item.seqnum
             for event in PICKER.of(item.seqnum, await self._log.open(item)):
                 if event.group == self._group:
                     self._newest[event.member] = item.seqnum
@@ -172,5 +172,5 @@ class Members:
                         self._came = item.seqnum, item.time_ms
                         self._tell_time()
                     assert self._observer is not None
-                    self._observer.heard(event.member, item.seqnum, self._now())
+                    self._observer.seen(event.member, item.seqnum, self._now())
                     self._changed()

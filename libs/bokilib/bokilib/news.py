@@ -101,7 +101,7 @@ class News:
             for one in together:
                 one.future.cancel()
             raise
-        except BaseException as error:  # noqa: BLE001 - it is told to all who wait, and to nobody else
+        except BaseException as error:  # noqa: BLE001 - all waiters get it, and nobody else
             _fail(together, error)
 
     async def _since(self, together: Sequence[_Wanted]) -> NewRecords:

@@ -129,7 +129,7 @@ class Checkpointing:
         return self.first or checkpoint_rules.due(self._records, self._bytes, RECORDS_BETWEEN, BYTES_BETWEEN)
 
     def begins(self, start: int, progress: Progress) -> None:
-        """The group begins there. If it was purged, who comes next does not read what copies were told by: a checkpoint has to say."""
+        """The group begins there. If it was purged, the next owner does not read what identifies copies: a checkpoint has to say."""
         if start > self._start:
             self._start = start
             self.first = self.first or len(progress.window) > 0

@@ -5,7 +5,8 @@
             async with message: ...
 
 - Any number of tasks may iterate; each message goes to one. `prefetch` messages are with them at once, or wait for them.
-- Who is alive is heard (`Members`); who has a shard is in the log. Shards are dealt anew when members come and go (`rebalance_rules`).
+- Heartbeats say who is alive (`Members`); the log says who has a shard. Shards are dealt anew when members come and go
+  (`rebalance_rules`).
 - A member whose heartbeats do not arrive hands out nothing more, before others take its shards.
 """
 
@@ -144,7 +145,7 @@ class Consumer(Generic[T]):
     async def __aenter__(self) -> Consumer[T]:
         snapshot = await self._claims.read(self._log)
         for shard, tag in enumerate(self._claims.tags):
-            self._follower.add(tag, snapshot + 1, self._heard(shard))
+            self._follower.add(tag, snapshot + 1, self._receiver(shard))
         self._follower.add(tags.queue_config(self.found.config.queue), self.found.seqnum + 1, self._configured)
         await self._members.__aenter__()
         self._tasks = [asyncio.get_running_loop().create_task(self._balance(), name="bokiqueue balance")]
@@ -278,10 +279,10 @@ class Consumer(Generic[T]):
         self._changed.set()
         self.wake()
 
-    # -- what is heard
+    # -- what is received
 
-    def _heard(self, shard: int) -> Callable[[Read | boki.Gap | BokiError], None]:
-        def heard(item: Read | boki.Gap | BokiError) -> None:
+    def _receiver(self, shard: int) -> Callable[[Read | boki.Gap | BokiError], None]:
+        def receive(item: Read | boki.Gap | BokiError) -> None:
             if not isinstance(item, Read):
                 return
             self._claims.take(shard, item)
@@ -290,7 +291,7 @@ class Consumer(Generic[T]):
                 owner.over()
             self._changed.set()
 
-        return heard
+        return receive
 
     def _configured(self, item: Read | boki.Gap | BokiError) -> None:
         if not isinstance(item, Read):
@@ -380,11 +381,11 @@ class Consumer(Generic[T]):
         try:
             await owner.take(self._claims.newest[shard])
         except Fenced:
-            return  # somebody was faster: his claim is heard of
+            return  # somebody was faster: his claim will arrive
         self._owners[shard] = owner
         newest = self._claims.newest[shard]
         if newest is not None and owner.is_over(newest):
-            owner.over()  # heard while it was read what was before
+            owner.over()  # arrived while it was read what was before
         self.wake()
 
     def _members_changed(self) -> None:

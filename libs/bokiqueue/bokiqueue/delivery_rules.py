@@ -7,9 +7,9 @@
   that a message which kills its handlers is counted by itself, and takes no others with it.
 - The first `CAREFUL` fresh messages of a new owner are handed out after their DELIVER is in the log, for the owner before may have
   handed them out before his was. Else DELIVER travels while handlers work.
-- What cannot be opened is passed, and kept: the floor stays below it (`shard_state`). Nobody knows of which keys its messages are, and
-  whose copies. So of what is behind it a message with a deduplication id is not told from a copy, and waits; so does one with a key that
-  was not handed out before. Others pass. They wait until somebody has the shard who can open it, or it is dropped by the queue's settings.
+- What cannot be opened is passed, and kept: the floor stays below it (`shard_state`). The keys of its messages are unknown, and so is
+  whose copies they are. So behind it a message with a deduplication id may be a copy, and waits; so does one with a key that was not
+  handed out before. Others pass. They wait until somebody has the shard who can open it, or it is dropped by the queue's settings.
 - A key whose rate does not allow another message yet waits, as one that comes later does; messages of other keys pass.
 - A message that was handed out `max_deliveries` times is given up instead of handed out again.
 - A lease runs from when a handler has the message. A message whose decision is being appended (`pinned`) has no lease: it would be handed
@@ -140,7 +140,7 @@ class Deliveries:
 
     def offer_some(self, seqnum: int, time_ms: int, items: Iterable[tuple[int, Item]]) -> None:
         """Of one record of messages those that are left, with their numbers."""
-        tells = seqnum > self.progress.read and self._untold_from() is None
+        tells = seqnum > self.progress.read and self._undivided_from() is None
         for index, item in () if seqnum in self._dropped else items:
             id = Id(seqnum, index)
             if tells and item.dedup is not None and self.progress.window.twice(item.dedup, time_ms):
@@ -150,10 +150,10 @@ class Deliveries:
         self.reaches(seqnum)
 
     def reaches(self, seqnum: int) -> None:
-        """All up to there was read by this owner, and copies were told from firsts up to what cannot be opened."""
+        """All up to there was read by this owner, and copies were distinguished from firsts up to what cannot be opened."""
         self.reached = max(self.reached, seqnum)
-        untold = self._untold_from()
-        self.progress.read = max(self.progress.read, self.reached if untold is None else untold - 1)
+        undivided = self._undivided_from()
+        self.progress.read = max(self.progress.read, self.reached if undivided is None else undivided - 1)
 
     def passes(self, seqnum: int) -> None:
         """A record of messages cannot be opened."""
@@ -163,8 +163,8 @@ class Deliveries:
 
     # -- what waits behind what cannot be opened
 
-    def _untold_from(self) -> int | None:
-        """The first record that cannot be opened of those in which copies were not told from firsts; from there on none are."""
+    def _undivided_from(self) -> int | None:
+        """The first record that cannot be opened of those in which copies were not distinguished from firsts; from there on none are."""
         if not self._unopened:
             return None
         return next((seqnum for seqnum in self._unopened if seqnum > self.progress.read), None)
@@ -174,8 +174,8 @@ class Deliveries:
         if not self._unopened:
             return False
         id, item = entry.id, entry.item
-        untold = self._untold_from() if item.dedup is not None else None
-        if untold is not None and id.seqnum > untold:
+        undivided = self._undivided_from() if item.dedup is not None else None
+        if undivided is not None and id.seqnum > undivided:
             return True
         return item.key is not None and id.seqnum > next(iter(self._unopened)) and not self.progress.attempt(id)
 
@@ -190,11 +190,11 @@ class Deliveries:
         self._pass_on()
 
     def _pass_on(self) -> None:
-        """Less is left that cannot be opened: what waited behind it is told from copies, and lined up."""
-        untold = self._untold_from()
+        """Less is left that cannot be opened: what waited behind it is distinguished from copies, and lined up."""
+        undivided = self._undivided_from()
         for id, entry in list(self.entries.items()):
             dedup = entry.item.dedup
-            if dedup is None or id.seqnum <= self.progress.read or (untold is not None and id.seqnum > untold):
+            if dedup is None or id.seqnum <= self.progress.read or (undivided is not None and id.seqnum > undivided):
                 continue
             if self.progress.window.twice(dedup, entry.pushed_ms):
                 self._remove(id)

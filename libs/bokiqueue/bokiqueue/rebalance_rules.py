@@ -1,7 +1,7 @@
 """Which member of a group has which shard. Pure.
 
-- Members are who is heard of; shards are dealt to them in turn, by name, from a place that depends on the queue and the group, so that of
-  many small queues not all are at the first member. Everybody who hears of the same members comes to the same plan.
+- Members are those seen alive; shards are dealt to them in turn, by name, from a place that depends on the queue and the group, so that of
+  many small queues not all are at the first member. Everybody who sees the same members makes the same plan.
 - A member takes what the plan gives it and nobody has, or a dead member has. What the log says that it has itself (from an earlier life,
   or let go because it is not known what became of a record) it takes whatever the plan, for nobody else will; then it gives it back.
 - A member gives back what the plan gives to another who is alive: it hands out nothing more, waits for what is in flight, and says in
@@ -41,7 +41,7 @@ class Standing(NamedTuple):
 
     Attributes:
         holder: who claimed it last; "" nobody, or it was given back. mine: whether this incarnation holds it.
-        dead: whether the holder was not heard of for a lease.
+        dead: whether the holder was not seen for a lease.
     """
 
     holder: str

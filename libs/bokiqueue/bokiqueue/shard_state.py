@@ -8,8 +8,8 @@
   key was busy, or its time has not come) or fresh. Below `floor` all is over.
 - A record of messages that an owner cannot open (of a later version, through a hook that he lacks) is *unopened*: it holds the floor, so it
   is kept, until somebody opens it. Of its messages nothing is said until one is handed out.
-- `read`: up to there copies were told from firsts, in order. Who reads those messages again takes what is over from here, and does
-  not ask the window again, which has moved on. It does not pass what could not be opened: whoever can, tells from there on.
+- `read`: up to there copies were distinguished from firsts, in order. Who reads those messages again takes what is over from here, and does
+  not ask the window again, which has moved on. It does not pass what could not be opened: whoever can, goes on from there.
 """
 
 from __future__ import annotations

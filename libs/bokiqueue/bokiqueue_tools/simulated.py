@@ -22,7 +22,7 @@ SECONDS: Final = 4.0
 
 
 class Shop:
-    """One run, and what everybody was told."""
+    """One run, and the answers that everybody got."""
 
     def __init__(self, cluster: boki.sim.Cluster) -> None:
         self.acknowledged: list[str] = []

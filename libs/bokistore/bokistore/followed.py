@@ -1,12 +1,12 @@
-"""Objects that are read often are followed, and told from memory: `StoreSettings(followed_objects=255)`.
+"""Objects that are read often are followed, and read from memory: `StoreSettings(followed_objects=255)`.
 
-A read at the consistency of a session is told from memory if what was delivered of the object is all that a read of this session would
+A read at the consistency of a session is answered from memory if what was delivered of the object is all that a read of this session would
 tell (`boki.Cursor.current`): everything that the session has seen is in it (its own appends, what it read of any book, tokens that it was
 handed), and a question that was asked within `within_s` found nothing more. Else it asks, as always, and so does the cursor, for all that
 it follows: the reads after it need not.
 
 - A view that is followed is folded from what is delivered, and from nothing else; it begins behind the view that was read.
-- A gap (a checkpoint has overtaken the cursor) or a record that cannot be read lets it go: who reads it then asks, and is told what is so.
+- A gap (a checkpoint has overtaken the cursor) or a record that cannot be read ends this: a later read of it asks the log.
 - A cursor that fails begins anew, and is not current before it has; one that ended never is.
 """
 
@@ -31,7 +31,7 @@ REFRESH_S: Final = 0.02
 """Between two questions of a cursor: a session that appends all the time is never current for long."""
 
 
-class Told(NamedTuple):
+class FromMemory(NamedTuple):
     """Views, all as of one place."""
 
     place: int
@@ -46,7 +46,7 @@ class FollowedViews:
     ) -> None:
         """
         Args:
-            cache: is given each view that was folded; changed: is told of it.
+            cache: is given each view that was folded, and changed is called with it.
         """
         self._log = log
         self._cache = cache
@@ -57,13 +57,13 @@ class FollowedViews:
         self._views: dict[str, View] = {}
         self._refreshed_s = float("-inf")
         self._clock = asyncio.get_running_loop().time
-        self.told = 0
-        """Reads that were told from memory so far."""
+        self.served = 0
+        """Reads that were answered from memory so far."""
 
     def __contains__(self, name: str) -> bool:
         return name in self._views
 
-    def tell(self, names: Sequence[str]) -> Told | None:
+    def tell(self, names: Sequence[str]) -> FromMemory | None:
         """Objects as of one place that a session may read now, without asking; None: the log has to be asked."""
         found: list[View] = []
         place = 0
@@ -82,8 +82,8 @@ class FollowedViews:
         now_s = self._clock()
         for name in names:
             self._choice.read(name, now_s)
-        self.told += 1
-        return Told(place, found)
+        self.served += 1
+        return FromMemory(place, found)
 
     def asked(self, views: Iterable[View]) -> None:
         """The log was asked for these, and nothing newer of them was seen: which are read often is followed from here on."""

@@ -6,7 +6,7 @@ transactions a round trip as there are in the queue, and none of them conflicts 
 
 They begin with what is known here (`open_snapshot`); one that was wrong, or whose result nothing would prove, runs again and asks.
 
-What is unknown is told to all whose record it was. Nothing is concluded from a Conflict but who has to run again.
+An unknown outcome is raised to all whose record it was. Nothing is concluded from a Conflict but who has to run again.
 """
 
 from __future__ import annotations

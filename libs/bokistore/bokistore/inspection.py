@@ -107,7 +107,7 @@ async def names(views: Views, at: int | None, consistency: ConsistencyName) -> l
 
 
 async def _oldest(views: Views, name: str, now: int) -> tuple[Version, fold.View] | None:
-    """The oldest checkpoint that is kept: what is above it can be told apart."""
+    """The oldest checkpoint that is kept: what is above it can be distinguished."""
     oldest = None
     newest = await views.log.book.read_prev(tags.store_checkpoint(name), at_most=now)
     async for whole in views.checkpoints(Subject(name), newest):

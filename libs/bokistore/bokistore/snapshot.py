@@ -1,4 +1,4 @@
-"""`Snapshot`: a consistent past of the whole store, which users get; and what is told of a view."""
+"""`Snapshot`: a consistent past of the whole store, which users get; and what is shown of a view."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ not new is not sent. Else it is had from whatever is nearest below the snapshot:
 newest checkpoint, or the beginning; then what lies above is folded. One question (newest record and newest checkpoint of all objects
 that are asked for, of one moment), and one more for each that has to be folded.
 
-What is read often may be followed, and is told from memory while that is as good as asking (`followed`).
+What is read often may be followed, and is read from memory while that is as good as asking (`followed`).
 
 - Nothing is believed because it is absent: a fold names its start, and a gap in it is `Trimmed`. What was read as of now
   begins anew then, because a checkpoint came between; a snapshot that a user holds is too old.
@@ -56,7 +56,7 @@ class Newest(NamedTuple):
 
 
 class Views:
-    """See the module. `due` and `due_directory` are told of what was folded."""
+    """See the module. `due` and `due_directory` are called with what was folded."""
 
     def __init__(
         self,
@@ -133,14 +133,14 @@ class Views:
     async def _many(
         self, names: Sequence[str], at: int | None, consistency: ConsistencyName, *, placed: bool
     ) -> tuple[int, list[View]]:
-        """The place, 0 if it was not asked for (`placed`), and the views; told from memory, where that is as good."""
+        """The place, 0 if it was not asked for (`placed`), and the views; from memory, where that is as good."""
         followed = self._following() if at is None else None
         if followed is None:
             return await self._asked(names, at, consistency, placed=placed)
-        told = followed.tell(names) if consistency != "linearizable" else None
-        if told is not None:
+        answer = followed.tell(names) if consistency != "linearizable" else None
+        if answer is not None:
             await asyncio.sleep(0)  # who reads in a loop lets others go on, and those who follow for him
-            return told
+            return answer
         place, views = await self._asked(names, at, consistency, placed=placed)
         followed.asked(views)
         return place, views

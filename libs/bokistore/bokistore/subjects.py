@@ -1,7 +1,7 @@
 """What has checkpoints: an object, or a bucket of a collection's directory. Pure.
 
 Each has a stream of what happens to it, and one of its checkpoints. An object and a bucket may have the same name, and their
-checkpoints may share a record: so events are told apart by kind as well as by name.
+checkpoints may share a record: so events are distinguished by kind as well as by name.
 """
 
 from __future__ import annotations

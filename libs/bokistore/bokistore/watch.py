@@ -1,7 +1,7 @@
 """Following one object: each change as it comes.
 
-A follower that is overtaken by a trim (it was away for longer than the log keeps what a checkpoint has) hears of one change with
-`resync`, from what it knew to what is now; so what it computes from changes stays right, and it knows that some are not told apart.
+A follower that is overtaken by a trim (it was away for longer than the log keeps what a checkpoint has) gets one change with
+`resync`, from what it knew to what is now; so what it computes from changes stays right, and it knows that some are not separate.
 """
 
 from __future__ import annotations

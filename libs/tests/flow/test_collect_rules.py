@@ -72,7 +72,7 @@ def test_nothing_is_due_before_it_is_looked_at() -> None:
     ],
 )
 def test_what_becomes_of_what_was_sent_to_nobody(own: Own, age_ms: int, expected: str) -> None:
-    assert rules.told(own, age_ms, AGES) == expected
+    assert rules.fate_of_sent(own, age_ms, AGES) == expected
 
 
 def test_a_partition_is_checkpointed_after_so_many_starts_or_when_it_is_old() -> None:

@@ -63,7 +63,7 @@ class Code:
 
 
 Program = Callable[[Code], Coroutine[Any, Any, Any]]
-Told = list[tuple[str, str]]
+Delivered = list[tuple[str, str]]
 
 
 async def first_of(code: Code) -> str:
@@ -131,20 +131,20 @@ async def tools(code: Code) -> None:
         await code.step(f"as {await task}")
 
 
-def live(program: Program, chances: random.Random) -> tuple[Told, list[tuple[str, str]]]:
-    code, told = Code(), []
+def live(program: Program, chances: random.Random) -> tuple[Delivered, list[tuple[str, str]]]:
+    code, delivered = Code(), []
     code.begin(program)
     while not code.done:
         kind, key = chances.choice([*(("step", key) for key in code.waiting), *(("timer", key) for key in code.timers)])
-        told.append((kind, key))
+        delivered.append((kind, key))
         code.tell(kind, key)
-    return told, code.asked
+    return delivered, code.asked
 
 
-def replayed(program: Program, told: Told) -> list[tuple[str, str]]:
+def replayed(program: Program, delivered: Delivered) -> list[tuple[str, str]]:
     code = Code()
     code.begin(program)
-    for kind, key in told:
+    for kind, key in delivered:
         code.tell(kind, key)
     asked = list(code.asked)
     code.loop.drop()
@@ -156,11 +156,11 @@ async def test_replays_of_any_order_ask_for_the_same_steps(program: Program) -> 
     def all_seeds() -> int:
         histories = set()
         for seed in range(SEEDS):
-            told, asked = live(program, random.Random(seed))
-            histories.add(tuple(told))
-            assert replayed(program, told) == asked, seed
-            some = random.Random(seed).randrange(len(told))
-            assert replayed(program, told[:some]) == asked[: len(replayed(program, told[:some]))], seed
+            delivered, asked = live(program, random.Random(seed))
+            histories.add(tuple(delivered))
+            assert replayed(program, delivered) == asked, seed
+            some = random.Random(seed).randrange(len(delivered))
+            assert replayed(program, delivered[:some]) == asked[: len(replayed(program, delivered[:some]))], seed
         return len(histories)
 
     assert await on_outer_loop(all_seeds)() > SEEDS / 3, "orders differ, or it shows nothing"

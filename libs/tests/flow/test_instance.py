@@ -12,7 +12,7 @@ import bokiflow
 from bokiflow import App, NonDeterminism, Workflow
 from bokiflow.asks import RunBody, SetTimer, StopBody
 from bokiflow.flow_events import Cancelled, ChildEnded, Emitted, Fired, Invoked, Patched, Signalled, Started, Stepped
-from bokiflow.history import Told
+from bokiflow.history import OrderedEvent
 from bokiflow.instance import Instance
 from bokiflow.outcomes import Outcome
 from libs.tests.flow.conftest import on_outer_loop
@@ -27,8 +27,8 @@ async def run(call: Callable[[], Any]) -> Any:
     return await on_outer_loop(call)()
 
 
-def told(*events: Any) -> list[Told]:
-    return [Told(number, 1_000 + number, event) for number, event in enumerate(events, 1)]
+def delivered(*events: Any) -> list[OrderedEvent]:
+    return [OrderedEvent(number, 1_000 + number, event) for number, event in enumerate(events, 1)]
 
 
 def stepped(instance: Instance, key: str, value: Any) -> Stepped:
@@ -48,7 +48,7 @@ async def test_a_step_is_asked_for_told_and_followed_by_the_next() -> None:
         one.deliver(stepped(one, "0:2", 6), 0)
         assert one.outcome == Outcome(6)
         again = instance_of(Shop().steps, 2)
-        again.replay(told(first))
+        again.replay(delivered(first))
         assert again.waits == ["step 'add' (0:2)"]
         again.drop()
 
@@ -74,7 +74,7 @@ async def test_another_step_than_the_history_has_is_reported_with_both(
         event = Stepped("x", fields["key"], fields["name"], fields["digest"], 0, Outcome(1))
         again = instance_of(Shop().steps, 2)
         with pytest.raises(NonDeterminism) as caught:
-            again.replay(told(event))
+            again.replay(delivered(event))
         assert expected in caught.value.expected and found in caught.value.found and "bring back" in str(caught.value)
         for each in (one, again):
             each.drop()
@@ -89,14 +89,14 @@ async def test_effects_are_compared_in_order() -> None:
         one.begin()
         effects = [event for event, _ in one.effects]
         again = instance_of(shop.greet, "y")
-        again.replay(told(*effects))
+        again.replay(delivered(*effects))
         assert not again.effects
         other = instance_of(shop.greet, "z")
         with pytest.raises(NonDeterminism, match="Sent"):
-            other.replay(told(*effects))
+            other.replay(delivered(*effects))
         none = instance_of(shop.steps, 1)
         with pytest.raises(NonDeterminism, match="nothing of that kind"):
-            none.replay(told(Emitted("x", "0:1", "t", 1)))
+            none.replay(delivered(Emitted("x", "0:1", "t", 1)))
         for each in (one, again, other, none):
             each.drop()
 
@@ -107,7 +107,7 @@ async def test_a_timer_that_nobody_set_is_reported() -> None:
     def check() -> None:
         one = instance_of(Shop().steps, 1)
         with pytest.raises(NonDeterminism, match="timer"):
-            one.replay(told(Fired("x", "0:1", 5)))
+            one.replay(delivered(Fired("x", "0:1", 5)))
         one.drop()
 
     await run(check)
@@ -170,8 +170,8 @@ async def test_children_are_invoked_and_end_and_a_cancelled_parent_cancels_them(
         assert len(one.effects) == 1, "another child's end"
         one.deliver(Cancelled("x", "enough"), 0)
         assert one.outcome is not None and one.outcome.cancelled
-        told_child = one.effects[-1][1].told
-        assert isinstance(told_child, Cancelled) and told_child.id == "x/0/1:1"
+        notified_child = one.effects[-1][1].notice
+        assert isinstance(notified_child, Cancelled) and notified_child.id == "x/0/1:1"
 
     await run(check)
 
@@ -221,14 +221,14 @@ async def test_a_patch_takes_the_new_way_for_what_is_new_and_the_old_one_for_wha
         before.begin()
         recorded = stepped(before, "0:1", 2)
         continued = instance_of(new)
-        continued.replay(told(recorded))
+        continued.replay(delivered(recorded))
         assert continued.waits == ["step 'add' (0:2)"] and not continued.effects
         fresh = instance_of(new)
         fresh.begin()
         assert fresh.waits == ["step 'double' (0:1)"]
         assert [event for event, _ in fresh.effects] == [Patched("x", "double instead", "double instead")]
         again = instance_of(new)
-        again.replay(told(fresh.effects[0][0], stepped(fresh, "0:1", 2)))
+        again.replay(delivered(fresh.effects[0][0], stepped(fresh, "0:1", 2)))
         assert again.waits == ["step 'add' (0:2)"] and not again.effects
         for each in (before, continued, fresh, again):
             each.drop()

@@ -9,15 +9,15 @@ def test_a_member_is_dead_after_a_lease_of_silence_in_which_one_listened() -> No
     observer = Observer(15.0, 100.0)
     assert not observer.dead("a", 115.0), "it may have beaten before anybody listened"
     assert observer.dead("a", 115.1)
-    observer.heard("a", 7, 110.0)
+    observer.seen("a", 7, 110.0)
     assert (observer.dead("a", 125.0), observer.dead("a", 125.1)) == (False, True)
 
 
 def test_a_heartbeat_that_is_read_again_says_nothing_new() -> None:
     observer = Observer(15.0, 0.0)
-    observer.heard("a", 7, 1.0)
-    observer.heard("a", 7, 10.0)
-    observer.heard("a", 6, 11.0)
+    observer.seen("a", 7, 1.0)
+    observer.seen("a", 7, 10.0)
+    observer.seen("a", 6, 11.0)
     assert observer.alive(16.0) == ["a"]
     assert observer.alive(16.1) == []
 
@@ -25,7 +25,7 @@ def test_a_heartbeat_that_is_read_again_says_nothing_new() -> None:
 def test_the_living_are_named_in_order() -> None:
     observer = Observer(15.0, 0.0)
     for member in ("c", "a", "b"):
-        observer.heard(member, 1, 1.0)
+        observer.seen(member, 1, 1.0)
     assert observer.alive(2.0) == ["a", "b", "c"]
 
 
@@ -33,7 +33,7 @@ def test_who_cannot_append_stops_before_others_take_over() -> None:
     """They count from when they read the heartbeat, which was after it was sent: so the member is never the last to know."""
     sent_s, read_s, lease_s = 10.0, 10.5, 15.0
     observer = Observer(lease_s, 0.0)
-    observer.heard("a", 1, read_s)
+    observer.seen("a", 1, read_s)
     for tenth in range(600):
         now_s = tenth / 10
         if observer.dead("a", now_s) and now_s > read_s:
@@ -45,6 +45,6 @@ def test_who_cannot_append_stops_before_others_take_over() -> None:
 def test_the_next_look_is_when_somebody_may_be_known_to_be_dead() -> None:
     observer = Observer(15.0, 100.0)
     assert observer.silent_in(100.0) == 15.0, "of whom nothing was heard"
-    observer.heard("a", 1, 104.0)
-    observer.heard("b", 2, 107.0)
+    observer.seen("a", 1, 104.0)
+    observer.seen("b", 2, 107.0)
     assert [observer.silent_in(now_s) for now_s in (110.0, 116.0, 120.0, 122.0, 122.5)] == [5.0, 3.0, 2.0, 0.0, None]

@@ -69,7 +69,7 @@ class Locks:
     queues: tuple[tuple[str, Queue], ...] = (("a", ()), ("b", ()), ("c", ()))
     moved: tuple[tuple[str, int], ...] = (("a", 0), ("b", 0), ("c", 0))
     seqnum: int = 0
-    patience: int = 1
+    give_ups: int = 1
 
     def queue(self, lock: str) -> Queue:
         return dict(self.queues)[lock]
@@ -109,8 +109,8 @@ class Locks:
                 yield f"{who} is told {name}", self._told(at, which, name, task.waits)
             elif state == "gone":
                 yield f"{who} is refused {name}", self._given_up(at)
-            if self.patience:
-                yield f"{who} waits no more", replace(self._given_up(at, told=False), patience=0)
+            if self.give_ups:
+                yield f"{who} waits no more", replace(self._given_up(at, told=False), give_ups=0)
         elif task.looked is not None:
             yield f"{who} appends", self._appended(at, which, flow, task)
         elif not self.rules.serial or not any(other.asks for other in flow.tasks):
@@ -189,7 +189,7 @@ WORLDS = {
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_locks_are_held_by_one_and_nobody_waits_for_ever(name: str) -> None:
-    found = search(Locks(Rules(), WORLDS[name], patience=int(name != "two tasks")))
+    found = search(Locks(Rules(), WORLDS[name], give_ups=int(name != "two tasks")))
     assert (found.fault, found.path) == (None, [])
     assert found.states > 50
 
@@ -204,6 +204,6 @@ def test_locks_are_held_by_one_and_nobody_waits_for_ever(name: str) -> None:
         ("leave", "both ways", 1, "for ever"),
     ],
 )
-def test_without_a_rule_they_are_held_by_two_or_stuck(rule: str, world: str, patience: int, fault: str) -> None:
-    found = search(Locks(replace(Rules(), **{rule: False}), WORLDS[world], patience=patience))
+def test_without_a_rule_they_are_held_by_two_or_stuck(rule: str, world: str, give_ups: int, fault: str) -> None:
+    found = search(Locks(replace(Rules(), **{rule: False}), WORLDS[world], give_ups=give_ups))
     assert found.fault is not None and fault in found.fault, found

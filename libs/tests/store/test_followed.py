@@ -105,18 +105,18 @@ def followed(store: BokiStore) -> FollowedViews:
     return found
 
 
-async def told(store: BokiStore, name: str) -> bool:
+async def served(store: BokiStore, name: str) -> bool:
     """Whether a read of it is told from memory."""
-    before = followed(store).told
+    before = followed(store).served
     await store.object(name).value()
-    return followed(store).told > before
+    return followed(store).served > before
 
 
 async def read_often(store: BokiStore, *names: str) -> None:
     """Reads these until they are told from memory."""
     async with asyncio.timeout(10):
         for name in names:
-            while not await told(store, name):
+            while not await served(store, name):
                 await asyncio.sleep(0)
 
 
@@ -201,10 +201,10 @@ async def test_a_linearizable_read_and_one_of_the_past_ask(store: BokiStore, rea
     await read_often(reader, "x")
     then = await reader.log.book.now()
     await store.object("x").set("n", 2)
-    before = followed(reader).told
+    before = followed(reader).served
     assert await reader.object("x").get("n", consistency="linearizable") == 2
     assert await reader.object("x").get("n", at=then) == 1
-    assert followed(reader).told == before
+    assert followed(reader).served == before
 
 
 async def test_it_asks_again_when_nobody_did_for_so_long(pair: Pair) -> None:
@@ -235,14 +235,14 @@ async def test_several_objects_are_told_as_of_one_place(store: BokiStore, reader
             await store.transact(move)
 
     moving = asyncio.ensure_future(moves())
-    before = followed(reader).told
+    before = followed(reader).served
     while not moving.done():
         values: list[Any] = await reader.values(names)
         assert sum(value["n"] for value in values) == 300
         async with reader.snapshot(of=names) as then:
             assert sum([int(str(await then.get(name, "n"))) for name in names]) == 300
     await moving
-    assert followed(reader).told > before
+    assert followed(reader).served > before
 
 
 async def test_objects_of_different_cursors_are_told_as_of_one_place(
@@ -263,12 +263,12 @@ async def test_objects_of_different_cursors_are_told_as_of_one_place(
             await store.transact(both)
 
     writing = asyncio.ensure_future(writes())
-    before = followed(reader).told
+    before = followed(reader).served
     while not writing.done():
         a, b = await reader.values(["a", "b"])
         assert a == b, "both change in one record"
     await writing
-    assert followed(reader).told > before
+    assert followed(reader).served > before
 
 
 async def test_who_is_overtaken_by_a_checkpoint_asks_and_follows_anew(cluster: MemoryCluster, pair: Pair) -> None:

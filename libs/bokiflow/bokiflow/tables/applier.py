@@ -39,7 +39,7 @@ class Applier:
     """See the module. `written`: records, so far."""
 
     def __init__(self, port: TablePort, schemas: Callable[[str], Schema], refused: Callable[[RowKey], None]) -> None:
-        """`refused` is told of rows that the database does not take."""
+        """`refused` is called with rows that the database does not take."""
         self.written = 0
         self._port: Final = port
         self._schemas: Final = schemas

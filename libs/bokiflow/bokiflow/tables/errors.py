@@ -63,7 +63,7 @@ class TableBehind(LogBookError):
 
 
 class VersionsGone(LogBookError):
-    """Somebody looks at a row as of a place of which the versions are collected: `Tables.collect` was not told of who runs him.
+    """Somebody looks at a row as of a place of which the versions are collected: `Tables.collect` did not name its group.
 
     Attributes:
         table. expected: places that can be looked at begin here. found.

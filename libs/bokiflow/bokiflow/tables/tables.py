@@ -60,7 +60,7 @@ class Tables:
 
     Attributes:
         log: of the book, the workers' own. port: the database. clock: for `swapping`.
-        applier: what the log has decided and the database is told.
+        applier: writes what the log has decided to the database.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Tables:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """What the database was not told yet is left to others, and to `settle`."""
+        """What was not written to the database yet is left to others, and to `settle`."""
         assert self._keeping is not None, "it was entered"
         self._keeping.cancel()
         await asyncio.gather(self._keeping, return_exceptions=True)
@@ -223,9 +223,9 @@ class Tables:
         return (await self.look_many(table, [key]))[0]
 
     async def look_many(self, table: str, keys: Sequence[str]) -> list[JsonObject | None]:
-        """Rows as of the newest place that this workflow was told of: what was decided before that, and nothing later; it makes no record.
+        """Rows as of the newest place of which something was delivered: what was decided before, nothing later; it makes no record.
 
-        While a database that does not answer is waited for, the workflow is told nothing else, of time either.
+        While a database that does not answer is waited for, nothing else is delivered to the workflow, no timer either.
 
         Raises:
             TableRefused: the table has no versions. NotInWorkflow.

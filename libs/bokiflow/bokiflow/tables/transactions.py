@@ -5,7 +5,7 @@
         ...
         tx.put("hotel", hotel, {"left": left - 1})
 
-The record has the cells that change, and expects that nothing of what was read has moved: it decides. The database is told afterwards,
+The record has the cells that change, and expects that nothing of what was read has moved: it decides. The database is written afterwards,
 with the record's seqnum as time stamp (`applier`)."""
 
 from __future__ import annotations

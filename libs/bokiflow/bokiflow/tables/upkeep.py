@@ -64,7 +64,7 @@ async def is_old(opened: Log, table: str, carry_ms: int) -> bool:
 
 
 async def tried(table: str, settling: Awaitable[object]) -> bool:
-    """Whether a table is settled; what stops it is told, and it is tried again the next time."""
+    """Whether a table is settled; what stops it is logged, and it is tried again the next time."""
     try:
         await settling
     except BokiError as error:

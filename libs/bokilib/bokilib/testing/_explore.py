@@ -65,8 +65,8 @@ async def while_alive(book: BookPort, work: Coroutine[Any, Any, object]) -> None
         raise worked
 
 
-def _heard(task: asyncio.Future[Any]) -> None:
-    """Tasks of a process that was killed end with nobody to hear of it: that is no fault."""
+def _ignore_death(task: asyncio.Future[Any]) -> None:
+    """Tasks of a process that was killed may end with errors that nobody gets: that is no fault."""
     if isinstance(getattr(task, "_exception", None), Died | ClosedError):
         task.exception()
 
@@ -91,7 +91,7 @@ class _Tasks:
         else:
             assert isinstance(work, Coroutine)
             task = asyncio.Task(work, loop=loop, **options)
-        task.add_done_callback(_heard)
+        task.add_done_callback(_ignore_death)
         return task
 
 

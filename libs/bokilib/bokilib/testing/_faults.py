@@ -3,8 +3,8 @@
 | fault | what happens at that operation |
 |---|---|
 | before | the process dies, and the operation did not happen |
-| after | the process dies when it has happened, before anybody heard of it |
-| lost | it happened, and the caller hears that the outcome is unknown (of an append; others are repeated by the SDK) |
+| after | the process dies when it has happened, before it returned |
+| lost | it happened, and the caller gets an unknown outcome (of an append; others are repeated by the SDK) |
 | never | it did not happen, and the caller hears that the outcome is unknown; asked with `settle`, it never will |
 
 A process that died does nothing any more: each later operation raises `Died`, which is no Exception, so nothing swallows it.

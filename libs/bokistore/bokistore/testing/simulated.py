@@ -1,10 +1,10 @@
 """Stores in the simulator: `boki sim run --profile store`.
 
 Workers on hosts of their own run transactions on a few lists, at either level of isolation, while they are killed, paused, cut off and
-given wrong clocks; others tend (checkpoints, trims), delete and make objects anew, and watch one. What everybody was told is noted
-beside the simulation, so it survives whoever heard it, and in the end is held against the lists as they are:
+given wrong clocks; others tend (checkpoints, trims), delete and make objects anew, and watch one. What everybody was answered is noted
+beside the simulation, so it survives its process, and in the end is compared with the lists as they are:
 
-- what was told to be committed is there, once; what was refused is not; of the attempts of one call at most one is;
+- what was reported committed is there, once; what was refused is not; of the attempts of one call at most one is;
 - no cycle of dependencies that the level forbids (`cycles`);
 - a counter without conditions has at least what was acknowledged and at most what was begun, and nobody reads less than he has seen;
 - who watches an object sees each change begin where the one before ended;
@@ -43,17 +43,17 @@ TIMEOUTS_S: Final = (2.0, 8.0, 60.0)
 
 @dataclass
 class Call:
-    """One call of `transact`: each run of its body is an attempt, and `told` what came of it: "ok", "refused", or "" as long as
+    """One call of `transact`: each run of its body is an attempt, and `outcome` its result: "ok", "refused", or "" as long as
     nobody knows."""
 
     attempts: list[int] = field(default_factory=list)
-    told: str = ""
+    outcome: str = ""
     committed: int = 0
 
 
 @dataclass
 class Notes:
-    """What everybody did and was told."""
+    """What everybody did and got."""
 
     attempts: dict[int, Transacted] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
@@ -78,16 +78,16 @@ def faults_of(notes: Notes, last: dict[str, list[int]], counter: int, *, seriali
     found = []
     for call in notes.calls:
         applied = [number for number in call.attempts if number in there]
-        if call.told == "refused" and applied:
+        if call.outcome == "refused" and applied:
             found.append(f"transaction {applied} was refused, and is there")
         if len(applied) > 1:
             found.append(f"one call committed twice: {applied}")
-        writes = call.told == "ok" and notes.attempts[call.committed].appended
+        writes = call.outcome == "ok" and notes.attempts[call.committed].appended
         if writes and applied != [call.committed]:
-            found.append(f"{call.committed} was told to be committed; there is {applied}")
+            found.append(f"{call.committed} was reported committed; there is {applied}")
     if not notes.counted <= counter <= notes.begun_to_count:
         found.append(f"expected a count of {notes.counted} to {notes.begun_to_count}, found {counter}")
-    reads = {call.committed for call in notes.calls if call.told == "ok"}
+    reads = {call.committed for call in notes.calls if call.outcome == "ok"}
     history = [one for one in notes.attempts.values() if one.number in (there if one.appended else reads)]
     return found or anomalies(history, last, serializable=serializable)
 
@@ -101,7 +101,7 @@ class Shop:
         self._cluster = cluster
 
     async def run(self) -> None:
-        """Everybody works until the faults are over; then what was told is judged."""
+        """Everybody works until the faults are over; then the answers are judged."""
         cluster, notes = self._cluster, self.notes
         count = 2 + cluster.seed % 2
         hosts = [cluster.host(f"worker-{number}", self.work) for number in range(1, count + 1)]
@@ -175,11 +175,11 @@ class Shop:
             else:
                 committed = await store.transact(body)
         except Conflict:
-            call.told = "refused"
+            call.outcome = "refused"
         except BokiError as error:
-            call.told = "refused" if error.definite else ""
+            call.outcome = "refused" if error.definite else ""
         else:
-            call.told, call.committed = "ok", committed
+            call.outcome, call.committed = "ok", committed
 
     async def _count(self, store: BokiStore) -> None:
         self.notes.begun_to_count += 1

@@ -28,7 +28,7 @@ def test_seeds_hold_and_everybody_does_something() -> None:
             await shops[0].run()
 
         boki.sim.run(program, seed=seed, faults=STORE.faults, seconds=STORE.seconds, steady=STORE.steady)
-        committed.append(sum(call.told == "ok" for call in shops[0].notes.calls))
+        committed.append(sum(call.outcome == "ok" for call in shops[0].notes.calls))
         counted.append(shops[0].notes.counted)
     assert min(committed) > 0 and sum(committed) > 100
     assert min(counted) > 0 and sum(counted) > 50
@@ -65,7 +65,7 @@ def test_write_skew_is_found_when_it_is_planted(monkeypatch: pytest.MonkeyPatch)
 def test_lost_updates_are_found_when_they_are_planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Views of who wrote last are wrong then too, and checkpoints made of them: so an update may be gone altogether."""
     monkeypatch.setattr("bokistore.transaction_rules.expectations", lambda *_, **__: {})
-    with pytest.raises(AssertionError, match=r"cycle|was told to be committed|which ended as"):
+    with pytest.raises(AssertionError, match=r"cycle|was reported committed|which ended as"):
         run_on_models(range(1, 90, 3))
 
 
@@ -77,8 +77,8 @@ def test_members_of_a_group_that_do_not_see_one_another_are_found(monkeypatch: p
 
 def notes_of(*calls: tuple[str, list[Transacted], int], counted: int = 0) -> Notes:
     notes = Notes(counted=counted, begun_to_count=counted)
-    for told, attempts, committed in calls:
-        notes.calls.append(Call([one.number for one in attempts], told, committed))
+    for outcome, attempts, committed in calls:
+        notes.calls.append(Call([one.number for one in attempts], outcome, committed))
         notes.attempts |= {one.number: one for one in attempts}
     return notes
 
@@ -91,13 +91,13 @@ def wrote(number: int, **appended: int) -> Transacted:
     ("notes", "last", "wrong"),
     [
         (notes_of(("ok", [wrote(1, a=1)], 1)), {"a": [1]}, ""),
-        (notes_of(("ok", [wrote(1, a=1)], 1)), {"a": []}, "told to be committed"),
+        (notes_of(("ok", [wrote(1, a=1)], 1)), {"a": []}, "reported committed"),
         (notes_of(("refused", [wrote(1, a=1)], 0)), {"a": [1]}, "was refused, and is there"),
         (notes_of(("refused", [wrote(1, a=1)], 0)), {"a": []}, ""),
         (notes_of(("", [wrote(1, a=1)], 0)), {"a": [1]}, ""),
         (notes_of(("", [wrote(1, a=1)], 0)), {"a": []}, ""),
         (notes_of(("ok", [wrote(1, a=1), wrote(2, a=2)], 2)), {"a": [1, 2]}, "committed twice"),
-        (notes_of(("ok", [wrote(1, a=1), wrote(2, a=2)], 2)), {"a": [1]}, "told to be committed"),
+        (notes_of(("ok", [wrote(1, a=1), wrote(2, a=2)], 2)), {"a": [1]}, "reported committed"),
         (notes_of(("ok", [Transacted(1, {"a": [7]})], 1)), {"a": []}, "read"),
         (notes_of(("", [Transacted(1, {"a": [7]})], 0)), {"a": []}, ""),
     ],
