@@ -121,7 +121,10 @@ class Reader:
         if consistency is Consistency.LINEARIZABLE:
             return None
         view = self.view_of(book) if consistency is Consistency.ANY else self.view_after(token, book)
-        return None if view is None else self.answer_here(query, *view, rows)
+        if view is None:
+            return None
+        seen, covered = view
+        return self.answer_here(query, seen, covered, rows)
 
     def answer_here(
         self, query: Query, seen: Token, covered: int, rows: Sequence[TagRow] | None = None
