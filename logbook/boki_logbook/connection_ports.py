@@ -62,7 +62,7 @@ class EngineState(Protocol):
 
 
 class AppendTarget(Protocol):
-    """Who takes appends, and tells how far it is behind: `router.AppendRouter`."""
+    """Who takes appends, and says whether it is behind: `router.AppendRouter`."""
 
     def append(self, batch: RecordBatch, source: AppendSource, request_id: int) -> bool:
         """Returns whether who appends should wait for `when_room`. Raises Overloaded."""

@@ -1,6 +1,6 @@
 """What an engine does between the logs and its connections: wires logs, router, reader and sealer together.
 
-The followers of the logs tell it what is ordered (it is a `LogsListener`, each `EngineLog` a `FollowerListener`),
+The followers of the logs call it with what is ordered (it is a `LogsListener`, each `EngineLog` a `FollowerListener`),
 connections give it appends and reads. It listens nowhere and knows no metadata store; `engine.Engine` adds these.
 
 All logs share the decision state of all books, the frontier, the cache and the readers of ledgers. What belongs to one log,
@@ -181,7 +181,7 @@ class EngineCore:
         if not self.failed.done():
             _log.error("engine failed", error=error)
             self.failed.set_exception(error)
-            self.failed.exception()  # told by `failed`, to whoever asks
+            self.failed.exception()  # `failed` raises it where it is awaited
 
     async def _run(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -327,7 +327,7 @@ class EngineCore:
         return self.state.places.last_time_ms if self._clock is None else self._clock.now_ms()
 
     def early_conflicts(self, token: Token, batch: RecordBatch) -> EarlyConflicts | None:
-        """The records of an appended batch that have lost already; the caller orders `batch` and tells `rows`."""
+        """The records of an appended batch that have lost already; the caller orders `batch` and answers `rows`."""
         found = early_conflicts(batch, token, self.state, self)
         if found is not None:
             self.counters.early_conflicts.inc(len(found.rows))

@@ -110,11 +110,11 @@ class Engine:
         clock: MachineClock | None = None,
         token: ClusterToken = NO_TOKEN,
     ) -> Engine:
-        """Listens, lists itself, and begins to follow the logs; `ready` tells when it has caught up.
+        """Listens, lists itself, and begins to follow the logs; `ready` returns when it has caught up.
 
         Args:
-            metadata_uri: told to whoever asks for the status, so that people find the rest of the cluster.
-            clock: compared with those of the sequencers, which people are warned of if they differ; told to SDKs, whose writers
+            metadata_uri: part of the status, so that people find the rest of the cluster.
+            clock: compared with those of the sequencers, which people are warned of if they differ; sent to SDKs, whose writers
                 are born by it; and ages are judged by how it goes on. Without one, by the event loop's.
             token: asked of those who connect, and shown to sequencers and other engines.
 
@@ -279,7 +279,7 @@ class Engine:
             self.core.fail(error)
             if not self._failed.done():
                 self._failed.set_exception(error)
-                self._failed.exception()  # told by `failed`, to whoever asks
+                self._failed.exception()  # `failed` raises it where it is awaited
 
     async def _follow_once(self, core: EngineCore) -> None:
         keeping = Housekeeping(

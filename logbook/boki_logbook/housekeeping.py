@@ -7,7 +7,7 @@ named by one swap, terms are reclaimed by another.
 
     round: index in order? → are we behind what was reclaimed? → snapshot due? → reclaim terms → delete old snapshots → leftovers
 
-A round that fails is told in the log and repeated. An engine that is behind (`EngineBehind`) begins anew from the snapshot.
+A round that fails is logged and repeated. An engine that is behind (`EngineBehind`) begins anew from the snapshot.
 So does one that lacks entries which only the snapshot has, by a LOST command; a snapshot that has what such a command took
 from the log, or that cannot be used, is not begun with, and superseded (docs/adr/0013): the index is rebuilt from the logs, or the
 engine waits for another engine's snapshot, where terms were reclaimed. No snapshot replaces one that is further in any log.
@@ -85,7 +85,7 @@ class Housekeeping:
 
     async def load(self) -> None:
         """Brings the engine to the newest snapshot, if there is one that can be used; before its logs are followed. Waits for the
-        next one where it cannot, and the logs do not tell everything."""
+        next one where it cannot, and the logs do not have everything."""
         core = self._core
 
         def waits(why: str) -> None:

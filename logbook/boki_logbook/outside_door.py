@@ -1,7 +1,7 @@
-"""Where SDKs of another network come in: further addresses of an engine, and what those who come there are told.
+"""Where SDKs of another network come in: further addresses of an engine, and what is sent to those who come there.
 
-An SDK moves to another engine when its own fails, at an address that an engine told it. In a container network, or behind a load
-balancer, the addresses that engines know of each other mean nothing outside. So who came in by this door hears where the doors of
+An SDK moves to another engine when its own fails, at an address that an engine sent it. In a container network, or behind a load
+balancer, the addresses that engines know of each other mean nothing outside. So who came in by this door is sent where the doors of
 all engines are; for everything else the engine answers as it does anybody.
 """
 

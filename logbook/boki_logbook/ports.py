@@ -1,4 +1,4 @@
-"""What an engine needs of the sequencer, and tells those who sent it something, as small protocols.
+"""What an engine needs of the sequencer, and answers those who sent it something, as small protocols.
 
 `boki_metalog`'s SequencerLink fulfils the first as it is; tests put a model here whose cuts and failures are given by hand.
 """
@@ -54,11 +54,11 @@ class ShardLink(Protocol):
         """Asks for the same, and calls back once, later: the position, or what `barrier` would raise."""
 
     async def clock(self) -> SequencerTime | None:
-        """The sequencer's wall clock now, and the time of its newest cut; None if it does not tell. Raises as `order`."""
+        """The sequencer's wall clock now, and the time of its newest cut; None if it does not say. Raises as `order`."""
 
 
 class AppendSource(Protocol):
-    """Who sent a batch, and hears what becomes of it."""
+    """Who sent a batch, and is answered what becomes of it."""
 
     def refused(self, request_id: int, error: BokiError) -> None:
         """The batch was dropped before it was ordered; nothing of this attempt is, or will be, applied."""

@@ -4,10 +4,10 @@ Rules:
 - The first message is HELLO with a version both sides know, and the cluster token if there is one; anything else ends the
   connection.
 - Only an engine asks for headers, and has calls forwarded; an SDK is refused, and its connection ends.
-- Bytes that cannot be right raise ProtocolError: the peer is told, and its connection ends. What is right but not possible
+- Bytes that cannot be right raise ProtocolError: the peer is sent it, and its connection ends. What is right but not possible
   (a batch over a limit, a full queue) is refused by name, for that request only.
 - An append has no answer but a refusal; what was ordered is pushed, one push per connection for all that one turn applied.
-  What has lost for certain is told at once, and ordered without its payload (`early_conflicts`).
+  What has lost for certain is answered at once, and ordered without its payload (`early_conflicts`).
 - SDKs push appends, so a refusal has no request to fail: it ends the SDK's connection at its end. The SDK connects again
   after a pause and sends everything undecided again under the same numbers; the numbers keep it from being applied twice.
 - An engine that indexes some slots forwards what is about other books (`forwarding`), unless it was forwarded already.
@@ -120,7 +120,7 @@ class SdkConnection:
         self._takes_reads = False
         """Whether it said that it takes READS."""
         self._announced_more = False
-        """Whether what it was told last in a READS said that others follow."""
+        """Whether the READS that it was sent last said that others follow."""
         self._cursors: dict[int, tuple[int, asyncio.Task[None]]] = {}
         """The request of each that waits."""
         self._in_groups = 0
@@ -375,7 +375,7 @@ class SdkConnection:
             del self._cursors[cursor]
 
     def _read_together(self, token: Token, reads: list[tuple[int, Query]]) -> None:
-        """Reads that an SDK sent as one message: what is refused of them is told to each that asked."""
+        """Reads that an SDK sent as one message: what is refused of them is answered to each that asked."""
         if self._neighbours is not None:
             reads = [one for one in reads if not self._read_elsewhere(token, *one)]
         self._reads.value += len(reads)

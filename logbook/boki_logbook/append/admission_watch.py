@@ -28,7 +28,7 @@ class AdmissionWatch:
     Args:
         needed: bookies that have to acknowledge an entry.
         waiting_s: how long the oldest append waits to be ordered.
-        tell: hears of each change.
+        on_change: called with each change.
 
     Attributes:
         now: what was found last.
@@ -61,7 +61,7 @@ class AdmissionWatch:
         return not self.now.taken or self._waiting_s() >= LOOK_S
 
     async def look(self) -> None:
-        """Asks the metadata store once, and tells what is different."""
+        """Asks the metadata store once, and reports what is different."""
         try:
             writable = await available_bookies(self._metadata)
             read_only = await available_bookies(self._metadata, read_only=True)

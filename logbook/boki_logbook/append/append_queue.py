@@ -1,4 +1,4 @@
-"""Appended batches that wait for a shard, oldest first; what waits too long is dropped, and who sent it hears of it.
+"""Appended batches that wait for a shard, oldest first; what waits too long is dropped, and refused to who sent it.
 
 Batches come back to the front when their shard did not order them, unless they are too old by then. Their order is never changed:
 it is the order of their writers' numbers. Ages are those of a clock that runs on while the machine sleeps; whoever sends what
@@ -68,7 +68,7 @@ class AppendQueue:
         return self.elapsed() - arrived_s >= self._age_s
 
     def drop_old(self) -> None:
-        """Whoever waits for too long hears of it now."""
+        """What waits for too long is refused now."""
         oldest_s = self.elapsed() - self._age_s
         while self.pieces and self.pieces[0].arrived_s <= oldest_s:
             piece = self.pieces.popleft()

@@ -100,7 +100,7 @@ class Appender:
         self._closed: dict[ShardKey, None] = {}
         self._ended_term = 0
         self._slots: dict[int, int] = {}
-        """Term → its slots as bits: of the terms that were told of and are not over, one at most."""
+        """Term → its slots as bits: of the terms that began and are not over, one at most."""
         self._waiting = AppendQueue(settings.append_age_s, backlog.dropped, elapsed)
         self._age_check = self._loop.call_later(age_check_s(settings.append_age_s), self._check_age)
         self._flush_due = False
@@ -377,7 +377,7 @@ class Appender:
     # -- the end of a shard
 
     def _end_failed(self, shard: Shard) -> None:
-        """If its last entry was carried, nobody here can tell whether that will be ordered: its CLOSE does."""
+        """If its last entry was carried, nobody here knows whether that will be ordered: its CLOSE does."""
         self._end_if_finished(shard)
         link = self._link
         unreported = shard.carried_entries > max(shard.cut_entries, shard.acked_entries)

@@ -69,7 +69,7 @@ class AppendRouter:
         self._batches_refused = metrics.counter(definitions.REFUSED_BATCHES)
 
     def add_log(self, log: int, appender: Appender) -> None:
-        """A log was found; its terms are told of from now on."""
+        """A log was found; its terms begin and end from now on."""
         before = self._only
         self._appenders[log] = appender
         self._choose()
@@ -138,7 +138,7 @@ class AppendRouter:
         """Calls back, once, when there is room again, or when a shard ends and may make none any more."""
         self._held_back.append(go_on)
 
-    # -- what appenders tell
+    # -- what appenders report
 
     def release(self, cost: int) -> None:
         """Batches were applied."""
@@ -157,7 +157,7 @@ class AppendRouter:
         self._batches_refused.inc()
         self.release(piece.batch.kept_bytes)
 
-    # -- what logs tell
+    # -- what logs report
 
     def term_started(self, log: int, term: int, slots: Iterable[SlotRange]) -> None:
         """The view names the term; it can be appended to as soon as its sequencer opens a shard."""

@@ -1,7 +1,7 @@
 """The data ledger of an engine's next shard, made ahead, so that a shard begins with one message to the sequencer.
 
 A ledger that was offered as a shard of a term, with unknown outcome, is of use in that term or nowhere: then it is closed, as is
-one that the sequencer refuses. What is made ahead and never offered is deleted when the engine stops: nobody else heard of it.
+one that the sequencer refuses. What is made ahead and never offered is deleted when the engine stops: nobody else knows of it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     decided      an entry of ours was applied: answers, by who sent its runs
     passed_over  an entry of ours was given up: its numbers are gaps, so that they are sent again
-    cut_passed   what came so far may be told: whoever hears it can read its records here
-    tell         one push for each source, of all that one turn applied
+    cut_passed   what came so far may be answered: whoever gets the answer can read its records here
+    send         one push for each source, of all that one turn applied
 
 Answers to few runs are rows made one by one. Many runs that were all committed are the columns of the batch that brought them,
 with seqnums counted up: calling numpy pays from `FEW_ROWS` on. In both cases the order is that of the log.
@@ -38,7 +38,7 @@ class AnswersDue:
 
     def __init__(self) -> None:
         self.waiting = False
-        """Whether anybody is to be told."""
+        """Whether anybody is to be answered."""
         self._of_cut: list[_Due] = []
         self._due: list[_Due] = []
 
@@ -83,7 +83,7 @@ class AnswersDue:
             self.waiting = True
 
     def send(self, token: Token, position: int) -> None:
-        """Tells what is due; the index has passed `token`, and covers the log up to the seqnum `position`."""
+        """Sends what is due; the index has passed `token`, and covers the log up to the seqnum `position`."""
         due, self._due, self.waiting = self._due, [], False
         by_source: dict[AppendSource, Answers] = {}
         for source, batch, answers, first_seqnum in due:

@@ -4,7 +4,7 @@
 
 It stops where an entry is not here yet, and goes on from there. Own entries are taken from memory, others from the header feed.
 Entries that LOST commands gave up, and that no snapshot has, are passed over, also when they can be had: so do all engines. Their
-records keep their positions; who sent them is told of a gap (`answers_due`), and sends them again. An entry that is not what its
+records keep their positions; who sent them is answered with a gap (`answers_due`), and sends them again. An entry that is not what its
 cut means is one that cannot be read (`entry_fit`): it blocks, is reported, and may be given up.
 
 Nothing here runs per record except appends to arrays.

@@ -2,7 +2,7 @@
 
 The order of steps on a metalog entry matters:
     1. the indexer takes it, and asks for the headers that other engines wrote;
-    2. the appender hears how far its shard is cut, then that it was closed: what is beyond goes to the next shard;
+    2. the appender is called with how far its shard is cut, then that it was closed: what is beyond goes to the next shard;
     3. what can be applied is: verdicts, rows, answers, readers; then the appender goes on.
 
 A metalog entry that cannot follow those before it is refused, with all behind it, before anything is made of it: the follower says
@@ -41,7 +41,7 @@ class Stop(NamedTuple):
 
 
 class LogOwner(Protocol):
-    """What the logs of an engine tell the engine."""
+    """What the logs of an engine report to it."""
 
     def link_changed(self) -> None:
         """A sequencer can be spoken to."""

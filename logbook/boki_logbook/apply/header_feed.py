@@ -110,7 +110,7 @@ class HeaderFeed:
                 chunk.last = entry
 
     def carried(self, ledger_id: int, entry: int, body: bytes) -> RecordBatch | None:
-        """An entry that came with the metalog; to be told before it is wanted. None: that holds no record batch, so the entry is
+        """An entry that came with the metalog; to be given before it is wanted. None: that holds no record batch, so the entry is
         looked for in its data ledger, as others are."""
         try:
             batch = RecordBatch.parse(memoryview(body))

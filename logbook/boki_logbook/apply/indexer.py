@@ -13,7 +13,7 @@ Rules:
   answered can read its record here. Rows of a cut that is not passed are there, and shown to nobody: a reply claims what
   is passed, and other engines would be asked for no more.
 - Answers leave as soon as the verdicts are there; rows of the last entry are made after that, in the same callback: nobody
-  who heard an answer can ask before it ends.
+  who got an answer can ask before it ends.
 - Rows, verdicts, losers and writer states depend on the log alone: a rebuild makes the same.
 - What an entry has of books that its term does not order joins nothing, is reported, and holds up nobody (`foreign_runs`).
 
@@ -45,7 +45,7 @@ PENDING_CUTS: Final = 1_024
 
 
 class IndexerOwner(Protocol):
-    """What an indexer tells its engine."""
+    """What an indexer reports to its engine."""
 
     def advanced(self, arrived: Sequence[Arrival]) -> None:
         """The position moved; these batches are new."""
@@ -54,7 +54,7 @@ class IndexerOwner(Protocol):
         """A term is applied to its end."""
 
     def fail(self, error: BaseException) -> None:
-        """Nothing more can be applied; told once."""
+        """Nothing more can be applied; called once."""
 
 
 class Indexer:
@@ -84,7 +84,7 @@ class Indexer:
         self._received = ReceivedOrder(log, parts.frontier)
         self._applier = CutApplier(log, parts, own, self._feed)
         self._arrived: list[Arrival] = []
-        """What was applied since the engine was told last. One item an entry."""
+        """What was applied since the engine was notified last. One item an entry."""
         self._turn_due = False
         self._closed = False
         self._room: list[tuple[int, asyncio.Future[None]]] = []
@@ -95,7 +95,7 @@ class Indexer:
     # -- snapshots
 
     def restore(self, point: LogPoint) -> None:
-        """Goes on where a snapshot was; before anything is told. State and frontier are there already."""
+        """Goes on where a snapshot was; before anything is ordered. State and frontier are there already."""
         self._applied = point
 
     def point(self) -> LogPoint | None:

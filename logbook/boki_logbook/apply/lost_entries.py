@@ -1,4 +1,4 @@
-"""The LOST commands that this process has heard of, wherever its index is (DESIGN §7, docs/adr/0013). Pure.
+"""The LOST commands that this process has received, wherever its index is (DESIGN §7, docs/adr/0013). Pure.
 
 A LOST command names entries that no bookie has. It says which of two things is true of them:
 
@@ -8,7 +8,7 @@ A LOST command names entries that no bookie has. It says which of two things is 
                   that had applied them already begins anew and passes over them.
 
 So two engines behind the command have equal states, whatever each of them could read. What is known here outlives the
-engine's state: an engine that begins anew hears of the command only behind the entries that it must not apply.
+engine's state: an engine that begins anew receives the command only behind the entries that it must not apply.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Rules:
   flushed. What an engine knows after a crash is in the replicated snapshot and in the logs.
 - `held` changes, so it stays in memory: 1 byte a row of 9, and of 29 where each row has a stream of its own.
 - One run at a time, some MiB a turn of the disk; a run that is merged away meanwhile was written for nothing.
-- A disk that is full or fails is told in the log: rows stay in memory, and it is tried again later.
+- A disk that is full or fails is logged: rows stay in memory, and it is tried again later.
 
 What is mapped is read by the system when it is looked at: a look at rows that nobody looked at for long waits for the disk, and
 so does the loop. A disk whose pages cannot be read any more ends the process (docs/adr/0016).

@@ -7,7 +7,7 @@
 The only work per record is appending to arrays. A stream of arrays costs some 200 bytes and two microseconds to make; where
 books are many, most have no second record before the tail is frozen. So a book begins as a *single* one, which costs a tuple,
 and is spread into streams when another record of it comes, or when it is trimmed. A batch of many books is not even that: its
-columns wait until they are frozen, all together, or until somebody looks (`spread`). Readers cannot tell the difference.
+columns wait until they are frozen, all together, or until somebody looks (`spread`). Readers see no difference.
 
 A dead row of tag 0 stays until it is frozen, and then in the run; rows of tags leave at once. Marks, what is known of books
 whose rows are gone, and when to freeze, are the index's.

@@ -134,7 +134,7 @@ class ShardPlace:
         self.entries, self.records, self.committed, self.data_bytes, self.digest = counts
 
     def applied(self, records: int, committed: int, data_bytes: int, packed: bytes) -> None:
-        """Its next entry is applied; `packed` is what tells it from another."""
+        """Its next entry is applied; `packed` is what distinguishes it from another."""
         self.entries += 1
         self.records += records
         self.committed += committed

@@ -6,7 +6,7 @@
 
 Rules:
 - A slice looks at `rows` rows at most, and at as many streams, however long a stream is and whatever lies side by side.
-- Sources stay whole and are read on, until they are replaced. What dies in them meanwhile is told (`trim_book`, `trim`,
+- Sources stay whole and are read on, until they are replaced. What dies in them meanwhile is passed on (`trim_book`, `trim`,
   `drop`) and done again on the result, before it is given: columns of `held` are taken as they were at the beginning.
 - Rows that are dead, and streams that are forgotten, are left out; of a dead stream the last row stays, as sorted_run.py says.
 - Told more than `CHANGED_PAIRS` of them it gives up (`overrun`), and is begun anew.
@@ -131,7 +131,7 @@ class RunMerge:
         self._changes: deque[_Change] = deque()
         self._changed_pairs = 0
         self.looked_at = 0
-        """Rows, and streams that are told of, that were looked at."""
+        """Rows, and streams that are known of, that were looked at."""
         self._made: SortedRun | None = None
         self._all_read = self._ended = False
 
@@ -176,7 +176,7 @@ class RunMerge:
             self._changes.append(change)
 
     def _replay(self) -> None:
-        """Does some of what was told on the result."""
+        """Does some of what was passed on, on the result."""
         run, budget = self._made, REPLAYED_PAIRS
         while self._changes and run is not None and budget > 0:
             book, tags, marks, dropped_tag = self._changes.popleft()
@@ -325,7 +325,7 @@ class RunMerge:
                 self._offsets[self._streams] = self._rows
 
     def _finish(self) -> None:
-        """Everything is read: makes the run, to be told what died meanwhile."""
+        """Everything is read: makes the run, on which is done what died meanwhile."""
         self._all_read = True
         if self._rows:
             span = self._oldest, self._newest

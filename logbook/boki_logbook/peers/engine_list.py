@@ -1,4 +1,4 @@
-"""Keeps the list of the cluster's engines, which each engine tells its SDKs: they move to another one when it fails. One that
+"""Keeps the list of the cluster's engines, which each engine sends its SDKs: they move to another one when it fails. One that
 does not index all slots finds there who indexes the others.
 
 The list is read again whenever members come or go. While the metadata store is away it stays what it was: an address that
@@ -43,5 +43,5 @@ async def keep_engine_list(
 
 
 def listed_addresses(engines: Iterable[EngineMember]) -> list[str]:
-    """Where engines are, as SDKs are told: not more than `LISTED_ENGINES` of them."""
+    """Where engines are, as it is sent to SDKs: not more than `LISTED_ENGINES` of them."""
     return [address for engine in engines for address in engine.addresses][:LISTED_ENGINES]

@@ -219,7 +219,7 @@ class _Way:
     # -- ending
 
     def end(self, error: BokiError | None) -> None:
-        """Nothing goes this way any more; with an error the SDK is told of appends that did. Idempotent."""
+        """Nothing goes this way any more; with an error the SDK's appends that did are refused. Idempotent."""
         if self._ended:
             return
         self._ended = True
@@ -289,7 +289,7 @@ class Forwarder:
             try:
                 await way.drained()
             except BokiError as error:
-                _log.debug("appends forwarded in vain", error=error)  # the SDK is told by the end of the way
+                _log.debug("appends forwarded in vain", error=error)  # the SDK learns it by the end of the way
         go_on()
 
     async def call(self, opcode: int, body: memoryview, book: int) -> list[Buffer]:

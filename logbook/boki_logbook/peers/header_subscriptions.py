@@ -50,7 +50,7 @@ class _Subscription:
 
 
 class HeaderSubscriptions:
-    """See the module. Close it when nobody tells it of engines any more."""
+    """See the module. Close it when nobody calls it with engines any more."""
 
     def __init__(self, incarnation: Callable[[], str], took: Took, token: ClusterToken = NO_TOKEN) -> None:
         self._token = token

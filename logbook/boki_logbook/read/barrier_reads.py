@@ -8,8 +8,8 @@ something else (for records, or for entries that are not cached) goes on as a re
 Rules:
 - A barrier of a log proves nothing about a book that another log orders by now: such a read asks anew, by itself.
 - What fails the barrier fails the whole group, as it would have failed each of them.
-- Who is answered hears whether other answers follow at once: callers of one connection then ask again together, and share
-  the next barrier too. Without it those who hear first would be a group of their own, and every round take two barriers.
+- Who is answered learns whether other answers follow at once: callers of one connection then ask again together, and share
+  the next barrier too. Without it those who are answered first would be a group of their own, and every round take two barriers.
 - Reads that wait here count as parked ones (`settings.parked_reads`). Whoever is gone by then is passed over.
 
 It does not know how a barrier is had, nor what a reply looks like.
@@ -32,7 +32,7 @@ TURN_READS: Final = 256
 """Reads of a group that are answered before others get their turn of the loop."""
 FIRST_SLICE_READS: Final = 4
 SLICE_READS: Final = 64
-"""Answers that leave together: whoever is told wakes up while the others are looked up, so the first are few; each slice is
+"""Answers that leave together: whoever is answered wakes up while the others are looked up, so the first are few; each slice is
 twice the one before, for to look up a read takes half of what its caller does with the answer."""
 
 Answer: TypeAlias = tuple[int, list[Buffer]]

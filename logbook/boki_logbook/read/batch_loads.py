@@ -1,10 +1,10 @@
 """Batches of entries that reads need: from the cache, or from their data ledgers, each once however many ask for it.
 
 A cut covers every entry that is asked for here, so "no such entry" only means that it is not found yet: it is looked for again,
-`LOAD_TRIES` times, before the caller hears that it cannot be read now. What was read goes into the cache.
+`LOAD_TRIES` times, before the read fails as one that cannot be answered now. What was read goes into the cache.
 
 An entry whose bytes are what was written, and cannot be made sense of, is `unreadable`: no other copy is better. Its records are as
-lost as those that nobody has, and readers are told so.
+lost as those that nobody has, and readers get a gap.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from boki_logbook.read.entry_source import EntrySource
 from boki_logbook.settings import EngineSettings
 
 LOAD_TRIES: Final = 3
-"""How often an entry that must be there is looked for before the caller hears that it cannot be read now."""
+"""How often an entry that must be there is looked for before the read fails."""
 
 _log = get_logger("engine.reader")
 

@@ -1,8 +1,8 @@
 """Where a range read has to say that records are missing: below trim marks, and where entries were lost. Pure.
 
-A gap is told only to a read that has not seen what was there. `looked` is how far it has: everything of its range below was
+A gap is answered only to a read that has not seen what was there. `looked` is how far it has: everything of its range below was
 there to be found when the index was looked at, for a read that waits, or before its start. So a follower that keeps up with
-a book hears of no trim, and one that was overtaken hears of it once.
+a book gets no gap of a trim, and one that was overtaken gets it once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def gaps_of(
 
 
 def gaps_before(gaps: Sequence[GapRow], direction: Direction, horizon: int) -> list[GapRow]:
-    """The gaps that a page tells which ends at `horizon`: what is lost beyond is told by the next one, among its records."""
+    """The gaps of a page that ends at `horizon`: what is lost beyond is in the next one, among its records."""
     upwards = direction is Direction.NEXT
     return [
         gap

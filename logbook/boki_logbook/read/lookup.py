@@ -39,7 +39,7 @@ class Found(NamedTuple):
 
     @property
     def nothing(self) -> bool:
-        """Whether there is nothing to tell."""
+        """Whether there is nothing to answer."""
         return not (self.seqnums or self.gaps)
 
 

@@ -1,10 +1,10 @@
 """Reads that wait for records, by book and tag: a cut wakes those that wait for what it brought, and costs the others nothing.
 
-What is applied is told batch by batch, in order, before anybody else has a turn. A batch is looked at only if somebody waits: its tags are
-compared with those waited for as sets, and a stream that both name is looked up once, whoever waits for it. A read that waits
-for several tags is woken by the first.
+What is applied is reported batch by batch, in order, before anybody else has a turn. A batch is looked at only if somebody
+waits: its tags are compared with those waited for as sets, and a stream that both name is looked up once, whoever waits for it.
+A read that waits for several tags is woken by the first.
 
-Invariant: of the streams that a parked read waits for, nothing that it has not seen is below what the last batch told began at.
+Invariant: of the streams that a parked read waits for, nothing that it has not seen is below what the last batch reported began at.
 So whoever is woken has looked at all before the batch that woke it, and who is not woken at all that is applied: a trim of what came and
 went under other tags is no gap to it.
 """

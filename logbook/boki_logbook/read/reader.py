@@ -7,7 +7,7 @@ A read whose position is reached and whose batches are cached is answered at onc
 cut, across terms), for batches from the data ledgers, of at most `ENTRIES_PER_READ` entries a call.
 
 Linearizable range reads that ask at once share a barrier (`barrier_reads`).
-What was trimmed is told as gaps (`gaps`), or raised by a read of many streams. So is what was lost, or nobody can read.
+What was trimmed is answered as gaps (`gaps`), or raised by a read of many streams. So is what was lost, or nobody can read.
 
 How many reads may wait is bounded; so is how long they wait for their session's position.
 """

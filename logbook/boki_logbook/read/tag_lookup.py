@@ -7,7 +7,7 @@ Records of a stream may be missing from where a reader has looked (`looked`):
 - up to its mark;
 - up to the book's *floor*, if the stream shows nothing of its own from before `looked`: neither a mark, nor a record. A stream that was
   forgotten has lost both, and one that was not, and was trimmed, has a mark or a newest record. Who reads from the
-  beginning hears nothing of what was forgotten, it never was; but who reads up to a place below the floor does: at that place it was.
+  beginning gets no gap of what was forgotten, it never was; but who reads up to a place below the floor does: at that place it was.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def limited(plan: Plan, *, max_rows: int | None = None, max_bytes: int | None = 
     Args:
         plan: of committed rows, from the offset that was reached.
         max_rows: records of all logs together, roughly: each log may have an entry more than its share.
-        max_bytes: of data, as far as averages tell.
+        max_bytes: of data, going by averages.
     """
     end = dict(plan.asked.end)
     if max_rows is None and max_bytes is None:

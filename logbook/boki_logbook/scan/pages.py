@@ -14,7 +14,7 @@ Rules:
 - Columns of terms are kept by reference, the array objects themselves, with as many items as they had: they only grow at their
   ends, and are replaced when they shrink. No view of one outlives the page that copies from it: an array with a view cannot grow.
 - Of the index `held` is shared, which who trims copies first; of its tail the streams are copied.
-- Facts of terms that have ended, and that the range has nothing of, are told as they are when their page is made: nothing of them
+- Facts of terms that have ended, and that the range has nothing of, are given as they are when their page is made: nothing of them
   changes but how many records live.
 - Nothing behind the last whole cut of a log is looked at (`caps`).
 - Live is what `held` of the rows says, of tag 0, or of the tags that are asked for; never what marks say: they are forgotten.
@@ -110,7 +110,7 @@ class _Columns(NamedTuple):
 
 
 class Captured(NamedTuple):
-    """What was taken of a state in one turn. `facts`: of terms, or terms of which they are told later; `bounds`: seqnums in which
+    """What was taken of a state in one turn. `facts`: of terms, or terms of which they are given later; `bounds`: seqnums in which
     rows are looked for, [first, stop) in turn."""
 
     facts: list[TermFacts | TermPlaces]

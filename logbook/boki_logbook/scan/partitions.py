@@ -6,7 +6,7 @@
 A partition is of one term, ends between two entries, and is small: what is behind `packed` is at most `PACKED_BYTES`.
 
     packed, little-endian
-    u32 entries | u32 ledgers | u8 how rows are told (0: all, 1: spans, 2: bits) | 7 zero bytes
+    u32 entries | u32 ledgers | u8 how rows are given (0: all, 1: spans, 2: bits) | 7 zero bytes
     ledgers u64 | shards u32, padded to 8
     per entry, column by column: first position u32, from the start | records u32 | entry u64 | time i64 | ledger u16 | given up u8,
     the last two padded to 8
@@ -33,7 +33,7 @@ from boki_logbook.scan.plan import NO_SPANS, EntryColumns, Plan, TermPlan, clipp
 PACKED_BYTES: Final = 224 * limits.KIB
 """Behind this a partition is cut, whatever its records: pickled it stays below 256 KiB."""
 SPAN_POSITIONS: Final = 2**32 - 1
-"""Positions of a partition: they are told from its start."""
+"""Positions of a partition: they count from its start."""
 LEDGERS: Final = 2**16 - 1
 _HEAD: Final = Struct("<IIB7x")
 _ENTRY_BYTES: Final = 4 + 4 + 8 + 8 + 2 + 1

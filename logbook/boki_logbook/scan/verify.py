@@ -9,9 +9,9 @@
 Rules:
 - It reads and changes nothing, and asks no engine: what it compares with the log is the replicated snapshot.
 - Of an entry it asks replicas until one has it whole: it proves that the log can be read, not that every copy is there (`boki
-  ledger repair` does). What LOST commands gave up is told, and is no fault.
+  ledger repair` does). What LOST commands gave up is reported, and is no fault.
 - Of a term that goes on it sees what bookies know to be acknowledged: the last entries may be missing from the report.
-- Terms that were reclaimed are gone, and are told as such. Behind the snapshot verdicts are not compared: nobody has them but
+- Terms that were reclaimed are gone, and are reported as such. Behind the snapshot verdicts are not compared: nobody has them but
   engines.
 - Memory: of one term its ranges and a few carried entries of each shard, and the snapshot.
 """
@@ -140,7 +140,7 @@ class Verifier:
         self.reports: list[Report] = []
 
     async def look_at(self, term: Term) -> None:
-        """Verifies a term; faults are kept. Raises MetadataUnavailable, NetworkError: it cannot be told now."""
+        """Verifies a term; faults are kept. Raises MetadataUnavailable, NetworkError: nothing is known now."""
         report = Report(term.log, term.term, "current" if term.end is None else "sealed")
         self.reports.append(report)
         if term.reclaimed:

@@ -170,7 +170,7 @@ def _version(snapshot: Snapshot) -> int:
 
 
 def raw_bytes(snapshot: Snapshot) -> int:
-    """Bytes of a snapshot before compression: what `Decoder` is to be told."""
+    """Bytes of a snapshot before compression: what `Decoder` is to be given."""
     return _LENGTH.size + len(_head(snapshot)) + sum(column.nbytes for column, _ in _columns(snapshot.state))
 
 

@@ -10,7 +10,7 @@ Rules:
 - Its ledgers carry that version (`VERSION_KEY`): what nobody can name any more is recognised by anybody (`unnamed`), however its
   writer ended.
 - Loading and saving go on chunk by chunk and let others have their turn after each.
-- A snapshot that cannot be trusted is refused as a whole, by name; who then starts from the metalogs is told by the log.
+- A snapshot that cannot be trusted is refused as a whole, by name; a start from the metalogs instead is logged.
 """
 
 from __future__ import annotations
@@ -274,12 +274,12 @@ async def snapshot_to_start_from(
     """The newest snapshot, or none: then to start from the metalogs, all of which are still there.
 
     What merely cannot be read now is tried again, for as long as it takes: bookies that are away come back. So is what can never be
-    used while the metalogs do not tell everything: an engine that runs writes the next snapshot.
+    used while the metalogs do not have everything: an engine that runs writes the next snapshot.
 
     Args:
-        whole: whether no sealed term was reclaimed, so that the metalogs tell everything.
+        whole: whether no sealed term was reclaimed, so that the metalogs have everything.
         usable: raises one of `UNUSABLE` when nothing can be made of a snapshot.
-        waits: told why this takes longer.
+        waits: called with why this takes longer.
     """
     said = ""
     while True:

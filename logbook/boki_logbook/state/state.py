@@ -164,7 +164,7 @@ class DecisionState:
         """Decides the next entry in the order of the log. Its records take the positions from `places.end_pos` on.
 
         They join their streams, and are counted, with the next call that changes the state, or `index_decided`: who waits for the
-        verdicts can be told before. Nothing may be looked up between.
+        verdicts can be answered before. Nothing may be looked up between.
         """
         if self._unindexed is not None:
             self.index_decided()
@@ -333,7 +333,7 @@ class DecisionState:
         return self.verdicts.expectations_hold(book, self.index.newest_of(book, tags), expected)
 
     def would_fail(self, book: int, expectations: Sequence[tuple[int, int]]) -> Actual | None:
-        """What a record with these (tag, seqnum) expectations will certainly hear: it fails now, and for ever.
+        """What a record with these (tag, seqnum) expectations will certainly be answered: it fails now, and for ever.
 
         An expectation of no record at all holds again when its stream is forgotten, so it alone decides nothing here. Must not
         be used to answer a run that was sent before: its number may be decided already.

@@ -44,7 +44,7 @@ def batches(ledgers: ModelLedgers, ledger_id: int) -> list[RecordBatch]:
 
 
 class RecordingSource:
-    """An `AppendSource` that keeps what it hears, by (book, writer, number)."""
+    """An `AppendSource` that keeps what it is answered, by (book, writer, number)."""
 
     def __init__(self) -> None:
         self.rows: list[AnswerRow] = []

@@ -6,7 +6,7 @@
     logs = ScriptedLogs(2)                      # several, with equal shares of the slots
     await logs.begin(); await logs.join(core)
     await logs.move([17], to=1)                 # seals all logs concerned, then one view with all new terms
-    logs.holding = [1]                          # its followers hear nothing of sealed and new terms until `release`
+    logs.holding = [1]                          # its followers are not notified of sealed and new terms until `release`
 
 Nothing sleeps, nothing is random; what happens by itself happens in the next turn of the loop.
 """
@@ -133,7 +133,7 @@ class ScriptedLogs:
         """The log of each slot."""
         self.records: dict[int, TermRecord] = {}
         self.holding: list[int] = []
-        """Logs whose followers are not told of the ends and beginnings of terms, until `release`."""
+        """Logs whose followers are not notified of the ends and beginnings of terms, until `release`."""
         self.logs: dict[int, ScriptedLog] = {}
         for log in range(count):
             ScriptedLog(self, log)
@@ -177,7 +177,7 @@ class ScriptedLogs:
         await self.install(changed)
 
     async def install(self, logs: Iterable[int]) -> None:
-        """New terms for these logs, whose old ones are sealed, in one view; then their followers hear of it."""
+        """New terms for these logs, whose old ones are sealed, in one view; then their followers are notified."""
         installed = sorted(logs)
         for log in installed:
             self.logs[log].install()
@@ -188,7 +188,7 @@ class ScriptedLogs:
                 await self.logs[log].announce()
 
     async def release(self, log: int) -> None:
-        """The followers of a log that was held hear what they missed."""
+        """The followers of a log that was held are notified of what they missed."""
         self.holding.remove(log)
         await self.logs[log].announce()
 
@@ -224,7 +224,7 @@ class ScriptedLog:
         self.infos: dict[int, TermInfo] = {}
         self.members: dict[EngineCore, ScriptedLink] = {}
         self._announced: dict[EngineCore, list[int]] = {}
-        """Terms that each engine still has to hear the end of, or the beginning."""
+        """Terms of which each engine has still to be notified: of the end, or the beginning."""
         self._cut_due = False
         self.logs = ScriptedLogs(0) if logs is None else logs
         self.logs.logs[number] = self
@@ -237,7 +237,7 @@ class ScriptedLog:
     # -- terms
 
     def install(self) -> None:
-        """The view names the next term; nobody was told yet."""
+        """The view names the next term; nobody is notified yet."""
         assert self.sealed
         self.term = self.logs.next_term
         self.logs.next_term += 1
@@ -250,7 +250,7 @@ class ScriptedLog:
         self.sealed = False
 
     def seal(self) -> None:
-        """Ends the term at what is cut now; nobody was told yet. A log without a term has none to end."""
+        """Ends the term at what is cut now; nobody is notified yet. A log without a term has none to end."""
         if self.sealed:
             return
         entries = self.history[self.term]
@@ -273,7 +273,7 @@ class ScriptedLog:
                 core.logs[self.number].sequencer_down()
 
     async def announce(self) -> None:
-        """The followers of all engines hear what they missed: ends of terms, and beginnings."""
+        """The followers of all engines are notified of what they missed: ends of terms, and beginnings."""
         for core in list(self.members):
             await self._catch_up(core)
             if not self.sealed:
@@ -353,7 +353,7 @@ class ScriptedLog:
             self.connect(core)
 
     def follow(self, core: EngineCore) -> None:
-        """The engine has heard nothing yet."""
+        """The engine has received nothing yet."""
         self.members[core] = ScriptedLink(self, self.term)
         self.members[core].up = not self.sealed
         self._announced[core] = []

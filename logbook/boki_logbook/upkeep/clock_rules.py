@@ -2,7 +2,7 @@
 
 The time of records is the sequencer's: each cut carries max(the cut before, its clock). Nothing that decides safety reads it,
 but seeks by time, retention by age and people do; and a clock that was in the future once *sticks*: time stands still until the
-real one has caught up. Nobody can tell which of two clocks is right, so people are told that they differ.
+real one has caught up. Nobody knows which of two clocks is right, so people are warned that they differ.
 
     asked ── request ──► sequencer's clock read ── answer ──► received      the answer is of somewhere between the two
 

@@ -1,11 +1,11 @@
-"""Proposes to forget writers that were not heard of for long, so that their state does not stay for ever (DESIGN §6.9, ADR 23).
+"""Proposes to forget writers that were not active for long, so that their state does not stay for ever (DESIGN §6.9, ADR 23).
 
 An EXPIRE is void when the writer's last number moved meanwhile, and nothing when it is forgotten already. So every engine may
 propose, and none is chosen for it; with several the log has a few commands more. A writer is old when its last append is, by the
 time of its log and by the clock of the engine that proposes: a log whose time steps makes nobody old (watched_time.py). The same
 is asked when a trim is to forget streams that are old.
 
-What an expired session writer sends later is too old or a gap, which its SDK is told: nothing is applied twice, whatever the
+What an expired session writer sends later is too old or a gap, which its SDK is answered: nothing is applied twice, whatever the
 clocks say.
 """
 

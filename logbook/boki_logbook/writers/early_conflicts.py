@@ -1,7 +1,7 @@
 """Which appended records have lost already, before they are ordered (DESIGN §6.6). Pure.
 
 An expectation that failed stays failed: the newest record of a stream only rises, and a stream that is forgotten leaves a
-floor. So an engine whose index sees it fail tells the Conflict at once, and orders the record *without its payload*: tags
+floor. So an engine whose index sees it fail answers with the Conflict at once, and orders the record *without its payload*: tags
 and data are not written, but number and expectations are, because numbers are dense and later ones wait for this one. The
 log then comes to the same verdict by itself, on every engine.
 
@@ -39,7 +39,7 @@ class Conditions(Protocol):
         """Whether all of these expectations hold now: then none will certainly fail."""
 
     def would_fail(self, book: int, expectations: Sequence[tuple[int, int]]) -> Actual | None:
-        """What a record with these (tag, seqnum) expectations will certainly hear; None if the log has to decide."""
+        """What a record with these (tag, seqnum) expectations will certainly be answered; None if the log has to decide."""
 
 
 class Positions(Protocol):
@@ -49,7 +49,7 @@ class Positions(Protocol):
 
 
 class EarlyConflicts(NamedTuple):
-    """`rows` may be told, with `token`, once `batch` is taken in the place of the one that came."""
+    """`rows` may be answered, with `token`, once `batch` is taken in the place of the one that came."""
 
     token: dict[int, Position]
     rows: list[AnswerRow]

@@ -6,7 +6,7 @@ book's own log has ordered, each engine would see otherwise. So it is no part of
 
 - It keeps its positions, and is a loser: no stream has its records, no number of its writer is decided, nothing is remembered.
 - So is a TRIM or EXPIRE of such a book in the log's commands: it changes nothing (a sequencer orders none).
-- Readers of the book are told of no gap: nothing that is the book's is missing, and the place is in no order of the book.
+- Readers of the book get no gap: nothing that is the book's is missing, and the place is in no order of the book.
 
 The rule looks at the entry and at the slots of its term, which never change, and which index snapshots have too: so every engine
 decides the same, wherever it began. An engine that indexes some slots passes over the runs of all others in the same way.

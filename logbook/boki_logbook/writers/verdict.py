@@ -127,7 +127,7 @@ class Decision:
 
 
 class IdleWriter(NamedTuple):
-    """A writer that was not heard of for long; `last` is what an EXPIRE of it must say."""
+    """A writer that was not active for long; `last` is what an EXPIRE of it must say."""
 
     book: int
     writer: bytes
@@ -182,9 +182,9 @@ class Verdicts:
         return True
 
     def idle_writers(self, before_ms: int, limit: int, *, named: bool = False) -> list[IdleWriter]:
-        """Up to `limit` writers that were not heard of since `before_ms` of cut time, session writers or named ones.
+        """Up to `limit` writers that were not active since `before_ms` of cut time, session writers or named ones.
 
-        One call looks at some writers and the next one goes on behind them, so whoever asks often enough hears of all.
+        One call looks at some writers and the next one goes on behind them, so whoever asks often enough gets all.
         """
         return [IdleWriter(*one) for one in self.writers.idle(before_ms, limit, named=named)]
 
@@ -200,7 +200,7 @@ class Verdicts:
             self.floors[book] = seqnum
 
     def seen(self, book: int, newest: int, expected: int) -> int:
-        """The newest record of a stream, as an expectation is told: NEWEST_FORGOTTEN if it may have been above."""
+        """The newest record of a stream, as a failed expectation is answered: NEWEST_FORGOTTEN if it may have been above."""
         return NEWEST_FORGOTTEN if not newest and 0 < expected < self.floors.get(book, 0) else newest
 
     def expectations_hold(self, book: int, newest: Sequence[int], expected: Sequence[int]) -> bool:
@@ -225,7 +225,7 @@ class Verdicts:
         Args:
             runs: in the order of the batch.
             expectations: of all runs, in the same order.
-            streams: told which records join, before it is asked for anything newer.
+            streams: called with the records that join, before it is asked for anything newer.
             time_ms: of the cut.
             crcs: one per record of a NAMED run.
         """

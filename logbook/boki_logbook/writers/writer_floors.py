@@ -39,7 +39,7 @@ class WriterFloors:
             self._highest = max(self._highest, birth)
 
     def refuses(self, book: int, writer: bytes) -> bool:
-        """Whether number 1 of a session writer that is not known may be one that was forgotten. Most often one comparison tells."""
+        """Whether number 1 of a session writer that is not known may be one that was forgotten. Most often one comparison decides."""
         birth = birth_of(writer)
         return birth is not None and birth <= self._highest and birth <= self.of(book)
 

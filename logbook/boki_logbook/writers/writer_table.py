@@ -9,7 +9,7 @@ writers, `commit_unconditional` looks up and changes all rows together, so the m
 (writers are random: so are their bits); and the garbage collector sees none of them. What a row cannot say moves the writer
 into `states` (`state`); it comes back where it is one of many again.
 
-Readers cannot tell the difference: `look` is a copy of either.
+Readers see no difference: `look` is a copy of either.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class WriterTable:
         return row
 
     def idle(self, before_ms: int, limit: int, *, named: bool) -> list[tuple[int, bytes, int]]:
-        """Up to `limit` writers that were not heard of since `before_ms`: book, id, last number. Looks at some of them, and at
+        """Up to `limit` writers that were not active since `before_ms`: book, id, last number. Looks at some of them, and at
         those behind them when it is called again."""
         found = [] if named else self._idle_rows(before_ms, limit)
         if not self._looked:

@@ -3,7 +3,7 @@
 Answers are kept as runs per (book, writer), from the writer's *floor* on. A session writer's floor rises to the `low` of its
 runs (what the SDK still awaits); every writer's is at most `limits.WINDOW_RECORDS` below its end. A named writer's number may
 come again from a program that was restarted, so one checksum per number is kept as long as its answer: another record under
-a number that is taken is REUSED, and never hears the answer of the first.
+a number that is taken is REUSED, and is never given the answer of the first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Actual: TypeAlias = tuple[tuple[int, int], ...]
 
 
 class _Duplicate(tuple[tuple[int, int], ...]):
-    """Nothing of its own: it is told apart by being this object."""
+    """Nothing of its own: it is recognised by being this object."""
 
     __slots__ = ()
 
@@ -95,7 +95,7 @@ class WriterState:
         self._seqnum = 0
         self.crcs = _NO_CRCS if not named else array("I")
         self.time_ms = 0
-        """When the writer was last heard of: the time of the cut."""
+        """When the writer was last active: the time of the cut."""
 
     @property
     def kept(self) -> list[Kept]:
