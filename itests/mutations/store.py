@@ -59,7 +59,7 @@ bokistore libs/tests/store/test_upkeep.py::test_of_what_is_deleted_nothing_is_le
 +[_end(subject, snapshot, last.time_ms)]
 
 an object and a bucket of one name share checkpoints
-bokistore libs/tests/store/test_upkeep.py::test_an_object_and_a_bucket_of_the_same_name_are_told_apart
+bokistore libs/tests/store/test_upkeep.py::test_an_object_and_a_bucket_of_the_same_name_are_distinguished
 -        if isinstance(event, of_checkpoints) and event.name == subject.name:
 +        if isinstance(event, (Checkpoint, DirectoryCheckpoint)) and event.name == subject.name:
 

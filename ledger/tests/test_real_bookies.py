@@ -157,7 +157,7 @@ async def asked_unfenced(writer: LedgerWriter) -> bool:
     answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     def answered(proven: bool) -> None:
-        assert not answer.done(), "each is told once, and nobody after the end of the writer"
+        assert not answer.done(), "each is answered once, and none after the end of the writer"
         answer.set_result(proven)
 
     def ended(error: BokiError) -> None:

@@ -155,7 +155,7 @@ async def test_a_late_acknowledgement_of_an_old_entry_proves_nothing(world: Worl
 
 
 async def test_the_word_of_one_bookie_proves_nothing(world: World) -> None:
-    """Recovery needs two of three, so the third may never have heard of it."""
+    """Recovery needs two of three, so the third may know nothing of it."""
     assert await world.order() == Position(1, 1)
     unheard = world.bookies.hold(bookie="b3", kind="read")
     assert await world.recover() == 0 and world.fenced() == ["b1", "b2"]

@@ -108,7 +108,7 @@ async def life(world: Any, disk: MemoryDisk) -> Life:
 
 
 async def test_after_a_mere_kill_there_is_no_limbo(world: Any, life: Life) -> None:
-    """With an intact journal (fsync before ack) replay makes the bookie sure, even when it was told to salvage."""
+    """With an intact journal (fsync before ack) replay makes the bookie sure, even when salvage was asked for."""
     storage = await life.start(salvage=True)
     assert storage.limbo is None
     assert LIMBO_NAME not in life.disk.all_names()

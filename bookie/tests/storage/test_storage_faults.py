@@ -5,7 +5,7 @@ After each fault: the bookie refuses to start with a named error, or what was ac
 *unknown*; it is never denied. Nothing is there that was not sent, and no fence is forgotten. What refused to start is
 salvaged, and the same holds of it.
 
-The last journal group is left out (ledger `LAST`): a damaged one cannot be told from the torn group of a crash.
+The last journal group is left out (ledger `LAST`): a damaged one cannot be distinguished from the torn group of a crash.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def test_answers(answers: list[tuple[int, list[bytes]]], more: bool) -> None:
 
 SAMPLES: dict[str, tuple[bytes, Callable[[memoryview], object]]] = {
     "asked": (protocol.encode_token({0: Position(1, 2)}) + row_of(QUERY), decode_reads),
-    "told": (encode_read_answers([(1, [b"a", b"b"]), (2, [])], more=True), decode_read_answers),
+    "answered": (encode_read_answers([(1, [b"a", b"b"]), (2, [])], more=True), decode_read_answers),
 }
 
 

@@ -402,7 +402,7 @@ async def test_a_closed_store_refuses(world: Any) -> None:
     with pytest.raises(ClosedError):
         store.watch("/a")
     if list(await asyncio.wait_for(asyncio.gather(waiting, return_exceptions=True), 5)) == [None]:
-        with pytest.raises(ClosedError):  # told for nothing at the start; the next wait finds it closed
+        with pytest.raises(ClosedError):  # a spurious change at the start; the next wait finds it closed
             await watch.changed()
 
 

@@ -356,7 +356,7 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture(params=["told of writes", "polling"])
+@pytest.fixture(params=["notified of writes", "polling"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How a store learns of changes."""
     if request.param == "polling":

@@ -128,7 +128,7 @@ async def test_a_large_frame_before_the_introduction_ends_the_connection_for_no_
     scene = await opened(scenes)
     caller, guest = await scene.call()
     caller.connection.send(prefix(limits.FRAME_BYTES), bytes(limits.STRANGER_FRAME_BYTES))
-    assert isinstance(await caller.ended, ConnectionLost), "it is told by an end, not by a reset"
+    assert isinstance(await caller.ended, ConnectionLost), "it gets an end, not a reset"
     error = await guest.ended
     assert isinstance(error, ProtocolError)
     assert f"at most {limits.STRANGER_FRAME_BYTES} bytes, found a length of {limits.FRAME_BYTES}" in str(error)

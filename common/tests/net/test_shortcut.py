@@ -52,7 +52,7 @@ async def family_of(address: Address) -> socket.AddressFamily:
     connection.send(prefix(5), b"hello")
     assert await connection.handler.frames.get() == b"hello"
     assert connection._transport is not None
-    assert connection.peer == str(address), "people are told the port, whichever way is taken"
+    assert connection.peer == str(address), "people see the port, whichever way is taken"
     family = socket.AddressFamily(connection._transport.get_extra_info("socket").family)
     connection.close()
     await connection.ended()

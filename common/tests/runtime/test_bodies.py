@@ -29,7 +29,7 @@ async def test_it_sees_the_context_of_its_caller() -> None:
     assert await ThreadBodies().run(who.get) == "the caller"
 
 
-async def test_the_loop_goes_on_meanwhile_and_one_that_is_abandoned_ends_unheard() -> None:
+async def test_the_loop_goes_on_meanwhile_and_the_result_of_an_abandoned_one_is_dropped() -> None:
     may_end, ended = threading.Event(), threading.Event()
 
     def waits() -> None:

@@ -16,7 +16,7 @@ import pytest
 from boki_common.runtime import heap
 from boki_common.runtime.spare_memory import LOOKS
 
-on_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps memory as told")
+on_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps memory as configured")
 
 BURST = """
 import asyncio

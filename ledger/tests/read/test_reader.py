@@ -138,7 +138,7 @@ async def test_bookies_that_come_back_are_waited_for(ledgers: Ledgers) -> None:
     for bookie in ("b1", "b2", "b3"):
         ledgers.bookies.crash(bookie)
     reading = asyncio.ensure_future(reader.read(0, 0))
-    await until(lambda: ledgers.bookies.unreached > 2 * 3)  # all were asked in vain, twice
+    await until(lambda: ledgers.bookies.unreached > 2 * 3)  # no replica answered, twice
     assert not reading.done()
     ledgers.bookies.restart("b2")
     assert text(await reading) == ["payload 0"]

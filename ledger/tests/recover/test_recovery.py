@@ -187,7 +187,7 @@ async def test_bookies_that_come_back_in_time_are_waited_for(ledgers: Ledgers) -
     ledgers.bookies.crash("b2")
     client = await ledgers.other_client(replace(QUICK, retry_for_s=10.0))
     opening = asyncio.ensure_future(client.open(writer.ledger_id, recover=True))
-    await until(lambda: ledgers.bookies.unreached > 2 * 2)  # both were asked in vain, twice
+    await until(lambda: ledgers.bookies.unreached > 2 * 2)  # neither answered, twice
     assert not opening.done()
     ledgers.bookies.restart("b2")
     assert (await opening).last_entry == 0

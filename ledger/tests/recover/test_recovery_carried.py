@@ -216,7 +216,7 @@ async def test_a_ledger_that_is_closed_below_it_stays_so_and_the_error_says_it(l
         await recovered(ledgers, writer.ledger_id, {2: b"carried"})
     assert await ledgers.metadata(writer.ledger_id) == before
     reader = await ledgers.client.open(writer.ledger_id, recover=False, carried={2: b"carried"})
-    assert reader.last_entry == 1, "who only reads is told what there is"
+    assert reader.last_entry == 1, "a reader gets what there is"
 
 
 async def test_what_is_made_needs_an_ack_quorum_too(ledgers: Ledgers) -> None:

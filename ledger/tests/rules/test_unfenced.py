@@ -195,7 +195,7 @@ async def test_questions_in_flight_are_bounded_and_who_asks_meanwhile_shares_the
     assert asked.repeats == limits.LEDGER_FENCE_CHECKS + 2
     asked.answer(0, 1)
     assert asked.answers[limits.LEDGER_FENCE_CHECKS :] == [("x", True), ("y", True), ("z", True)]
-    assert asked.checks.open, "w is not told by what left before it asked"
+    assert asked.checks.open, "w is not answered by what left before it asked"
     asked.answer(0, 1)
     assert asked.answers[limits.LEDGER_FENCE_CHECKS + 3 :] == [("w", True)]
     assert not asked.checks.open and {proven for _, proven in asked.answers} == {True}

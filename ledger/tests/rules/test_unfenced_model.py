@@ -35,7 +35,7 @@ MUTANTS = (
 
 class Slot(NamedTuple):
     """What one bookie of the ensemble was sent on its connection, before the question and after it, and what of both it
-    acknowledged. `heard`: all acknowledgements."""
+    acknowledged. `acks`: all acknowledgements."""
 
     bookie: int
     connection: int = 1

@@ -63,8 +63,8 @@ STEPS: Final = 200
 SETTINGS: Final = LedgerSettings(
     retry_least_s=0.05, suspect_s=0.5, retry_for_s=5.0, answer_timeout_s=5.0, window_entries=8
 )
-RECOVERED: Final = "told that nobody fenced, though a recovery had ended"
-FENCED: Final = "told that nobody fenced, though no write set had an ack quorum without a fence"
+RECOVERED: Final = "answered that nobody fenced, though a recovery had ended"
+FENCED: Final = "answered that nobody fenced, though no write set had an ack quorum without a fence"
 
 
 class LateAnswers:
@@ -95,7 +95,7 @@ class Schedule:
         self.sent = 0
         self.recoveries: list[asyncio.Task[LedgerReader]] = []
         self.open: set[int] = set()
-        """Questions that were taken and not told."""
+        """Questions that were taken and not answered."""
         self.asked = 0
         self.proven = 0
         self.wrong: list[str] = []

@@ -79,6 +79,6 @@ async def test_results_that_no_log_takes_are_errors() -> None:
     assert type_of(await outcome(gives, "a" * EVENT_BYTES)) == "bokilib.errors:AtomicTooLarge"
 
 
-async def test_who_raises_cancellation_by_itself_is_told_apart_by_whoever_runs_it() -> None:
+async def test_a_body_that_raises_cancellation_differs_from_one_that_is_cancelled() -> None:
     with pytest.raises(asyncio.CancelledError):
         await outcome(cancels_itself)

@@ -113,7 +113,7 @@ async def test_what_is_collected_is_counted_and_who_is_late_shows_it(cluster: Me
         assert counted("forgotten") == 3
 
 
-async def test_an_id_that_is_over_and_not_forgotten_is_told_as_expired(
+async def test_an_id_that_is_over_and_not_forgotten_is_reported_as_expired(
     cluster: MemoryCluster, clock: SetClock, book: boki.Book
 ) -> None:
     shop = Shop()

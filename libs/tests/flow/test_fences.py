@@ -60,7 +60,7 @@ async def claim(log: Log, owner: str) -> int:
     return await log.append(Contribution((tags.flow_own("x"),), {}, (Claimed("x", owner),)))
 
 
-async def test_own_claims_are_no_news_and_others_are_told_of_once_left(log: Log) -> None:
+async def test_own_claims_are_no_news_and_those_of_others_are_reported_once_left(log: Log) -> None:
     taken: list[str] = []
     async with Follower(log) as follower:
         fences = Fences(log, follower, "me", taken.append)

@@ -264,7 +264,7 @@ async def test_code_that_is_dropped_ends_and_its_finally_is_nobodys() -> None:
     assert ended == [True]
 
 
-async def test_a_timer_of_the_past_needs_no_log_and_one_that_nobody_waits_for_is_told() -> None:
+async def test_a_timer_of_the_past_needs_no_log_and_one_that_nobody_waits_for_fires() -> None:
     async def program(code: Code) -> None:
         await asyncio.sleep(-1)
         await asyncio.sleep(1)

@@ -34,7 +34,7 @@ def test_what_happens_while_a_record_is_under_way_is_the_next_one() -> None:
     assert keys(flush.next()) == ["2", "3"] and flush.next() is None
 
 
-def test_before_something_of_others_is_told_a_record_with_something_told_is_closed_with_its_old_seen() -> None:
+def test_an_open_record_is_closed_before_an_event_of_others_is_delivered() -> None:
     flush: Flush[str] = Flush(3)
     flush.add(step("1"))
     flush.saw(7)

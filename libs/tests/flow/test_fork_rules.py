@@ -34,7 +34,7 @@ def keys(found: History) -> list[str]:
     return [getattr(one.event, "key", type(one.event).__name__) for one in in_order(found.records)]
 
 
-def test_a_fork_is_told_what_its_origin_was_told_in_the_same_order() -> None:
+def test_a_fork_is_delivered_what_its_origin_was_in_the_same_order() -> None:
     signal = Recorded(7, 3, 0, (), (Signalled("x", "t", 1),))
     late = Recorded(9, 4, 6, (step("0:1"), Emitted("x", "0:2", "t", 1)))
     last = Recorded(10, 5, 9, (step("0:3"),))

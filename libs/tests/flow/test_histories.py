@@ -69,7 +69,7 @@ def test_a_checkpoint_stands_for_all_below_it_when_all_its_parts_are_there(monke
     assert found is not None and (found.start, found.carried_ms, found.covers) == (1, 6 + len(parts), 5)
 
 
-def test_after_a_restart_that_counts_which_was_told_to_nobody() -> None:
+def test_after_a_restart_only_what_was_not_delivered_counts() -> None:
     rows = [begun(1), signal(2), step(3, 2, "a"), signal(4), restart(5, 2), signal(6), step(7, 6, "b")]
     assert told(rows) == [4, 6, "b"]
     assert told(rows[3:], gap=3) == [4, 6, "b"] and told(rows[4:], gap=4) == [6, "b"]

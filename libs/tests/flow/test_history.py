@@ -17,7 +17,7 @@ def signal(number: int) -> Signalled:
     return Signalled("x", "t", number)
 
 
-def test_a_signal_that_lands_before_the_record_of_what_was_told_first_comes_after_it() -> None:
+def test_a_signal_that_lands_before_the_record_of_an_earlier_delivery_comes_after_it() -> None:
     records = [
         Recorded(5, 0, 0, incoming=(signal(1),)),
         Recorded(6, 0, 4, own=(step("0:1"),)),
@@ -68,13 +68,13 @@ def live_and_log(chances: random.Random, *, by_seen: bool) -> tuple[list[object]
     return [*told, *pending], log
 
 
-def test_any_history_is_told_again_in_the_order_in_which_it_was_told() -> None:
+def test_any_history_is_delivered_again_in_its_order() -> None:
     for seed in range(2_000):
         told, log = live_and_log(random.Random(seed), by_seen=True)
         assert [one.event for one in in_order(log)] == told, seed
 
 
-def test_a_record_left_open_while_a_signal_is_told_is_found() -> None:
+def test_a_record_left_open_while_a_signal_is_delivered_is_found() -> None:
     wrong = 0
     for seed in range(200):
         told, log = live_and_log(random.Random(seed), by_seen=False)

@@ -36,7 +36,7 @@ def stepped(instance: Instance, key: str, value: Any) -> Stepped:
     return Stepped("x", key, wait.name, wait.digest, 2_000, Outcome(value))
 
 
-async def test_a_step_is_asked_for_told_and_followed_by_the_next() -> None:
+async def test_a_step_is_asked_for_delivered_and_followed_by_the_next() -> None:
     def check() -> None:
         one = instance_of(Shop().steps, 2)
         one.begin()

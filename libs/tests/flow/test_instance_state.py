@@ -31,6 +31,6 @@ def test_a_claim_that_gives_up_says_why() -> None:
     assert Held(3, "a", newest=STARTED).blocked == ""
 
 
-def test_ends_are_told_apart() -> None:
+def test_ends_are_distinguished() -> None:
     ends = [None, ended(Outcome(1)), ended(failed(ValueError())), ended(CANCELLED_OUTCOME)]
     assert [status_of(one) for one in ends] == ["running", "completed", "failed", "cancelled"]

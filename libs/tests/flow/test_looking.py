@@ -114,18 +114,18 @@ class Programs:
 
 @pytest.mark.parametrize("name", EXPECTED)
 @pytest.mark.parametrize("kinds", [("before", "after"), UNKNOWNS])
-async def test_it_is_told_the_same_wherever_its_process_dies(name: str, kinds: tuple[FaultKind, ...]) -> None:
+async def test_it_reads_the_same_wherever_its_process_dies(name: str, kinds: tuple[FaultKind, ...]) -> None:
     programs = Programs(name)
     assert (await crash_everywhere(programs.work, programs.work, programs.check, kinds=kinds)).runs > 8
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-async def test_it_is_told_the_same_wherever_a_second_worker_comes(name: str) -> None:
+async def test_it_reads_the_same_wherever_a_second_worker_comes(name: str) -> None:
     programs = Programs(name)
     assert (await start_anywhere(programs.work, programs.work, programs.check)).runs > 3
 
 
-async def test_it_sees_what_was_acknowledged_before_it_was_told_something() -> None:
+async def test_it_sees_what_was_acknowledged_before_a_delivery() -> None:
     async with MemoryCluster() as cluster:
         book = (await cluster.connect()).book("shop")
         counting = Counting(book)

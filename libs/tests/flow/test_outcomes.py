@@ -66,5 +66,5 @@ def test_an_error_that_cannot_be_made_anew_is_a_step_failed() -> None:
     assert isinstance(error_of(Failure("builtins:UnicodeDecodeError", "bad", [])), (StepFailed, UnicodeDecodeError))
 
 
-def test_cancellation_is_told_from_failure() -> None:
+def test_cancellation_is_distinguished_from_failure() -> None:
     assert stored(CANCELLED_OUTCOME).cancelled and not failed(ValueError()).cancelled

@@ -30,7 +30,7 @@ async def test_a_workflow_from_its_start_to_its_end(cluster: MemoryCluster, book
         await life_of(Log(book), "nobody")
 
 
-async def test_who_took_it_over_is_told(cluster: MemoryCluster, book: boki.Book) -> None:
+async def test_who_took_it_over_is_reported(cluster: MemoryCluster, book: boki.Book) -> None:
     shop = Shop()
     async with working(cluster, shop.app, name="a") as worker:
         handle = await worker.start(shop.wait.call(1), id="x")

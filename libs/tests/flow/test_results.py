@@ -18,7 +18,7 @@ from bokilib.log import Log
 ENDED = Ended("x", 1, "n", "d", Outcome(1), 0)
 
 
-async def test_an_end_elsewhere_is_followed_and_one_here_is_told(log: Log) -> None:
+async def test_an_end_elsewhere_is_followed_and_one_here_is_reported(log: Log) -> None:
     start = await log.append(Contribution(("flow/own/x",), {}, (Started("x", "n", "d", [], 0),)))
     ended = msgspec.structs.replace(ENDED, start=start)
     async with Results(log) as results:

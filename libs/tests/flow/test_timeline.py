@@ -35,7 +35,7 @@ def test_a_step_took_what_its_body_took() -> None:
     assert span == Span("step", "add", "0:1", 1_200, 1_500, OK, attempts=2)
 
 
-def test_what_the_code_did_it_did_when_it_was_told_the_thing_before() -> None:
+def test_what_the_code_did_it_did_at_the_delivery_before() -> None:
     step = events.Stepped("x", "0:1", "add", "", 1_500, OK, 300)
     did: list[AnyFlowEvent] = [
         events.Sleeping("x", "0:2", 9_000),

@@ -36,7 +36,7 @@ def test_a_timer_is_as_long_as_it_was_set_for_and_a_calendar_waits_for_the_log(
 
 @pytest.mark.parametrize("by_calendar", [False, True])
 @in_virtual_time
-async def test_a_timer_is_told_once_and_one_of_a_calendar_again_until_the_log_is_there(by_calendar: bool) -> None:
+async def test_a_timer_is_reported_once_and_one_of_a_calendar_until_the_log_is_there(by_calendar: bool) -> None:
     log, loop = Said(), asyncio.get_running_loop()
     told: asyncio.Queue[TimerDue] = asyncio.Queue()
     timers = DurableTimers(log, told.put_nowait, by_calendar=by_calendar)

@@ -96,7 +96,7 @@ async def test_what_is_trimmed_is_a_gap_of_its_stream(log: Log, follower: Follow
     assert (seqnums(a), seqnums(b)) == ([second], [first, second])
 
 
-async def test_what_no_library_wrote_is_told_and_following_goes_on(
+async def test_what_no_library_wrote_is_reported_and_following_goes_on(
     log: Log, book: boki.Book, follower: Follower
 ) -> None:
     a: list[Item] = []

@@ -76,7 +76,7 @@ async def test_a_lease_counts_from_when_the_heartbeat_was_sent(cluster: MemoryCl
     assert not members.may_act()
 
 
-async def test_a_client_that_is_closed_under_a_member_leaves_no_unheard_exception(
+async def test_a_client_that_is_closed_under_a_member_leaves_no_unretrieved_exception(
     cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unheard: list[object] = []

@@ -41,7 +41,7 @@ async def test_more_streams_than_a_question_takes_are_several(book: boki.Book) -
     assert [record.seqnum for record in found[-1].of["t399"]] == [seqnum]
 
 
-async def test_what_is_gone_is_told_to_who_wanted_it(book: boki.Book) -> None:
+async def test_what_is_gone_is_reported_to_its_waiter(book: boki.Book) -> None:
     seqnums = [await book.append(b"%d" % number, tags=["ab"[number % 2]]) for number in range(6)]
     await book.trim(before=seqnums[4], tag="a")
     news = News(book)
@@ -52,7 +52,7 @@ async def test_what_is_gone_is_told_to_who_wanted_it(book: boki.Book) -> None:
     assert not isinstance(other, BaseException) and [record.seqnum for record in other.of["b"]] == [seqnums[5]]
 
 
-async def test_an_error_is_told_to_all_and_ends_nothing(book: boki.Book) -> None:
+async def test_an_error_is_raised_to_all_waiters_and_ends_nothing(book: boki.Book) -> None:
     class Down(FaultyBook):
         down = True
 

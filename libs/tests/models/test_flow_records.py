@@ -111,6 +111,6 @@ def test_whatever_lands_when_a_replay_continues_what_was_begun() -> None:
 
 
 @pytest.mark.parametrize("rule", ["close", "one"])
-def test_without_a_rule_a_replay_is_told_something_else(rule: str) -> None:
+def test_without_a_rule_a_replay_is_delivered_something_else(rule: str) -> None:
     found = search(Life(replace(Rules(), **{rule: False}), results=2, signals=1))
     assert found.fault is not None and found.path

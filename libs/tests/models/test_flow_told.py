@@ -95,13 +95,13 @@ class TakeOver:
         return after
 
 
-def test_each_signal_is_told_once_in_order_whenever_it_lands() -> None:
+def test_each_signal_is_delivered_once_in_order_whenever_it_lands() -> None:
     found = search(TakeOver(Rules(), signals=4, trims=2))
     assert (found.fault, found.path) == (None, [])
     assert found.states > 500
 
 
 @pytest.mark.parametrize("rule", ["drop", "keep", "again"])
-def test_without_a_rule_one_is_lost_or_told_twice(rule: str) -> None:
+def test_without_a_rule_one_is_lost_or_delivered_twice(rule: str) -> None:
     found = search(TakeOver(replace(Rules(), **{rule: False}), signals=2, trims=1))
     assert found.fault is not None and found.path

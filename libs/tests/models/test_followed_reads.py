@@ -199,7 +199,7 @@ START = World(Rules(), cursor=Cursor(position=1, next=2))
 
 
 @pytest.mark.parametrize("left", [Left(theirs=1, ticks=1), Left(ours=0, others=0)])
-def test_what_is_told_from_memory_is_as_new_as_all_that_the_session_has_seen(left: Left) -> None:
+def test_a_read_from_memory_is_as_new_as_all_that_the_session_has_seen(left: Left) -> None:
     found = search(replace(START, left=left))
     assert (found.fault, found.path) == (None, [])
     assert found.states > 5_000

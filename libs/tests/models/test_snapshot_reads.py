@@ -197,7 +197,7 @@ def _folded(value: int, records: list[Record]) -> int:
 ALL = Left(changes=3, checkpoints=3, deletions=1, reads=2, forgets=1)
 
 
-def test_with_all_rules_a_reader_is_told_the_state_or_that_it_is_trimmed() -> None:
+def test_with_all_rules_a_reader_gets_the_state_or_that_it_is_trimmed() -> None:
     found = search(Object(Rules(), ALL))
     assert (found.fault, found.path) == (None, [])
     assert found.states > 10_000

@@ -150,13 +150,13 @@ class World:
 START = World(Rules(), writes=3, deaths=2)
 
 
-def test_it_is_told_the_same_in_each_life() -> None:
+def test_it_reads_the_same_in_each_life() -> None:
     found = search(START)
     assert (found.fault, found.path) == (None, [])
     assert found.states > 2_000
 
 
-def test_of_who_is_not_counted_it_cannot_be_told_and_nothing_is_invented() -> None:
+def test_who_is_not_counted_is_blocked_and_nothing_is_invented() -> None:
     found = search(replace(START, rules=Rules(watermark=False)))
     assert (found.fault, found.path) == (None, [])
 

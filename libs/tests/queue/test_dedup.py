@@ -19,7 +19,7 @@ def test_what_is_over_is_forgotten_and_what_is_kept_comes_back() -> None:
     assert Window(100, window.items()).twice("new", 130)
 
 
-def test_a_copy_that_is_read_long_after_its_first_is_told_by_what_was_kept_meanwhile() -> None:
+def test_a_copy_read_long_after_its_first_is_recognised_by_what_was_kept() -> None:
     window = Window(100)
     assert not window.twice("x", 0)
     assert Window(100, window.items()).twice("x", 50), "whenever that was: its first is 50 ms older"

@@ -121,7 +121,7 @@ def test_a_lease_runs_while_a_handler_has_it_and_not_while_its_decision_is_on_it
     assert deliveries.expired(9.0) == [Id(1, 0), Id(1, 1)]
 
 
-def test_copies_are_told_once_also_by_who_reads_them_again() -> None:
+def test_copies_are_recognised_once_also_by_a_later_owner() -> None:
     first = shelf()
     for seqnum, time_ms in ((1, 0), (2, 900), (3, 1_500), (4, 1_600)):
         first.offer(seqnum, time_ms, (item(dedup="e"),))

@@ -79,7 +79,7 @@ async def closed_at(queue: Queue[Any]) -> list[int]:
     return [one.seqnum for one in await queue.peek() if one.state == "unopened"]
 
 
-async def test_it_is_passed_kept_and_told(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_passed_kept_and_reported(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpointing, "RECORDS_BETWEEN", 3)
     plain, hooked = await queue(cluster), await queue(cluster, hooked=True)
     await plain.push("before")

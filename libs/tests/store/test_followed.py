@@ -126,7 +126,7 @@ async def until_n(store: BokiStore, name: str, wanted: int) -> None:
             await asyncio.sleep(0)
 
 
-async def test_what_is_read_often_is_told_from_memory_and_changes_of_others_come(
+async def test_what_is_read_often_is_read_from_memory_and_changes_of_others_come(
     store: BokiStore, reader: BokiStore
 ) -> None:
     await store.object("x").set("n", 1)
@@ -165,7 +165,7 @@ async def test_own_changes_are_seen_at_once_whatever_made_them(reader: BokiStore
         assert await reader.object("x").get("n") == number + 3
 
 
-async def test_what_nobody_told_it_of_may_be_told_as_it_was(pair: Pair) -> None:
+async def test_a_change_that_the_session_does_not_know_of_may_be_missing(pair: Pair) -> None:
     """So the tests below would find a read that is too old."""
     await pair.other.object("x").set("n", 0)
     await read_often(pair.mine, "x")
@@ -218,7 +218,7 @@ async def test_it_asks_again_when_nobody_did_for_so_long(pair: Pair) -> None:
     await mine.close()
 
 
-async def test_several_objects_are_told_as_of_one_place(store: BokiStore, reader: BokiStore) -> None:
+async def test_several_objects_are_read_as_of_one_place(store: BokiStore, reader: BokiStore) -> None:
     names = ["a", "b", "c"]
     for name in names:
         await store.object(name).set("n", 100)
@@ -245,7 +245,7 @@ async def test_several_objects_are_told_as_of_one_place(store: BokiStore, reader
     assert followed(reader).served > before
 
 
-async def test_objects_of_different_cursors_are_told_as_of_one_place(
+async def test_objects_of_different_cursors_are_read_as_of_one_place(
     store: BokiStore, reader: BokiStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bokilib.follow_rules.CURSOR_TAGS", 1)
@@ -297,7 +297,7 @@ async def test_an_object_that_is_deleted_and_made_anew_is_what_it_is(store: Boki
         await read_often(reader, "x")
 
 
-async def test_a_record_that_nobody_can_read_is_told_to_who_reads(store: BokiStore, reader: BokiStore) -> None:
+async def test_a_record_that_nobody_can_read_is_raised_to_the_reader(store: BokiStore, reader: BokiStore) -> None:
     await store.object("x").set("n", 1)
     await read_often(reader, "x")
     await book_of(store).append(b"what is this", tags=[store_object("x")])

@@ -137,7 +137,7 @@ async def test_who_reads_only_appends_nothing_and_is_not_held_up(store: BokiStor
     assert store.log.appends == before
 
 
-async def test_who_loses_too_often_is_told(store: BokiStore, another: Another) -> None:
+async def test_who_loses_too_often_gets_an_error(store: BokiStore, another: Another) -> None:
     other = await another()
     runs = []
 
@@ -184,7 +184,7 @@ async def test_one_that_fits_no_record_at_all_takes_nobody_along(store: BokiStor
     assert [first, second] == [0, 1] and isinstance(refused, AtomicTooLarge)
 
 
-async def test_an_unknown_outcome_is_told_to_all_whose_record_it_was(store: BokiStore) -> None:
+async def test_an_unknown_outcome_is_raised_to_all_whose_record_it_was(store: BokiStore) -> None:
     counted = FaultyBook(store.log.book)
     one = BokiStore(counted)
     await asyncio.gather(*(one.transact(bump, "y") for _ in range(3)))

@@ -105,7 +105,7 @@ async def test_a_book_shows_what_changed_last(requester: Requester, store: BokiS
     await browser.until("document.querySelector('h1').textContent === 'other'")
 
 
-async def test_a_gateway_that_ends_is_told(requester: Requester, store: BokiStore, browser: Browser) -> None:
+async def test_a_gateway_that_ends_is_shown(requester: Requester, store: BokiStore, browser: Browser) -> None:
     await filled(store)
     await browser.open(at(requester))
     await browser.until(LIVE)

@@ -132,7 +132,7 @@ async def test_what_is_deleted_and_made_anew_in_one_transaction_is_there(
     assert await (await another(BARE)).object("x").value(consistency="linearizable") == {"new": 1}
 
 
-async def test_an_object_and_a_bucket_of_the_same_name_are_told_apart(
+async def test_an_object_and_a_bucket_of_the_same_name_are_distinguished(
     store: BokiStore, another: Another, clock: SetClock
 ) -> None:
     """They are carried in one record."""

@@ -135,7 +135,7 @@ async def test_a_sequencer_takes_from_each_role_what_it_may_send_and_nothing_els
         try:
             await peer.peer.call(opcode, body(sequencer.term or term))
         except BokiError as fault:
-            error = fault  # what was heard may be wrong
+            error = fault  # what was accepted may be wrong
         assert isinstance(error, NotPermitted) == (what not in may), (what, error)
         assert error is None or what in may or (error.definite and not error.retryable)
         while not sequencer.term:
@@ -145,7 +145,7 @@ async def test_a_sequencer_takes_from_each_role_what_it_may_send_and_nothing_els
         peer.peer.push(opcode, body(sequencer.term))
         if what in may:
             await peer.round_trip()
-            assert isinstance(from_wire(await peer.pushed(protocol.OP_REFUSED)), ShardNotOpen), "heard, and wrong"
+            assert isinstance(from_wire(await peer.pushed(protocol.OP_REFUSED)), ShardNotOpen), "accepted, and wrong"
         else:
             await peer.lost.wait()
     assert [row["records"] for row in sequencer.status()["term"]["shards"]] in ([], [0])

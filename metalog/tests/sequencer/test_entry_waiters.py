@@ -41,7 +41,7 @@ def test_everybody_who_waits_gets_the_end() -> None:
     waiters.taken(1)
     waiters.order("b")
     waiters.barrier("y")
-    assert waiters.clear() == (["a", "x"], ["b", "y"]), "whoever may have been served is told apart"
+    assert waiters.clear() == (["a", "x"], ["b", "y"]), "those that may have been served are returned apart"
     assert waiters.clear() == ([], []) and waiters.acked() == []
 
 

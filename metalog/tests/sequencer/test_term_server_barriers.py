@@ -198,7 +198,7 @@ async def test_the_end_of_a_term_answers_all_who_wait_for_proof_once(
         with pytest.raises(TermOver) as caught:
             await one
         assert caught.value.definite and not isinstance(caught.value, TermEndedMeanwhile)
-    assert tell(cluster, late) == 3, "what the bookies say after that is told to nobody"
+    assert tell(cluster, late) == 3, "later answers of the bookies go to nobody"
     await engine.round_trip()
     assert sorted(answers.values()) == [1, 1, 1]
     assert server.status()["barriers_waiting"] == 0 and proven(sequencer) == 0

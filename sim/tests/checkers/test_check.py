@@ -77,14 +77,14 @@ GOOD = {
         A,
         append("c2", 2, 3, "z", outcome="conflict", expect={"x": None}, actual={"x": 10}),
     ],
-    "a conflict that is certain, told by an engine behind": [
+    "a conflict that is certain, from an engine behind": [
         A,
         B,
         append("c3", 4, 5, "z", outcome="conflict", expect={"x": 5}, actual={"x": 10}),
     ],
     "a condition that holds": [A, msgspec.structs.replace(B, expect={"x": 10})],
     "trimmed records are not seen": [A, B, trim(4, 5, 15), read("c3", 6, 7, [SEEN_B], trimmed=15)],
-    "told of a trim of one stream, while one of all that began before it goes on": [
+    "a trim of one stream is reported, while one of all that began before it goes on": [
         A,
         B,
         trim(3.5, 9, 25),
@@ -92,7 +92,7 @@ GOOD = {
         read("c3", 6, 7, [], tag="x", high=15, trimmed=15),
         read("c3", 7.5, 8, [SEEN_B]),
     ],
-    "told of a trim that reached as far as there was anything, before one to that very place": [
+    "a trim is reported that reached as far as there was anything, before one to that very place": [
         A,
         trim(2, 3, 30),
         read("c3", 4, 5, [], high=11, trimmed=11),
@@ -101,7 +101,7 @@ GOOD = {
     ],
     "trimmed in one stream, seen in another": [A, B, trim(4, 5, 30, "y"), read("c3", 6, 7, [SEEN_A, SEEN_B], tag="x")],
     "trimmed in all of its streams": [A, B, trim(4, 5, 15, "x"), read("c3", 6, 7, [SEEN_B])],
-    "a trim nobody heard of the end of may take effect later": [
+    "a trim without an answer may take effect later": [
         msgspec.structs.replace(trim(0, 1, 15), outcome="unknown"),
         msgspec.structs.replace(A, start=2, end=3),
         read("c3", 4, 5, []),
@@ -176,7 +176,7 @@ BAD = {
         B,
         append("c2", 4, 5, "z", outcome="conflict", expect={"x": 5}, actual={"x": 10}),
     ],
-    "wrong verdict, an empty stream is told as it is": [
+    "wrong verdict, an empty stream is reported as it is": [
         A,
         B,
         append("c3", 4, 5, "z", outcome="conflict", expect={"x": None}, actual={"x": 10}),

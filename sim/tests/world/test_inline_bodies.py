@@ -37,7 +37,7 @@ def test_it_sees_the_context_of_its_caller(simulation: Any) -> None:
     assert simulation.run(scenario()) == "the caller"
 
 
-def test_one_that_is_abandoned_runs_unheard(simulation: Any) -> None:
+def test_an_abandoned_one_runs_and_its_result_is_dropped(simulation: Any) -> None:
     done: list[str] = []
 
     async def scenario() -> None:

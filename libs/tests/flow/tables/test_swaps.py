@@ -56,7 +56,7 @@ def test_an_operation_ended_as_its_row_says_or_as_was_noted() -> None:
     assert ended("p", NOTHING, None) is None
 
 
-def test_names_are_told_apart_from_those_of_others() -> None:
+def test_names_are_distinguished_from_those_of_others() -> None:
     name = Name("token", "a|b", 5, "x")
     assert name_of(name.text) == name
     assert name_of("somebody's") is None

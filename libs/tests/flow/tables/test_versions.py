@@ -139,7 +139,7 @@ async def test_versions_that_nobody_looks_at_are_collected(cluster: MemoryCluste
         assert await tables.get("stock", "seven") == {"left": 6}
 
 
-async def test_who_is_not_counted_is_blocked_and_told_nothing_wrong(cluster: MemoryCluster) -> None:
+async def test_who_is_not_counted_is_blocked_and_reads_nothing_wrong(cluster: MemoryCluster) -> None:
     tables = await opened(cluster, MemoryTables())
     app = App("looking")
     nobody = App("nobody")

@@ -27,7 +27,7 @@ async def counted_once(book: boki.Book) -> None:
     assert len([item async for item in book.read("n", consistency="linearizable")]) == 1
 
 
-async def test_a_crash_between_two_steps_is_found_and_told() -> None:
+async def test_a_crash_between_two_steps_is_found_and_reported() -> None:
     with pytest.raises(AssertionError) as raised:
         await crash_everywhere(two_steps, check=balanced)
     (note,) = raised.value.__notes__

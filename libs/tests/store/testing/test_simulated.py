@@ -102,7 +102,7 @@ def wrote(number: int, **appended: int) -> Transacted:
         (notes_of(("", [Transacted(1, {"a": [7]})], 0)), {"a": []}, ""),
     ],
 )
-def test_what_was_told_is_held_against_what_is_there(notes: Notes, last: Mapping[str, list[int]], wrong: str) -> None:
+def test_answers_are_compared_with_what_is_there(notes: Notes, last: Mapping[str, list[int]], wrong: str) -> None:
     found = faults_of(notes, dict(last), 0, serializable=True)
     assert wrong in "".join(found)
     assert bool(found) == bool(wrong)
