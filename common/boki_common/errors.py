@@ -17,7 +17,7 @@ A message tells a person what was expected, what was found, and what to do next.
     │   └── VersionMismatch
     ├── NetworkError           Unreachable (definite), ConnectionLost, CallTimeout (perhaps applied)
     ├── Overloaded             a bounded queue is full
-    ├── AccessError            Unauthenticated (no token, or a wrong one), NotPermitted (not by who asks)
+    ├── AccessError            Unauthenticated (no token, or a wrong one), NotPermitted (not for this peer)
     ├── StorageError           CorruptData, DiskFull, DiskFailed, WrongDirectory, DirectoryInUse
     ├── MetadataError          NoNode, NodeExists, BadVersion, NotEmpty, MetadataUnavailable, MetadataRefused,
     │                          MetadataUnknown

@@ -50,7 +50,7 @@ STRANGER_WAIT_S: Final = 5.0
 STRANGERS: Final = 1_024
 """Such connections to one server; one more takes the place of the oldest."""
 STRANGERS_BUFFERED_BYTES: Final = 16 * MIB
-"""What such connections hold in buffers beyond their first ones, together; who wants more is dropped."""
+"""Bytes in buffers of such connections beyond their first ones, together; one that wants more is dropped."""
 
 LOG_HELD_BYTES: Final = 1 * MIB
 """Log lines that standard error does not take yet; above, they are lost, and counted."""
@@ -158,7 +158,7 @@ BOOKIE_DIRECTORIES: Final = 64
 BOOKIE_LEDGERS_REMEMBERED: Final = 65_536
 """Ledgers of which a bookie keeps the digest, and the LAC, in memory."""
 BOOKIE_LAC_WAITERS: Final = 65_536
-"""Who waits for LACs of this bookie, of all connections."""
+"""Waiters for LACs of this bookie, of all connections."""
 BOOKIE_REPEATS_WAITING: Final = 65_536
 """Adds that wait to be compared with an entry of the entry log."""
 BOOKIE_LEDGERS_LOOKED_UP: Final = 1_024

@@ -60,7 +60,7 @@ class LedgerClient:
         With a clock new ledgers say in their metadata when they were made. `token`: shown to the bookies.
         """
         self.token: Final = token
-        """Shown to the bookies, and by whoever else acts for the owner of this client."""
+        """Shown to the bookies, and to other servers by the owner of this client."""
         self._clock = clock
         self._store = metadata
         self._rng = rng

@@ -1,6 +1,6 @@
 """Ledgers as the layers above need them: a port that `client.LedgerClient` fulfils as it is.
 
-Tests put `testing.model_ledgers` here, whose acknowledgements are given by hand; both are held to one contract suite
+Tests put `testing.model_ledgers` here, whose acknowledgements are given by hand; both pass one contract suite
 (`ledger/tests/test_ledgers_contract.py`).
 """
 

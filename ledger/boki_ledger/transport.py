@@ -29,7 +29,7 @@ from boki_common.runtime.ports import Buffer
 
 
 class ChannelListener(Protocol):
-    """Who sends adds through a channel."""
+    """The user of a channel, which sends adds through it."""
 
     def channel_up(self) -> None:
         """Adds can be sent now; what was sent before and not answered must be sent again."""
@@ -101,7 +101,7 @@ class LacAnswer(NamedTuple):
     explicit: memoryview | None = None
     """The LAC that the writer sent by itself, see `explicit_lac`."""
     last_entry: memoryview | None = None
-    """The last entry that the bookie holds."""
+    """The last entry that the bookie stores."""
     error: BokiError | None = None
 
 
@@ -112,7 +112,7 @@ class PollAnswer(NamedTuple):
     lac: int | None = None
     """The LAC as the bookie knows it: its word alone, no digest covers it."""
     body: memoryview | None = None
-    """The entry after the LAC that was named, if it is confirmed and held there."""
+    """The entry after the LAC that was named, if it is confirmed and stored there."""
     error: BokiError | None = None
 
 
@@ -126,7 +126,7 @@ class SpaceAnswer(NamedTuple):
 
 
 class EntriesAnswer(NamedTuple):
-    """Which entries one bookie holds: `boki_common.bookkeeper.availability` reads it."""
+    """Which entries one bookie stores: `boki_common.bookkeeper.availability` reads it."""
 
     status: V2Status | None
     availability: bytes | None = None
@@ -148,7 +148,7 @@ class BookieTransport(Protocol):
     def read(
         self, bookie: BookieId, ledger_id: int, entry_id: int, *, fence_key: bytes | None = None
     ) -> asyncio.Future[ReadAnswer]:
-        """Asks for an entry, -1 for the last one held; with `fence_key` (the master key) the bookie fences the ledger.
+        """Asks for an entry, -1 for the last one stored; with `fence_key` (the master key) the bookie fences the ledger.
 
         The future never fails; it may never end if the bookie hangs, so wait with a time-out. Cancel it to forget it.
         """
@@ -179,7 +179,7 @@ class BookieTransport(Protocol):
         """Asks how large the bookie's disk is, and how much of it is free."""
 
     def list_entries(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[EntriesAnswer]:
-        """Asks which entries of the ledger the bookie holds."""
+        """Asks which entries of the ledger the bookie stores."""
 
     def seems_up(self, bookie: BookieId) -> bool:
         """Whether the last attempt to reach the bookie succeeded, or none was made: an order of preference, no proof."""

@@ -1,4 +1,4 @@
-"""Settings of the sequencer and of whoever follows a log."""
+"""Settings of sequencers, controllers and followers of a log."""
 
 from __future__ import annotations
 

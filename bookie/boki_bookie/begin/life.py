@@ -107,7 +107,7 @@ class Life:
 
 
 async def _until_unregistered(metadata: MetadataStore, identity: Identity, timeout_s: float) -> None:
-    """Whoever is registered under this id serves, or did a moment ago: nothing may begin before it is gone."""
+    """A bookie that is registered under this id serves, or did a moment ago: nothing may begin before it is gone."""
     for read_only in (False, True):
         path = bookie_path(identity.bookie_id, read_only=read_only)
         watch = metadata.watch(path)

@@ -69,7 +69,7 @@ class Journal:
         self._writing = False
         """Whether somebody writes, or will at the end of this turn."""
         self._writer: asyncio.Task[None] | None = None
-        """Who writes while the disk is not quick."""
+        """The task that writes while the disk is not quick."""
         self._segment: Segment | None = None
         self._offset = 0
         self._room_ends = 0

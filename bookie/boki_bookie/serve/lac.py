@@ -1,10 +1,10 @@
 """The last-add-confirmed (LAC) that the bookie answers for each ledger: the one in the header of the last entry that it stores.
 
-A writer puts its LAC into every entry and never lowers it, so no add has to note anything: whoever asks looks at the last
+A writer puts its LAC into every entry and never lowers it, so no add has to note anything: a request looks at the last
 entry. Of a ledger whose last entry is on disk, the LAC is remembered once it was read; what is remembered belongs to that
 entry alone, so it cannot be stale. A LAC that is too low is always safe: readers then see less.
 
-A writer that is idle sends its LAC by itself; `Ledger.explicit_lac` keeps that, durably. Who asks gets the higher one.
+A writer that is idle sends its LAC by itself; `Ledger.explicit_lac` stores that, durably. The higher one is answered.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class StoredLacs:
 
 
 class LacWatchers:
-    """Who waits for the LAC of a ledger to advance, or for its fence. `look(fenced)` is called back each time."""
+    """Waiters for the LAC of a ledger to advance, or for its fence. `look(fenced)` is called each time."""
 
     def __init__(self) -> None:
         self.looks: dict[int, dict[Callable[[bool], None], None]] = {}
@@ -59,7 +59,7 @@ class LacWatchers:
 
     @property
     def is_full(self) -> bool:
-        """Whether nobody else may watch; whoever asks is to refuse."""
+        """Whether the limit of watchers is reached; the caller has to refuse."""
         return self._count >= limits.BOOKIE_LAC_WAITERS
 
     def __bool__(self) -> bool:

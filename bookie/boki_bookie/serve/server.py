@@ -13,7 +13,7 @@ request, so their order does not matter.
 | add | OK when durable; see `fence_rules` for refusals; BAD_REQUEST for a body whose 32-byte header cannot be right |
 | fencing read | after the fence is durable, whatever the answer is; UNAUTHORIZED at once, and not fenced |
 | read, batch read | body, NO_ENTRY, NO_LEDGER (certain); IO_ERROR for an entry that is there and cannot be read (unknown) |
-| handshake | the bookie's id to who asks for it, else that there is no authentication: see `boki_common.bookkeeper.auth` |
+| handshake | the bookie's id if it was asked for, else that there is no authentication: see `boki_common.bookkeeper.auth` |
 | other version, not v3 | BAD_VERSION |
 | other opcode, wrong length | the connection ends: the stream cannot be trusted |
 | too many unanswered, or a peer that does not read | TOO_MANY_REQUESTS; it is not read from either, see `backpressure` |

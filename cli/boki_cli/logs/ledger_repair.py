@@ -1,7 +1,7 @@
 """`boki ledger repair --bookie ID`: a bookie that lost part of its disk gets back what it owes, from its peers.
 
     1  read the metadata of every ledger; those that name the bookie matter
-    2  a ledger that is not closed does not say what it holds: with --recover-open it is recovered first (`data_ledger`), else
+    2  a ledger that is not closed does not say which entries it has: with --recover-open it is recovered first (`data_ledger`), else
        only reported
     3  of every closed one: the entries that its write sets put on the bookie (`limbo_rules`) and that the bookie lacks are
        read from peers and sent to it (`replica_copies`)

@@ -1,5 +1,5 @@
 """Clients that load a cluster and believe nothing: every call is recorded, every payload carries its checksum, and after
-each round the history is held against what a log may do (`boki_sim.checkers`).
+each round the history is compared with what a log may do (`boki_sim.checkers`).
 
 A round has a book of its own, so that memory and the time for checking stay bounded however long the soak is. It ends with
 a marker and a read of the whole book by the session that appended the marker, which must show all that was acknowledged.

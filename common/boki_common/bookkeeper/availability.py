@@ -1,4 +1,4 @@
-"""Which entries of a ledger a bookie holds, as GET_LIST_OF_ENTRIES_OF_LEDGER answers it. Pure.
+"""Which entries of a ledger a bookie stores, as GET_LIST_OF_ENTRIES_OF_LEDGER answers it. Pure.
 
 Big endian; Apache BookKeeper's availability format, version 0:
 
@@ -7,7 +7,7 @@ Big endian; Apache BookKeeper's availability format, version 0:
 
 A group stands for runs of `size` consecutive entries each, which begin at `first`, `first + period`, … up to `last`; a
 period of 0 means one run. Groups ascend and do not overlap. Striping makes such patterns: of an ensemble of three with
-write quorum two, a bookie holds two entries of every three.
+write quorum two, a bookie stores two entries of every three.
 
 Source: frames recorded from Apache BookKeeper 4.18.0 (`v3-list-of-entries*.txt`).
 """

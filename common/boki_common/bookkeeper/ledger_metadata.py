@@ -7,7 +7,7 @@
     3   varint length, LedgerMetadataFormat (data_formats.proto): the only version we write
 
 Rules:
-- Everything is checked before it is believed; what cannot be right is CorruptData. Which bookies hold an entry, and how
+- Everything is checked before it is believed; what cannot be right is CorruptData. Which bookies store an entry, and how
   many must answer, follows from these numbers: a wrong one loses data silently.
 - A ledger that is not closed has no last entry (-1) and no length (0): these are decided by closing it.
 - `ctoken` is the owner token of the last write: each write carries a random one, so that a write whose answer was lost
@@ -62,7 +62,7 @@ _STATES: Final = {state.value: state for state in LedgerState}
 
 @dataclass(frozen=True, slots=True)
 class LedgerMetadata:
-    """Who holds which entries of a ledger.
+    """Which bookies store which entries of a ledger.
 
     Invariant (`faults` is empty): ensemble_size >= write_quorum >= ack_quorum >= 1; the segments begin at entry 0 and
     ascend; each names `ensemble_size` bookies; last_entry and length are those of a closed ledger, else -1 and 0.
@@ -85,7 +85,7 @@ class LedgerMetadata:
     """Milliseconds since 1970; absent by default."""
 
     def ensemble_of(self, entry: int) -> tuple[BookieId, ...]:
-        """The bookies whose slots hold `entry`."""
+        """The bookies whose slots store `entry`."""
         assert entry >= 0, entry
         found = self.ensembles[0][1]
         for first, bookies in self.ensembles:

@@ -5,7 +5,7 @@ Big endian. Every frame has its 4-byte length before it (`net.frames`), which th
     header               version u8 = 2 | opcode u8 | flags u16 (1 fence, 2 recovery add, 4 high priority)
     add request          header | master key 20 B | body
     add response         header | rc u32 | ledger i64 | entry i64
-    read request         header | ledger i64 | entry i64 (-1 = last held) | with flag 1: master key 20 B
+    read request         header | ledger i64 | entry i64 (-1 = last stored) | with flag 1: master key 20 B
     read response        header | rc u32 | ledger i64 | entry i64 | with rc 0: body
     batch read request   header | ledger i64 | entry i64 | request id i64 | max count u32 | max size i64 | flag 1: master key
     batch read response  header | rc u32 | ledger i64 | entry i64 | request id i64 | (size u32 | body)*

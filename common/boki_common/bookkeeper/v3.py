@@ -5,7 +5,7 @@ Every frame has its 4-byte big-endian length before it (`net.frames`), which the
 
 | operation | request | answer, besides ledger and status |
 |---|---|---|
-| 1 read | ledger, entry (-1 = last held); to fence: key; to wait (long poll): previous LAC, time-out | body, LAC, its time |
+| 1 read | ledger, entry (-1 = last stored); to fence: key; to wait (long poll): previous LAC, time-out | body, LAC, its time |
 | 2 add | ledger, entry, key, body; recovery flag; deferred-sync flag | entry |
 | 5 auth | message, see `auth` | the same |
 | 6 write LAC | ledger, LAC, key, body: ledger i64, LAC i64, digest | |

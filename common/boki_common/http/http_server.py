@@ -3,7 +3,7 @@
     runner = HttpRunner(application, refuse=answer_of_an_error, connections=64)
 
 - What cannot be read as HTTP is an error of the tree below and is answered by `refuse`, in the shape that all errors of that
-  server have, then the connection ends. It is logged in one line: whoever reaches a port can send it.
+  server have, then the connection ends. It is logged in one line: anybody who reaches a port can send it.
 - A connection that has not brought a whole head `FIRST_HEAD_S` after it was made is ended, an idle one after `IDLE_S`. Those
   over the bound are ended at once.
 - Bodies come as they were sent: who takes a Content-Encoding undoes it himself, within his own bound.

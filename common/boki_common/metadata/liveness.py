@@ -38,7 +38,7 @@ def process_started(pid: int, *, proc: str = "/proc") -> int | None:
 
 
 def exists(pid: int) -> bool:
-    """Whether there is a process of that number, whoever may look at it."""
+    """Whether there is a process of that number, also one that this user may not look at."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

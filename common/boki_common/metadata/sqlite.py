@@ -15,7 +15,7 @@ age of others is judged only by who has itself renewed on time for a whole sessi
 process, a jump of its clock or an outage of the file everybody gets one time-out to come back. Processes in different
 *time* namespaces must not share a file.
 
-Watches. Who writes to the file wakes the thread (`file_changes`), which a little later, when the transaction should have
+Watches. A write to the file wakes the thread (`file_changes`), which a little later, when the transaction should have
 ended, reads the counter of changes; if it moved, the stamps of watched paths. SQLite writes to the file only while nobody
 can read it, so a look after a write finds either a lock, and is repeated, or what was committed. Each renewal looks as well.
 

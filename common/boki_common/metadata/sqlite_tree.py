@@ -50,7 +50,7 @@ APPLICATION_ID: Final = 0x426F6B69
 SCHEMA_VERSION: Final = 1
 LOCK_WAIT_MS: Final = 50
 """How long a statement waits for another process's transaction; then it fails, `locked`, and is begun anew by the caller.
-SQLite asks less and less often: who waits long would hardly ever get a turn beside those who just came."""
+SQLite asks less and less often: a process that waits long would hardly ever get a turn beside new ones."""
 JOURNAL_BYTES: Final = 1 << 20
 """A journal that one transaction made longer is cut back to this."""
 

@@ -1,7 +1,7 @@
 """The metadata store port: a small tree of versioned values, as ZooKeeper has it.
 
 Touched per segment, per term and per membership change, never per append. Three implementations (`memory`, `sqlite`,
-`zookeeper`) are held to one contract suite (`common/tests/metadata/contract.py`).
+`zookeeper`) pass one contract suite (`common/tests/metadata/contract.py`).
 
 Rules:
 - Paths are absolute (`/boki/view`), without a trailing slash, `.` or `..`. A parent must exist before its child.

@@ -178,7 +178,7 @@ class FrameParser:
             self._take_buffer(self._first_bytes)
 
     def release(self) -> None:
-        """Lets go of the buffer: nothing more will come. Whoever has views of it keeps them."""
+        """Drops the buffer: nothing more will come. Views of it stay valid."""
         self._view = self.free = _NO_BUFFER
         self._start = self._end = self.size = 0
 

@@ -1,6 +1,6 @@
 """Ports for processes that begin again at their address.
 
-A port that the kernel chose lies among those that it hands to whoever asks next: another server on "a free port", or a connection that
+A port that the kernel chose lies among those that it may hand out next: another server on "a free port", or a connection that
 somebody opens. A process that was killed may then find its address taken when it begins again. Ports below that range belong to who names
 them; each process that asks here walks through them from a place of its own, so a port that was left comes up again late.
 """
@@ -20,7 +20,7 @@ _STRIDE: Final = 1_009
 """Between the places where processes with neighbouring numbers begin."""
 _RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _turns: Final = itertools.count(os.getpid() * _STRIDE)
-"""Of this process: whoever asks in it gets another port than who asked before."""
+"""Of this process: each request in it gets another port."""
 
 
 def _kernels_first() -> int:

@@ -1,9 +1,9 @@
-"""Connecting by name: one look-up of a name at a time, whoever asks.
+"""Connecting by name: one look-up of a name at a time, for all callers.
 
-A look-up holds a thread of the loop until the resolver answers, ten seconds and more where it does not, whatever became of whoever
-asked; and a loop has few such threads (uvloop: four). Who tries to reach a peer whose name is gone tries often: each try with a
-look-up of its own would keep everybody else's names from being found. So whoever asks while a look-up is under way waits for that one;
-and where a name was found before, its last addresses are taken when the look-up does not end soon.
+A look-up occupies a thread of the loop until the resolver answers, ten seconds and more where it does not, also when its caller
+gave up; and a loop has few such threads (uvloop: four). Connecting to a peer whose name is gone is tried often: with a look-up for
+each try no other name would be found. So a caller waits for a look-up of its name that is under way; and where a name was found
+before, its last addresses are used when the look-up does not end soon.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 SOON_S: Final = 0.5
-"""So long whoever knows addresses from before waits for new ones."""
+"""How long a caller that knows earlier addresses waits for new ones."""
 NAMES: Final = 1_024
 """Of a loop; the one that was asked for first is looked up as if it was new."""
 
@@ -33,7 +33,7 @@ class _Name:
         self.looking: asyncio.Task[Sequence[str]] | None = None
 
     def ended(self, looking: asyncio.Task[Sequence[str]]) -> None:
-        """It found something, or not: the next who asks begins another one."""
+        """It has ended: the next request begins another one."""
         self.looking = None
         if not looking.cancelled() and looking.exception() is None:
             self.found = looking.result()

@@ -94,7 +94,7 @@ Compress: TypeAlias = Callable[[Buffer], bytes | None]
 
 class RecordBatch:
     """A parsed batch: views of one buffer, nothing copied. Columns are numpy arrays; runs are a list, being few. Where they are
-    many, they are a column too (`run_columns`), and a list only for who asks for one."""
+    many, they are a column too (`run_columns`), and a list only on request."""
 
     def __init__(self, view: memoryview, fixed: FixedHeader, ends: ColumnEnds, runs: list[Run] | None) -> None:
         assert runs is None or len(runs) == fixed.run_count, (

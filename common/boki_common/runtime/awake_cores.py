@@ -1,4 +1,4 @@
-"""Cores that do not sleep: a request to the kernel, for whoever wants single requests answered fast.
+"""Cores that do not sleep: a request to the kernel, so that single requests are answered fast.
 
 A core without work sleeps, and waking it costs both who wakes and who is woken: tens of µs on a virtual machine, where a
 sleeping core goes back to the host. One append wakes some sixteen, one after another. Linux keeps all cores awake, waiting
@@ -32,7 +32,7 @@ LOOK_S: Final = 0.25
 """How often it is looked at whether this process is busy."""
 NO_SLEEP: Final = bytes(4)
 ANY_SLEEP: Final = (2_000_000_000).to_bytes(4, sys.byteorder)
-"""The kernel's own default: whoever wishes this wishes nothing."""
+"""The kernel's own default: this value changes nothing."""
 
 
 def may_keep_awake(device: Path = LATENCY_DEVICE) -> bool:

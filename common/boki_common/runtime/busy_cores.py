@@ -1,8 +1,8 @@
 """When the cores of a machine are kept from sleeping: while a process of ours has much to do. Pure: the use of processors is passed in.
 
-A sleeping core makes whoever waits for an answer wait longer, but one that never sleeps costs power, and on a shared host the
-time of others. So they stay awake only while it pays: as long as requests keep this process busy, and a moment longer, since
-each change of the wish wakes all cores.
+A sleeping core delays answers, but one that never sleeps costs power, and on a shared host the time of others. So they stay
+awake only while it pays: as long as requests keep this process busy, and a moment longer, since each change of the wish wakes
+all cores.
 """
 
 from __future__ import annotations

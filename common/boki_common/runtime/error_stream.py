@@ -1,4 +1,4 @@
-"""Standard error of a server: writing to it never raises and never waits, whoever reads it or does not.
+"""Standard error of a server: writing to it never raises and never waits, whether it is read or not.
 
 A pipe whose reader has stopped, a terminal that was halted and a disk that is full must not change what a server does. So a
 server's `sys.stderr` is an `ErrorStream` (`install`):
@@ -71,7 +71,7 @@ class ErrorStream(io.TextIOBase):
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self.buffer = _Bytes(self)
-        """For who writes bytes."""
+        """For callers that write bytes."""
 
     # -- a text stream
 

@@ -1,7 +1,7 @@
 """Whether a durable write is made on the event loop or handed to a thread. Pure: durations of flushes are passed in.
 
 Two thread switches cost more than a flush of a fast disk, so small writes are made in place there; on a slow one the loop
-must not wait. Which of the two a disk is shows by its flushes, whoever made them.
+must not wait. Which of the two a disk is shows by all its flushes.
 """
 
 from __future__ import annotations

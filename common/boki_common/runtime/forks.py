@@ -1,7 +1,7 @@
 """Notifies what must not be used in a forked child that it is a copy.
 
 A child of `os.fork` (a pool of `multiprocessing`, a worker of a web server) has its parent's objects, but neither its threads nor
-its event loops; descriptors are shared with it. Whoever would wait for one of these for ever registers here, and then refuses.
+its event loops; descriptors are shared with it. An object that would wait for one of these for ever registers here, and then refuses.
 It may touch nothing that the parent shares: a connection that the child closes is still the parent's.
 
     forks.watch(self)              # weakly: no need to take it away
@@ -35,7 +35,7 @@ def watch(one: Forkable) -> None:
 
 
 def opened_elsewhere(what: str) -> ClosedError:
-    """The error of whoever uses the copy."""
+    """The error of a call to the copy."""
     return ClosedError(
         f"{what} was opened in another process (its parent, {os.getppid()}): a child has no connection of its own before it "
         "opens one; connect after the fork"

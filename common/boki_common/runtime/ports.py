@@ -1,7 +1,7 @@
 """The ports: everything a role needs of the machine besides asyncio's loop and network (DESIGN §3).
 
-Whoever decides takes none of these; coroutines take them as arguments. `posix_disk` and `process` are the real
-implementations, `memory_disk` and the simulator the others, all held to one contract suite (`common/tests/runtime`).
+Decisions use none of these; coroutines take them as arguments. `posix_disk` and `process` are the real
+implementations, `memory_disk` and the simulator the others, all pass one contract suite (`common/tests/runtime`).
 
 Time-outs and delays use the event loop (`loop.time()`, `asyncio.timeout`), which stands still while the machine is suspended;
 `Clock` is wall time, for humans and `time_ms`; ages are of `MachineClock.elapsed_s`.

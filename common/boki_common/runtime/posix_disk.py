@@ -14,7 +14,7 @@
   read-only is WrongDirectory, all others DiskFailed with errno and offset. A failed flush is never tried again here.
 - A cancelled call is not undone: the thread finishes it, and `close` waits for it.
 
-It knows nothing of formats. `memory_disk` behaves the same without a machine; one contract suite holds both to it.
+It knows nothing of formats. `memory_disk` behaves the same without a machine; both pass one contract suite.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class PosixFile:
         await asyncio.shield(self._ending)
 
     async def _end(self) -> None:
-        """A task of its own: a close that is cancelled goes on, and whoever closes the file or its disk again waits for it."""
+        """A task of its own: a close that is cancelled goes on, and a second close of the file or its disk waits for it."""
         await self._idle.wait()
         if self._own is not None:
             self._executors.give_back(self._own)

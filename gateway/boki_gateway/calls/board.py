@@ -103,7 +103,7 @@ class StatusBoard:
             first.set_exception(fault)
 
     async def _ask(self, after_s: float) -> tuple[float, ClusterState | BokiError]:
-        """When it asked, and what came of it. Whoever does not answer takes time; the others answer at once."""
+        """When it asked, and what came of it. Parts that do not answer take time; the others answer at once."""
         await asyncio.sleep(after_s)
         asked_s = self._now()
         try:

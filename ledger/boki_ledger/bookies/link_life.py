@@ -32,7 +32,7 @@ _log = get_logger("ledger")
 
 
 class LinkUser(Newcomer, Protocol):
-    """Who sends requests over the link, and handles its frames: each read counts in `reads_seen`, a ProtocolError that one
+    """The user of the link, which sends requests over it and handles its frames: each read counts in `reads_seen`, a ProtocolError that one
     raises goes to `drop`, and the end of the connection to `connection_lost`.
     """
 

@@ -1,7 +1,7 @@
 """Ensemble changes: who replaces whom, and what the fragment list becomes. Pure.
 
 A ledger's fragments are append-or-replace-last: a change takes effect at LAC + 1, so entries up to LAC keep the bookies
-that acknowledged them. If LAC + 1 is where the last fragment begins, that fragment holds no acknowledged entry and is
+that acknowledged them. If LAC + 1 is where the last fragment begins, that fragment has no acknowledged entry and is
 replaced; otherwise a new one is appended. The caller keys what must be sent again by (slot, generation) as `acks` has it,
 never by comparing two lists of bookies: a change can lead back to the same list.
 """
@@ -41,7 +41,7 @@ def change_ensemble(
 
 
 def fragment_of(fragments: Sequence[Fragment], entry_id: int) -> Fragment:
-    """The fragment that holds an entry: the last one that begins at or before it."""
+    """The fragment of an entry: the last one that begins at or before it."""
     last = fragments[-1]
     if last[0] <= entry_id:  # mostly there is one fragment
         return last

@@ -1,4 +1,4 @@
-"""Changes of a ledger's metadata: read, transform, compare-and-swap, until it holds.
+"""Changes of a ledger's metadata: read, transform, compare-and-swap, until the swap succeeds.
 
     updates = LedgerUpdates(store, rng, settings)
     seen = await updates.change(ledger_id, transform, known=seen)

@@ -25,7 +25,7 @@ class OwnMetadata:
         self._updates = updates
 
     async def change_ensemble(self, replacements: Mapping[int, BookieId], *, first_entry: int) -> None:
-        """From `first_entry` on, other bookies hold slots. Raises LedgerFenced, NoSuchLedger, MetadataUnavailable."""
+        """From `first_entry` on, other bookies have slots. Raises LedgerFenced, NoSuchLedger, MetadataUnavailable."""
         mine = self._last_fragment
         wanted = change_ensemble([mine], first_entry=first_entry, replacements=replacements)[-1]
 
@@ -60,6 +60,6 @@ class OwnMetadata:
             raise LedgerFenced(
                 f"expected ledger {self._ledger_id} to be open with the ensemble {mine[1]}, found it "
                 f"{current.state.name} with {current.ensembles[-1][1]}: someone recovers or closed it; open it to see what "
-                "it holds, and write to a new one",
+                "it has, and write to a new one",
                 ledger_id=self._ledger_id,
             )

@@ -1,6 +1,6 @@
 """Ranges of acknowledged entries by BookKeeper's batch read: one request for many entries of one replica. Best effort.
 
-Only where every replica holds every entry (E == Qw). A range is cut into chunks, at fragments too; a bounded number of
+Only where every replica stores every entry (E == Qw). A range is cut into chunks, at fragments too; a bounded number of
 chunks is under way at once, consecutive ones at different replicas; or, where the caller reads on and on (`sticky`), all at
 one replica of the fragment, whose disk then reads on too, until another one answers first. A chunk goes on where the last
 batch ended, and to the next replica where a replica gives nothing; a slow one is not waited for alone

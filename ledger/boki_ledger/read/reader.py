@@ -99,7 +99,7 @@ class LedgerReader:
     async def read(self, first: int, last: int) -> list[memoryview]:
         """Payloads of the entries `first` … `last`, both inclusive.
 
-        Whoever reads ranges one behind the other finds the next one, if it is small, under way or there already.
+        When ranges are read one behind the other, the next one, if it is small, is under way or there already.
 
         Raises:
             InvalidArgument: not 0 <= first <= last.

@@ -10,8 +10,8 @@ For a bookie that lost part of its disk and was started on the rest. What it ans
 
 Rules:
 - An entry is sent as a peer gave it, and only if its digest is right. It goes as a recovery add: a fenced ledger takes it.
-- A copy counts when the bookie acknowledged it, so when it is durable. Whoever stops in between begins again.
-- Metadata is neither written nor read again: what a closed ledger holds never changes.
+- A copy counts when the bookie acknowledged it, so when it is durable. A run that was stopped in between begins again.
+- Metadata is neither written nor read again: the entries of a closed ledger never change.
 - `limits.LEDGER_COPIES_AT_ONCE` entries are under way, and `limits.LEDGER_COPY_BYTES` of adds. A peer is asked once for an entry; the
   bookie is sent an entry again when the connection breaks, or when it refuses for a while.
 
@@ -143,7 +143,7 @@ class ReplicaCopies:
     # -- what the bookie has
 
     async def _listed(self) -> bytearray | None:
-        """By entry: 1 for those that the bookie says it holds; None if it does not say. A byte for each of the ledger."""
+        """By entry: 1 for those that the bookie says it stores; None if it does not say. A byte for each of the ledger."""
         future = self._transport.list_entries(self._bookie, self._ledger_id)
         answer = await future  # always ends, see `transport`
         if answer.status is None:

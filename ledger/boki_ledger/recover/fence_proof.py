@@ -1,6 +1,6 @@
 """Whose denials count in one recovery: Apache's bookies are believed once their fence is proven to be durable.
 
-An Apache bookie that holds nothing of an entry, or of the ledger, denies it before the fence that came with the question is
+An Apache bookie that stores nothing of an entry, or of the ledger, denies it before the fence that came with the question is
 on disk (its other answers wait). If its process dies in between, it forgets the fence, and the writer may add again what
 was denied. So a first denial proves nothing, but begins a proof, in three steps:
 

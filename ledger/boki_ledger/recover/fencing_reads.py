@@ -22,7 +22,7 @@ Question = tuple[int, int]
 
 
 class Recovering(Protocol):
-    """Who asks."""
+    """The owner of the reads."""
 
     def take(self, entry_id: int, slot: int, answer: ReadAnswer) -> Answer:
         """Takes an answer; UNKNOWN: it is to be asked again."""

@@ -118,7 +118,7 @@ class AckTracker:
         return bool(self._masks[entry_id - self.lac - 1] >> slot & 1)
 
     def pending(self, slot: int) -> Iterator[int]:
-        """Entries in flight that the slot should hold and has not acknowledged, ascending: what to send it again."""
+        """Entries in flight that the slot should store and has not acknowledged, ascending: what to send it again."""
         first = self.lac + 1
         for index, mask in enumerate(self._masks):
             if not mask >> slot & 1 and slot in self._write_sets[(first + index) % self._size]:

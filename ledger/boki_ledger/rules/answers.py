@@ -45,7 +45,7 @@ def answer_of(status: V2Status | None) -> Answer:
 def entry_verdict(answers: Iterable[Answer], *, write_quorum: int, ack_quorum: int, ask_all: bool = False) -> Verdict:
     """Whether an entry can have been acknowledged, from the answers of its write set (None yet = UNKNOWN).
 
-    One valid copy proves that it exists. (Qw - Qa) + 1 explicit negatives prove that fewer than Qa bookies hold it, and, as
+    One valid copy proves that it exists. (Qw - Qa) + 1 explicit negatives prove that fewer than Qa bookies store it, and, as
     the questions fenced the bookies, that it never will be acknowledged.
 
     `answers`: one per slot of the write set. `ask_all`: the entry is known to have been acknowledged, so that negatives contradict

@@ -1,7 +1,7 @@
 """Which bookies fail so often that nothing new is put on them for a while. Pure.
 
 A bookie that fails `failures` times within `window_s` is in quarantine for `quarantine_s`; then it starts with a clean slate.
-One failure is no reason: connections break. Failures during a quarantine do not lengthen it, since whoever was on the bookie
+One failure is no reason: connections break. Failures during a quarantine do not lengthen it, since everything that was on the bookie
 before goes on trying.
 
 Times are the caller's, in seconds, and never go back. At most `limits.LEDGER_BOOKIES_WATCHED` are remembered, those that failed last.

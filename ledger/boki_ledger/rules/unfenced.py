@@ -2,15 +2,15 @@
 
     asked ─ the last complete entry goes to its write set again ─ Qa bookies answered something that was sent after ─ proven
 
-A bookie refuses every add of a fenced ledger, also of an entry that it holds, and takes the repeat of one that it holds with
-nothing to flush. Whoever recovers a ledger has fenced Qw - Qa + 1 bookies of every write set before it learns anything, so while
+A bookie refuses every add of a fenced ledger, also of an entry that it stores, and takes the repeat of one that it stores with
+nothing to flush. A recovery has fenced Qw - Qa + 1 bookies of every write set before it learns anything, so while
 Qa of one of them are not fenced, nobody has recovered it. An acknowledged entry would prove the same, but takes a flush.
 
 Rules:
 - What counts is the number of answers: a bookie that has acknowledged more adds than were sent to it before the question
   has acknowledged one that was sent after, whichever it was and in whatever order answers come.
 - A proof of a moment is one of all moments before, so all that asked before are answered.
-- Repeats are in flight for at most `limits.LEDGER_FENCE_CHECKS` questions; who asks meanwhile shares the next one, which leaves later than
+- Repeats are in flight for at most `limits.LEDGER_FENCE_CHECKS` questions; later questions share the next one, which leaves later than
   all asked.
 - An answer on another connection proves nothing about what was sent on the last. Whenever a bookie connects, disconnects or is
   replaced, and when a question is unanswered for `UNPROVEN_S`, it is answered "not proven": an entry has to be appended to know.

@@ -147,7 +147,7 @@ class Ledgers:
         return await self.clients[-1].metadata_of(ledger_id)
 
     def copies(self, ledger_id: int, metadata: LedgerMetadata, entry_id: int) -> list[str]:
-        """Bookies of an entry's write set, as the metadata names it, that hold the entry."""
+        """Bookies of an entry's write set, as the metadata names it, that store the entry."""
         ensemble = metadata.ensemble_of(entry_id)
         slots = write_set(entry_id, metadata.ensemble_size, metadata.write_quorum)
         return [ensemble[slot] for slot in slots if entry_id in self.bookies.stored(ensemble[slot], ledger_id)]

@@ -213,7 +213,7 @@ class ModelLedgers:
         """Whether bookies can be asked if a ledger is fenced."""
         self.hold_proofs = False
         self.asked: list[Callable[[bool], None]] = []
-        """Who waits for a proof that is held."""
+        """Waiters for a proof that is held back."""
         self.faults: list[tuple[str, BokiError]] = []
         """(operation, error): raised once, by the next call of that operation."""
         self.refusals = 0

@@ -227,7 +227,7 @@ class ScriptedBookies:
             callback()
 
     def stored(self, bookie: str, ledger_id: int) -> list[int]:
-        """Entries that a bookie holds."""
+        """Entries that a bookie stores."""
         return sorted(self[bookie].entries.get(ledger_id, {}))
 
     # -- BookieTransport

@@ -1,4 +1,4 @@
-"""What a scripted bookie knows of LACs: those that were written by themselves, and who waits for a higher one."""
+"""What a scripted bookie knows of LACs: those that were written by themselves, and waiters for a higher one."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
     await asyncio.gather(writer.append_at(1, b"second"), writer.append_at(0, b"first"))
 
 Entries go to bookies in the order of their ids, those that came early once their predecessors came; so lengths in entries
-are exact, and a ledger ends without holes whoever closes it. They are acknowledged in that order in any case.
+are exact, and a ledger ends without holes, also when recovery closes it. They are acknowledged in that order in any case.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An idle writer tells bookies its LAC, so that readers see the last entry without another one, or a close.
 
 While adds flow the LAC rides in them. When it has not moved for `explicit_lac_ms`, it is written by itself to the bookies
-that hold its entry: once for however many entries, never once per add. Busy or not, there is at most one timer.
+that store its entry: once for however many entries, never once per add. Busy or not, there is at most one timer.
 
 It is a courtesy: nobody waits for it, and what fails is counted and forgotten, as the next add carries the LAC anyway.
 """

@@ -1,7 +1,7 @@
 """Sends entries to their write sets, counts acks, sends again: the machinery under the writer and under recovery.
 
 Invariants:
-- Every slot that is *ready* has been sent every entry in flight that it should hold and has not acknowledged, on its present
+- Every slot that is *ready* has been sent every entry in flight that it should store and has not acknowledged, on its present
   connection, or will be at the end of this turn of the loop (`_unsent`, the last entries, for all slots that are ready then).
   So coming back and taking over a slot are the same step: send what is pending, once the others have what is unsent.
 - Entries are forgotten once they complete, but for the last, if it is small: sent again it proves that nobody has fenced the
@@ -351,7 +351,7 @@ class _Slot:
             adds.owner.adds_refused(
                 LedgerFenced(
                     f"ledger {adds.ledger_id} is fenced on bookie {self.bookie}: someone recovers or recovered it; open it "
-                    "to see what it holds, and write to a new one",
+                    "to see what it has, and write to a new one",
                     **facts,
                 )
             )

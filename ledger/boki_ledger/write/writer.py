@@ -300,7 +300,7 @@ class LedgerWriter:
                 LedgerError(
                     f"bookies {', '.join(failing)} failed while entries {self._lac + 1} … {self.last_submitted} of ledger "
                     f"{self.ledger_id} were not forced: with deferred sync they cannot be replaced, and may have lost what "
-                    "they acknowledged; recover the ledger to see what it holds, and write to a new one",
+                    "they acknowledged; recover the ledger to see what it has, and write to a new one",
                     ledger_id=self.ledger_id,
                     lac=self._lac,
                 )
@@ -378,6 +378,6 @@ class LedgerWriter:
 
 
 def _look_at(task: asyncio.Task[int]) -> None:
-    """Whoever awaits `close` may have been cancelled; its error is kept for the next caller, not reported as lost."""
+    """The caller of `close` may have been cancelled; its error is kept for the next one, not reported as lost."""
     if not task.cancelled():
         task.exception()

@@ -2,7 +2,7 @@
 
 Spares that nobody needs are given up in two steps (F10):
 
-    1  the ledger is closed. Whoever looks at it from then on refuses it as a term's metalog (`term_change`).
+    1  the ledger is closed. A driver that looks at it from then on refuses it as a term's metalog (`term_change`).
     2  it is deleted after a later write of the view, if no term from then on has it. Who looked before the first step read
        the view before, too: his swap is of an older version and fails, or is the write that names it.
 

@@ -22,7 +22,7 @@ from boki_metalog.entries.permissions import CONTROLLER
 from boki_metalog.sequencer.sequencer import Sequencer
 
 LIMIT_S: Final = 3.0
-"""Below what whoever stops a process waits before he kills it."""
+"""Less than service managers wait between SIGTERM and SIGKILL."""
 
 _log = get_logger("sequencer")
 

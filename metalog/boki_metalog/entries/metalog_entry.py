@@ -3,7 +3,7 @@
 Little endian. The entry's checksum is the digest of the ledger that stores it, or of the message that carries it.
 
     offset  size  field
-    0       1     version: 2, or 1 where nothing is carried, so that who reads no other goes on until something is
+    0       1     version: 2, or 1 where nothing is carried, so that readers of version 1 alone go on until something is
     1       3     reserved, 0
     4       4     carried_count  ignored in version 1
     8       4     shard_count
@@ -24,7 +24,7 @@ Little endian. The entry's checksum is the digest of the ledger that stores it, 
     kind 7  TRIM    book u64 | pair_count u32 | flags u32: 0 | forget_before_ms u64 | n × (tag u64 | before u64)
 
 Rules:
-- `records_end` and `entries_end` are absolute within the shard (exclusive), so whoever knows one entry knows the state.
+- `records_end` and `entries_end` are absolute within the shard (exclusive), so one entry gives the whole state.
 - OPENs take effect before the entry's cut, all other commands after it, in order. `shards` lists the shards open in the
   cut: those open before, those opened here, and those closed here, with their final ends.
 - Records are ordered by (shard, place in the shard).

@@ -139,7 +139,7 @@ class SequencerLink:
         future.add_done_callback(partial(_pass_on, on_answer, give_up))
 
     async def _ask_for_barrier(self) -> Position:
-        self._barrier = None  # a task begins in the next turn: who asks from now on needs a request of his own
+        self._barrier = None  # a task begins in the next turn: later callers need a request of their own
         return protocol.decode_position(await self._peer.call(protocol.OP_BARRIER, protocol.encode_term(self.term)))
 
     async def clock(self) -> SequencerTime | None:
@@ -177,6 +177,6 @@ def _pass_on(
 
 
 def _retrieved(barrier: asyncio.Task[Position]) -> None:
-    """Those who asked get its error; nobody is warned when all of them gave up."""
+    """Its callers get its error; nothing is logged when all of them gave up."""
     if not barrier.cancelled():
         barrier.exception()

@@ -133,7 +133,7 @@ async def ask_sequencer(address: Address, *, timeout_s: float, token: ClusterTok
 
 
 class _Nobody:
-    """Whoever only asks a question takes no messages."""
+    """A peer that only asks a question takes no pushes."""
 
     def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
         """TERM_OVER may come; the answer says it too."""

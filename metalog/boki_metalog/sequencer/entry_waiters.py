@@ -1,4 +1,4 @@
-"""Who waits at a sequencer for an acknowledged metalog entry: commands for theirs, barriers that are not proven otherwise for
+"""Waiters at a sequencer for an acknowledged metalog entry: commands for theirs, barriers that are not proven otherwise for
 any that begins after them.
 
     prove, proven     bookies are asked about a barrier, and answered
@@ -86,8 +86,7 @@ class EntryWaiters(Generic[W]):
         self.proving = {waiter: None for waiter in self.proving if not gone(waiter)}
 
     def clear(self) -> tuple[list[W], list[W]]:
-        """Everybody who waits, oldest first; nobody does after. Those of the entry in flight, which recovery may keep or drop;
-        and those whom no entry has."""
+        """Removes all waiters, oldest first: those of the entry in flight, which recovery may keep or drop; and those of no entry."""
         taken, left = self.in_flight, [*self.orders, *self.barriers, *self.proving]
         self.orders.clear()
         self.proving = {}

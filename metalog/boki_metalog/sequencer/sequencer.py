@@ -377,7 +377,7 @@ class Sequencer:
             await asyncio.gather(spare, return_exceptions=True)
 
     async def _close_metalog(self, server: TermServer) -> None:
-        """If it does not succeed, whoever replaces the term fences and recovers the ledger."""
+        """If it fails, the next term change fences and recovers the ledger."""
         try:
             async with asyncio.timeout(self._settings.confirm_timeout_s):
                 await server.close_metalog()

@@ -17,7 +17,7 @@ _log = get_logger("sequencer")
 
 
 class Subscribers:
-    """See the module. Invariant: whoever is in `peers` was sent every entry since it came."""
+    """See the module. Invariant: each of `peers` was sent every entry since it subscribed."""
 
     def __init__(self, term: int, *, unsent_bytes: int, metrics: SequencerMetrics) -> None:
         """`unsent_bytes`: of a peer that takes so few that more of them wait, no more is kept."""

@@ -16,7 +16,7 @@ Rules:
 - The term ends once, for ever: its metalog is fenced, the view went on, or it is full. All participants are notified.
 - It is full also when it has lasted long enough (`term_rolling`): then it ends between two entries, so that all it ordered is
   known to everybody, and only if the next one can begin. So it does when it is asked to YIELD. Such a term closes its metalog
-  itself (`close_metalog`), which spares whoever replaces it the fencing and the recovery; if that fails he does them.
+  itself (`close_metalog`), which spares the next term change fencing and recovery; if that fails it does them.
 
 Runs on the event loop without awaiting anything but that close; work is per message and per entry, never per record.
 """
@@ -289,7 +289,7 @@ class TermServer:
         self._ended(error)
 
     async def close_metalog(self) -> None:
-        """After an orderly end: closes the metalog and answers who asked for it. Raises what kept it from being closed."""
+        """After an orderly end: closes the metalog and answers YIELDs. Raises what kept it from being closed."""
         assert self.orderly
         yields, self._yields = self._yields, []
         try:

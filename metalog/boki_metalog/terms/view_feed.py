@@ -3,7 +3,7 @@
 What was read stays; versions never go back (a store may answer with an old one). A store that cannot be reached is asked
 again, with growing pauses. A view that cannot be read ends the feed: `error`.
 
-A store may tell of changes late (SQLite is polled). Whoever learns that a term is over calls `hurry`: the view is then read
+A store may report changes late (SQLite is polled). A caller that learns that a term is over calls `hurry`: the view is then read
 again every `HURRY_PAUSE_S` until it moves, for `HURRY_S` at most.
 """
 

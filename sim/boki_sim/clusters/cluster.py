@@ -161,7 +161,7 @@ class Cluster:
         return ",".join(f"boki://{node.host}:{ENGINE_PORT}" for node in self.of("engine"))
 
     def client(self, url: str = "", *, timeout: float | None = None) -> boki.Client:
-        """As `boki.connect`, with the token that the machine of whoever calls has."""
+        """As `boki.connect`, with the token of the caller's machine."""
         return client_of(url or self.url, self.tokens, timeout=timeout)
 
     @staticmethod
@@ -171,7 +171,7 @@ class Cluster:
         return ports.get(kind, CONTROLLER_PORT)
 
     async def connected(self) -> boki.Client:
-        """A client of whoever calls, as soon as an engine takes one."""
+        """A client of the caller, as soon as an engine takes one."""
         while True:
             try:
                 return await self.client()

@@ -103,7 +103,7 @@ class Nemesis:
             self._cluster.trace.add("fault", fault.kind, f"{fault.target} {fault.seconds:g} {fault.amount:g} {step}")
 
     def heal(self) -> None:
-        """Takes back everything that still lasts, and starts whoever is down."""
+        """Ends all faults that still last, and starts all processes that are down."""
         self._cluster.steps.forget_waiting()
         for number in list(self._undo):
             self._undo.pop(number)()
@@ -154,7 +154,7 @@ class Nemesis:
         self._cluster.loop.call_later(seconds, now, context=self._cluster.loop.outside.context)
 
     def _absent(self, _fault: Fault) -> bool:
-        """Whoever starts hosts leaves it out."""
+        """The code that starts hosts leaves it out."""
         return False
 
     # -- processes

@@ -196,7 +196,7 @@ def _entries(book: _Book, appends: Sequence[Operation], read_from: float) -> Ite
 
 
 def _real_time(appends: Sequence[Operation]) -> Iterator[str]:
-    """Whoever began after an acknowledgement comes later in the log."""
+    """An append that began after an acknowledgement comes later in the log."""
     acked = sorted((one for one in appends if one.outcome == OK and one.seqnum is not None), key=lambda one: one.until)
     newest: Operation | None = None
     at = 0

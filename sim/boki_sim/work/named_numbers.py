@@ -7,8 +7,8 @@ first of them and ended with the first answer.
 What is demanded of them (DESIGN §6.6, §6.9):
 - every answer to a number is the same, whoever asks, however often: one seqnum, or a conflict (a later one may name newer records);
 - numbers are decided in their order, so seqnums ascend with them;
-- the log knows its writer: who sends the same record again never gets: another record, answer forgotten, or missing lower
-  numbers which were answered before;
+- the log knows its writer: who sends the same record again never gets NumberReused, AnswerForgotten, or that lower numbers
+  are missing which were answered before;
 - but it may forget a writer that was silent for `kept_s` (EXPIRE): then it refuses every number but the first.
 """
 
@@ -124,7 +124,7 @@ def _last_seen(calls: Iterable[Operation], until: float) -> float:
 
 
 def _after_the_end(name: str, calls: Sequence[Operation], kept_s: float) -> Iterable[str]:
-    """Whoever is forgotten stays so: there is no first number again."""
+    """A writer that is forgotten stays so: there is no first number again."""
     answers = [one.until for one in calls if one.error.startswith(_FORGOTTEN) or _HOLES in one.error]
     forgotten = min((end for end in answers if 0 < _last_seen(calls, end) <= end - kept_s), default=inf)
     for one in calls:

@@ -264,7 +264,7 @@ class SimTransport(asyncio.Transport):
                 buffer = following if type(following) is memoryview else memoryview(following).cast("B")
 
     def _announce_room(self, peer: SimTransport) -> None:
-        """This end read some of the peer's output, who waits for it to have room again."""
+        """This end read some of the peer's output, which waits for room."""
         if not peer.dead and peer.get_write_buffer_size() <= peer._low:
             peer.process.call_soon(peer._room)
 
