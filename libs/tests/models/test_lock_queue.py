@@ -195,7 +195,7 @@ def test_locks_are_held_by_one_and_nobody_waits_for_ever(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "world", "patience", "fault"),
+    ("rule", "world", "give_ups", "fault"),
     [
         ("condition", "both ways", 0, "held by several"),
         ("younger", "the younger first", 0, "for ever"),
