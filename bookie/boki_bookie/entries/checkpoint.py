@@ -15,7 +15,7 @@ A crash before 5 leaves the old mark: replay repeats what it does not cover, and
 behind the ends it names. A full disk stops a checkpoint at its step; the next call goes on from there with the same cut.
 
 Deletions and moves of stored entries go into the index of the next checkpoint, or, sooner and with next to no space, by
-`settle`: steps 4 and 5 with nothing but them, and the journal position as it was. Replay then repeats records of ledgers
+`persist_index`: steps 4 and 5 with nothing but them, and the journal position as it was. Replay then repeats records of ledgers
 that the index has no longer, up to those that deleted them.
 
 Index files that the mark does not name are left over from a crash. They go after the first mark of this process: the one that
@@ -220,7 +220,7 @@ class Checkpointer:
         if not all_removals and not all_moved:
             return
         number = self.mark.number + 1
-        is_recorded = False
+        persisted = False
         try:
             index_bytes = await self._append_blocks(
                 self.mark.index_file, self.mark.index_bytes, all_removals, all_moved, number
@@ -228,9 +228,9 @@ class Checkpointer:
             mark = self.mark._replace(number=number, index_bytes=index_bytes)
             await self._disk.replace_all(MARK_NAME, encode_mark(mark))
             self.mark = mark
-            is_recorded = True
+            persisted = True
         finally:
-            if not is_recorded or cut is not None:
+            if not persisted or cut is not None:
                 self._index.give_back_changes(removals, moved)
 
     async def _store_entries(self, cut: _Cut, stages: Stages | None) -> None:

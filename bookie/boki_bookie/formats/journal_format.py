@@ -207,7 +207,7 @@ def _crc_of(head: bytes, salt: int, body: Buffer, known: int | None) -> int:
     return known ^ shifted(start, len(body))
 
 
-def encode_alone(
+def encode_single(
     header: SegmentHeader, number: int, kind: int, body: Buffer, sums: Mapping[int, int] = NO_SUMS
 ) -> tuple[list[Buffer], int]:
     """`encode_group` for one record, as those of an idle bookie are, in a third of the calls."""

@@ -26,8 +26,8 @@ from boki_bookie import metric_definitions
 from boki_bookie.formats.journal_format import (
     GROUP_HEADER_BYTES,
     PAGE_BYTES,
-    encode_alone,
     encode_group,
+    encode_single,
 )
 from boki_bookie.journal.journal_queue import Done, Group, GroupQueue
 from boki_bookie.journal.journal_segments import Segment, SegmentFiles
@@ -251,7 +251,7 @@ class Journal:
         group = self._flying = self._queue.waiting.popleft()
         number, self._next_number = self._next_number, self._next_number + 1
         if group.count == 1:
-            return encode_alone(self._segment.header, number, group.kinds[0], group.bodies[0], group.sums)
+            return encode_single(self._segment.header, number, group.kinds[0], group.bodies[0], group.sums)
         return encode_group(self._segment.header, number, group.kinds, group.bodies, group.sums)
 
     def _is_written(self, size: int, seconds: float) -> None:

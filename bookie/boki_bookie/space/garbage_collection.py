@@ -3,8 +3,8 @@
 One run after the other, every `gc_interval_s`, when somebody asks, and while the disk is full:
 
     1. ledgers     (`ledger_collection`) read the metadata of those that a listing lacks; delete on two proofs
-    2. dead files  (`file_collection`) journal durable, index settled, then the files that nothing lives in are removed
-    3. compaction  the emptiest files, one at a time: copied (`compaction`), index settled, removed
+    2. dead files  (`file_collection`) journal durable, index persisted, then the files that nothing lives in are removed
+    3. compaction  the emptiest files, one at a time: copied (`compaction`), index persisted, removed
 
 The order within each step is what makes a crash harmless: what deletes is durable before the index says so, and the index is
 durable before a file goes. Nothing is deleted because of an error, a time-out, a listing or a lost session.

@@ -99,7 +99,7 @@ async def test_checkpoints_at_the_same_time_run_one_after_the_other(world: Any, 
 
 
 @pytest.mark.parametrize("finished", [False, True])
-async def test_deletions_are_settled_beside_a_checkpoint_that_a_full_disk_stopped(
+async def test_deletions_are_persisted_beside_a_checkpoint_that_a_full_disk_stopped(
     world: Any, disk: MemoryDisk, finished: bool
 ) -> None:
     storage = await world.open(disk)
@@ -129,7 +129,7 @@ async def test_deletions_are_settled_beside_a_checkpoint_that_a_full_disk_stoppe
         assert await world.read(later, ledger_id, entry_id) == bytes(world.body(ledger_id, entry_id, bytes(2_000)))
 
 
-async def test_what_cannot_be_settled_is_settled_later(world: Any, disk: MemoryDisk) -> None:
+async def test_what_cannot_be_persisted_is_persisted_later(world: Any, disk: MemoryDisk) -> None:
     storage = await world.open(disk)
     await world.put(storage, world.add(1, 0, bytes(2_000)), world.add(2, 0, bytes(2_000)))
     await storage.checkpoint()
@@ -142,6 +142,6 @@ async def test_what_cannot_be_settled_is_settled_later(world: Any, disk: MemoryD
     await storage._checkpoints.persist_index()
     assert storage._checkpointer.mark.number == mark + 1
     await storage._checkpoints.persist_index()
-    assert storage._checkpointer.mark.number == mark + 1, "there was nothing to settle"
+    assert storage._checkpointer.mark.number == mark + 1, "there was nothing to persist"
     later = await world.open(disk.crash(world.seeded(1)))
     assert await world.read(later, 1, 0) is V2Status.NO_LEDGER

@@ -20,11 +20,11 @@ from boki_bookie.formats.journal_format import (
     decode_fence,
     decode_ledger,
     decode_segment_header,
-    encode_alone,
     encode_fence,
     encode_group,
     encode_ledger,
     encode_segment_header,
+    encode_single,
     group_bytes,
 )
 from boki_common.errors import CorruptData, VersionMismatch
@@ -71,10 +71,10 @@ def test_groups_come_back(groups: list[Records]) -> None:
 @given(st.sampled_from([1, 2, 3]), st.integers(0, 3 * PAGE_BYTES), st.integers(0, 2**62))
 def test_a_single_record_has_the_bytes_of_a_group_of_one(kind: int, length: int, number: int) -> None:
     body = bytes(index % 251 for index in range(length))
-    alone, alone_bytes = encode_alone(HEADER, number, kind, body)
+    single, single_bytes = encode_single(HEADER, number, kind, body)
     group, group_size = encode_group(HEADER, number, [kind], [body])
-    assert b"".join(alone) == b"".join(group)
-    assert alone_bytes == group_size
+    assert b"".join(single) == b"".join(group)
+    assert single_bytes == group_size
 
 
 @given(st.lists(st.tuples(st.sampled_from([1, 2]), st.binary(max_size=3_000)), min_size=1, max_size=4), st.data())
@@ -88,7 +88,7 @@ def test_a_body_whose_sum_is_known_is_not_read_for_it(records: list[tuple[int, b
     foreign, _ = encode_group(HEADER, 9, kinds, bodies, {place: value ^ 1 for place, value in sums.items()})
     assert (b"".join(foreign) == b"".join(plain)) is not bool(known)
     if known == {0} and len(bodies) == 1:
-        assert b"".join(encode_alone(HEADER, 9, kinds[0], bodies[0], sums)[0]) == b"".join(plain)
+        assert b"".join(encode_single(HEADER, 9, kinds[0], bodies[0], sums)[0]) == b"".join(plain)
 
 
 @given(st.lists(st.binary(min_size=1, max_size=2_000), min_size=1, max_size=4), st.data())
