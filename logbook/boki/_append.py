@@ -40,7 +40,7 @@ async def append(
         await _see(numbers, to, expectations)
     if timeout is not None:
         timeout_s = arguments.check_seconds(timeout, "timeout", limits.SDK_GIVE_UP_S)
-        return await _append_in(appends, numbers, Ticket(encoded, checked, expectations, to), timeout_s)
+        return await append_in(appends, numbers, Ticket(encoded, checked, expectations, to), timeout_s)
     # Nothing here keeps the ticket, so it ends with its verdict, and not a turn later with hundreds of others.
     outcome = await (
         _submitted(appends, numbers, Ticket(encoded, checked, expectations, to))
@@ -62,7 +62,8 @@ async def _submitted_later(appends: Appends, numbers: Numbers, ticket: Ticket) -
     return ticket.wait(appends.connection.loop)
 
 
-async def _append_in(appends: Appends, numbers: Numbers, ticket: Ticket, timeout_s: float) -> int:
+async def append_in(appends: Appends, numbers: Numbers, ticket: Ticket, timeout_s: float) -> int:
+    """Numbers a record, at once if there is a place, and waits for its verdict."""
     deadline = appends.connection.now() + timeout_s
     await appends.submit_in(numbers, ticket, timeout_s)
     await appends.wait(numbers, ticket, deadline, timeout_s)

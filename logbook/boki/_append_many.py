@@ -6,7 +6,7 @@ larger than the window. After the first chunk that failed nothing more is submit
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from boki._appends import Appends
 from boki._arguments import EncodedTags
@@ -14,36 +14,65 @@ from boki._bounds import FRAME_TARGET_BYTES
 from boki._numbers import Numbers
 from boki._ticket import Chunk
 from boki._verdicts import unknown
-from boki_common.errors import BokiError
+from boki_common.errors import BokiError, InvalidArgument
 
 CHUNK_RECORDS: Final = 256
 """Records that are pending as one item; their places in the window become free together."""
 
 
+class First(NamedTuple):
+    """The number that the first record must get, of a writer by its name."""
+
+    number: int
+    writer: str
+
+    def check(self, numbers: Numbers) -> None:
+        """Raises InvalidArgument when it would get another one now."""
+        found = None if numbers.stale else numbers.next_number
+        if found != self.number:
+            raise InvalidArgument(
+                f"expected {self.number} as the next number of writer {self.writer!r}, found {found or 'not known'}; nothing was sent",
+                expected=self.number,
+                found=found,
+            )
+
+
 async def append_many(
-    appends: Appends, numbers: Numbers, encoded: list[tuple[EncodedTags, bytes]], timeout_s: float
+    appends: Appends,
+    numbers: Numbers,
+    encoded: list[tuple[EncodedTags, bytes]],
+    timeout_s: float,
+    first: First | None = None,
 ) -> list[int]:
     """Appends records in order; returns their seqnums. Errors have the committed prefix: see `Book.append_many`."""
     deadline = appends.connection.now() + timeout_s
     chunks: list[Chunk] = []
     try:
-        await _submit_chunks(appends, numbers, encoded, chunks, deadline)
+        await _submit_chunks(appends, numbers, encoded, chunks, deadline, first)
         for chunk in chunks:
             await appends.wait(numbers, chunk, deadline, timeout_s)
             if chunk.error is not None:
                 raise chunk.error
     except BokiError as error:
-        first = next((chunk.error for chunk in chunks if chunk.error is not None), error)
-        raise _prefix_error(appends, numbers, first, chunks, len(encoded)) from error
+        appends.places.invite(numbers)  # the place that is not taken
+        failure = next((chunk.error for chunk in chunks if chunk.error is not None), error)
+        raise _prefix_error(appends, numbers, failure, chunks, len(encoded)) from error
     return [seqnum for chunk in chunks for seqnum in chunk.seqnums]
 
 
 async def _submit_chunks(
-    appends: Appends, numbers: Numbers, encoded: list[tuple[EncodedTags, bytes]], chunks: list[Chunk], deadline: float
+    appends: Appends,
+    numbers: Numbers,
+    encoded: list[tuple[EncodedTags, bytes]],
+    chunks: list[Chunk],
+    deadline: float,
+    first: First | None,
 ) -> None:
     start = 0
     while start < len(encoded):
         free = await appends.place(numbers, max(deadline - appends.connection.now(), 0.0))
+        if first is not None and not start:
+            first.check(numbers)  # who waited for a place before this was numbered before it
         failed = next((chunk.error for chunk in chunks if chunk.error is not None), None)
         if failed is not None:
             return

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 from boki import _arguments as arguments
-from boki._append import append, encode, submit
-from boki._append_many import append_many
+from boki._append import append, append_in, encode, submit
+from boki._append_many import First, append_many
 from boki._appends import Appends
 from boki._arguments import Data, Expect, Expectations, Tag
 from boki._numbers import Numbers
@@ -25,6 +25,7 @@ from boki._outcome import Why
 from boki._pending import checksum
 from boki._ticket import Duplicate, Ticket
 from boki._verdicts import unknown
+from boki_common import limits
 from boki_common.errors import InvalidArgument, NumberReused, WindowFull
 
 
@@ -84,18 +85,14 @@ class Writer:
             InvalidArgument: the next number is not `first`, or is not known since something was given up: nothing was sent.
             Else as `Book.append_many`; also NumberReused.
         """
-        if first is None:
+        begin = None if first is None else First(first, self.name)
+        if begin is None:
             await self._known(timeout)
-        elif self._numbers.stale or first != self._numbers.next_number:
-            found = "not known" if self._numbers.stale else str(self._numbers.next_number)
-            raise InvalidArgument(
-                f"expected {first} as the next number of writer {self.name!r}, found {found}; nothing was sent",
-                expected=first,
-                found=None if self._numbers.stale else self._numbers.next_number,
-            )
+        else:
+            begin.check(self._numbers)
         encoded = arguments.encode_many(records)
         timeout_s = arguments.check_seconds(timeout, "timeout", self._appends.connection.give_up_s)
-        return await append_many(self._appends, self._numbers, encoded, timeout_s)
+        return await append_many(self._appends, self._numbers, encoded, timeout_s, begin)
 
     def submit(self, data: Data, *, tags: Sequence[Tag] = (), expect: Expect | None = None) -> Ticket:
         """Appends without waiting, as `Book.submit`. After a failure WindowFull, until `ready` has asked for `last`."""
@@ -140,6 +137,7 @@ class Writer:
         if self._numbers.stale or number > self._numbers.next_number:
             await self.refresh(timeout)
         numbers = self._numbers
+        encoded, checked, expectations = await encode(numbers, self, data, tags, expect)
         if number > numbers.next_number:
             raise InvalidArgument(
                 f"expected at most {numbers.next_number} as the next number of writer {self.name!r}, found {number}: its "
@@ -148,8 +146,9 @@ class Writer:
                 found=number,
             )
         if number == numbers.next_number and self._appends.places.of(numbers):
-            return await append(self._appends, numbers, self, data, tags, expect, timeout)
-        encoded, checked, expectations = await encode(numbers, self, data, tags, expect)
+            ticket = Ticket(encoded, checked, expectations, self)
+            timeout_s = arguments.check_seconds(timeout, "timeout", limits.SDK_GIVE_UP_S)
+            return await append_in(self._appends, numbers, ticket, timeout_s)
         pending = numbers.find(number)
         if isinstance(pending, Ticket):
             if pending.checksums() != (checksum(encoded, checked, expectations),):

@@ -111,6 +111,37 @@ async def test_an_append_gives_up_waiting_for_a_place_of_its_writer(serve: Serve
         assert await tickets[-1] > 0
 
 
+async def test_one_number_is_given_once_though_its_calls_look_at_the_book_first(serve: Serve) -> None:
+    engine, url, _ = await serve()
+    async with boki.connect(url) as one, boki.connect(url) as other:
+        seen = await one.book("b").append(b"1", tags=["a"])
+        book = other.book("b")
+        calls = [book.append(b"pay", expect={"a": seen}, writer=("w", 1)) for _ in range(2)]
+        assert len(set(await asyncio.gather(*calls))) == 1
+        assert engine.ordered(book.id)[1:] == [b"pay"]
+
+
+async def test_many_begin_at_their_number_or_not_at_all_whoever_waits_before_them(serve: Serve) -> None:
+    engine, url, _ = await serve()
+    engine.mute = True
+    async with boki.connect(url) as client:
+        writer = await client.book("b").writer("w")
+        tickets = [writer.submit(b"x") for _ in range(limits.WINDOW_RECORDS)]
+        waiting = [asyncio.ensure_future(writer.append(b"y"))]
+        await asyncio.sleep(0)
+        many = writer.append_many([(b"z", ())], first=limits.WINDOW_RECORDS + 1)
+        behind = asyncio.ensure_future(many)
+        await asyncio.sleep(0)
+        waiting.append(asyncio.ensure_future(writer.append(b"y")))
+        engine.mute = False
+        engine.peers[0].close()
+        with pytest.raises(boki.InvalidArgument, match="expected 1025 as the next number of writer 'w', found 1026"):
+            await behind
+        assert all([await ticket for ticket in tickets])
+        assert await waiting[0] < await waiting[1]
+        assert engine.ordered(client.book("b").id)[-3:] == [b"x", b"y", b"y"]
+
+
 async def test_a_number_under_way_is_awaited_not_sent_again(serve: Serve) -> None:
     engine, url, _ = await serve()
     async with boki.connect(url) as client:
