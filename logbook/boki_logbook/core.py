@@ -296,9 +296,6 @@ class EngineCore:
     def view_after(self, token: Token, book: int) -> tuple[dict[int, Position], int] | None:
         return self._readiness.view_after(token, book, self.sequencers.log_of(book))
 
-    def covered(self, book: int) -> int:
-        return self.frontier.covered_of(book)
-
     def view_of(self, book: int) -> tuple[dict[int, Position], int]:
         return self.frontier.view_of(book)
 

@@ -182,11 +182,12 @@ class Reader:
             LedgerError: entries cannot be read now.
         """
         await self._waiting.see(token, query.book, query.consistency)
-        found = self._lookup.range(query, rows, self._serving.covered(query.book))
+        seen, covered = self.view_of(query.book)
+        found = self._lookup.range(query, rows, covered)
         if found.nothing and _may_wait(query):
             tags = (query.tag,) if rows is None else [row.tag for row in rows]
             found = await self._waiting.records(query, tags, partial(self._lookup.range, query, rows))
-        seen, covered = self.view_of(query.book)
+            seen, covered = self.view_of(query.book)
         while True:
             page = Page(query, found, self._lookup)
             try:

@@ -26,12 +26,9 @@ class Serving(Protocol):
     def ready(self) -> bool:
         """Whether everything that was ordered before this engine started is applied."""
 
-    def covered(self, book: int) -> int:
-        """Seqnum of the last place in the book's log that is applied here; 0 when nothing was ever ordered in it."""
-
     def view_of(self, book: int) -> tuple[dict[int, Position], int]:
-        """What a reply about the book shows, as the token that goes with it, and what is `covered`. The token is empty when nothing
-        was ever ordered.
+        """What a reply about the book shows, as the token that goes with it, and what it covers: the seqnum of the last place in
+        the book's log that is applied here. An empty token and 0 when nothing was ever ordered.
 
         One position is enough: it implies all that the book's records before it were ordered by, in whatever log.
         """

@@ -131,24 +131,25 @@ class Waiting:
             look: records and gaps of the range, of what is `covered`; below `looked` all was looked at, below `lost_from` nobody
                 is woken by what was lost.
         """
-        begin, parked = query.start, None
+        begin, parked, book = query.start, None, query.book
+        _, covered = self._serving.view_of(book)
         try:
             with self.room():
                 async with asyncio.timeout(query.wait_ms / 1000):
                     while True:
                         # Whatever is newer than all that is shown may be in the range; what is shown is not.
-                        begin = max(query.start, self._serving.covered(query.book) + 1)
-                        parked = self.parked.park(query.book, tags, begin)
+                        begin = max(query.start, covered + 1)
+                        parked = self.parked.park(book, tags, begin)
                         try:
                             looked = max(begin, await parked.woken)
                         finally:
                             self.parked.leave(parked)
-                        covered = self._serving.covered(query.book)
+                        _, covered = self._serving.view_of(book)
                         found = look(covered, looked=looked, lost_from=begin)
                         if not found.nothing:
                             return found
         except TimeoutError:
-            covered = self._serving.covered(query.book)
+            _, covered = self._serving.view_of(book)
             looked = max(begin, covered + 1)  # nobody woke it: all that came was of other streams
             if parked is not None and parked.woken.done() and not parked.woken.cancelled():
                 looked = max(begin, parked.woken.result())  # but in the turn of the time-out

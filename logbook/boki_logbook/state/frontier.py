@@ -105,7 +105,8 @@ class Frontier:
         return self._only if self._only is not None else self._owners[slot_of(book)]
 
     def view_of(self, book: int) -> tuple[dict[int, Position], int]:
-        """What a reply about the book shows, as a token, and `covered_of` it."""
+        """What a reply about the book shows, as a token, and the last place that is applied and that the book may lie at; 0 when
+        there is none."""
         log = self._only
         if log is None:
             log = self.log_of(book)
@@ -114,8 +115,3 @@ class Frontier:
     def view_after(self, token: Token, book: int) -> tuple[dict[int, Position], int] | None:
         """`view_of` the book, if everything that a session has seen is applied."""
         return self.view_of(book) if self.reached(token) else None
-
-    def covered_of(self, book: int) -> int:
-        """The last place that is applied and that the book may lie at; 0 when there is none."""
-        log = self.log_of(book)
-        return 0 if log is None else self.covered.get(log, 0)

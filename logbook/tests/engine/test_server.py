@@ -591,7 +591,7 @@ async def test_a_certain_conflict_is_answered_while_nothing_is_ordered(served: S
     sdk.append(RunSpec(1, ALICE, 3, (RecordSpec(tags=(5,), data=b"loser", expect=((5, row.first_seqnum),)),)))
     answered = (await sdk.answers(2))[1]
     assert (answered.first, answered.verdict, answered.actual) == (3, Verdict.CONFLICT, ((5, row.first_seqnum + 1),))
-    assert answered.position == served.core.covered(1)
+    assert answered.position == served.core.view_of(1)[1]
     assert b"loser" not in cluster.ledgers[shard.writer.ledger_id].entries[-1]
     cluster.ledgers[shard.writer.ledger_id].ack()
     ordered = (await sdk.answers(3))[2]

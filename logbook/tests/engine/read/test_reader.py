@@ -338,7 +338,7 @@ async def test_a_waiting_read_gets_a_gap_of_what_was_trimmed_before_it_could_loo
     (first,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x", tags=(5,))))
     following = asyncio.ensure_future(read(core, query(5, start=first, wait_ms=5_000)))
     assert data_of(await following) == [b"x"]
-    position = core.covered(1)
+    position = core.view_of(1)[1]
     following = asyncio.ensure_future(read(core, query(5, start=first + 1, wait_ms=5_000)))
     await cluster.settle()
     await core.reader.changes.trim(1, [(0, first + 1)], forget=False)

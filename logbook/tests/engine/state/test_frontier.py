@@ -22,10 +22,10 @@ def test_one_log() -> None:
     frontier = Frontier()
     frontier.begin(1, 0, ALL, ())
     frontier.passed(0, Position(1, 1), 0)
-    assert frontier.covered_of(BOOK) == 0
+    assert frontier.view_of(BOOK) == ({0: Position(1, 1)}, 0)
     frontier.passed(0, Position(1, 2), seqnum(1, 5))
     view = {0: Position(1, 2)}, seqnum(1, 5)
-    assert frontier.view_of(BOOK) == view and frontier.covered_of(BOOK) == seqnum(1, 5)
+    assert frontier.view_of(BOOK) == view
     assert frontier.reached({0: Position(1, 2)}) and not frontier.reached({0: Position(1, 3)})
     assert frontier.view_after({0: Position(1, 2)}, BOOK) == view
     assert frontier.view_after({0: Position(1, 3)}, BOOK) is None
@@ -54,8 +54,6 @@ def test_a_term_begins_after_the_terms_before_it() -> None:
     frontier.end(1, 0)
     assert frontier.may_begin((1,))
     frontier.begin(3, 1, ((512, 1023),), (1,))
-    for book in (BOOK, OTHER):
-        assert frontier.view_of(book)[1] == frontier.covered_of(book)
     assert frontier.view_of(BOOK) == ({1: Position(3, 0)}, seqnum(1, 9)), "records of the other log lie below"
     assert frontier.view_of(OTHER)[0] == {0: Position(1, 1)}
 
@@ -68,5 +66,5 @@ def test_what_is_covered_is_handed_on_through_terms_without_records() -> None:
     frontier.begin(2, 1, ALL, (1,))
     frontier.end(2, 1)
     frontier.begin(3, 2, ALL, (2,))
-    assert frontier.covered_of(BOOK) == seqnum(1, 9)
+    assert frontier.view_of(BOOK)[1] == seqnum(1, 9)
     assert frontier.log_of(OTHER) == 2
