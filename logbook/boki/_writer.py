@@ -110,10 +110,13 @@ class Writer:
             await self.refresh(timeout)
 
     async def refresh(self, timeout: float | None = None) -> None:
-        """Asks the log for the last number, unless something is undecided here."""
+        """Asks the log for the last number, unless something is undecided here, or was numbered meanwhile: the answer is older."""
         numbers = self._numbers
+        asked = numbers.stale, numbers.next_number
         last = await self._book.writer_last(numbers.writer, timeout)
-        if not numbers.undecided and (numbers.stale or numbers.low - 1 != last):
+        if asked != (numbers.stale, numbers.next_number) or numbers.undecided:
+            return
+        if numbers.stale or numbers.low - 1 != last:
             numbers.renew(last + 1)
 
     async def append_at(

@@ -16,6 +16,23 @@ if TYPE_CHECKING:
     from tests.sdk.conftest import Serve
 
 
+class SlowBook:
+    """A book whose answers about writers come when a test lets them."""
+
+    name = "b"
+
+    def __init__(self, book: boki.Book) -> None:
+        self.answered, self.come = asyncio.Event(), asyncio.Event()
+        self.refresh_view = book.refresh_view
+        self._book = book
+
+    async def writer_last(self, writer: bytes, timeout: float | None) -> int:
+        last = await self._book.writer_last(writer, timeout)
+        self.answered.set()
+        await self.come.wait()
+        return last
+
+
 async def test_every_run_says_that_its_writer_is_named(serve: Serve) -> None:
     engine, url, _ = await serve()
     async with boki.connect(url) as client:
@@ -119,6 +136,20 @@ async def test_one_number_is_given_once_though_its_calls_look_at_the_book_first(
         calls = [book.append(b"pay", expect={"a": seen}, writer=("w", 1)) for _ in range(2)]
         assert len(set(await asyncio.gather(*calls))) == 1
         assert engine.ordered(book.id)[1:] == [b"pay"]
+
+
+async def test_an_old_answer_about_a_writer_has_no_number_given_twice(serve: Serve) -> None:
+    engine, url, _ = await serve()
+    async with boki.connect(url) as client:
+        book = client.book("b")
+        writer, slow = await book.writer("w"), SlowBook(book)
+        refreshing = asyncio.ensure_future(boki.Writer(slow, book._appends, writer._numbers, "w").refresh())
+        await slow.answered.wait()
+        await writer.append(b"x")
+        slow.come.set()
+        await refreshing
+        await writer.append(b"x")
+        assert engine.ordered(book.id) == [b"x", b"x"]
 
 
 async def test_many_begin_at_their_number_or_not_at_all_whoever_waits_before_them(serve: Serve) -> None:
