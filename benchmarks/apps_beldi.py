@@ -3,7 +3,7 @@
 | table | holds |
 |---|---|
 | `intents` | each call of a function: arguments, and whether it is done |
-| `reads` | what each read was told, by the step that read it |
+| `reads` | what each read returned, by the step that read it |
 | `invokes` | each call that a step made: the callee's id, then its result |
 | `daal` | rows: of each key a list of parts, each with a value and the steps that wrote it; a full part is followed by a new one |
 

@@ -33,7 +33,7 @@ process = found("boki_common.runtime.process", "boki_common.process")
 
 
 async def serve(directory: Path) -> None:
-    """Measures what it is told to, until its input ends."""
+    """Measures what its input names, until that ends."""
     loop = asyncio.get_running_loop()
     workloads = {workload.name: workload for workload in WORKLOADS}
     async with (

@@ -69,7 +69,7 @@ async def closed_loop(workload: Workload, client: Any, pids: Mapping[str, int], 
 
 
 def cpu_groups(pids: Mapping[str, int]) -> dict[str, list[int]]:
-    """Processes whose time is told together, this one among them."""
+    """Processes whose time is counted together, this one among them."""
     groups: dict[str, list[int]] = {"sdk": [os.getpid()], "engine": [], "sequencer": [], "bookies": []}
     for name, pid in pids.items():
         kind = name.partition("-")[0]

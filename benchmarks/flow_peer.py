@@ -94,7 +94,7 @@ async def _line(process: asyncio.subprocess.Process) -> Mapping[str, Any]:
 
 
 async def serve(loads: Mapping[str, Once], **ready: object) -> None:
-    """Runs what it is told until its input ends."""
+    """Runs what its input names, until that ends."""
     say({"ready": True, **ready})
     while True:
         line = await asyncio.to_thread(sys.stdin.readline)

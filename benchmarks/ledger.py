@@ -266,7 +266,7 @@ class Bench:
         ]
 
     def ratios(self) -> tuple[list[Ratio], list[str]]:
-        """Every ratio that can be told; and those that cannot, and why."""
+        """Every ratio that can be computed; and those that cannot, and why."""
         found: list[Ratio] = []
         missing: list[str] = []
         for name, value, comparison, goal in (*self._goals_of_adds(), *self._other_goals()):

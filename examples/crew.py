@@ -22,7 +22,7 @@ EVERY_S: Final = 1.0
 DOWN_S: Final = 0.5
 
 END_S: Final = 60.0
-"""Processes have so long to end as they were told to."""
+"""Processes have so long to end after SIGTERM."""
 
 
 class Crew:
@@ -74,7 +74,7 @@ class Crew:
         await running.wait()
 
     async def end(self, places: Sequence[str] = ()) -> list[str]:
-        """Ends processes (all, if none is named) as they were told to; what is wrong with how they ended."""
+        """Stops processes (all, if none is named); returns what is wrong with how they ended."""
         places, faults = places or list(self._running), []
         for place in places:
             process = self._running[place]

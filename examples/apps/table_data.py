@@ -82,7 +82,7 @@ class TableData:
         return await with_retries(together)
 
     async def look(self, names: Sequence[str]) -> list[JsonObject | None]:
-        """In a workflow: rows of one table as of what it was told last, without a record."""
+        """In a workflow: rows of one table as of the last delivery, without a record."""
         keys = [_place(name)[1] for name in names]
         return [_value(row) for row in await self._tables.look_many(_place(names[0])[0], keys)]
 

@@ -44,7 +44,7 @@ class Found(NamedTuple):
 
 
 class Customers:
-    """Push orders until they are told to stop. An order without an answer is pushed again, under its id."""
+    """Push orders until they are stopped. An order without an answer is pushed again, under its id."""
 
     def __init__(self, shop: Shop, seed: int) -> None:
         self.orders: Final[list[Order]] = []

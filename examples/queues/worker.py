@@ -50,7 +50,7 @@ def now_ms() -> float:
 
 
 async def queues(book: boki.Book, shards: int) -> tuple[Queue[Work], Queue[Done]]:
-    """Where work comes from, and where it is told to be done."""
+    """Where work comes from, and where it is reported done."""
     log = Log(book)
     work = await Queue.open(log, "work", Work, shards=shards, max_deliveries=0, dedup_s=3_600)
     return work, await Queue.open(log, "done", Done, shards=1)

@@ -2,7 +2,7 @@
 
     faults = check(notes, state)          # sentences; none: nothing is lost, nothing invented
 
-A worker notes each call before it is made, and what it was told of it. Of a call without an answer (its worker was killed, the answer
+A worker notes each call before it is made, and its answer. Of a call without an answer (its worker was killed, the answer
 was lost) either is right. Of the others:
 
 - what was acknowledged is there, exactly once; what was refused is not; what is there was asked for
@@ -26,7 +26,7 @@ class Note(NamedTuple):
 
     Attributes:
         client: who made it; each makes one after the other. number: which of its calls.
-        about: what it asked for. outcome: what it was told. answer: what came back.
+        about: what it asked for. outcome: how it ended. answer: what came back.
     """
 
     client: str

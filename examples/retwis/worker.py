@@ -1,4 +1,4 @@
-"""A process of clients of Retwis. Each does one thing after another and notes what it asks before, and what it was told behind.
+"""A process of clients of Retwis. Each does one thing after another and notes each call before it, and its answer after it.
 
     python -m examples.retwis.worker URL --name w1 --notes DIRECTORY          # until standard input closes, or somebody kills it
 

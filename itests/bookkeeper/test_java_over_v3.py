@@ -35,7 +35,7 @@ async def test_an_idle_writer_sends_its_lac(java: JavaService, placement: Placem
 async def test_a_long_poll_is_answered_by_the_entry_it_waits_for(java: JavaService, placement: Placement) -> None:
     client = JavaClient(java, "v3")
     writer = await client.create(placement, "CRC32C")
-    await writer.append(["zero"])  # a bookie that never heard of the ledger answers at once that it did not
+    await writer.append(["zero"])  # a bookie that does not know the ledger answers at once that it did not
     reader = await client.open(writer.ledger_id, "CRC32C", recover=False)
     poll = asyncio.create_task(java("poll", handle=reader.handle, entry=1, wait_ms=30_000))
     await writer.append(["one"])

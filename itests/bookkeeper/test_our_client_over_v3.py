@@ -2,8 +2,8 @@
 
 With v2 only what v2 has not goes over v3: LACs, long polls, force.
 
-Java's writer may never tell its last LAC by itself: what it notes as told is read anew after what it sends, so an entry that
-is acknowledged between the two is told with the next entry only. No reader can know better, so only the LAC of a writer's
+Java's writer may never send its last LAC by itself: what it notes as sent is read anew after what it sends, so the LAC of an entry
+that is acknowledged between the two goes with the next entry only. No reader can know better, so only the LAC of a writer's
 first entry is waited for while it is idle.
 """
 
@@ -72,7 +72,7 @@ async def test_entries_of_a_java_writer_are_followed_to_the_end(
         await writer.append(ENTRIES[1:2])
         for entry in ENTRIES[2:]:
             await writer.append([entry])
-            found.append(await anext(tail))  # the entry before it, at least, is told with it
+            found.append(await anext(tail))  # its LAC covers the entry before it, at least
         await writer.close()
         found += [one async for one in tail]
     assert [(number, bytes(payload).decode()) for number, payload in found] == list(enumerate(ENTRIES))

@@ -1,4 +1,4 @@
-"""What users are told to write works: the example of the docs, as a test suite of its own."""
+"""What the docs advise users to write works: the example of the docs, as a test suite of its own."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ async def test_a_cluster_is_upgraded_under_load_role_by_role() -> None:
     try:
         async with under_load(cluster.url, "upgrade") as load:
             await more(load)
-            # Engines first, that read what is new and write nothing of it; last they are told to.
+            # Engines first, that read what is new and write nothing of it; last that is switched on.
             for kind in ("bookie", "engine", "sequencer", "controller"):
                 for name in cluster.names:
                     if name.startswith(kind):

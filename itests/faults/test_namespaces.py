@@ -1,6 +1,6 @@
 """Real processes on machines of their own (network namespaces), with ZooKeeper, where packets are dropped.
 
-Faults are drawn by a seed: packets lost at random, two machines cut from each other, one that is heard and hears nothing, one
+Faults are drawn by a seed: packets lost at random, two machines cut from each other, one that sends and receives nothing, one
 cut from all others, for less and for more than a session's time-out. Histories are checked by the simulator's checkers.
 """
 

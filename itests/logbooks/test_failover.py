@@ -1,7 +1,7 @@
 """Loss of every role under load, on machines of their own with ZooKeeper: kill -9 one by one and in pairs, SIGSTOP for longer
 than a session, ZooKeeper away for longer than a session, partitions. Two logs, standbys, two engines, two controllers.
 
-What is lost, doubled, told wrongly or out of order is found in the history of all calls (`itests/faults/rounds.py`); appends
+What is lost, doubled, answered wrongly or out of order is found in the history of all calls (`itests/faults/rounds.py`); appends
 must go on after each fault, before anything that was killed is started again.
 """
 

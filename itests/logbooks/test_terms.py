@@ -56,7 +56,7 @@ class Written:
                 assert of_tag == [row for row in self.rows[name] if tag in row[2]]
         for (name, number), (seqnum, data) in self.numbered.items():
             again = await client.book(name).append(data, tags=("all",), writer=("w", number))
-            assert again == seqnum, f"number {number} of the writer in {name} was told {seqnum}, then {again}"
+            assert again == seqnum, f"number {number} of the writer in {name} was answered {seqnum}, then {again}"
 
 
 async def change(admin: Administrator, cluster: LocalCluster, chance: random.Random, term: int) -> None:

@@ -11,7 +11,7 @@
 
 The jars are those in the folder that `BOKI_CASSANDRA_JARS` names, else they are brought once into `.cache/cassandra` of the repository
 (see `java_server`). The node has a heap of 512 MB, and serves after about ten seconds of a processor, so one is shared by a whole run. It
-flushes its commit log before it acknowledges (`commitlog_sync: batch`), as a log does, unless told otherwise.
+flushes its commit log before it acknowledges (`commitlog_sync: batch`), as a log does, by default.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def find_faketime() -> Path:
 
 
 def _ahead(seconds: int) -> dict[str, str]:
-    """What a process is told so that its wall clock is ahead, and no other clock: Java waits by that one."""
+    """Environment by which a process's wall clock is ahead, and no other clock: Java waits by that one."""
     ours = {
         "LD_PRELOAD": str(find_faketime()),
         "FAKETIME": f"{seconds:+d}s",

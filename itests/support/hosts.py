@@ -4,7 +4,7 @@
         hosts["bookie-1"].address                   # 10.213.x.y; this process is `hosts.here`
         hosts["bookie-1"].command(["prog", "arg"])  # the command that runs there
         await hosts.cut("bookie-1", "engine-1")     # neither hears the other
-        await hosts.cut("engine-1", hears=False)    # it hears nobody, but is heard
+        await hosts.cut("engine-1", hears=False)    # it receives nothing, but sends
         await hosts.lose("bookie-1", 0.3)           # 30 % of the packets that reach it are lost
         await hosts.heal()
 
@@ -92,7 +92,7 @@ class Hosts:
     # -- faults
 
     async def cut(self, name: str, *others: str, hears: bool = True, says: bool = True) -> None:
-        """Drops what passes between a host and others, or everybody. `hears=False` alone: it is heard and hears nothing."""
+        """Drops what passes between a host and others, or everybody. `hears=False` alone: it sends and receives nothing."""
         both = hears and says
         addresses = [self._hosts[other].address for other in others]
         peers = f"{{ {', '.join(addresses)} }}" if addresses else f"{self._net}.0/24"

@@ -36,7 +36,7 @@ LOOPBACK: Final = "127.0.0.1"
 
 
 class ZookeeperServer(JavaServer):
-    """One server process, on 127.0.0.1 unless told otherwise. Its data and port outlive `kill` and `stop`."""
+    """One server process, by default on 127.0.0.1. Its data and port outlive `kill` and `stop`."""
 
     def __init__(self, java: str, jars: Path, folder: Path, host: str) -> None:
         self.folder = folder

@@ -54,20 +54,20 @@ class Carrying:
         return await shortening.checkpoint(self._host.log, composer.place, composer.held, self._host.name)
 
     def appended(self, claim: int, history: History) -> Coroutine[Any, Any, None]:
-        """It is in the log. What is returned lets go what was before, and then tells who waits; nothing else depends on it."""
+        """It is in the log. What is returned trims what was before, and then resolves waiters; nothing else depends on it."""
         place = self._composer.place
         self._composer.held[place.own] = claim
         self.carried_ms = self._host.log.now_ms()
         done = self._done = self._asked
         self._asked = None
 
-        async def let_go() -> None:
+        async def trim() -> None:
             try:
-                await shortening.let_go_now(self._host.log, place, history, claim)
+                await shortening.trim_history_now(self._host.log, place, history, claim)
             finally:
                 _tell(done, done=True)
 
-        return let_go()
+        return trim()
 
     def not_done(self) -> None:
         """The workflow is over here before it was done; nobody is left waiting."""

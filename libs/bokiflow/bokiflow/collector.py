@@ -56,7 +56,7 @@ class Collected(NamedTuple):
     """What one round came to.
 
     Attributes:
-        ended: workflows whose history was let go. tombs: ends that were said again. forgotten: ids that are free again.
+        ended: workflows whose history was trimmed. tombs: ends that were said again. forgotten: ids that are free again.
         checkpoints: of partitions. carried: histories of living workflows that were written anew. locks: the same of locks.
     """
 
@@ -88,7 +88,7 @@ class Collector:
         self._group: Final = group
         self._trimmer: Final = Trimmer(log.book)
         self._ended: Final[dict[int, int]] = {}
-        """Up to where ends of a partition were seen by `_let_go_histories`."""
+        """Up to where ends of a partition were seen by `_trim_histories`."""
         self._folds: Final[dict[int, PartitionFold]] = {}
         self._claims: Final[dict[int, int]] = {}
         """Of partitions, below which nothing is left."""
@@ -102,7 +102,7 @@ class Collector:
     async def over(self, partitions: Sequence[int]) -> Collected:
         """Lets go what ended in partitions, whoever owns them."""
         place, now_ms = await self._log.book.now(), await self.now_ms()
-        ended = await self._let_go_histories(partitions, place, now_ms)
+        ended = await self._trim_histories(partitions, place, now_ms)
         done = Collected(ended=ended)
         chunk: list[Over] = []
         marks = Marks()
@@ -137,7 +137,7 @@ class Collector:
                 found.append(one)
         return found
 
-    async def _let_go_histories(self, partitions: Sequence[int], place: int, now_ms: int) -> int:
+    async def _trim_histories(self, partitions: Sequence[int], place: int, now_ms: int) -> int:
         """A grace after the end, of what ended since the last round."""
         count = 0
         by_place: dict[int, list[int]] = {}
@@ -336,7 +336,7 @@ class Collector:
             self._trimmer.add(tags.flow_to(self._group, one), seqnum)
             self._folds[one].sent_ms = time_ms
             if not self._folds[one].ids:
-                self._folds[one].let_go()
+                self._folds[one].drop()
         await self._trimmer.flush()
         return len(due)
 
@@ -409,9 +409,9 @@ class Collector:
 
     # -- what lives
 
-    async def let_go(self, place: records.Place, history: History, claim: int) -> None:
-        """What a checkpoint of a workflow lets go."""
-        shortening.let_go(self._trimmer, place, history, claim)
+    async def trim_history(self, place: records.Place, history: History, claim: int) -> None:
+        """Trims what a checkpoint of a workflow replaces."""
+        shortening.trim_history(self._trimmer, place, history, claim)
         await self._trimmer.flush()
         await self.tidy_all([history.started])
 
@@ -423,7 +423,7 @@ class Collector:
         for tag in dict.fromkeys(streams):
             await self.tidy(tag)
 
-    async def let_go_claims(self, claims: Mapping[int, int]) -> None:
+    async def trim_claims(self, claims: Mapping[int, int]) -> None:
         """Claims of partitions that were followed by these."""
         for partition, claim in claims.items():
             if self._claims.get(partition) != claim:
@@ -434,7 +434,7 @@ class Collector:
     async def _read(
         self, streams: Mapping[str, int], start: int, place: int
     ) -> AsyncIterator[tuple[boki.Record, list[AnyFlowEvent]]]:
-        """Records of streams, from a place to another; what is trimmed is let go already."""
+        """Records of streams, from a place to another; what is trimmed is gone already."""
         if not streams:
             return
         async for item in self._log.book.read(tags=list(streams), start=start, stop=place + 1):

@@ -378,7 +378,7 @@ class Executor:
         self.instance.begin()
         self._collect()
         self._schedule()
-        self._under_way.later(shortening.let_go_before(self._host.log, self._composer.place, seqnum, seen))
+        self._under_way.later(shortening.trim_history_before(self._host.log, self._composer.place, seqnum, seen))
 
     def _ask_body(self, ask: Body) -> None:
         if ask.key not in self.instance.pending:

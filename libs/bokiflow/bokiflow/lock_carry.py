@@ -62,10 +62,10 @@ class LockCarried:
             carried += len(made)
             for name, view in views.items():
                 anew = made.get(name)
-                let_go(
+                trim_to(
                     self._trimmer,
                     name,
-                    lock_view.let_go(view, now_ms) if anew is None else lock_view.let_go_under(view, anew),
+                    lock_view.trim_marks(view, now_ms) if anew is None else lock_view.trim_marks_under(view, anew),
                 )
         await self._trimmer.flush()
         return carried, unreadable
@@ -96,7 +96,7 @@ class LockCarried:
         return {streams[stream]: at for stream, at in (await append_states(self._log, states, fence)).items()}
 
 
-def let_go(trimmer: Trimmer, name: str, marks: Marks) -> None:
+def trim_to(trimmer: Trimmer, name: str, marks: Marks) -> None:
     """Collects what goes of a lock."""
     streams = {tags.lock(name): marks.records, tags.lock_checkpoint(name): marks.checkpoints}
     going = {stream: before for stream, before in streams.items() if before}

@@ -20,7 +20,7 @@ import boki
 from boki_common.errors import BokiError, Conflict
 from boki_common.logs import get_logger
 from bokiflow import lock_reading, lock_rules, lock_view
-from bokiflow.lock_carry import carry_old, let_go
+from bokiflow.lock_carry import carry_old, trim_to
 from bokiflow.lock_rules import PICKER, Checkpoint, Enqueued, Queue
 from bokiflow.lock_seats import TakeLock
 from bokiflow.lock_view import View
@@ -259,7 +259,7 @@ class LockRoom:
                 self._touched.setdefault(name, (then, min(ROUNDS, then * 2)))
                 await self._checkpoint(name, view)
             else:
-                let_go(self._trimmer, name, lock_view.let_go(view))
+                trim_to(self._trimmer, name, lock_view.trim_marks(view))
         await self._trimmer.flush()
         return looked
 
@@ -272,7 +272,7 @@ class LockRoom:
             seqnum = await self._log.append(Contribution((stream,), {stream: view.position}, (made,)), settle=True)
         except Conflict:
             return  # somebody else made one
-        let_go(self._trimmer, name, lock_view.let_go_under(view, seqnum))
+        trim_to(self._trimmer, name, lock_view.trim_marks_under(view, seqnum))
 
     async def carry(self, now_ms: int, fence: Expected, carry_ms: int) -> int:
         """Writes anew what of all locks of the book is as old as a term, if that was not looked at lately; returns how many.

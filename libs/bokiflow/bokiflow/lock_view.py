@@ -120,7 +120,7 @@ class Marks(NamedTuple):
     forget: bool = False
 
 
-def let_go(view: View, now_ms: int = 0) -> Marks:
+def trim_marks(view: View, now_ms: int = 0) -> Marks:
     """What nobody needs. `now_ms`: by the clock of the log; 0: nothing is forgotten."""
     if is_over(view) and now_ms and now_ms - view.newest_ms > FORGET_MS:
         return Marks(view.position + 1, view.position + 1, True)  # what comes after the snapshot is above it, and stays
@@ -129,6 +129,6 @@ def let_go(view: View, now_ms: int = 0) -> Marks:
     return Marks(view.newest, view.checkpoint + (view.checkpoint < view.newest) if view.checkpoint else 0)
 
 
-def let_go_under(view: View, checkpoint: int) -> Marks:
-    """What a checkpoint lets go that was made of this view, and is at that place."""
+def trim_marks_under(view: View, checkpoint: int) -> Marks:
+    """What a checkpoint of this view replaces that is at that place."""
     return Marks(view.position + 1, checkpoint)

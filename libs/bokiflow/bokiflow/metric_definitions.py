@@ -7,7 +7,10 @@ from typing import Final
 from boki_common.metrics import COUNTER, GAUGE, MetricDefinition
 
 COLLECT_ROUNDS: Final = MetricDefinition(
-    "boki_flow_collect_rounds_total", COUNTER, "", "Rounds in which this process let go what nobody needs of workflows."
+    "boki_flow_collect_rounds_total",
+    COUNTER,
+    "",
+    "Rounds in which this process trimmed what is not needed of workflows.",
 )
 COLLECT_CHECKED: Final = MetricDefinition(
     "boki_flow_collect_checked_total", COUNTER, "", "Ends of workflows that it looked at, each as often as it did."

@@ -73,7 +73,7 @@ class PartitionFold:
         self.collected = max(self.collected, event.collected)
         self._parts = []
 
-    def let_go(self) -> None:
+    def drop(self) -> None:
         """All that began is over, and its records are trimmed."""
         self.ids = {}
         self.starts = self.oldest_ms = 0

@@ -1,4 +1,4 @@
-"""What makes a living workflow's history shorter, and lets go what is not needed then: checkpoints and restarts.
+"""What makes a living workflow's history shorter, and trims what is not needed then: checkpoints and restarts.
 
 A checkpoint goes with a claim of whoever runs the workflow, so all that was written before may go: what began it, too. Only one record
 of a workflow is under way at a time, so when it is made all that there is can be read.
@@ -62,23 +62,23 @@ async def checkpoint(
     return await log.append(one, seen=covers, settle=True), history._replace(covers=covers)
 
 
-def let_go(trimmer: Trimmer, place: records.Place, history: History, claim: int) -> None:
-    """What a checkpoint, that goes with a claim, lets go."""
+def trim_history(trimmer: Trimmer, place: records.Place, history: History, claim: int) -> None:
+    """Trims what a checkpoint that goes with a claim replaces."""
     trimmer.add(place.own, claim)
     trimmer.add(place.history, history.covers + 1)
     for topic in history.topics:
         trimmer.add(tags.flow_output(place.id, topic), history.covers + 1)
 
 
-async def let_go_now(log: Log, place: records.Place, history: History, claim: int) -> None:
+async def trim_history_now(log: Log, place: records.Place, history: History, claim: int) -> None:
     """The same, at once."""
     trimmer = Trimmer(log.book)
-    let_go(trimmer, place, history, claim)
+    trim_history(trimmer, place, history, claim)
     await trimmer.flush()
 
 
-async def let_go_before(log: Log, place: records.Place, restart: int, seen: int) -> None:
-    """What a restart lets go: all before it, but for what came from others and was not delivered yet."""
+async def trim_history_before(log: Log, place: records.Place, restart: int, seen: int) -> None:
+    """Trims what a restart replaces: all before it, but for what came from others and was not delivered yet."""
     history = await inspection.history(log, place.id, restart)
     waiting = [one.seqnum for one in history.records if seen < one.seqnum < restart]
     if waiting and waiting[0] <= history.covers:

@@ -1,4 +1,4 @@
-"""What a worker lets go of its partitions, and writes anew of what it runs, so that old terms can go; round by round (`collector`)."""
+"""What a worker trims of its partitions, and writes anew of what it runs, so that old terms can go; round by round (`collector`)."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Upkeep:
         old = [one for one in sorted(partitions.mine) if one not in unread and times.get(one, now_ms) <= old_ms]
         if old:
             await partitions.claim(old)
-        await self._collector.let_go_claims(partitions.mine)
+        await self._collector.trim_claims(partitions.mine)
 
     async def _carry(self, now_ms: int) -> int:
         """Histories that are as old as a term, of what lives: written anew."""
@@ -127,7 +127,7 @@ class Upkeep:
             claim, history = await shortening.checkpoint(self._log, place, {place.own: state.claim}, "", state.blocked)
         except (Conflict, Trimmed):
             return False
-        await self._collector.let_go(place, history, claim)
+        await self._collector.trim_history(place, history, claim)
         self._ours.blocked[id] = now_ms
         return True
 

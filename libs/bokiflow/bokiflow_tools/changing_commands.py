@@ -121,7 +121,7 @@ def _register_gc(group: CommandGroup) -> None:
                     async with Flow(App(one), log) as flow:
                         found = await collect(flow)
                     facts = {"group": one, "ended": found.ended, "tombs": found.tombs, "forgotten": found.forgotten}
-                    line = f"{found.ended} histories, {found.forgotten} ids let go; {found.tombs} ends said again"
+                    line = f"{found.ended} histories trimmed, {found.forgotten} ids forgotten; {found.tombs} ends said again"
                     show_facts(invocation, facts, f"{printable(one)}  {line}")
             return exit_codes.OK
 

@@ -12,7 +12,7 @@ here is counted.
   fence and the checkpoint that it replaces.
 - A claim is also the clock: in a book in which nobody writes, its time is what says that days go by.
 - One subject that cannot be read keeps its term, and nobody else's; so does a library that fails.
-- A claim that is as old as a term is of nobody who carries: it is let go, so that a library that is carried no more keeps no term by it.
+- A claim that is as old as a term is of nobody who carries: it is trimmed, so that a library that is carried no more keeps no term by it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Carries(Protocol):
         """Notes what an old record is about; returns how many subjects are noted."""
 
     async def carry(self, now_ms: int, fence: Expected, *, carry_ms: int) -> tuple[int, int]:
-        """Carries what was noted, and lets go what may go.
+        """Carries what was noted, and trims what may go.
 
         Returns:
             How many states it appended, and how many subjects it could not read.

@@ -110,7 +110,7 @@ async def test_of_a_lock_that_nobody_holds_nothing_is_left_though_who_had_it_die
     async with working(cluster, seats.app) as worker:
         for number in range(6):
             await (await worker.start(seats.sit.call(f"a{number % 2}"), id=f"x{number}")).result()
-        assert len(await rows(book, tags.lock("a0"))) == 6, "and it dies: nothing was let go"
+        assert len(await rows(book, tags.lock("a0"))) == 6, "and it dies: nothing was trimmed"
     async with working(cluster, seats.app) as worker:
         assert (await later(worker, clock, DAY_MS)).locks == 2, "that nobody holds them"
         assert not await rows(book, tags.lock("a0")) and not await is_forgotten(book, "a0")

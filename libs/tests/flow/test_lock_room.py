@@ -37,7 +37,7 @@ async def test_what_is_over_is_trimmed_and_the_lock_goes_on(cluster: MemoryClust
         assert numbers == sorted(numbers) and await lock_records(worker, "a") == 1 + 4
 
 
-async def test_two_who_let_go_what_is_over_at_a_time_do_it_once(cluster: MemoryCluster) -> None:
+async def test_two_who_trim_what_is_over_at_a_time_do_it_once(cluster: MemoryCluster) -> None:
     seats = Seats()
     async with working(cluster, seats.app) as worker:
         for name in "abc":

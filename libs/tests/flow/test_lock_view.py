@@ -49,22 +49,22 @@ def test_the_queue_is_that_of_the_checkpoint_and_of_what_came_since(
 def test_what_is_held_is_carried_once_a_term_and_goes_under_its_checkpoint() -> None:
     view = lock_view.viewed(20, [came(3, "x"), came(5, "y")], 0)
     assert not lock_view.must_carry(view, 12_999, 10_000) and lock_view.must_carry(view, 13_000, 10_000)
-    assert lock_view.let_go(view, 10**9) == Marks() and lock_view.let_go_under(view, 22) == Marks(21, 22)
+    assert lock_view.trim_marks(view, 10**9) == Marks() and lock_view.trim_marks_under(view, 22) == Marks(21, 22)
     carried = lock_view.viewed(30, [checkpoint(22, 20)], 20)
     assert not lock_view.must_carry(carried, 31_999, 10_000) and lock_view.must_carry(carried, 32_000, 10_000)
-    assert lock_view.let_go(carried, 10**9) == Marks(21, 22), "who made it may have died before he trimmed"
+    assert lock_view.trim_marks(carried, 10**9) == Marks(21, 22), "who made it may have died before he trimmed"
 
 
 def test_of_what_nobody_holds_the_newest_stays_until_a_checkpoint_has_said_so() -> None:
     held = [came(3, "x"), checkpoint(7, 4), left(9, "x")]
     view = lock_view.viewed(20, held, 0)
-    assert lock_view.let_go(view, 10**9) == Marks(9, 8) and lock_view.must_carry(view, 10**9, 10_000)
+    assert lock_view.trim_marks(view, 10**9) == Marks(9, 8) and lock_view.must_carry(view, 10**9, 10_000)
     late = lock_view.viewed(20, [came(3, "x"), left(6, "x"), checkpoint(7, 4)], 0)
-    assert lock_view.let_go(late) == Marks(6, 7), "the checkpoint is the newest of its stream"
+    assert lock_view.trim_marks(late) == Marks(6, 7), "the checkpoint is the newest of its stream"
     over = lock_view.viewed(30, [checkpoint(22, 20, ())], 20)
     assert lock_view.is_over(over) and not lock_view.must_carry(over, 10**9, 10_000)
-    assert lock_view.let_go(over, 22_000 + FORGET_MS) == Marks(21, 22)
-    assert lock_view.let_go(over, 22_001 + FORGET_MS) == Marks(31, 31, forget=True)
+    assert lock_view.trim_marks(over, 22_000 + FORGET_MS) == Marks(21, 22)
+    assert lock_view.trim_marks(over, 22_001 + FORGET_MS) == Marks(31, 31, forget=True)
 
 
 def test_a_queue_that_is_long_to_read_is_kept_in_a_checkpoint() -> None:

@@ -23,7 +23,7 @@ def test_what_a_checkpoint_does_not_have_is_over() -> None:
     assert fed(fold, 100, {"b": 2, "c": 3}, 4) == 1
     assert fold.ids == {"b": 2, "c": 3, "e": 5, "f": 6}
     assert (fold.starts, fold.oldest_ms, fold.collected) == (2, 100, 4)
-    fold.let_go()
+    fold.drop()
     assert (fold.ids, fold.starts, fold.since_ms) == ({}, 0, 0)
     fold.sent(7)
     fold.sent(9)

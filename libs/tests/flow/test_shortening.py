@@ -66,7 +66,7 @@ async def test_a_restart_that_fits_no_record_is_an_error_where_it_is_asked_for(c
         assert await handle.result() == ["AtomicTooLarge", "AtomicTooLarge"]
 
 
-async def test_old_runs_are_let_go_while_it_lives(cluster: MemoryCluster) -> None:
+async def test_old_runs_are_trimmed_while_it_lives(cluster: MemoryCluster) -> None:
     app = App("shop")
 
     @app.step

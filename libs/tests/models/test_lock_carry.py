@@ -258,10 +258,10 @@ class Carried:
             return self._does(index, replace(actor, step="trim", marks=everything))
         if due and (view.queue or self.rules.says):
             return self._does(index, replace(actor, step="append"))
-        let_go = lock_view.let_go(view, 0 if actor.kind == "tidies" else self.now * FORGET_MS)
+        marks = lock_view.trim_marks(view, 0 if actor.kind == "tidies" else self.now * FORGET_MS)
         if not self.rules.last and not view.queue:
-            let_go = let_go._replace(records=view.newest + 1)
-        return self._does(index, replace(actor, step="trim", marks=let_go))
+            marks = marks._replace(records=view.newest + 1)
+        return self._does(index, replace(actor, step="trim", marks=marks))
 
     def _takes(self, index: int, actor: Actor) -> Carried:
         """It looked, and takes it if it is free: by a later step."""
@@ -308,7 +308,7 @@ class Carried:
             world = self.appended(Checkpoint("a", view.position, view.queue))
         elif self.rules.readable:
             then = "idle"
-        marks = lock_view.let_go_under(view, len(world.log))
+        marks = lock_view.trim_marks_under(view, len(world.log))
         return world._does(index, replace(actor, step=then, marks=marks))
 
     def _step_trim(self, index: int, actor: Actor) -> Carried:
