@@ -276,6 +276,8 @@ class _Worker:
         self._thread = threading.Thread(target=self._run, name="boki-metadata", daemon=True)
         self._opened: Future[None] = Future()
         self._ended: Future[None] = Future()
+        for one in (self._opened, self._ended):
+            one.set_running_or_notify_cancel()  # the thread's to set: a waiter that is cancelled cancels neither
         self._tree: SqliteTree
         self._session = _Session(session_timeout_s)
         self._reachable = True
@@ -293,6 +295,9 @@ class _Worker:
         self._thread.start()
         try:
             await asyncio.wrap_future(self._opened)
+        except asyncio.CancelledError:
+            self._put(None)
+            raise
         except Exception:
             self._changes.close()
             raise

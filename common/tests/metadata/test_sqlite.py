@@ -8,6 +8,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -143,6 +144,22 @@ async def test_a_start_that_failed_can_be_repeated(tmp_path: Path) -> None:
     await store.start()
     await store.create("/a")
     await store.close()
+
+
+@pytest.mark.parametrize("call", ["start", "close"])
+async def test_a_call_that_is_cancelled_leaves_no_thread_and_no_session(path: Path, call: str) -> None:
+    before = set(threading.enumerate())
+    store = SqliteStore(path, session_timeout_s=TIMEOUT_S)
+    if call == "close":
+        await store.start()
+    cancelled = asyncio.ensure_future(store.start() if call == "start" else store.close())
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    for thread in set(threading.enumerate()) - before:
+        await asyncio.to_thread(thread.join)
+    assert edit(path, "SELECT count(*) FROM sessions") == [(0,)]
 
 
 async def test_an_outage_of_the_file_expires_nobody(opened: Opener, path: Path, tools: Any) -> None:
