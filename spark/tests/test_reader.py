@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+pytest.importorskip("pyarrow", reason="the extra `spark` is not installed: make spark", exc_type=ImportError)
+
 import boki
 import boki_spark
 from boki_common.ids import seqnum as make_seqnum
