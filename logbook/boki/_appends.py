@@ -94,24 +94,23 @@ class Appends:
         return None if self._admission is TAKEN else self._admission.error()
 
     def _check_taken(self, numbers: Numbers) -> None:
-        """Raises DiskFull when the engine takes no new appends: better than a number that waits for a time-out. WindowFull: the
-        writer is stale; it would go on behind numbers of which nobody knows whether the log has them."""
+        """Raises ClosedError. DiskFull when the engine takes no new appends: better than a number that waits for a time-out.
+        WindowFull: the writer is stale; it would go on behind numbers of which nobody knows whether the log has them."""
+        if self.connection.closed:
+            self.connection.check_open()
         if self._admission is not TAKEN:
             raise self._admission.error()
         if numbers.special.stale:
             raise WindowFull("this writer was given up; `await writer.ready()` asks the log for its last number")
 
     def queue(self, numbers: Numbers, item: Ticket | Chunk) -> None:
-        """Numbers an item, and has it sent. There is a place. Raises ClosedError, InvalidArgument."""
-        connection = self.connection
-        if connection.closed:
-            connection.check_open()
+        """Numbers an item, and has it sent. There is a place, and the client is open. Raises InvalidArgument."""
         if not self._flush_scheduled:
             self._schedule_flush()
         begins = numbers.oldest is None
         now = self._turn_began  # one object for all books of a turn: an own one is cold later
         if not numbers.add(item, now):
-            numbers.add(item, now, connection.new_writer())
+            numbers.add(item, now, self.connection.new_writer())
         if begins:
             self._begin(numbers, item)
         outbox = numbers.outbox
@@ -140,10 +139,8 @@ class Appends:
     async def place(self, numbers: Numbers, timeout: float | None) -> int:
         """Waits for a place, and takes it. Returns how many there are, with this one. Raises WindowFull, ClosedError, DiskFull."""
         self._check_taken(numbers)
-        self.connection.check_open()
         free = await self.places.take(numbers, timeout)
         try:
-            self.connection.check_open()
             self._check_taken(numbers)
         except BokiError:
             self.places.invite(numbers)  # whoever waits behind it is refused as well
@@ -151,10 +148,10 @@ class Appends:
         return free
 
     async def ready(self, numbers: Numbers) -> None:
-        """Waits until `submit` finds a place."""
+        """Waits until `submit` finds a place. Raises as `place`."""
         while not self.places.of(numbers):
-            await self.place(numbers, None)
-            self.places.invite(numbers)
+            self._check_taken(numbers)
+            await self.places.ready(numbers)
 
     @staticmethod
     def full(numbers: Numbers) -> WindowFull:
@@ -364,7 +361,9 @@ class Appends:
         return in_doubt.asked(number)
 
     def recall(self, numbers: Numbers, number: int, ticket: Ticket) -> Numbers:
-        """Sends a record again under a number of a named writer that the log has decided. Returns who asks for it."""
+        """Sends a record again under a number of a named writer that the log has decided. Returns who asks for it. Raises
+        ClosedError."""
+        self.connection.check_open()
         inquiry = inquiry_of(numbers, numbers.writer, number, numbers.flags, number)
         inquiry.sent_before(number)
         self.queue(inquiry, ticket)

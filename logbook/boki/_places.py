@@ -1,19 +1,21 @@
 """Waiting for a place among the undecided records of a book.
 
-Who finds the window full waits in line: a freed place is given to the longest waiting call and to nobody else. A line is kept
-as long as somebody waits, or was given a place that is not taken yet.
+Who finds the window full waits in line: a freed place is given to the longest waiting call and to nobody else. Who only waits for
+`submit` to find a place comes behind all these, and has one turn to take it. A line is kept as long as somebody waits, or was given
+a place that is not taken yet.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Final
+from typing import Final, TypeAlias
 
 from boki._numbers import Numbers
 from boki_common import limits
 from boki_common.errors import BokiError, WindowFull
 
+_Waiting: TypeAlias = deque[asyncio.Future[None]]
 WAITING_APPENDS: Final = 65_536
 """Calls that may wait for a place in the window of one book."""
 
@@ -38,12 +40,20 @@ class Places:
             return free
         line = self.lines.setdefault(numbers, _Line())
         try:
-            await line.wait(timeout)
+            await line.wait(line.taking, timeout)
         except BaseException:
             self.invite(numbers)
             raise
         self._forget(numbers, line)
         return max(numbers.free - line.promised, 1)
+
+    async def ready(self, numbers: Numbers) -> None:
+        """Waits once for a place that the caller may take in this turn, if nobody does before. Raises as `take`."""
+        line = self.lines.setdefault(numbers, _Line())
+        try:
+            await line.wait(line.ready, None)
+        finally:
+            asyncio.get_running_loop().call_soon(self.invite, numbers)  # it is taken by then, or free for the next
 
     def invite(self, numbers: Numbers) -> None:
         """Gives free places to those who wait longest."""
@@ -63,56 +73,59 @@ class Places:
 
 
 class _Line:
-    """Who waits for a place of one book; places that were promised and are not taken yet."""
+    """Who waits for a place of one book, to take it or to have it `ready`; places that were promised and are not taken yet."""
 
     def __init__(self) -> None:
-        self._waiting: Final[deque[asyncio.Future[None]]] = deque()
+        self.taking: Final = _Waiting()
+        self.ready: Final = _Waiting()
         self.promised = 0
 
     @property
     def over(self) -> bool:
-        return not self._waiting and not self.promised
+        return not self.taking and not self.ready and not self.promised
 
     def places(self, free: int) -> int:
-        return 0 if self._waiting else max(free - self.promised, 0)
+        return 0 if self.taking else max(free - self.promised, 0)
 
-    async def wait(self, timeout: float | None) -> None:
-        if len(self._waiting) >= WAITING_APPENDS:
-            raise WindowFull(f"{len(self._waiting)} appends to this book wait for a place already")
+    async def wait(self, waiting: _Waiting, timeout: float | None) -> None:
+        if len(waiting) >= WAITING_APPENDS:
+            raise WindowFull(f"{len(waiting)} appends to this book wait for a place already")
         waiter = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
+        waiting.append(waiter)
         try:
             async with asyncio.timeout(timeout):
                 await waiter
         except TimeoutError as error:
-            self._leave(waiter)
+            self._leave(waiting, waiter)
             raise WindowFull(
                 f"no place in the window of {limits.WINDOW_RECORDS} undecided records within {timeout} s; "
                 "nothing was sent"
             ) from error
         except asyncio.CancelledError:
-            self._leave(waiter)
+            self._leave(waiting, waiter)
             raise
         self.promised -= 1
 
     def invite(self, free: int) -> None:
         free -= self.promised
-        while free > 0 and self._waiting:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                self.promised += 1
-                free -= 1
+        for waiting in (self.taking, self.ready):
+            while free > 0 and waiting:
+                waiter = waiting.popleft()
+                if not waiter.done():
+                    waiter.set_result(None)
+                    self.promised += 1
+                    free -= 1
 
     def refuse(self, error: BokiError) -> None:
-        while self._waiting:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_exception(error.again())
+        for waiting in (self.taking, self.ready):
+            while waiting:
+                waiter = waiting.popleft()
+                if not waiter.done():
+                    waiter.set_exception(error.again())
 
-    def _leave(self, waiter: asyncio.Future[None]) -> None:
+    def _leave(self, waiting: _Waiting, waiter: asyncio.Future[None]) -> None:
         if waiter.done() and not waiter.cancelled():
             if waiter.exception() is None:  # else nothing was promised: it was refused
                 self.promised -= 1
-        elif waiter in self._waiting:  # else it was passed over already, between its cancelling and now
-            self._waiting.remove(waiter)
+        elif waiter in waiting:  # else it was passed over already, between its cancelling and now
+            waiting.remove(waiter)

@@ -234,6 +234,24 @@ async def test_a_wait_for_a_place_that_is_passed_over_while_it_is_being_cancelle
         assert all(ticket.done() for ticket in tickets)
 
 
+async def test_more_callers_than_two_windows_submit_when_there_is_a_place(serve: Serve) -> None:
+    _, url, _ = await serve()
+    async with boki.connect(url) as client:
+        book = client.book(1)
+
+        async def submitted() -> int:
+            while True:
+                try:
+                    ticket = book.submit(b"x")
+                except boki.WindowFull:
+                    await book.ready()
+                else:
+                    return await ticket
+
+        count = 3 * limits.WINDOW_RECORDS
+        assert len(set(await asyncio.gather(*(submitted() for _ in range(count))))) == count
+
+
 async def test_all_who_wait_for_a_place_of_a_client_that_is_closed_fail(serve: Serve) -> None:
     engine, url, _ = await serve()
     engine.mute = True

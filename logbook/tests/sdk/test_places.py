@@ -86,3 +86,37 @@ async def test_a_line_has_a_bound_and_a_time_limit(numbers: Numbers, monkeypatch
     one.cancel()
     await asyncio.wait([one])
     assert not places.lines
+
+
+async def test_who_waits_to_submit_comes_behind_who_appends_and_has_a_turn(numbers: Numbers) -> None:
+    places, order = Places(), list[int]()
+
+    async def submitting(name: int) -> None:
+        while not places.of(numbers):
+            await places.ready(numbers)
+        assert numbers.add(Ticket(NO_TAGS, b""), 0.0)
+        order.append(name)
+
+    ready = [asyncio.ensure_future(submitting(name)) for name in range(3)]
+    await asyncio.sleep(0)
+    taking = asyncio.ensure_future(waiting(places, numbers, order, 3))
+    await asyncio.sleep(0)
+    for count, found in ((1, [3]), (2, [3, 0, 1]), (1, [3, 0, 1, 2])):
+        take_back(numbers, count)
+        places.invite(numbers)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert order == found
+    await asyncio.gather(taking, *ready)
+    assert not places.lines
+
+
+async def test_a_place_that_is_not_taken_in_its_turn_is_for_the_next(numbers: Numbers) -> None:
+    places = Places()
+    calls = [asyncio.ensure_future(places.ready(numbers)) for _ in range(3)]
+    await asyncio.sleep(0)
+    take_back(numbers, 1)
+    places.invite(numbers)
+    await asyncio.gather(*calls)
+    await asyncio.sleep(0)
+    assert not places.lines and places.of(numbers) == 1
