@@ -157,7 +157,7 @@ async def test_a_late_acknowledgement_of_an_old_entry_proves_nothing(world: Worl
 async def test_the_word_of_one_bookie_proves_nothing(world: World) -> None:
     """Recovery needs two of three, so the third may know nothing of it."""
     assert await world.order() == Position(1, 1)
-    unheard = world.bookies.hold(bookie="b3", kind="read")
+    cut_off = world.bookies.hold(bookie="b3", kind="read")
     assert await world.recover() == 0 and world.fenced() == ["b1", "b2"]
     slow = [world.bookies.hold(bookie=name, kind="add") for name in ("b1", "b2")]
     waiting = asyncio.ensure_future(world.barrier())
@@ -167,7 +167,7 @@ async def test_the_word_of_one_bookie_proves_nothing(world: World) -> None:
         hold.release()
     with pytest.raises(TermOver):
         await waiting
-    unheard.discard()
+    cut_off.discard()
 
 
 async def test_bookies_of_the_old_ensemble_prove_nothing_while_it_changes(world: World) -> None:
@@ -184,7 +184,7 @@ async def test_bookies_of_the_old_ensemble_prove_nothing_while_it_changes(world:
     assert await ordering == Position(1, 2), "two had it before the change began"
     world.bookies.restart("b3")
     await world.settle()
-    unheard = world.bookies.answer(V2Status.IO_ERROR, bookie="b2", kind="read")
+    cut_off = world.bookies.answer(V2Status.IO_ERROR, bookie="b2", kind="read")
     assert await world.recover() == 1 and world.fenced() == ["b1", "b4"]
     slow = world.bookies.hold(bookie="b1", kind="add")
     waiting = asyncio.ensure_future(world.barrier())
@@ -194,7 +194,7 @@ async def test_bookies_of_the_old_ensemble_prove_nothing_while_it_changes(world:
     world.store.gate.set()
     with pytest.raises(TermOver):
         await waiting
-    unheard()
+    cut_off()
 
 
 @pytest.mark.parametrize("stored", [False, True], ids=["in memory", "on disk"])

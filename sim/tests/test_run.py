@@ -143,7 +143,7 @@ def test_bookies_that_acknowledge_before_they_flush_are_found(monkeypatch: pytes
 
 SPLIT = [Fault(1.5, "clog", pair, 8.0) for pair in ("sequencer-1>sequencer-2", "sequencer-2>sequencer-1")]
 """A sequencer that nobody could ask goes on acknowledging what its successor closed without."""
-UNHEARD = [Fault(1.4, "cut-off", one, 6.0) for one in ("engine-1", "sequencer-1")]
+CUT_OFF = [Fault(1.4, "cut-off", one, 6.0) for one in ("engine-1", "sequencer-1")]
 """Nor does it hear of its successor, nor the engine that tells its clients so."""
 ENGINES_DIE = [Fault(4.5, "kill", f"engine-{number}", 0.5) for number in (1, 2, 3)]
 """Whoever has what was acknowledged forgets it: then all read what the successor has."""
@@ -181,7 +181,7 @@ def test_recovery_that_does_not_fence_is_found_by_who_looks_at_ledgers() -> None
 @pytest.mark.usefixtures("unfencing")
 def test_and_by_the_checker_of_what_clients_were_answered() -> None:
     """Both ways: call by call, and by the checkers of histories."""
-    outcome = found((4, 10), lambda _seed: [*UNHEARD, *SPLIT, *ENGINES_DIE], "lost:", work_s=6)
+    outcome = found((4, 10), lambda _seed: [*CUT_OFF, *SPLIT, *ENGINES_DIE], "lost:", work_s=6)
     assert any("[history]" in text and "lost:" in text for text in outcome.violations)
     assert any("[lost]" in text for text in outcome.violations)
 

@@ -33,7 +33,7 @@ _FLUSH_BYTES: Final = 4 * MIB
 """So much is filled and flushed at once, as much as a group of the journal may be: the next group waits behind no more."""
 
 Rest = Callable[[float, float], Awaitable[None]]
-"""Told how long a piece took, and how much of the segment is filled, of 1; the next piece begins on return."""
+"""Called with the seconds that a piece took, and the filled share of the segment; the next piece begins on return."""
 
 
 class Segment(NamedTuple):

@@ -46,7 +46,7 @@ class Doorkeeper(Generic[G]):
 
     def __init__(self, *, connections: int | None, strangers: StrangerLimits, idle_s: float) -> None:
         self.address = "a server"
-        """Told in errors."""
+        """As errors name it."""
         self.guests: dict[G, None] = {}
         """All connections, strangers too."""
         self._connections_limit = connections

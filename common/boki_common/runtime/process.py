@@ -151,7 +151,7 @@ async def _until_stopped(main: Callable[[asyncio.Event], Coroutine[Any, Any, int
 def freeze_garbage() -> None:
     """To be called once a role is up, and after an index rebuild: what lives now will live long.
 
-    Moves all objects out of the collector's sight and collects the young less often: batches and columns leave few cycles.
+    Excludes all present objects from collections, and collects new ones less often: batches and columns leave few cycles.
     """
     gc.collect()
     gc.freeze()

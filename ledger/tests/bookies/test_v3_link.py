@@ -162,7 +162,7 @@ async def test_recovery_adds_and_fencing_reads_have_high_priority_deferred_adds_
     assert plain.refused == [(3, V2Status.FENCED)]
 
 
-async def test_answers_in_any_order_reach_their_askers(wire: Wire) -> None:
+async def test_answers_in_any_order_reach_their_requests(wire: Wire) -> None:
     wire.bookie.state.entries[LEDGER] = {number: b"body %d" % number for number in range(4)}
     wire.bookie.mute = True
     asked = [wire.network.read(B1, LEDGER, number) for number in (0, 1, 1, 3)]

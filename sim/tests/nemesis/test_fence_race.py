@@ -18,7 +18,7 @@ SEEDS = (39, 8, 4, 11, 15, 14, 20, 21, 23)
 APART = [Fault(1.5, "clog", pair, 8.0) for pair in ("sequencer-1>sequencer-2", "sequencer-2>sequencer-1")]
 """Sequencers cannot hear each other, so one takes the term of another that lives."""
 RACE = Fault(1.5, "fence-race", "all", step="recovery begins asked")
-UNHEARD = [Fault(1.4, "cut-off", one, 6.0) for one in ("engine-1", "sequencer-1")]
+CUT_OFF = [Fault(1.4, "cut-off", one, 6.0) for one in ("engine-1", "sequencer-1")]
 """Who lost does not hear so, nor does the engine that tells its clients."""
 ENGINES_DIE = [Fault(7.5, "kill", f"engine-{number}", 0.5) for number in (1, 2, 3)]
 """Whoever has what was acknowledged forgets it: then all read what was closed."""
@@ -70,7 +70,7 @@ def test_a_recovery_whose_later_reads_do_not_fence_is_found_by_who_looks_at_ledg
 def test_and_by_the_checker_of_what_clients_were_answered() -> None:
     """Both ways: call by call, and by the checkers of histories."""
     for seed in SEEDS:
-        found = race(seed, *UNHEARD, *ENGINES_DIE, work_s=9).violations
+        found = race(seed, *CUT_OFF, *ENGINES_DIE, work_s=9).violations
         if any("[history]" in text and "lost:" in text for text in found):
             assert any("[lost]" in text for text in found), found
             return

@@ -63,7 +63,7 @@ def test_a_kill_comes_before_it_or_between_it_and_its_answer(make_simulation: An
 
         async def program(log: list[str] = log) -> None:
             await ThreadBodies().run(lambda: log.append("done"))
-            log.append("heard")
+            log.append("returned")
 
         async def scenario(process: Any = process, program: Any = program) -> None:
             process.start(program())
@@ -73,7 +73,7 @@ def test_a_kill_comes_before_it_or_between_it_and_its_answer(make_simulation: An
 
         simulation.run(scenario())
         seen.add(tuple(log))
-    assert seen == {(), ("done",), ("done", "heard")}
+    assert seen == {(), ("done",), ("done", "returned")}
 
 
 def test_an_executor_is_refused_to_everybody_else(simulation: Any) -> None:

@@ -106,7 +106,7 @@ def test_an_error_that_a_process_died_before_hearing_is_missed_by_nobody(simulat
             answer.add_done_callback(lambda answer: answer.exception())
             found_late: list[Any] = [answer]
             found_late.append(found_late)
-            answer.set_exception(OSError("unheard"))
+            answer.set_exception(OSError("dropped"))
             process.kill()
 
         process.start(main())
