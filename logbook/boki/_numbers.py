@@ -96,11 +96,6 @@ class Numbers:
         return self.key[-WRITER_BYTES:]
 
     @property
-    def asks(self) -> bool:
-        """Whether it asks for numbers that were given before."""
-        return self.special.asking
-
-    @property
     def named(self) -> bool:
         return bool(self.special.flags & RUN_NAMED)
 
@@ -121,10 +116,6 @@ class Numbers:
     @property
     def stalled(self) -> bool:
         return self.special.stalled
-
-    @property
-    def gaps(self) -> int:
-        return self.special.gaps
 
     @property
     def sent_again(self) -> int:

@@ -43,10 +43,6 @@ class BatchBuilder:
         self._crcs = array("I")
 
     @property
-    def record_count(self) -> int:
-        return len(self._data)
-
-    @property
     def expects(self) -> bool:
         """Whether a record has expectations."""
         return bool(self._expectations)
