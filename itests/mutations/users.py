@@ -57,6 +57,16 @@ sdk cli/tests/records/test_append_command.py::test_batches_behind_a_failed_one_a
 -        if found != self.number:
 +        if found is None:
 
+an old answer about a writer counts
+sdk logbook/tests/sdk/test_writer.py::test_an_old_answer_about_a_writer_has_no_number_given_twice
+-        if asked != (numbers.stale, numbers.next_number) or numbers.undecided:
++        if numbers.undecided:
+
+many begin wherever those before them ended
+sdk logbook/tests/sdk/test_writer.py::test_many_begin_at_their_number_or_not_at_all_whoever_waits_before_them
+-            first.check(numbers)  # who waited for a place before this was numbered before it
++            pass
+
 a child is not told that it was forked
 common common/tests/runtime/test_forks.py::test_each_child_is_notified_once_of_what_there_is_and_the_parent_is_not
 -    for one in _kept:
