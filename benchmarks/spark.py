@@ -96,12 +96,12 @@ def medians(rounds: int, *runs: Callable[[], float]) -> list[float]:
     return [statistics.median(column) for column in zip(*found, strict=True)]
 
 
-def read_here(url: str, name: str, told: ReadCounts, **options: str) -> list[pa.RecordBatch]:
+def read_here(url: str, name: str, counts: ReadCounts, **options: str) -> list[pa.RecordBatch]:
     """The rows of a book, read in this process as a worker of Spark reads them."""
     chosen = batch_options({"url": url, "book": name, **options})
     with Planning(chosen) as planning:
         partitions = planning.run(batch_partitions(planning.cluster, chosen))
-    return [batch for one in partitions for batch in read_partition(one, cluster_options(chosen), told=told)]
+    return [batch for one in partitions for batch in read_partition(one, cluster_options(chosen), counts=counts)]
 
 
 def bare(url: str, name: str, folder: Path) -> float:
@@ -176,13 +176,13 @@ class Bench:
             lambda: scan(parquet_frame),
             lambda: scan(self.frame(name, tags="[7]")),
         )
-        told, all_told = ReadCounts(), ReadCounts()
-        assert sum(one.num_rows for one in read_here(self.url, name, told, tags="[7]")) == -(-(records - 6) // TAGS)
-        read_here(self.url, name, all_told)
+        counts, all_counts = ReadCounts(), ReadCounts()
+        assert sum(one.num_rows for one in read_here(self.url, name, counts, tags="[7]")) == -(-(records - 6) // TAGS)
+        read_here(self.url, name, all_counts)
         Console().print(
             f"{size} B: ledgers {records / ledgers:,.0f}/s, files {records / cold:,.0f}/s, natively {records / native:,.0f}/s, Parquet "
             f"{records / parquet:,.0f}/s; offload {records / offload_s:,.0f}/s, bare {records / bare_s:,.0f}/s; one tag {tag:.3f} s, "
-            f"{told.bytes:,} of {all_told.bytes:,} B"
+            f"{counts.bytes:,} of {all_counts.bytes:,} B"
         )
         return [
             Ratio(f"spark_ledgers_of_parquet_{size}", parquet / ledgers, ">=", LEDGER_GOAL.get(size, 0.0)),
@@ -190,7 +190,7 @@ class Bench:
             Ratio(f"spark_native_of_parquet_{size}", again / native, ">=", NATIVE_GOAL),
             Ratio(f"spark_offload_of_bare_{size}", bare_s / offload_s, ">=", OFFLOAD_GOAL),
             Ratio(f"spark_tag_times_scan_{size}", cold / tag, ">=", TAG_GOAL),
-            Ratio(f"spark_tag_fewer_bytes_{size}", all_told.bytes / told.bytes, ">=", TAG_BYTES_GOAL),
+            Ratio(f"spark_tag_fewer_bytes_{size}", all_counts.bytes / counts.bytes, ">=", TAG_BYTES_GOAL),
         ]
 
     def memory(self, size: int, megabytes: int) -> list[Ratio]:

@@ -5,10 +5,10 @@
 Rules:
 - The order stays, and `UNBUNDLED` partitions or fewer go each by itself.
 - A bundle has at most `BUNDLE_POSITIONS` positions, or one partition, and so at most 256 KiB pickled.
-- What is bundled is told by where partitions begin and end, and by nothing that changes while a log goes on: a batch of a stream that
+- What is bundled depends on where partitions begin and end, and on nothing that changes while a log goes on: a batch of a stream that
   is run again has the same bundles.
 
-Of files (`together`), which streams do not read, it is told by how much of each is about to be read: of one tag in a thousand a little.
+Of files (`together`), which streams do not read, it depends on how much of each is about to be read: of one tag in a thousand a little.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What is checked when the frame is made: that each manifest is the truth of the plan (`cold_reads`), that each file is there, and ends as
 it was written. When it is read Spark compares each page with its checksum; a file that is gone or cannot be read is an error whatever
-the session says of such files, and is told with a code (`native_faults`).
+the session says of such files, and is raised with a code (`native_faults`).
 
 What died since a term was offloaded is left out: by a few comparisons, or, where there are many such places, by an anti join.
 """

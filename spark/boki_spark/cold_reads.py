@@ -41,7 +41,7 @@ from boki_spark.slice_reader import SliceReader
 from boki_spark.slices import GROUP_BYTES, numbers_of
 
 SPAN_TEXT: Final = 192 * limits.KIB
-"""A partition whose spans are told in more is cut in two: pickled it stays below 256 KiB."""
+"""A partition whose spans take more is cut in two: pickled it stays below 256 KiB."""
 TASK_BYTES: Final = 16 * limits.MIB
 """About to be read of files by one task that reads little of each: a task of Python costs some 50 ms."""
 ROW_COST: Final = 16
@@ -230,9 +230,9 @@ def _minus(spans: U64, others: U64) -> U64:
 
 
 async def cold_tables(
-    files: Files, one: ColdPartition, *, columns: Sequence[str] = COLUMNS, told: ReadCounts
+    files: Files, one: ColdPartition, *, columns: Sequence[str] = COLUMNS, counts: ReadCounts
 ) -> AsyncIterator[pa.Table]:
-    """The rows of a partition, some at a time, in the order of the file. `told` is counted up.
+    """The rows of a partition, some at a time, in the order of the file. `counts` is counted up.
 
     Raises:
         ColdMissing, ColdDamaged: the file is not there, or not what its manifest says. ClusterAway.
@@ -249,15 +249,15 @@ async def cold_tables(
             if chosen.num_rows:
                 yield chosen
     finally:
-        told.rows += found
-        told.bytes += reader.bytes_read
+        counts.rows += found
+        counts.bytes += reader.bytes_read
     if found != one.rows:
         raise ColdDamaged(f"expected {one.rows} rows of the plan in {one.path}, found {found}")
 
 
 async def read_cold(files: Files, one: ColdPartition, *, columns: Sequence[str] = COLUMNS) -> pa.Table:
     """All rows of a partition. Raises as `cold_tables`."""
-    found = [table async for table in cold_tables(files, one, columns=columns, told=ReadCounts())]
+    found = [table async for table in cold_tables(files, one, columns=columns, counts=ReadCounts())]
     whole: pa.Table = pa.concat_tables(found) if found else schema_of(columns).empty_table()
     return whole
 

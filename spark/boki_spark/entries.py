@@ -1,6 +1,6 @@
 """Reads the entries of a partition from bookies, and says which of their records it must deliver. Runs in an event loop.
 
-    async for rows in PartitionReader(cluster.ledgers, partition, told=told): ...
+    async for rows in PartitionReader(cluster.ledgers, partition, counts=counts): ...
 
 Rules:
 - Entries are read some at a time, of all ledgers of a window at once; never more than `WINDOW_BYTES`, besides one entry.
@@ -65,14 +65,14 @@ class ReadCounts:
 
 
 class PartitionReader:
-    """See the module. `told` is counted up while rows are read."""
+    """See the module. `counts` is counted up while rows are read."""
 
     def __init__(
         self,
         ledgers: Ledgers,
         partition: Partition,
         *,
-        told: ReadCounts,
+        counts: ReadCounts,
         fail_on_data_loss: bool = True,
         retry_for_s: float = 10.0,
     ) -> None:
@@ -80,7 +80,7 @@ class PartitionReader:
         self._partition = partition
         self._entries = partition.entries()
         self._rows = partition.rows_to_deliver()
-        self._told = told
+        self._counts = counts
         self._strict = fail_on_data_loss
         self._retry_for_s = retry_for_s
         self._source = EntrySource(ledgers)
@@ -118,7 +118,7 @@ class PartitionReader:
                 ahead.cancel()
                 await asyncio.gather(ahead, return_exceptions=True)
             await self._source.close()
-        found = self._seen + self._told.lost
+        found = self._seen + self._counts.lost
         if self._strict and found != self._partition.rows:
             raise DataLoss(
                 f"expected {self._partition.rows} rows of term {self._partition.term}, positions "
@@ -227,7 +227,7 @@ class PartitionReader:
         rows = int(self._wanted(number).sum())
         if self._strict and rows:
             raise DataLoss(f"{why}; {rows} rows of it are to be delivered") from error
-        self._told.lost += rows
+        self._counts.lost += rows
 
     def _wanted(self, number: int) -> NDArray[np.bool_]:
         """Which records of an entry the plan names."""
@@ -254,9 +254,9 @@ class PartitionReader:
                 )
             wanted &= fits
         chosen = np.flatnonzero(wanted)
-        self._told.entries += 1
-        self._told.bytes += batch.size
-        self._told.rows += len(chosen)
+        self._counts.entries += 1
+        self._counts.bytes += batch.size
+        self._counts.rows += len(chosen)
         first = seqnum(partition.term, int(entries.first_positions[number]))
         return Rows(batch, chosen, log=partition.log, first_seqnum=first, time_ms=int(entries.times[number]))
 

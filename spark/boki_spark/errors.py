@@ -16,7 +16,7 @@ class PipelineError(BokiError):
     code: ClassVar[str] = "BOKI_PIPELINE"
 
     def __init__(self, message: str, **facts: Any) -> None:
-        """A message that begins with the code is kept as it is: an error that is told again elsewhere is made of its own text."""
+        """A message that begins with the code is kept as it is: an error that is raised again elsewhere is made of its own text."""
         begin = f"[{self.code}] "
         super().__init__(message if message.startswith(begin) else begin + message, **facts)
 

@@ -4,7 +4,7 @@ A JSON file that is named by its hash, so what a term record names is what was w
 
 - Slices tile the positions of the term, [0, end): each position is of one slice.
 - rows + dead + lost = committed: what no slice has was dead when the files were written, or given up. `losers` never were records.
-- Each file is told with its bytes and its hash; names are those of one attempt and are never used again.
+- Each file is listed with its bytes and its hash; names are those of one attempt and are never used again.
 - `row_sum` is the sum of a hash of each row, whatever their order: files that are read back give the same.
 - Whoever reads compares `digest` with that of his own state: of a term whose verdicts changed (LOST) the files are not the truth.
 

@@ -1,8 +1,8 @@
-"""What Spark finds in a file of a cold frame, told with a code.
+"""What Spark finds in a file of a cold frame, raised with a code.
 
 Spark reads these files by itself, and says in words of its own what is wrong with one: a page whose checksum differs, a file that is not
 there. So every error that leaves Spark in this process is looked at, as pyspark itself does. If it names a file that a cold frame was
-made of, that file is compared with what its manifest says of it, and what is proved is told: `BOKI_COLD_MISSING`, `BOKI_COLD_DAMAGED`. A
+made of, that file is compared with what its manifest says of it, and what is proved is raised: `BOKI_COLD_MISSING`, `BOKI_COLD_DAMAGED`. A
 file that is whole as seen from here is `BOKI_UNREACHABLE` if Spark says that it could not be read. All else stays Spark's.
 """
 
@@ -90,12 +90,12 @@ class _Telling:
         try:
             return self._inner(*args, **how)
         except Exception as error:
-            fault = self._told(error)
+            fault = self._coded(error)
             if fault is None:
                 raise
             raise fault from error
 
-    def _told(self, error: Exception) -> ReadFault | None:
+    def _coded(self, error: Exception) -> ReadFault | None:
         if not type(error).__module__.startswith(FROM_SPARK):
             return None
         said = str(error)
@@ -110,7 +110,7 @@ class _Telling:
 
 
 def tell_of(files: Iterable[ColdFile]) -> None:
-    """From now on errors of Spark that name one of these files are told with a code. Idempotent."""
+    """From now on errors of Spark that name one of these files have a code. Idempotent."""
     from py4j import java_gateway
 
     telling = java_gateway.get_return_value

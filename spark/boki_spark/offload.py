@@ -80,7 +80,7 @@ READ_ENTRIES: Final = 64
 NOT_COVERED: Final = "no index snapshot has it to its end yet"
 
 Say = Callable[[int, int], None]
-"""Told while a term is offloaded: rows done, rows in all; each is read, and read back."""
+"""Called while a term is offloaded: rows done, rows in all; each is read, and read back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ class Offloader:
             reader = PartitionReader(
                 self._cluster.ledgers,
                 partition,
-                told=ReadCounts(),
+                counts=ReadCounts(),
                 fail_on_data_loss=not partition.entries().given_up.any(),
                 retry_for_s=self._retry_for_s,
             )
@@ -437,12 +437,12 @@ async def prove(files: Files, path: str, say: Callable[[int], None] = lambda row
 def _has_parts(one: SliceFile, data: bytes, index: bytes) -> bool:
     """Whether a file and its side index begin and end as the manifest says."""
     end, head = data[-one.footer_bytes :], index[: one.head_bytes]
-    chunks, told = len(chunks_of(footer_of(end, one.file))), decode_head(head, one.index)
+    chunks, decoded = len(chunks_of(footer_of(end, one.file))), decode_head(head, one.index)
     return (
         end == end_of(data)
         and xxh3_128_hexdigest(end) == one.footer_hash
         and xxh3_128_hexdigest(head) == one.head_hash
-        and len(told.chunk_hashes) == 8 * chunks
+        and len(decoded.chunk_hashes) == 8 * chunks
     )
 
 

@@ -37,7 +37,7 @@ def offload_term(
 
     Args:
         wait_s: how long to wait for an index snapshot that has the term to its end: engines write one when a term ends.
-        say: told while rows are written, and read back: rows done, rows in all.
+        say: called while rows are written, and read back: rows done, rows in all.
 
     Raises as `Cluster.open` and `Offloader.offload`.
     """

@@ -139,7 +139,7 @@ class Compare(NamedTuple):
 
 
 class Open(NamedTuple):
-    """The query was never heard of: append the COMMIT of no batch, on condition that it has no record; then look again."""
+    """The query was never seen: append the COMMIT of no batch, on condition that it has no record; then look again."""
 
 
 class Begin(NamedTuple):

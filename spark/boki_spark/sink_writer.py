@@ -65,7 +65,7 @@ class PartitionWriter:
                     return isinstance(step, Compare)
                 await open_query(self._book, self._names)
             except boki.Conflict as conflict:
-                known = told(conflict)
+                known = newest_known(conflict)
         raise _fenced(self._batch, self._partition)
 
     async def _begin(self, step: Begin) -> None:
@@ -165,7 +165,7 @@ def _fenced(batch: int, partition: int) -> PipelineError:
     )
 
 
-def told(conflict: boki.Conflict) -> dict[str, int]:
+def newest_known(conflict: boki.Conflict) -> dict[str, int]:
     """Streams of a failed condition that have a record, with the seqnum of their newest."""
     actual: Mapping[Any, int | None] = conflict.facts.get("actual", {})
     return {tag: seqnum for tag, seqnum in actual.items() if isinstance(tag, str) and seqnum is not None}
@@ -175,7 +175,7 @@ async def read_newest(book: boki.Book, tags: Sequence[str], known: Mapping[str, 
     """The newest record of each stream; None where there never was one.
 
     Args:
-        known: seqnums of newest records, as a conflict told: one that cannot be read was trimmed.
+        known: seqnums of newest records, as a conflict names them: one that cannot be read was trimmed.
     """
     records = await book.read_prev_many([(tag, None) for tag in tags], consistency="linearizable")
     found: list[Newest | None] = []
@@ -218,7 +218,7 @@ class BatchCommit:
                 else:  # every partition was empty of tasks, or a trim took what they wrote
                     await open_query(self._book, self._names)
             except boki.Conflict as conflict:
-                known = told(conflict)
+                known = newest_known(conflict)
         raise _fenced(self._batch, self._ended[0].partition)
 
     async def _append(self, query: int, attempts: Newest | None) -> None:

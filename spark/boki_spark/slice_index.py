@@ -49,7 +49,7 @@ class Block(NamedTuple):
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):
-    """See the module. `bytes` of it are told by who reads it: the blocks begin there."""
+    """See the module. `bytes` of it are counted by its reader: the blocks begin there."""
 
     version: int
     row_count: int

@@ -126,7 +126,7 @@ class StreamPlanner:
 
 
 def cut_again(plan: Plan, cuts: tuple[Span, ...], *, strict: bool) -> list[Partition]:
-    """The partitions that were planned before. Raises DataLoss: some are no more, and that is to be told."""
+    """The partitions that were planned before. Raises DataLoss: some are no more, and that is an error."""
     found: list[Partition] = []
     for span in cuts:
         try:
@@ -147,7 +147,7 @@ def lost_spans(plan: Plan) -> tuple[Span, ...]:
 def loss(spans: tuple[Span, ...]) -> DataLoss:
     """Records that were given up."""
     return DataLoss(
-        f"records were declared lost, or are no more: {rules.told(spans)}; with failOnDataLoss=false the others are shown "
+        f"records were declared lost, or are no more: {rules.listed(spans)}; with failOnDataLoss=false the others are shown "
         "(`boki log show LOG --lost` tells why)",
         lost=[list(span) for span in spans[:16]],
     )

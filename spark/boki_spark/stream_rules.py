@@ -159,7 +159,7 @@ def check_same(end: Reached, now: Kept) -> None:
     gone = missing(now.lost, end.lost)
     if gone:
         raise DataLoss(
-            f"records of a batch that is run again were declared lost after it was planned: {told(gone)}; with failOnDataLoss=false the "
+            f"records of a batch that is run again were declared lost after it was planned: {listed(gone)}; with failOnDataLoss=false the "
             "rest is shown",
             lost=[list(span) for span in gone[:16]],
         )
@@ -173,7 +173,7 @@ def missing(now: Iterable[Span], then: Iterable[Span]) -> list[Span]:
     ]
 
 
-def told(spans: Sequence[Span]) -> str:
+def listed(spans: Sequence[Span]) -> str:
     """Spans for a person."""
     shown = ", ".join(f"term {term}, positions {first} to {stop - 1}" for term, first, stop in spans[:4])
     return shown if len(spans) <= 4 else f"{shown} and {len(spans) - 4} more"

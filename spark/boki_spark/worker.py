@@ -82,7 +82,7 @@ class _Shared:
 async def _close(opening: asyncio.Task[Cluster]) -> None:
     try:
         cluster = await opening
-    except Exception:  # noqa: BLE001 - who opened it was told
+    except Exception:  # noqa: BLE001 - its opener had the error
         return
     await cluster.close()
 
@@ -114,27 +114,27 @@ def read_partition(
     columns: Sequence[str] = COLUMNS,
     batch_bytes: int = limits.MIB,
     fail_on_data_loss: bool = True,
-    told: ReadCounts | None = None,
+    counts: ReadCounts | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a partition as batches of about `batch_bytes`: in the order of its log, or of its file.
 
     Args:
         columns: some of `COLUMNS`, in this order.
-        fail_on_data_loss: what cannot be had raises; else it is counted in `told` and left out.
+        fail_on_data_loss: what cannot be had raises; else it is counted in `counts` and left out.
 
     Raises:
         DataLoss, PlanStale, ClusterAway; as `Cluster.open`. ColdMissing, ColdDamaged: of a file.
     """
-    told = told or ReadCounts()
+    counts = counts or ReadCounts()
     if isinstance(partition, ColdPartition):
-        yield from _read_cold(partition, options, columns, batch_bytes, told)
+        yield from _read_cold(partition, options, columns, batch_bytes, counts)
         return
     clients = _clients()
     cluster = clients.thread.run(clients.take(options))
     reader = PartitionReader(
         cluster.ledgers,
         partition,
-        told=told,
+        counts=counts,
         fail_on_data_loss=fail_on_data_loss,
         retry_for_s=options.timeout_s,
     )
@@ -166,10 +166,10 @@ def read_partitions(
 
 
 def _read_cold(
-    partition: ColdPartition, options: ClusterOptions, columns: Sequence[str], batch_bytes: int, told: ReadCounts
+    partition: ColdPartition, options: ClusterOptions, columns: Sequence[str], batch_bytes: int, counts: ReadCounts
 ) -> Iterator[pa.RecordBatch]:
     clients = _clients()
-    tables = cold_tables(OpenFiles(), partition, columns=columns, told=told)
+    tables = cold_tables(OpenFiles(), partition, columns=columns, counts=counts)
     try:
         while (table := clients.thread.run(_next(tables))) is not None:
             yield from batches_of(table, batch_bytes)

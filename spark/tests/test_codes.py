@@ -37,9 +37,9 @@ OWN = [*all_of(PipelineError, sink_errors.__name__), *all_of(PipelineError, faul
 @pytest.mark.parametrize("kind", BELOW)
 def test_each_error_of_what_is_below_has_a_code_and_says_what_it_was(kind: type[BokiError]) -> None:
     error = kind("expected this, found that")
-    told = with_code(error)
-    assert re.match(r"\[BOKI_[A-Z_]+\] " + kind.__name__ + ": expected this, found that", str(told))
-    assert error.definite or not told.definite or isinstance(told, faults.ReadFault), "unknown is not no"
+    coded = with_code(error)
+    assert re.match(r"\[BOKI_[A-Z_]+\] " + kind.__name__ + ": expected this, found that", str(coded))
+    assert error.definite or not coded.definite or isinstance(coded, faults.ReadFault), "unknown is not no"
 
 
 @pytest.mark.parametrize(

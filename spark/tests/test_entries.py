@@ -59,10 +59,10 @@ async def test_a_book_and_tags_choose_rows_in_either_mode(cluster: SmallCluster,
     rows = await filled(cluster)
     pipeline = cluster.pipeline()
     plan = await whole_plan(pipeline, mode, book="book-1", tags=["tag/0", "tag/2"])
-    told = ReadCounts()
+    counts = ReadCounts()
     wanted = [row for row in rows if (at := int(row[2].split(b".")[1])) % 2 == 1 and at % 3 in (0, 2)]
-    assert await read_rows(pipeline, plan, told=told) == wanted
-    assert told.rows == len(wanted) and told.entries > 0 and told.bytes > 0
+    assert await read_rows(pipeline, plan, counts=counts) == wanted
+    assert counts.rows == len(wanted) and counts.entries > 0 and counts.bytes > 0
     if mode == LIVE:
         assert plan.rows == len(wanted)
 
@@ -115,9 +115,9 @@ async def test_a_ledger_that_was_deleted_makes_the_plan_stale(cluster: SmallClus
     await cluster.ledgers.client.delete(int(plan.terms[0].entries.ledgers[0]))
     with pytest.raises(PlanStale, match=r"^\[BOKI_PLAN_STALE\].*plan anew"):
         await read_rows(pipeline, plan)
-    told = ReadCounts()
-    left = await read_rows(pipeline, plan, told=told, fail_on_data_loss=False)
-    assert left == [row for row in rows if row[0] >= seqnum(2, 0)] and told.lost == len(rows) - len(left)
+    counts = ReadCounts()
+    left = await read_rows(pipeline, plan, counts=counts, fail_on_data_loss=False)
+    assert left == [row for row in rows if row[0] >= seqnum(2, 0)] and counts.lost == len(rows) - len(left)
 
 
 async def test_entries_that_were_given_up_are_data_loss(cluster: SmallCluster) -> None:
@@ -129,9 +129,9 @@ async def test_entries_that_were_given_up_are_data_loss(cluster: SmallCluster) -
     assert plan.terms[0].given_up[0].evidence == b"a disk"
     with pytest.raises(DataLoss, match=r"^\[BOKI_DATA_LOSS\].*given up"):
         await read_rows(pipeline, plan)
-    told = ReadCounts()
-    left = await read_rows(pipeline, plan, told=told, fail_on_data_loss=False)
-    assert 0 < told.lost == len(rows) - len(left)
+    counts = ReadCounts()
+    left = await read_rows(pipeline, plan, counts=counts, fail_on_data_loss=False)
+    assert 0 < counts.lost == len(rows) - len(left)
 
 
 async def test_an_entry_with_other_records_than_the_index_says_is_data_loss(cluster: SmallCluster) -> None:
@@ -168,7 +168,9 @@ async def test_bookies_that_are_away_for_a_moment_during_a_scan_are_waited_for(c
     async def read() -> list[int]:
         found: list[int] = []
         for partition in cut(plan):
-            async for some in PartitionReader(pipeline.ledgers, partition, told=ReadCounts(), retry_for_s=60.0).read():
+            async for some in PartitionReader(
+                pipeline.ledgers, partition, counts=ReadCounts(), retry_for_s=60.0
+            ).read():
                 found += some.seqnums.tolist()
         return found
 

@@ -1,4 +1,4 @@
-"""Errors of the pipeline: one code, also where they are told again."""
+"""Errors of the pipeline: one code, also where they are raised again."""
 
 from __future__ import annotations
 

@@ -63,8 +63,8 @@ def fill(client: boki.sync.Client, name: str, count: int) -> int:
 def read_elsewhere(url: str, name: str) -> tuple[int, int, str, int]:
     """Rows, the sum of their numbers, what was read, and the largest size of the process that read it."""
     command = [sys.executable, "-c", WORKER, url, name]
-    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-    count, total, kind, size = told
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    count, total, kind, size = printed
     return int(count), int(total), kind, int(size)
 
 

@@ -1,4 +1,4 @@
-"""Errors of Spark that name a file of a cold frame, told with a code: what is proved, and no more."""
+"""Errors of Spark that name a file of a cold frame, raised with a code: what is proved, and no more."""
 
 from __future__ import annotations
 

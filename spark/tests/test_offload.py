@@ -21,7 +21,7 @@ from boki_spark.faults import ColdDamaged, ColdMissing, OffloadRefused, PlanStal
 from boki_spark.files import MemoryFiles
 from boki_spark.manifest import decode_manifest
 from boki_spark.offload import Offloader, prove
-from boki_spark.testing.small_cluster import SmallCluster, Told, read_rows, whole_plan
+from boki_spark.testing.small_cluster import ReadRow, SmallCluster, read_rows, whole_plan
 
 ROWS = 60
 
@@ -32,7 +32,7 @@ async def cluster() -> AsyncIterator[SmallCluster]:
         yield made
 
 
-async def sealed(cluster: SmallCluster, count: int = ROWS) -> list[Told]:
+async def sealed(cluster: SmallCluster, count: int = ROWS) -> list[ReadRow]:
     """Term 1 with records of two books, sealed and in the snapshot; a record behind it."""
     records = [(f"book-{at % 2}", b"%d" % at, [f"tag/{at % 3}"]) for at in range(count)]
     seqnums = [seqnum for at in range(0, count, 4) for seqnum in await cluster.append(*records[at : at + 4])]
@@ -53,11 +53,11 @@ def offloader(cluster: SmallCluster, files: MemoryFiles, *, slice_bytes: int = 1
     )
 
 
-async def cold_rows(pipeline: Cluster, files: MemoryFiles, *, mode: str = LIVE, **asked: object) -> list[Told]:
+async def cold_rows(pipeline: Cluster, files: MemoryFiles, *, mode: str = LIVE, **asked: object) -> list[ReadRow]:
     """All rows of term 1, from its files alone."""
     plan = await whole_plan(pipeline, mode, **asked)  # type: ignore[arg-type]
     choice = await choose_cold(pipeline, files, plan)
-    found: list[Told] = []
+    found: list[ReadRow] = []
     for one in choice.partitions:
         table = await read_cold(files, one)
         rows = table.to_pylist()

@@ -7,7 +7,7 @@ Every interleaving is looked at. With all rules nothing is wrong; with any one o
 | names of an attempt of its own | a stalled offloader overwrites what another one has named |
 | the swap compares the version | who was overtaken names its files over those of who won |
 | the reader shows files ∩ plan | records that died since are shown |
-| dead positions are told | what died before is taken for damage |
+| dead positions are listed | what died before is taken for damage |
 | a copied term that dies is reclaimed | ledgers and files stay for ever |
 """
 
@@ -37,7 +37,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class File:
-    """Rows of a slice; of a manifest what its slice had, and what was dead then (None: not told)."""
+    """Rows of a slice; of a manifest what its slice had, and what was dead then (None: not listed)."""
 
     name: str
     rows: Rows

@@ -110,7 +110,7 @@ class OffloadRun(_Run):
                 await work.sweep()
             await cluster.close()
         except (BokiError, TimeoutError) as error:
-            self.trace.add(process.name, "was told", type(error).__name__)
+            self.trace.add(process.name, "got", type(error).__name__)
         self.loop.call_soon(process.kill, context=self.loop.outside.context)
 
     async def _compare(self, cluster: Cluster, term: int) -> None:

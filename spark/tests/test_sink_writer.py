@@ -45,7 +45,7 @@ async def attempt(book: boki.Book, rows: Sequence[Row], *, batch: int = 0, parti
 
 
 async def killed(book: boki.Book, rows: Sequence[Row], *, batch: int = 0, partition: int = 0) -> PartitionWriter:
-    """An attempt that wrote some rows, all of which arrived, and was heard of no more."""
+    """An attempt that wrote some rows, all of which arrived, and then stopped."""
     writer = PartitionWriter(book, QUERY, batch, partition)
     assert await writer.begin()
     await writer.add(rows)

@@ -121,17 +121,17 @@ async def test_any_byte_that_changes_is_told_or_was_not_needed() -> None:
             return str(error)
         return ""
 
-    told = 0
+    named = 0
     for path in sorted(made.files.files):
         whole = made.files.files[path]
         damaged = [whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :] for at in range(0, len(whole), 31)]
         for body in (*damaged, b"", whole[:-1], whole[: len(whole) // 2]):
             made.files.files[path] = body
             text = await said()
-            told += path in text
+            named += path in text
             assert not text or path in text
         made.files.files[path] = whole
-    assert told > 20
+    assert named > 20
     del made.files.files["f/a.index"]
     with pytest.raises(ColdMissing):
         await made.read(**wanted)

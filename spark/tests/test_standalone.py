@@ -103,7 +103,7 @@ def command_of(number: int) -> str:
     return ""
 
 
-def told(log: Path, pattern: str) -> str:
+def logged(log: Path, pattern: str) -> str:
     """What a process writes into its log, once it does."""
     while True:
         found = re.search(pattern, log.read_text(errors="replace"))
@@ -119,14 +119,14 @@ def standalone(tmp_path: Path) -> Iterator[Standalone]:
     master = [spark_class, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0"]
     with contextlib.ExitStack() as stack:
         stack.enter_context(process([*master, "--webui-port", "0"], master_log, tmp_path))
-        url = told(master_log, r"spark://127\.0\.0\.1:\d+")
+        url = logged(master_log, r"spark://127\.0\.0\.1:\d+")
         workers = []
         for number in range(2):
             worker = [spark_class, "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0"]
             worker += ["--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path / f"work-{number}"), url]
             log = tmp_path / f"worker-{number}.log"
             workers.append(stack.enter_context(process(worker, log, tmp_path)))
-            told(log, "Successfully registered with master")
+            logged(log, "Successfully registered with master")
         yield Standalone(url, workers)
 
 

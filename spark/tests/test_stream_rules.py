@@ -95,7 +95,7 @@ def test_a_batch_that_is_run_again_with_other_numbers_is_a_loss() -> None:
 
 
 def test_many_losses_are_told_in_short() -> None:
-    assert rules.told([(1, at, at + 1) for at in range(9)]).endswith("positions 3 to 3 and 5 more")
+    assert rules.listed([(1, at, at + 1) for at in range(9)]).endswith("positions 3 to 3 and 5 more")
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ SETTINGS: Final = EngineSettings(
 )
 Appended = tuple[str, bytes, Sequence[str | int]]
 """Book, data, tags."""
-Told = tuple[int, int, bytes]
+ReadRow = tuple[int, int, bytes]
 """Seqnum, book, data."""
 
 
@@ -132,18 +132,18 @@ async def read_rows(
     cluster: Cluster,
     partitions: Sequence[Partition] | Plan,
     *,
-    told: ReadCounts | None = None,
+    counts: ReadCounts | None = None,
     fail_on_data_loss: bool = True,
-) -> list[Told]:
+) -> list[ReadRow]:
     """The rows of partitions, one by one, in their order."""
     if isinstance(partitions, Plan):
         partitions = cut(partitions)
-    found: list[Told] = []
+    found: list[ReadRow] = []
     for partition in partitions:
         reader = PartitionReader(
             cluster.ledgers,
             partition,
-            told=told or ReadCounts(),
+            counts=counts or ReadCounts(),
             fail_on_data_loss=fail_on_data_loss,
             retry_for_s=0.05,
         )
