@@ -9,7 +9,8 @@ What is demanded of them (DESIGN §6.6, §6.9):
 - numbers are decided in their order, so seqnums ascend with them;
 - the log knows its writer: who sends the same record again never gets NumberReused, AnswerForgotten, or that lower numbers
   are missing which were answered before;
-- but it may forget a writer that was silent for `kept_s` (EXPIRE): then it refuses every number but the first.
+- but it may forget a writer that was silent for `kept_s`: then it refuses every number but the first. An EXPIRE that an engine
+  proposes at the end of that silence is void when a new number is ordered before it, not when an old one is repeated.
 """
 
 from __future__ import annotations
@@ -111,11 +112,24 @@ def _known(calls: dict[Key, list[Operation]], numbers: dict[Key, Operation], kep
         since = -1.0 if before is None else before.until
         for one in sent:
             refused = one.error.startswith(_FORGOTTEN) or (decided and _HOLES in one.error and one.start >= since)
-            if refused and _last_seen(by_writer[book, writer], one.until) > one.until - kept_s:
+            if refused and not _may_be_forgotten(by_writer[book, writer], one.until, kept_s):
                 yield f"{_name(key)}, sent at {one.start:.4f} s, got {one.error}; all before it were answered"
     if kept_s < inf:
         for (book, writer), sent in by_writer.items():
             yield from _after_the_end(f"book {book}: writer {writer}", sent, kept_s)
+
+
+def _may_be_forgotten(calls: Sequence[Operation], until: float, kept_s: float) -> bool:
+    """Whether the writer was silent for so long at some time, and no number was new from then on until now."""
+    answered = [one for one in calls if one.outcome in (OK, CONFLICT) and one.until <= until]
+    numbers = {one.number for one in answered}
+    begun = {number: min(one.start for one in calls if one.number == number) for number in numbers}
+    silent_from = max(begun.values(), default=0.0)
+    ends = [*(one.until for one in answered), until]
+    return any(
+        end >= silent_from + kept_s and all(one.start <= end - kept_s or one.until >= end for one in answered)
+        for end in ends
+    )
 
 
 def _last_seen(calls: Iterable[Operation], until: float) -> float:

@@ -86,6 +86,15 @@ def test_a_writer_may_be_forgotten_when_it_was_idle_for_so_long(error: str) -> N
     assert any(", got " in text for text in merge(calls).faults), "where writers are kept for ever"
 
 
+def test_a_writer_that_was_idle_may_be_forgotten_after_it_repeated_an_old_number() -> None:
+    """It was proposed before the repeat, and ordered after it."""
+    forgotten = sent(3, 52, NEVER, error="WriterForgotten: x")
+    known, repeat = [sent(1, 1, OK, 10), sent(2, 2, OK, 11)], sent(1, 51, OK, 10)
+    assert merge([*known, repeat, forgotten], kept_s=40).faults == []
+    assert any(", got " in text for text in merge([*known, sent(1, 30, OK, 10), repeat, forgotten], kept_s=40).faults)
+    assert any(", got " in text for text in merge([known[0], sent(2, 51, OK, 11), forgotten], kept_s=40).faults)
+
+
 def test_a_writer_that_is_forgotten_stays_so() -> None:
     calls = [sent(1, 1, OK, 10), sent(2, 50, NEVER, error="WriterForgotten: x"), sent(2, 60, OK, 20)]
     assert any("writer w was forgotten at" in text for text in merge(calls, kept_s=40).faults)
