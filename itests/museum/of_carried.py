@@ -50,11 +50,10 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
         "durable, and it is carried no more.",
         mutation=patch(r"""
             an overtaken entry is carried
-            metalog
+            metalog metalog/tests/entries/test_progress.py::test_an_entry_that_was_overtaken_by_a_report_of_the_next_is_not_carried
             -        if self._carried:
             -            self._carried.pop(shard, None)
         """),
-        found=Hunt("cluster", "harsh", ("crash", "history", "lost", "7 index", "7 verdicts", "liveness")),
     ),
     _draft(
         issue="what is carried counts as soon as it is sent",

@@ -118,6 +118,15 @@ def test_reports_need_an_open_shard() -> None:
     assert builder.take(0) is None
 
 
+def test_an_entry_that_was_overtaken_by_a_report_of_the_next_is_not_carried() -> None:
+    """Everybody would take its bytes for those of the last entry that the cut names."""
+    builder = builder_of(A)
+    builder.report(0, 1, 1)
+    builder.carry(0, 2, 2, b"the second")
+    builder.report(0, 4, 3)
+    assert take(builder) == MetalogEntry(0, 4, 0, (ShardEnd(0, 4, 3),))
+
+
 def test_open_is_idempotent_and_never_reuses() -> None:
     builder = builder_of(A)
     assert builder.open(A, 100) == 0
