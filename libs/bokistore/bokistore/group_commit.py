@@ -21,7 +21,7 @@ from bokilib.conflict_rules import Moved
 from bokilib.contribution import Contribution, joined
 from bokilib.errors import AtomicTooLarge, Fenced
 from bokilib.events import encode_events
-from bokilib.isolation import Isolation, check_isolation
+from bokilib.isolation import Isolation
 from bokilib.ports import ConsistencyName
 from bokilib.tags import store_object
 from bokistore.events import AnyEvent
@@ -131,8 +131,8 @@ class GroupCommit:
             Conflict: it lost so often. Fenced: another library's fence moved. AppendUnknown: perhaps it committed.
             What the body raised: then nothing was committed.
         """
-        chosen = check_isolation(isolation or self._isolation)
-        job: _Job[R] = _Job(body, chosen, self._retries if retries is None else retries, consistency)
+        most = self._retries if retries is None else retries
+        job: _Job[R] = _Job(body, isolation or self._isolation, most, consistency)
         self._queue.append(job)
         if self._driver is None or self._driver.done():
             self._driver = asyncio.get_running_loop().create_task(self._drive(), name="bokistore group commit")
