@@ -221,10 +221,10 @@ async def metrics_page(
     if address.path:
         raise SettingsError(f"expected --metrics host:port, found {address}; browsers and Prometheus speak TCP")
     from boki_common.http.metrics_page import (
-        MetricsPage,  # a web server, which a role without the page needs no memory for
+        start_metrics_page,  # a web server, which a role without the page needs no memory for
     )
 
-    page = await MetricsPage.start(
+    page = await start_metrics_page(
         parts.metrics,
         host=address.host,
         port=address.port,

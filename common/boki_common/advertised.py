@@ -7,19 +7,17 @@ binds. `advertise` of its settings is that one: a host, to which the port is add
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 
 from boki_common.errors import InvalidArgument, SettingsError
+from boki_common.exposure import ip_of
 from boki_common.net.connection import Address
 
 
 def is_every_address(host: str) -> bool:
     """Whether a host means all addresses of a machine: good to listen on, never advertised."""
-    try:
-        return ipaddress.ip_address(host.partition("%")[0]).is_unspecified
-    except ValueError:
-        return not host
+    found = ip_of(host.partition("%")[0])
+    return found.is_unspecified if found is not None else not host
 
 
 def advertised(bound: Address, said: str, *, key: str) -> Address:
@@ -33,10 +31,7 @@ def advertised(bound: Address, said: str, *, key: str) -> Address:
     Raises:
         SettingsError: that is no address, or every address.
     """
-    if said:
-        found = _parsed(said, bound.port, key)
-    else:
-        found = bound
+    found = _parsed(said, bound.port, key) if said else bound
     if not found.path and is_every_address(found.host):
         variable = "BOKI_" + key.replace(".", "_").upper()
         raise SettingsError(

@@ -16,23 +16,24 @@ LOCALHOST: Final = "localhost"
 HOW_TO_MAKE_ONE: Final = "(umask 077; openssl rand -hex 32 > FILE)"
 
 
+def ip_of(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The IP address that a text is; a zone may follow (`fe80::1%eth0`). None: it is none."""
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
 def is_loopback(address: str) -> bool:
     """Whether an IP address is this machine's alone. False for what is no address."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return (mapped or found).is_loopback
+    found = ip_of(address.partition("%")[0])
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else found
+    return found is not None and (mapped or found).is_loopback
 
 
 def needs_resolving(host: str) -> bool:
     """Whether a host is a name, of which only a resolver knows what it means."""
-    try:
-        ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host.lower() not in ("", LOCALHOST)
-    return False
+    return ip_of(host.partition("%")[0]) is None and host.lower() not in ("", LOCALHOST)
 
 
 def reached_by_others(host: str, resolved: Iterable[str]) -> bool:

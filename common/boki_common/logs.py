@@ -106,7 +106,14 @@ def get_logger(name: str) -> Logger:
     """A logger whose lines carry `source=name`."""
     made = structlog.wrap_logger(
         _Sink(),
-        processors=[_drop_quiet, _add_level, _TIME, structlog.processors.format_exc_info, _readable, _render],
+        processors=[
+            _drop_quiet,
+            structlog.processors.add_log_level,
+            _TIME,
+            structlog.processors.format_exc_info,
+            _readable,
+            _render,
+        ],
         wrapper_class=structlog.BoundLogger,
         cache_logger_on_first_use=False,
         source=name,
@@ -144,11 +151,6 @@ class _Sink:
 def _drop_quiet(_logger: Any, method: str, event: _Event) -> _Event:
     if _RANKS[method] < _State.rank:
         raise structlog.DropEvent
-    return event
-
-
-def _add_level(_logger: Any, method: str, event: _Event) -> _Event:
-    event["level"] = method
     return event
 
 

@@ -18,13 +18,12 @@ The page that shows them is `metrics_page`.
 
 from __future__ import annotations
 
-import enum
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
@@ -42,17 +41,11 @@ LATENCY_BUCKETS_S: Final = (
 """From half a fast fdatasync to the call time-out."""
 
 
-class MetricKind(enum.Enum):
-    """What Prometheus calls the type of a metric."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    HISTOGRAM = "histogram"
-
-
-COUNTER: Final = MetricKind.COUNTER
-GAUGE: Final = MetricKind.GAUGE
-HISTOGRAM: Final = MetricKind.HISTOGRAM
+MetricKind = Literal["counter", "gauge", "histogram"]
+"""What Prometheus calls the type of a metric."""
+COUNTER: Final = "counter"
+GAUGE: Final = "gauge"
+HISTOGRAM: Final = "histogram"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +63,7 @@ class MetricDefinition:
         assert _NAME.fullmatch(self.name), f"{self.name}: a metric is snake_case and begins with boki_"
         assert self.unit in _UNITS, f"{self.name}: expected a unit of {sorted(_UNITS)}, found {self.unit!r}"
         stem = self.name.removesuffix("_total")
-        assert (stem != self.name) == (self.kind is COUNTER), f"{self.name}: counters, and only they, end with _total"
+        assert (stem != self.name) == (self.kind == COUNTER), f"{self.name}: counters, and only they, end with _total"
         assert not self.unit or stem.endswith("_" + self.unit), f"{self.name}: the name must end with {self.unit}"
         assert self.help.endswith("."), f"{self.name}: the help is a sentence"
 
@@ -191,17 +184,17 @@ class Metrics:
         self._made: dict[str, tuple[MetricDefinition, object]] = {}
 
     def counter(self, definition: MetricDefinition) -> Counter:
-        assert definition.kind is COUNTER, f"{definition.name} is a {definition.kind.value}"
+        assert definition.kind == COUNTER, f"{definition.name} is a {definition.kind}"
         return self._get(definition, lambda: self._registered(definition, Counter(definition.labels)))
 
     def gauge(self, definition: MetricDefinition) -> Gauge:
-        assert definition.kind is GAUGE, f"{definition.name} is a {definition.kind.value}"
+        assert definition.kind == GAUGE, f"{definition.name} is a {definition.kind}"
         return self._get(
             definition, lambda: Gauge(definition.name, definition.help, definition.labels, registry=self._registry)
         )
 
     def histogram(self, definition: MetricDefinition) -> Histogram:
-        assert definition.kind is HISTOGRAM, f"{definition.name} is a {definition.kind.value}"
+        assert definition.kind == HISTOGRAM, f"{definition.name} is a {definition.kind}"
         return self._get(
             definition, lambda: self._registered(definition, Histogram(definition.buckets, definition.labels))
         )

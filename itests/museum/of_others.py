@@ -208,9 +208,10 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
             a lost answer is a failed write
             common common/tests/metadata/test_settle.py::test_a_write_alone_is_applied_once
                          return await store.set(path, value, version=version, creating=creating)
-                     except MetadataUnknown as error:
-            -            await attempts.again(error, unknown=True)
-            +            raise BadVersion('taken for lost') from error
+                     except (MetadataUnavailable, MetadataUnknown) as error:
+            +            if isinstance(error, MetadataUnknown):
+            +                raise BadVersion('taken for lost') from error
+                         await attempts.again(error)
         """),
     ),
     Exhibit(

@@ -143,12 +143,13 @@ ledger ledger/tests/recover/test_recovery.py::test_below_the_floor_two_negatives
 a read settles a lost answer
 common common/tests/metadata/test_settle.py::test_a_write_alone_is_applied_once
              return await store.set(path, value, version=version, creating=creating)
-         except MetadataUnknown as error:
--            await attempts.again(error, unknown=True)
-+            current = await store.get(path)
-+            if current.value == value:
-+                return current.version
-+            raise BadVersion('lost') from error
+         except (MetadataUnavailable, MetadataUnknown) as error:
++            if isinstance(error, MetadataUnknown):
++                current = await store.get(path)
++                if current.value == value:
++                    return current.version
++                raise BadVersion('lost') from error
+             await attempts.again(error)
 
 entries beyond the LAC are read
 ledger ledger/tests/read/test_reader.py::test_a_copy_on_one_bookie_beyond_lac_is_not_read

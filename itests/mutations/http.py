@@ -9,8 +9,8 @@ from itests.mutations.patch import patches
 HTTP_MUTATIONS: Final = patches(r"""
 a wide bind answers any Host
 common common/tests/http/test_host_rules.py::test_any_other_name_is_refused_whatever_is_bound
--        if name not in self.names and not _is_address(name):
-+        if name not in self.names and not _is_address(name) and not self.wide:
+-        if name not in self.names and ip_of(name) is None:
++        if name not in self.names and ip_of(name) is None and not self.wide:
 @@
 +        self.wide = listens in ("0.0.0.0", "::")
          names = {LOCAL_NAME, *(name.lower().removesuffix(".") for name in (listens, *allowed))}

@@ -11,7 +11,7 @@ from boki_cli.cluster.ready_command import in_words, page_of
 from boki_cli.roles import process_settings
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import SettingsError
-from boki_common.http.metrics_page import MetricsPage
+from boki_common.http.metrics_page import start_metrics_page
 from boki_common.metrics import Metrics
 from boki_common.net.connection import Address
 from boki_common.runtime.loop_thread import LoopThread
@@ -41,7 +41,7 @@ def test_ready_not_ready_and_nobody(run_boki: RunCommandLine, tmp_path: Path, to
     reasons = ["the index has not caught up yet"]
     asks = ClusterToken((token,)) if token else NO_TOKEN
     thread = LoopThread("page of a test")
-    page = thread.run(MetricsPage.start(Metrics(), host="127.0.0.1", port=0, unready=lambda: reasons, token=asks))
+    page = thread.run(start_metrics_page(Metrics(), host="127.0.0.1", port=0, unready=lambda: reasons, token=asks))
     where = ("--metrics", f"127.0.0.1:{page.port}", *flags)
     try:
         done = run_boki("ready", *where)

@@ -40,22 +40,14 @@ class Digest(NamedTuple):
     compute: Callable[[Buffer, Sequence[Buffer]], bytes]
 
 
-def _of_crc32c(head: Buffer, payload: Sequence[Buffer]) -> bytes:
-    crc = crc32c(head)
-    for part in payload:
-        crc = crc32c(part, crc)
-    return crc.to_bytes(4, "big")
+def _of_crc(add: Callable[[Buffer, int], int], size: int) -> Callable[[Buffer, Sequence[Buffer]], bytes]:
+    def compute(head: Buffer, payload: Sequence[Buffer]) -> bytes:
+        crc = add(head, 0)
+        for part in payload:
+            crc = add(part, crc)
+        return crc.to_bytes(size, "big")
 
-
-def _of_crc32(head: Buffer, payload: Sequence[Buffer]) -> bytes:
-    crc = zlib.crc32(head)
-    for part in payload:
-        crc = zlib.crc32(part, crc)
-    return crc.to_bytes(8, "big")
-
-
-def _of_nothing(head: Buffer, payload: Sequence[Buffer]) -> bytes:
-    return b""
+    return compute
 
 
 def _of_hmac(key: bytes) -> Callable[[Buffer, Sequence[Buffer]], bytes]:
@@ -68,9 +60,9 @@ def _of_hmac(key: bytes) -> Callable[[Buffer, Sequence[Buffer]], bytes]:
     return compute
 
 
-CRC32C: Final = Digest("CRC32C", 4, _of_crc32c)
-CRC32: Final = Digest("CRC32", 8, _of_crc32)
-DUMMY: Final = Digest("DUMMY", 0, _of_nothing)
+CRC32C: Final = Digest("CRC32C", 4, _of_crc(crc32c, 4))
+CRC32: Final = Digest("CRC32", 8, _of_crc(zlib.crc32, 8))
+DUMMY: Final = Digest("DUMMY", 0, lambda head, payload: b"")
 
 
 def digest_for(kind: str, password: bytes) -> Digest:

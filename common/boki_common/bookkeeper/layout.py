@@ -40,7 +40,7 @@ from boki_common.errors import (
 from boki_common.ids import BookieId, LedgerId
 from boki_common.metadata.membership import JOIN_TIMEOUT_S, Membership
 from boki_common.metadata.settle import create_settled
-from boki_common.metadata.store import MetadataStore, ensure_path
+from boki_common.metadata.store import MetadataStore, ensure_path, names_below
 from boki_common.net.connection import Address
 from boki_common.runtime.ports import Random
 from boki_common.runtime.process import SystemRandom
@@ -188,7 +188,7 @@ async def list_ledgers(store: MetadataStore) -> list[LedgerId]:
     """The ids of all ledgers, ascending. Those made or deleted meanwhile may or may not be in it."""
     layout = await read_layout(store)
     found: list[LedgerId] = []
-    for top in await _children(store, LEDGERS):
+    for top in await names_below(store, LEDGERS):
         if _TOP_LEVEL.fullmatch(top):
             depth = 1 if len(top) == 2 else 3
             await _collect(store, layout, f"{LEDGERS}/{top}", depth, found)
@@ -197,7 +197,7 @@ async def list_ledgers(store: MetadataStore) -> list[LedgerId]:
 
 async def _collect(store: MetadataStore, layout: LedgerLayout, folder: str, depth: int, found: list[LedgerId]) -> None:
     """Adds the ledgers below `folder`, whose leaves are `depth` folders further down."""
-    for name in await _children(store, folder):
+    for name in await names_below(store, folder):
         path = f"{folder}/{name}"
         if depth and _LEVEL.fullmatch(name):
             await _collect(store, layout, path, depth - 1, found)
@@ -205,13 +205,6 @@ async def _collect(store: MetadataStore, layout: LedgerLayout, folder: str, dept
             ledger_id = layout.ledger_of(path)
             if ledger_id is not None:
                 found.append(ledger_id)
-
-
-async def _children(store: MetadataStore, path: str) -> list[str]:
-    try:
-        return await store.children(path)
-    except NoNode:
-        return []
 
 
 async def create_ledger(
@@ -249,13 +242,13 @@ async def register_bookie(
 
 async def available_bookies(store: MetadataStore, *, read_only: bool = False) -> list[BookieId]:
     """The ids of the registered bookies that take writes (or of those that do not), sorted."""
-    names = await _children(store, READ_ONLY if read_only else AVAILABLE)
+    names = await names_below(store, READ_ONLY if read_only else AVAILABLE)
     return [BookieId(name) for name in names if name != READ_ONLY_NAME]
 
 
 async def bookie_cookies(store: MetadataStore) -> list[BookieId]:
     """The ids of all bookies that were formatted for this cluster and not retired, sorted."""
-    return [BookieId(name) for name in await _children(store, COOKIES)]
+    return [BookieId(name) for name in await names_below(store, COOKIES)]
 
 
 async def bookie_address(store: MetadataStore, bookie_id: str) -> Address:

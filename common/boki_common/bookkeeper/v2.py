@@ -216,9 +216,7 @@ def encode_small_add(
             value = crc32c(part, value)
         size = _CRC_ADD.size - _LENGTH.size + payload_bytes
         return b"".join((_CRC_ADD.pack(size, VERSION, OP_ADD, 0, master_key, head, value), *payload))
-    size = ADD_OVERHEAD_BYTES - _LENGTH.size + digest.size + payload_bytes
-    start = _ADD_START.pack(size, VERSION, OP_ADD, 0, master_key)
-    return b"".join((start, head, digest.compute(head, payload), *payload))
+    return b"".join(encode_add(EntryHeader(ledger_id, entry_id, lac, length), digest, master_key, payload))
 
 
 def encode_body(header: EntryHeader, digest: Digest, payload: Sequence[Buffer]) -> list[Buffer]:

@@ -103,28 +103,9 @@ class Answers:
         rows = self._rows
         if not self._count and len(rows) == len(token) == 1:  # one append, as it was asked for
             ((log, (term, entry)),) = token.items()
-            ((book, writer, first, first_seqnum, position, count, verdict, actual, flags),) = rows
+            (*row, actual, flags) = rows[0]
             if not actual:
-                return [
-                    _ANSWERS_OF_ONE.pack(
-                        1,
-                        log,
-                        term,
-                        entry,
-                        1,
-                        0,
-                        book,
-                        writer,
-                        first,
-                        first_seqnum,
-                        position,
-                        count,
-                        verdict,
-                        flags,
-                        0,
-                        0,
-                    )
-                ]
+                return [_ANSWERS_OF_ONE.pack(1, log, term, entry, 1, 0, *row, flags, 0, 0)]
         self._pack()
         head = _ANSWERS.pack(self._count, len(self._pairs))
         return [b"".join([encode_token(token), head, *self._packed, *self._pairs])]

@@ -16,11 +16,11 @@ A program sends neither Origin nor Sec-Fetch-Site.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
 from boki_common.errors import UsageError
+from boki_common.exposure import ip_of
 
 LOCAL_NAME: Final = "localhost"
 SETTING: Final = "allowed_hosts"
@@ -43,14 +43,14 @@ class HostRules:
     def __init__(self, listens: str, allowed: Sequence[str]) -> None:
         """`listens` is the host it is bound to, `allowed` what the settings name."""
         names = {LOCAL_NAME, *(name.lower().removesuffix(".") for name in (listens, *allowed))}
-        self.names = frozenset(name for name in names if name and not _is_address(name.strip("[]")))
+        self.names = frozenset(name for name in names if name and ip_of(name.strip("[]")) is None)
 
     def check(self, method: str, headers: Mapping[str, str]) -> None:
         """Looks at the headers of one request; `headers` finds them whatever their case. Raises HostRefused: it asks for a name
         that is not this server's; OriginRefused: it is of another origin's page."""
         host = headers.get("Host")
         name = _name(host)
-        if name not in self.names and not _is_address(name):
+        if name not in self.names and ip_of(name) is None:
             raise HostRefused(
                 f"expected Host to be an IP address or {' or '.join(sorted(self.names))}, found {host!r:.100}; "
                 f"the setting {SETTING} adds names",
@@ -83,15 +83,6 @@ def _origins(host: str | None) -> tuple[str, str]:
     """The origins of pages that this server serves, directly or behind a proxy that speaks TLS."""
     name = (host or "").lower()
     return f"http://{name}", f"https://{name}"
-
-
-def _is_address(name: str) -> bool:
-    """Whether it is an IP address as browsers write it; a zone (`fe80::1%eth0`) may follow."""
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _name(host: str | None) -> str:

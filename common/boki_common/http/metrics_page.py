@@ -1,6 +1,6 @@
 """The HTTP page of a process that shows its metrics and its health.
 
-    page = await MetricsPage.start(metrics, host="127.0.0.1", port=7090, faults=lambda: [])
+    page = await start_metrics_page(metrics, host="127.0.0.1", port=7090, faults=lambda: [])
 
 `/metrics` is Prometheus' text format, `/healthz` answers 200 `{"status": "ok"}`, or 503 with the list of faults, and `/readyz` the
 same of what keeps the process from being of use: an index that is behind, a disk that takes no writes. A process that has no page
@@ -16,7 +16,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from boki_common import logs
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
-from boki_common.http.http_page import HttpPage, answer
+from boki_common.http.http_page import HttpPage, Serve, answer
 from boki_common.metric_definitions import LOG_LINES_LOST
 from boki_common.metrics import Metrics
 
@@ -33,68 +33,42 @@ def add_metrics(page: HttpPage, metrics: Metrics) -> None:
     page.get("/metrics", "Metrics in Prometheus' text format.", serve)
 
 
-class MetricsPage:
-    """The HTTP page of one process: `/metrics`, `/healthz` and `/readyz`."""
+async def start_metrics_page(
+    metrics: Metrics,
+    *,
+    host: str,
+    port: int,
+    faults: Callable[[], Sequence[str]] = tuple,
+    unready: Callable[[], Sequence[str]] = tuple,
+    allowed_hosts: Sequence[str] = (),
+    token: ClusterToken = NO_TOKEN,
+) -> HttpPage:
+    """Serves `/metrics`, `/healthz` and `/readyz` of one process on `host:port`; port 0 picks a free one.
 
-    def __init__(
-        self,
-        metrics: Metrics,
-        faults: Callable[[], Sequence[str]],
-        unready: Callable[[], Sequence[str]],
-        allowed_hosts: Sequence[str] = (),
-        token: ClusterToken = NO_TOKEN,
-    ) -> None:
-        self._faults = faults
-        self._unready = unready
-        self._page = HttpPage("metrics page", setting="metrics port", allowed_hosts=allowed_hosts, token=token)
-        add_metrics(self._page, metrics)
-        self._page.get("/healthz", "Whether the process is healthy, and why not.", self._serve_health)
-        self._page.get("/readyz", "Whether the process is of use now, and why not.", self._serve_readiness)
+    Args:
+        faults: sentences that say why the process is not healthy; none means healthy.
+        unready: sentences that say why it is of no use yet, or now; none means ready.
+        allowed_hosts: names that Host may have beside the usual ones, see `host_rules`.
+        token: to be shown by every request, if the cluster has one.
 
-    @classmethod
-    async def start(
-        cls,
-        metrics: Metrics,
-        *,
-        host: str,
-        port: int,
-        faults: Callable[[], Sequence[str]] = tuple,
-        unready: Callable[[], Sequence[str]] = tuple,
-        allowed_hosts: Sequence[str] = (),
-        token: ClusterToken = NO_TOKEN,
-    ) -> MetricsPage:
-        """Listens on `host:port`; port 0 picks a free one, see `port`.
+    Raises:
+        SettingsError: the address cannot be bound.
+    """
+    page = HttpPage("metrics page", setting="metrics port", allowed_hosts=allowed_hosts, token=token)
+    add_metrics(page, metrics)
+    health = _well_unless(faults, "ok", "failing", "faults")
+    page.get("/healthz", "Whether the process is healthy, and why not.", health)
+    readiness = _well_unless(unready, "ready", "not ready", "reasons")
+    page.get("/readyz", "Whether the process is of use now, and why not.", readiness)
+    await page.listen(host, port)
+    return page
 
-        Args:
-            faults: sentences that say why the process is not healthy; none means healthy.
-            unready: sentences that say why it is of no use yet, or now; none means ready.
-            allowed_hosts: names that Host may have beside the usual ones, see `host_rules`.
-            token: to be shown by every request, if the cluster has one.
 
-        Raises:
-            SettingsError: the address cannot be bound.
-        """
-        page = cls(metrics, faults, unready, allowed_hosts, token)
-        await page._page.listen(host, port)
-        return page
+def _well_unless(found_now: Callable[[], Sequence[str]], well: str, ill: str, name: str) -> Serve:
+    """Answers that all is well, or 503 with what was found."""
 
-    @property
-    def port(self) -> int:
-        """The port really bound."""
-        return self._page.port
+    async def serve(_request: web.Request) -> web.Response:
+        found = list(found_now())
+        return answer({"status": ill, name: found}, 503) if found else answer({"status": well})
 
-    async def close(self) -> None:
-        """Stops listening. Idempotent."""
-        await self._page.close()
-
-    async def _serve_health(self, _request: web.Request) -> web.Response:
-        faults = list(self._faults())
-        if faults:
-            return answer({"status": "failing", "faults": faults}, 503)
-        return answer({"status": "ok"})
-
-    async def _serve_readiness(self, _request: web.Request) -> web.Response:
-        reasons = list(self._unready())
-        if reasons:
-            return answer({"status": "not ready", "reasons": reasons}, 503)
-        return answer({"status": "ready"})
+    return serve

@@ -32,14 +32,12 @@ from boki_common.errors import (
 from boki_common.logs import get_logger
 from boki_common.metadata import paths
 from boki_common.metadata.settle import compare_and_set, create_settled
-from boki_common.metadata.store import MetadataStore, Watch, ensure_path
+from boki_common.metadata.store import MetadataStore, Watch, ensure_path, values_below
 
 MEMBERS: Final = "/boki/members"
 JOIN_TIMEOUT_S: Final = 3 * limits.SESSION_TIMEOUT_S
 """How long `join` waits for a predecessor's node to vanish."""
 RETRY_DELAY_S: Final = 0.5
-READ_AT_ONCE: Final = 64
-"""Members asked for at once."""
 
 _log = get_logger("metadata")
 
@@ -50,30 +48,14 @@ def member_path(role: str, incarnation: str) -> str:
 
 async def members(store: MetadataStore, role: str) -> dict[str, dict[str, Any]]:
     """The values of all members of a role, by incarnation, sorted. Raises CorruptData for a value that is no JSON object."""
-    folder = f"{MEMBERS}/{role}"
     found: dict[str, dict[str, Any]] = {}
-    try:
-        names = await store.children(folder)
-    except NoNode:
-        return found
-    for begin in range(0, len(names), READ_AT_ONCE):
-        some = names[begin : begin + READ_AT_ONCE]
-        values = await asyncio.gather(*(_value_of(store, f"{folder}/{name}") for name in some))
-        found.update((name, value) for name, value in zip(some, values, strict=True) if value is not None)
+    for incarnation, value in (await values_below(store, f"{MEMBERS}/{role}")).items():
+        try:
+            found[incarnation] = msgspec.json.decode(value, type=dict[str, Any])
+        except DECODE_FAULTS as error:
+            path = member_path(role, incarnation)
+            raise CorruptData(f"expected a JSON object in {path}, found {value[:100]!r}: {error}", path=path) from error
     return found
-
-
-async def _value_of(store: MetadataStore, path: str) -> dict[str, Any] | None:
-    """None: it left in between."""
-    try:
-        value = (await store.get(path)).value
-    except NoNode:
-        return None
-    try:
-        decoded: dict[str, Any] = msgspec.json.decode(value, type=dict[str, Any])
-    except DECODE_FAULTS as error:
-        raise CorruptData(f"expected a JSON object in {path}, found {value[:100]!r}: {error}", path=path) from error
-    return decoded
 
 
 class Membership:

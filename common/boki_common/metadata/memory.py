@@ -31,7 +31,6 @@ from typing import Final, TypeVar
 
 from boki_common import limits
 from boki_common.errors import (
-    BadVersion,
     ClosedError,
     MetadataError,
     MetadataUnavailable,
@@ -232,13 +231,7 @@ class MemoryTree:
 
     def _at_version(self, path: str, version: int) -> _Node:
         node = self._node(path)
-        if node.version != version:
-            raise BadVersion(
-                f"expected version {version} of {path}, found {node.version}: read it again",
-                path=path,
-                expected=version,
-                found=node.version,
-            )
+        paths.check_at_version(path, version, node.version)
         return node
 
     def _remove(self, path: str) -> None:
@@ -319,45 +312,35 @@ class MemoryStore:
             watch.notify()
 
     async def get(self, path: str) -> Versioned:
-        paths.check_path(path)
         return await self._read("get", path, lambda: self.tree.get(path))
 
     async def exists(self, path: str) -> bool:
-        paths.check_path(path)
         return await self._read("exists", path, lambda: self.tree.exists(path))
 
     async def created(self, path: str) -> int | None:
-        paths.check_path(path)
         return await self._read("created", path, lambda: self.tree.created(path))
 
     async def children(self, path: str) -> list[str]:
-        paths.check_path(path)
         return await self._read("children", path, lambda: self.tree.children(path))
 
     async def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
-        paths.check_new_path(path)
-        paths.check_value(value, path)
+        paths.check_node(path, value)
         session = self._session if ephemeral else 0
         await self._write("create", path, lambda: self.tree.create(path, value, session))
 
     async def create_sequential(self, prefix: str, value: bytes = b"", *, ephemeral: bool = False) -> str:
-        paths.check_prefix(prefix)
-        paths.check_value(value, prefix)
+        paths.check_prefix(prefix, value)
         session = self._session if ephemeral else 0
         return await self._write(
             "create_sequential", prefix, lambda: self.tree.create_sequential(prefix, value, session)
         )
 
     async def set(self, path: str, value: bytes, *, version: int, creating: Mapping[str, bytes] = NOTHING) -> int:
-        paths.check_path(path)
-        paths.check_value(value, path)
-        paths.check_version(version, path)
-        paths.check_created(creating)
+        paths.check_set(path, value, version, creating)
         return await self._write("set", path, lambda: self.tree.set(path, value, version, creating))
 
     async def delete(self, path: str, *, version: int) -> None:
-        paths.check_new_path(path)
-        paths.check_version(version, path)
+        paths.check_delete(path, version)
         await self._write("delete", path, lambda: self.tree.delete(path, version))
 
     def watch(self, path: str) -> NotifiedWatch:
@@ -378,6 +361,7 @@ class MemoryStore:
         self._callbacks.append(callback)
 
     async def _read(self, operation: str, path: str, apply: Callable[[], T]) -> T:
+        paths.check_path(path)
         self._require_open()
         fault = self.faults(operation, path)
         if self.gives_way:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from boki_common import limits
-from boki_common.errors import InvalidArgument, NotEmpty
+from boki_common.errors import BadVersion, InvalidArgument, NotEmpty
 
 ROOT: Final = "/"
 PATH_BYTES: Final = 1_024
@@ -38,9 +38,16 @@ def check_new_path(path: str) -> None:
     check_path(path)
 
 
-def check_prefix(prefix: str) -> None:
-    """Raises InvalidArgument unless `prefix` with digits behind it may name a node; it may end in a slash."""
+def check_node(path: str, value: bytes) -> None:
+    """Raises InvalidArgument unless a node of that value may be made at `path`."""
+    check_new_path(path)
+    check_value(value, path)
+
+
+def check_prefix(prefix: str, value: bytes) -> None:
+    """Raises InvalidArgument unless `prefix` with digits behind it may name a node of that value; it may end in a slash."""
     check_new_path(prefix + "0" * SEQUENCE_DIGITS)
+    check_value(value, prefix)
 
 
 def check_value(value: bytes, path: str) -> None:
@@ -53,15 +60,23 @@ def check_value(value: bytes, path: str) -> None:
         )
 
 
-def check_created(created: Mapping[str, bytes]) -> None:
-    """Raises InvalidArgument unless one write may make these nodes."""
+def check_set(path: str, value: bytes, version: int, created: Mapping[str, bytes]) -> None:
+    """Raises InvalidArgument unless one write may set the value, and make these nodes."""
+    check_path(path)
+    check_value(value, path)
+    check_version(version, path)
     if len(created) > CREATED_MAX:
         raise InvalidArgument(
             f"expected at most {CREATED_MAX} nodes in one write, found {len(created)}: make them in several"
         )
-    for path, value in created.items():
-        check_new_path(path)
-        check_value(value, path)
+    for new, new_value in created.items():
+        check_node(new, new_value)
+
+
+def check_delete(path: str, version: int) -> None:
+    """Raises InvalidArgument unless a node may be deleted at `path`, at that version."""
+    check_new_path(path)
+    check_version(version, path)
 
 
 def check_version(version: int, path: str) -> None:
@@ -80,6 +95,17 @@ def name_of(path: str) -> str:
 
 def sequential_path(prefix: str, number: int) -> str:
     return f"{prefix}{number:0{SEQUENCE_DIGITS}d}"
+
+
+def check_at_version(path: str, expected: int, found: int) -> None:
+    """Raises BadVersion unless the node is at the expected version."""
+    if found != expected:
+        raise BadVersion(
+            f"expected version {expected} of {path}, found {found}: read it again",
+            path=path,
+            expected=expected,
+            found=found,
+        )
 
 
 def no_children_allowed(path: str) -> InvalidArgument:

@@ -20,9 +20,9 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from boki_common.errors import DECODE_FAULTS, BadVersion, BokiError, CorruptData, NodeExists, NoNode, Unreachable
-from boki_common.metadata.store import MetadataStore, ensure_path
-from boki_common.net.connection import Address, FrameConnection, connect
+from boki_common.errors import DECODE_FAULTS, BadVersion, CorruptData, NodeExists, NoNode, Unreachable
+from boki_common.metadata.store import MetadataStore, ensure_path, values_below
+from boki_common.net.connection import Address, Nobody, connect
 
 REGISTERED: Final = "/boki/registered"
 VERSION: Final = 1
@@ -79,38 +79,19 @@ async def forget(store: MetadataStore, role: str, place: str) -> bool:
 
 async def registrations(store: MetadataStore, role: str) -> dict[str, Registration]:
     """Every role that is expected, by place, sorted. Raises CorruptData, MetadataUnavailable."""
-    folder = f"{REGISTERED}/{role}"
     found: dict[str, Registration] = {}
-    try:
-        names = await store.children(folder)
-    except NoNode:
-        return found
-    for name in names:
-        try:
-            value = (await store.get(f"{folder}/{name}")).value
-        except NoNode:
-            continue  # forgotten meanwhile
+    for name, value in (await values_below(store, f"{REGISTERED}/{role}")).items():
         try:
             found[unquote(name)] = msgspec.json.decode(value, type=Registration)
         except DECODE_FAULTS as error:
-            raise CorruptData(f"expected a registration in {folder}/{name}, found {value[:100]!r}: {error}") from error
+            path = f"{REGISTERED}/{role}/{name}"
+            raise CorruptData(f"expected a registration in {path}, found {value[:100]!r}: {error}") from error
     return found
 
 
-class _Nobody:
-    def frames_received(self, frames: list[memoryview]) -> None:
-        """That somebody listens is all that is asked."""
-
-    def connection_lost(self, error: BokiError | None) -> None:
-        """The same."""
-
-
 async def _listens(address: str) -> bool:
-    def handler(_: FrameConnection) -> _Nobody:
-        return _Nobody()
-
     try:
-        (await connect(Address.parse(address), handler, timeout_s=LISTENS_TIMEOUT_S)).close()
+        (await connect(Address.parse(address), lambda _: Nobody(), timeout_s=LISTENS_TIMEOUT_S)).close()
     except Unreachable as error:
         return isinstance(error.__cause__, TimeoutError)  # silence is no proof
     return True

@@ -55,10 +55,8 @@ async def compare_and_set(
     while True:
         try:
             return await store.set(path, value, version=version, creating=creating)
-        except MetadataUnknown as error:
-            await attempts.again(error, unknown=True)
-        except MetadataUnavailable as error:
-            await attempts.again(error, unknown=False)
+        except (MetadataUnavailable, MetadataUnknown) as error:
+            await attempts.again(error)
         except BadVersion:
             if not attempts.unknown:
                 raise
@@ -67,7 +65,7 @@ async def compare_and_set(
         try:
             current = await store.get(path)
         except MetadataUnavailable as error:
-            await attempts.again(error, unknown=False)
+            await attempts.again(error)
             continue
         if current.value == value:
             return current.version
@@ -96,11 +94,8 @@ async def create_settled(
         try:
             await store.create(path, value, ephemeral=ephemeral)
             return
-        except MetadataUnknown as error:
-            await attempts.again(error, unknown=True)
-            continue
-        except MetadataUnavailable as error:
-            await attempts.again(error, unknown=False)
+        except (MetadataUnavailable, MetadataUnknown) as error:
+            await attempts.again(error)
             continue
         except NodeExists:
             if not attempts.unknown:
@@ -110,7 +105,7 @@ async def create_settled(
         except NoNode:
             continue  # deleted in between: make it again
         except MetadataUnavailable as error:
-            await attempts.again(error, unknown=False)
+            await attempts.again(error)
             continue
         if current.value == value:
             return
@@ -127,10 +122,10 @@ class _Attempts:
         self._deadline = asyncio.get_running_loop().time() + deadline_s
         self._backoff = Backoff(FIRST_DELAY_S, DELAY_MAX_S)
 
-    async def again(self, error: MetadataUnavailable | MetadataUnknown, *, unknown: bool) -> None:
+    async def again(self, error: MetadataUnavailable | MetadataUnknown) -> None:
         """Waits before the next attempt. Raises when there is none: an attempt that surely was not sent ends a call
         that never sent anything, else only the deadline does."""
-        self.unknown = self.unknown or unknown
+        self.unknown = self.unknown or isinstance(error, MetadataUnknown)
         if not self.unknown:
             raise error
         left_s = self._deadline - asyncio.get_running_loop().time()

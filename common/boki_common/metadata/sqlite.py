@@ -111,12 +111,10 @@ class SqliteStore:
             await worker.stop()
 
     async def get(self, path: str) -> Versioned:
-        paths.check_path(path)
-        return await self._read(lambda tree: tree.get(path))
+        return await self._read(path, lambda tree: tree.get(path))
 
     async def exists(self, path: str) -> bool:
-        paths.check_path(path)
-        return await self._read(lambda tree: tree.exists(path))
+        return await self._read(path, lambda tree: tree.exists(path))
 
     async def created(self, path: str) -> int | None:
         """Its tables do not say: only Apache's bookies need it, and those know no SQLite."""
@@ -124,31 +122,24 @@ class SqliteStore:
         return None
 
     async def children(self, path: str) -> list[str]:
-        paths.check_path(path)
-        return await self._read(lambda tree: tree.children(path))
+        return await self._read(path, lambda tree: tree.children(path))
 
     async def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
-        paths.check_new_path(path)
-        paths.check_value(value, path)
+        paths.check_node(path, value)
         await self._write(lambda tree, session: tree.create(path, value, session if ephemeral else None))
 
     async def create_sequential(self, prefix: str, value: bytes = b"", *, ephemeral: bool = False) -> str:
-        paths.check_prefix(prefix)
-        paths.check_value(value, prefix)
+        paths.check_prefix(prefix, value)
         return await self._write(
             lambda tree, session: tree.create_sequential(prefix, value, session if ephemeral else None)
         )
 
     async def set(self, path: str, value: bytes, *, version: int, creating: Mapping[str, bytes] = NOTHING) -> int:
-        paths.check_path(path)
-        paths.check_value(value, path)
-        paths.check_version(version, path)
-        paths.check_created(creating)
+        paths.check_set(path, value, version, creating)
         return await self._write(lambda tree, _session: tree.set(path, value, version, creating))
 
     async def delete(self, path: str, *, version: int) -> None:
-        paths.check_new_path(path)
-        paths.check_version(version, path)
+        paths.check_delete(path, version)
         await self._write(lambda tree, _session: tree.delete(path, version))
 
     def watch(self, path: str) -> NotifiedWatch:
@@ -170,7 +161,8 @@ class SqliteStore:
     def on_session_lost(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)
 
-    def _read(self, job: Callable[[SqliteTree], T]) -> Coroutine[Any, Any, T]:
+    def _read(self, path: str, job: Callable[[SqliteTree], T]) -> Coroutine[Any, Any, T]:
+        paths.check_path(path)
         worker = self._running()
         return worker.call(lambda: worker.read(job))
 

@@ -29,7 +29,6 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
 from boki_common.errors import (
-    BadVersion,
     BokiError,
     CorruptData,
     MetadataUnavailable,
@@ -394,14 +393,7 @@ class SqliteTree:
         return number
 
     def _require_version(self, path: str, version: int) -> None:
-        found = self.get(path).version
-        if found != version:
-            raise BadVersion(
-                f"expected version {version} of {path}, found {found}: read it again",
-                path=path,
-                expected=version,
-                found=found,
-            )
+        paths.check_at_version(path, version, self.get(path).version)
 
     def _remove(self, path: str) -> None:
         self._connection.execute("DELETE FROM nodes WHERE path = ?", (path,))

@@ -16,13 +16,15 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
-from boki_common.errors import ClosedError, NodeExists
+from boki_common.errors import ClosedError, MetadataUnavailable, NodeExists, NoNode
 
 NOTHING: Final[Mapping[str, bytes]] = MappingProxyType({})
+READ_AT_ONCE: Final = 64
+"""Values asked for at once."""
 
 
 class Versioned(NamedTuple):
@@ -46,26 +48,45 @@ class Watch(Protocol):
 class NotifiedWatch:
     """A `Watch` that its store tells of changes; the store forgets it when it is closed."""
 
-    def __init__(self, path: str, forget: Callable[[NotifiedWatch], None]) -> None:
+    def __init__(
+        self,
+        path: str,
+        forget: Callable[[NotifiedWatch], None],
+        arm: Callable[[str], Awaitable[None]] | None = None,
+    ) -> None:
+        """`arm`: has the next change of a path told, where a server tells one alone. MetadataUnavailable: it is tried again."""
         self.path = path
         self._forget = forget
+        self._arm = arm
+        self._notices = 0
         self._notified = asyncio.Event()
         self._closed = False
 
     def notify(self) -> None:
         """For the store: something may have changed."""
+        self._notices += 1
         self._notified.set()
 
     async def changed(self) -> None:
-        await self._notified.wait()
-        if self._closed:
-            raise ClosedError(f"the watch of {self.path} is closed")
-        self._notified.clear()
+        while True:
+            await self._notified.wait()
+            if self._closed:
+                raise ClosedError(f"the watch of {self.path} is closed")
+            notices = self._notices
+            try:
+                if self._arm is not None:
+                    await self._arm(self.path)
+            except MetadataUnavailable:
+                continue  # it waited for a connection as long as any call; the next round waits again
+            # No await from here: a change that came while the watch was being armed is kept for the next call.
+            if self._notices == notices:
+                self._notified.clear()
+            return
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._notified.set()
+            self.notify()
             self._forget(self)
 
 
@@ -114,6 +135,30 @@ class MetadataStore(Protocol):
 
     def on_session_lost(self, callback: Callable[[], None]) -> None:
         """Calls back, on the event loop, whenever a session ended and a new one has begun: ephemeral nodes are gone."""
+
+
+async def names_below(store: MetadataStore, folder: str) -> list[str]:
+    """Names of the children, sorted; none, where the folder is not there."""
+    try:
+        return await store.children(folder)
+    except NoNode:
+        return []
+
+
+async def values_below(store: MetadataStore, folder: str) -> dict[str, bytes]:
+    """The values of the children by their names, sorted, without those that vanish meanwhile."""
+    found: dict[str, bytes] = {}
+
+    async def read(name: str) -> None:
+        try:
+            found[name] = (await store.get(f"{folder}/{name}")).value
+        except NoNode:
+            return
+
+    names = await names_below(store, folder)
+    for begin in range(0, len(names), READ_AT_ONCE):
+        await asyncio.gather(*map(read, names[begin : begin + READ_AT_ONCE]))
+    return dict(sorted(found.items()))
 
 
 async def ensure_path(store: MetadataStore, path: str) -> None:

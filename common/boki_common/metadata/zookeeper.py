@@ -34,52 +34,13 @@ from boki_common.errors import (
 from boki_common.logs import get_logger
 from boki_common.metadata import paths
 from boki_common.metadata.kazoo_link import RETRY_DELAY_S, SET_AND_CREATE, KazooLink, NotSent
-from boki_common.metadata.store import NOTHING, Versioned
+from boki_common.metadata.store import NOTHING, NotifiedWatch, Versioned
 from boki_common.metadata.zookeeper_settings import ZookeeperSettings
 
 CLOSE_TIMEOUT_S: Final = 5.0
 
 
 _log = get_logger("metadata")
-
-
-class _ZookeeperWatch:
-    """See `store.Watch`. Reports one spurious change at the start, when it is first set."""
-
-    def __init__(self, store: ZookeeperStore, path: str) -> None:
-        self.path = path
-        self._store = store
-        self._fired = 1
-        self._seen = 0
-        self._wake = asyncio.Event()
-        self._wake.set()
-        self._closed = False
-
-    def notify(self) -> None:
-        self._fired += 1
-        self._wake.set()
-
-    async def changed(self) -> None:
-        while True:
-            await self._wake.wait()
-            if self._closed:
-                raise ClosedError(f"the watch of {self.path} is closed")
-            fired = self._fired
-            try:
-                await self._store.set_watch(self.path)
-            except MetadataUnavailable:
-                continue  # it waited for a connection as long as any call; the next round waits again
-            # No await from here: a change that came while the watch was being set is kept for the next call.
-            self._seen = fired
-            if self._fired == self._seen:
-                self._wake.clear()
-            return
-
-    def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._wake.set()
-            self._store.forget_watch(self)
 
 
 class ZookeeperStore:
@@ -111,7 +72,7 @@ class ZookeeperStore:
         self._session: int | None = None
         self._connected = asyncio.Event()
         self._calls = 0
-        self._watches: dict[str, list[_ZookeeperWatch]] = {}
+        self._watches: dict[str, list[NotifiedWatch]] = {}
         self._watch_count = 0
         self._callbacks: list[Callable[[], None]] = []
 
@@ -152,43 +113,34 @@ class ZookeeperStore:
         self._session = None
 
     async def get(self, path: str) -> Versioned:
-        paths.check_path(path)
         value, stat = await self._read("get", path, "get_async")
         return Versioned(value, stat.version)
 
     async def exists(self, path: str) -> bool:
-        paths.check_path(path)
         return await self._read("exists", path, "exists_async") is not None
 
     async def created(self, path: str) -> int | None:
         """ZooKeeper's czxid."""
-        paths.check_path(path)
         _, stat = await self._read("created", path, "get_async")
         found: int = stat.czxid
         return found
 
     async def children(self, path: str) -> list[str]:
-        paths.check_path(path)
         return sorted(await self._read("children", path, "get_children_async"))
 
     async def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
-        paths.check_new_path(path)
-        paths.check_value(value, path)
+        paths.check_node(path, value)
         await self._write("create", path, "create_async", value, ephemeral=ephemeral)
 
     async def create_sequential(self, prefix: str, value: bytes = b"", *, ephemeral: bool = False) -> str:
-        paths.check_prefix(prefix)
-        paths.check_value(value, prefix)
+        paths.check_prefix(prefix, value)
         made: str = await self._write(
             "create_sequential", prefix, "create_async", value, ephemeral=ephemeral, sequence=True
         )
         return made
 
     async def set(self, path: str, value: bytes, *, version: int, creating: Mapping[str, bytes] = NOTHING) -> int:
-        paths.check_path(path)
-        paths.check_value(value, path)
-        paths.check_version(version, path)
-        paths.check_created(creating)
+        paths.check_set(path, value, version, creating)
         if creating:
             stat = await self._write("set", path, SET_AND_CREATE, value, version=version, creating=creating)
         else:
@@ -197,21 +149,21 @@ class ZookeeperStore:
         return found
 
     async def delete(self, path: str, *, version: int) -> None:
-        paths.check_new_path(path)
-        paths.check_version(version, path)
+        paths.check_delete(path, version)
         await self._write("delete", path, "delete_async", version=version)
 
-    def watch(self, path: str) -> _ZookeeperWatch:
+    def watch(self, path: str) -> NotifiedWatch:
         paths.check_path(path)
         self._open_link()
         if self._watch_count >= limits.METADATA_WATCHES:
             raise Overloaded(f"{limits.METADATA_WATCHES} watches are open: close those that are no longer waited for")
-        watch = _ZookeeperWatch(self, path)
+        watch = NotifiedWatch(path, self.forget_watch, self.set_watch)
+        watch.notify()  # one change is reported when it is set for the first time
         self._watches.setdefault(path, []).append(watch)
         self._watch_count += 1
         return watch
 
-    def forget_watch(self, watch: _ZookeeperWatch) -> None:
+    def forget_watch(self, watch: NotifiedWatch) -> None:
         """What a watch calls when it is closed."""
         watches = self._watches[watch.path]
         watches.remove(watch)
@@ -232,6 +184,7 @@ class ZookeeperStore:
         self._callbacks.append(callback)
 
     async def _read(self, operation: str, path: str, method: str, *args: Any, **options: Any) -> Any:
+        paths.check_path(path)
         deadline = asyncio.get_running_loop().time() + self._call_timeout_s
         while True:
             link = self._open_link()

@@ -358,6 +358,14 @@ async def connect(
     return connection
 
 
+class Nobody:
+    """The handler of who connects only to see that somebody listens."""
+
+    def frames_received(self, frames: list[memoryview]) -> None: ...
+
+    def connection_lost(self, error: BokiError | None) -> None: ...
+
+
 class FrameServer:
     """Listens and makes a handler for each connection. Use `start`."""
 
@@ -459,11 +467,6 @@ class _UntilFirstFrame:
 
 async def _refuse_live_socket(address: Address) -> None:
     """asyncio replaces an existing socket file without asking: make sure that nobody serves it."""
-
-    class Nobody:
-        def frames_received(self, frames: list[memoryview]) -> None: ...
-
-        def connection_lost(self, error: BokiError | None) -> None: ...
 
     try:
         connection = await connect(address, lambda _: Nobody(), timeout_s=limits.CONNECT_TIMEOUT_S)

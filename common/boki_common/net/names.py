@@ -9,11 +9,12 @@ before, its last addresses are used when the look-up does not end soon.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
+
+from boki_common.exposure import ip_of
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
@@ -62,7 +63,7 @@ class Names:
 async def connect_by_name(made: Callable[[], P], host: str, port: int) -> P:
     """A connection to the first address of a host that answers. Raises OSError: of the look-up, or of the last address."""
     loop = asyncio.get_running_loop()
-    hosts: Sequence[str] = (host,) if _is_address(host) else await _names_of(loop).addresses_of(host)
+    hosts: Sequence[str] = (host,) if ip_of(host) is not None else await _names_of(loop).addresses_of(host)
     for one in hosts[:-1]:
         try:
             return (await loop.create_connection(made, one, port))[1]
@@ -81,11 +82,3 @@ def _names_of(loop: asyncio.AbstractEventLoop) -> Names:
 async def _resolved(host: str) -> Sequence[str]:
     found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(row[4][0]) for row in found))
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -64,11 +64,7 @@ class SystemRandom:
         return secrets.randbelow(bound)
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
-        shuffled = list(items)
-        for last in range(len(shuffled) - 1, 0, -1):
-            other = secrets.randbelow(last + 1)
-            shuffled[last], shuffled[other] = shuffled[other], shuffled[last]
-        return shuffled
+        return secrets.SystemRandom().sample(items, len(items))
 
 
 def loop_factory(environ: Mapping[str, str] = os.environ) -> LoopFactory:

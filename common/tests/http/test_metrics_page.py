@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from boki_common.errors import SettingsError
-from boki_common.http.metrics_page import MetricsPage
+from boki_common.http.metrics_page import start_metrics_page
 from boki_common.metrics import GAUGE, MetricDefinition, Metrics
 
 QUEUE = MetricDefinition("boki_test_queue_bytes", GAUGE, "bytes", "Bytes that wait.")
@@ -26,7 +26,7 @@ async def test_the_page_shows_metrics_and_health(http: aiohttp.ClientSession) ->
     faults: list[str] = []
     metrics = Metrics()
     metrics.gauge(QUEUE).set(5)
-    page = await MetricsPage.start(metrics, host="127.0.0.1", port=0, faults=lambda: faults)
+    page = await start_metrics_page(metrics, host="127.0.0.1", port=0, faults=lambda: faults)
     try:
         url = f"http://127.0.0.1:{page.port}"
         async with http.get(url + "/metrics") as response:
@@ -45,10 +45,10 @@ async def test_the_page_shows_metrics_and_health(http: aiohttp.ClientSession) ->
 
 
 async def test_a_port_in_use_is_named_with_a_remedy() -> None:
-    first = await MetricsPage.start(Metrics(), host="127.0.0.1", port=0)
+    first = await start_metrics_page(Metrics(), host="127.0.0.1", port=0)
     try:
         with pytest.raises(SettingsError, match=f"127.0.0.1:{first.port} is in use; choose another") as raised:
-            await MetricsPage.start(Metrics(), host="127.0.0.1", port=first.port)
+            await start_metrics_page(Metrics(), host="127.0.0.1", port=first.port)
         assert raised.value.port == first.port
     finally:
         await first.close()

@@ -15,7 +15,7 @@ def test_good_paths() -> None:
     for path in ("/", "/a", "/a/b", "/a b/…", "/.a/b..", "/" + "x" * (paths.PATH_BYTES - 1)):
         paths.check_path(path)
     for prefix in ("/a", "/a/", "/a/ID-"):
-        paths.check_prefix(prefix)
+        paths.check_prefix(prefix, b"")
 
 
 def test_parts_of_a_path() -> None:
@@ -25,9 +25,9 @@ def test_parts_of_a_path() -> None:
 
 
 def test_nodes_made_by_one_write_are_bounded() -> None:
-    paths.check_created({f"/a/{number}": b"" for number in range(paths.CREATED_MAX)})
+    paths.check_set("/a", b"", 0, {f"/a/{number}": b"" for number in range(paths.CREATED_MAX)})
     with pytest.raises(InvalidArgument, match="at most 256 nodes"):
-        paths.check_created({f"/a/{number}": b"" for number in range(paths.CREATED_MAX + 1)})
+        paths.check_set("/a", b"", 0, {f"/a/{number}": b"" for number in range(paths.CREATED_MAX + 1)})
 
 
 def test_bounds() -> None:
