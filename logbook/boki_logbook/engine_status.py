@@ -53,7 +53,7 @@ def status_of(core: EngineCore) -> dict[str, Any]:
         "index": {
             "rows": len(index),
             "bytes": index.bytes,
-            "runs": index.run_count,
+            "runs": len(index.runs),
             "entries": core.state.places.entry_count,
         },
         "cache": {

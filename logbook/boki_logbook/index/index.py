@@ -74,13 +74,15 @@ class Index:
         self._tail_rows_limit = tail_rows
         self._largest_run = largest_run
         self._slice_rows = slice_rows or min(SLICE_ROWS, max(tail_rows, LEAST_SLICE_ROWS))
-        self._runs: list[SortedRun] = []
+        self.runs: list[SortedRun] = []
+        """The frozen parts, oldest first, some rows of them dead: who keeps one shares it (`SortedRun.share`)."""
         self._merge: RunMerge | None = None
         self._owed = 0
         """Rows of merges that are not looked at yet, for what was added."""
         self.merged_rows = 0
         """Rows that merges have looked at."""
-        self._tail = IndexTail()
+        self.tail = IndexTail()
+        """The rows that are not frozen."""
         self.marks = TrimMarks()
         """Of streams of tags."""
         self.book_marks: dict[int, int] = {}
@@ -88,31 +90,27 @@ class Index:
 
     def __len__(self) -> int:
         """Rows in memory, some of them dead: one per record for tag 0, and one per tag of a record."""
-        return sum(map(len, self._runs)) + self._tail.rows
+        return sum(map(len, self.runs)) + self.tail.rows
 
     @property
     def bytes(self) -> int:
         """Memory of all rows and marks, roughly."""
-        rows = sum(run.bytes for run in self._runs) + (self._merge.bytes if self._merge else 0) + self._tail.bytes
+        rows = sum(run.bytes for run in self.runs) + (self._merge.bytes if self._merge else 0) + self.tail.bytes
         return rows + self.marks.bytes + TAIL_STREAM_BYTES * len(self.book_marks)
 
     def movable(self, rows: int) -> SortedRun | None:
         """A run of at least so many rows whose columns may go to a file, if there is one: the oldest, not in a merge."""
         merging = [] if self._merge is None else self._merge.runs
-        for run in self._runs:
+        for run in self.runs:
             if len(run) >= rows and not run.mapped and run not in merging:
                 return run
         return None
 
     def count_books(self) -> int:
         """Books with rows, some of them dead. It looks at every stream, 50 ms for a million: for who asks now and then."""
-        books = np.sort(np.concatenate([self._tail.books(), *(run.books_with_rows() for run in self._runs)]))
+        books = np.sort(np.concatenate([self.tail.books(), *(run.books_with_rows() for run in self.runs)]))
         # Not `np.unique`, which makes a hash table of them: 40 times slower.
         return int(np.count_nonzero(books[1:] != books[:-1])) + (len(books) > 0)
-
-    @property
-    def run_count(self) -> int:
-        return len(self._runs)
 
     # -- adding
 
@@ -128,7 +126,7 @@ class Index:
         Returns:
             Where the run begins that the next records belong to.
         """
-        tail = self._tail
+        tail = self.tail
         rows = tail.rows
         after = tail.add(batch, first, stop, first_seqnum, begin)
         self._owed += WORK_PER_ROW * (tail.rows - rows)
@@ -144,16 +142,16 @@ class Index:
 
     def freeze(self) -> None:
         """Makes a run of the tail; done by itself above a size."""
-        run = self._tail.freeze()
+        run = self.tail.freeze()
         if run is not None:
-            self._runs.append(run)
+            self.runs.append(run)
 
     def tidy(self) -> bool:
         """One slice of putting in order: runs with many dead rows are written anew, neighbours of like size are merged. Returns
         whether there is more to do."""
         merge = self._merge
         if merge is None:
-            runs = self._runs
+            runs = self.runs
             due = next_merge([len(run) for run in runs], [run.dead for run in runs], largest=self._largest_run)
             if due is None:
                 return False
@@ -162,8 +160,8 @@ class Index:
         more = merge.work(self._slice_rows)
         self.merged_rows += merge.looked_at - looked_at
         if not more:
-            at = self._runs.index(merge.runs[0])
-            self._runs[at : at + len(merge.runs)] = [] if merge.result is None else [merge.result]
+            at = self.runs.index(merge.runs[0])
+            self.runs[at : at + len(merge.runs)] = [] if merge.result is None else [merge.result]
             self._merge = None
         elif merge.overrun:
             self._merge = None
@@ -180,25 +178,16 @@ class Index:
     def frozen(self) -> list[SortedRun]:
         """All rows; some may be dead, but no stream is forgotten. The tail is frozen for it."""
         self.freeze()
-        if any(run.has_forgotten for run in self._runs):
+        if any(run.has_forgotten for run in self.runs):
             self._merge = None
-            whole = [merged([run]) if run.has_forgotten else run for run in self._runs]
-            self._runs = [run for run in whole if run is not None]
-        return list(self._runs)
+            whole = [merged([run]) if run.has_forgotten else run for run in self.runs]
+            self.runs = [run for run in whole if run is not None]
+        return list(self.runs)
 
     def restore(self, runs: Sequence[SortedRun]) -> None:
         """Takes the rows of an index that was frozen, oldest first."""
         assert not len(self), "rows are restored into an empty index"
-        self._runs = list(runs)
-
-    def runs(self) -> list[SortedRun]:
-        """The frozen parts, oldest first, some rows of them dead: who keeps one shares it (`SortedRun.share`)."""
-        return list(self._runs)
-
-    @property
-    def tail(self) -> IndexTail:
-        """The rows that are not frozen."""
-        return self._tail
+        self.runs = list(runs)
 
     # -- trimming
 
@@ -226,21 +215,21 @@ class Index:
         died: list[U64] = []
         of_book = marks.pop(ALL_RECORDS, 0)
         if of_book:
-            died += [run.trim_book(book, of_book) for run in self._runs if run.oldest < of_book]
+            died += [run.trim_book(book, of_book) for run in self.runs if run.oldest < of_book]
             if self._merge is not None:
                 self._merge.trim_book(book, of_book)
-            died.append(self._tail.trim_book(book, of_book, self.marks))
+            died.append(self.tail.trim_book(book, of_book, self.marks))
         self.book_marks[book] = max(of_book, self.book_marks.get(book, 0))
         tags = sorted(tag for tag, mark in marks.items() if mark > of_book)
         if tags:
             ordered = [marks[tag] for tag in tags]
             column, highest = np.array(tags, np.uint64), max(ordered)
-            died += [run.trim(book, column, ordered) for run in self._runs if run.oldest < highest]
+            died += [run.trim(book, column, ordered) for run in self.runs if run.oldest < highest]
             if self._merge is not None:
                 self._merge.trim(book, column, ordered)
             for tag, mark in zip(tags, ordered, strict=True):
                 self.marks.put(book, tag, mark)
-            died.append(self._tail.trim(book, tags, ordered))
+            died.append(self.tail.trim(book, tags, ordered))
         self.tidy()
         return np.concatenate(died) if died else NO_ROWS
 
@@ -254,7 +243,9 @@ class Index:
                 continue
             if tag == ALL_RECORDS:
                 if not self.next(book, ALL_RECORDS, 0):
-                    self._forget_book(book)
+                    self._drop(book, ALL_RECORDS)
+                    self.tail.forget(book)
+                    self.marks.drop_book(book)
                     return newest
             elif newest < self.mark(book, tag):
                 self._drop(book, tag)
@@ -263,15 +254,10 @@ class Index:
         return newest_of_all
 
     def _drop(self, book: int, tag: int) -> None:
-        for run in self._runs:
+        for run in self.runs:
             run.drop(book, tag)
         if self._merge is not None:
             self._merge.drop(book, tag)
-
-    def _forget_book(self, book: int) -> None:
-        self._drop(book, ALL_RECORDS)
-        self._tail.forget(book)
-        self.marks.drop_book(book)
 
     # -- looking
 
@@ -280,7 +266,7 @@ class Index:
         newest = self._streams_of_tail().newest(book, tag)
         if newest:
             return newest
-        for run in reversed(self._runs):
+        for run in reversed(self.runs):
             found = run.find(book, tag)
             if found is not None:
                 newest = run.rows[found[1] - 1]
@@ -304,7 +290,7 @@ class Index:
         last = self._streams_of_tail().rows_of(book, tag)  # nothing of the book was ever trimmed: all its rows are live
         found_one = 0
         if last is None or last[0][0] > at_least:
-            for run in self._runs:
+            for run in self.runs:
                 span = run.find(book, tag) if run.newest >= at_least else None
                 if span is not None:
                     at = bisect_left(run.rows, at_least, *span)
@@ -325,7 +311,7 @@ class Index:
         if last is not None and last[0][0] <= at_most:
             found_one = last[0][bisect_right(last[0], at_most) - 1]
         else:
-            for run in reversed(self._runs):
+            for run in reversed(self.runs):
                 span = run.find(book, tag) if run.oldest <= at_most else None
                 if span is not None:
                     at = bisect_right(run.rows, at_most, *span)
@@ -369,9 +355,9 @@ class Index:
 
     def _streams_of_tail(self) -> IndexTail:
         """The tail, for looking; to be asked before the runs, for it may become one of them."""
-        if self._tail.bulk_rows > SPREAD_ROWS:
+        if self.tail.bulk_rows > SPREAD_ROWS:
             self.freeze()
-        return self._tail
+        return self.tail
 
     def _tail_part(self, book: int, tag: int) -> _Part | None:
         found = self._streams_of_tail().rows_of(book, tag)
@@ -381,11 +367,10 @@ class Index:
         """Parts of a stream that may have something at or above `start`, in order."""
         last = self._tail_part(book, tag)
         if last is None or last.rows[0] > start:
-            for run in self._runs:
-                if run.newest >= start:
-                    found = run.find(book, tag)
-                    if found is not None:
-                        yield _Part(run.rows, run.held_view, *found)
+            for run in self.runs:
+                found = run.find(book, tag) if run.newest >= start else None
+                if found is not None:
+                    yield _Part(run.rows, run.held_view, *found)
         if last is not None:
             yield last
 
@@ -394,18 +379,17 @@ class Index:
         last = self._tail_part(book, tag)
         if last is not None:
             yield last
-        for run in reversed(self._runs):
-            if run.oldest <= at_most:
-                found = run.find(book, tag)
-                if found is not None:
-                    yield _Part(run.rows, run.held_view, *found)
+        for run in reversed(self.runs):
+            found = run.find(book, tag) if run.oldest <= at_most else None
+            if found is not None:
+                yield _Part(run.rows, run.held_view, *found)
 
     def streams(self) -> dict[tuple[int, int], list[int]]:
         """All live rows as plain values, whichever part they lie in: for comparing two indexes."""
         keys: dict[tuple[int, int], None] = {}
-        for run in self._runs:
+        for run in self.runs:
             keys.update(dict.fromkeys(zip(run.books.tolist(), run.tags.tolist(), strict=True)))
-        keys.update(dict.fromkeys(self._tail.streams()))
+        keys.update(dict.fromkeys(self.tail.streams()))
         found = {key: self.ascending(*key, 0, SEQNUM_MAX, len(self)) for key in keys}
         return {key: rows for key, rows in found.items() if rows}
 

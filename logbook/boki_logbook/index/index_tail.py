@@ -255,7 +255,8 @@ class IndexTail:
         if not self.rows:
             return None
         parts = self.segments()
-        run = SortedRun.from_segments(*(parts[0] if len(parts) == 1 else _together(parts)))
+        whole = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
+        run = SortedRun.from_segments(*whole)
         run.dead = self.holes
         self.rows = self.holes = self.bulk_rows = 0
         self._books, self._single, self._bulk = {}, {}, []
@@ -402,18 +403,6 @@ class IndexTail:
             yield book, ALL_RECORDS
             for tag in single[1:]:
                 yield book, tag
-
-
-def _together(parts: Sequence[_Segments]) -> _Segments:
-    """Segments of which the later ones of a stream have the higher seqnums."""
-    books, tags, lengths, seqnums, held = zip(*parts, strict=True)
-    return (
-        np.concatenate(books),
-        np.concatenate(tags),
-        np.concatenate(lengths),
-        np.concatenate(seqnums),
-        np.concatenate(held),
-    )
 
 
 def _segments_of_books(tail: dict[int, _TailBook]) -> _Segments:

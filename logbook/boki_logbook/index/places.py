@@ -20,6 +20,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias, cast
@@ -87,33 +88,22 @@ class PassedOver(NamedTuple):
     stop_pos: int
 
 
+@dataclass(slots=True, eq=False)
 class ShardPlace:
     """A shard of a term: one data ledger, how far it is ordered, and what is applied of it. Its methods alone change it."""
 
-    __slots__ = (
-        "closed",
-        "committed",
-        "data_bytes",
-        "digest",
-        "entries",
-        "entries_end",
-        "incarnation",
-        "ledger_id",
-        "number",
-        "records",
-        "records_end",
-        "term",
-    )
-
-    def __init__(self, term: int, number: int, ledger_id: int, incarnation: str) -> None:
-        self.term = term
-        self.number = number
-        self.ledger_id = ledger_id
-        self.incarnation = incarnation
-        self.records_end = 0
-        self.entries_end = 0
-        self.closed = False
-        self.entries = self.records = self.committed = self.data_bytes = self.digest = 0
+    term: int
+    number: int
+    ledger_id: int
+    incarnation: str
+    records_end: int = 0
+    entries_end: int = 0
+    closed: bool = False
+    entries: int = 0
+    records: int = 0
+    committed: int = 0
+    data_bytes: int = 0
+    digest: int = 0
 
     @property
     def counts(self) -> Counts:
@@ -148,28 +138,6 @@ class ShardPlace:
 
 class TermPlaces:
     """The entries of one term, as far as they are indexed. Invariant: `live` of its committed records are live."""
-
-    __slots__ = (
-        "_entries",
-        "_first_positions",
-        "_losers",
-        "_minute_end_ms",
-        "_minute_positions",
-        "_minutes",
-        "_shards",
-        "_times",
-        "end_pos",
-        "first_seqnum",
-        "last_time_ms",
-        "live",
-        "log",
-        "lost",
-        "over",
-        "passed",
-        "shards",
-        "slots",
-        "term",
-    )
 
     def __init__(self, term: int, log: int, slots: Sequence[tuple[int, int]] = ()) -> None:
         self.term = term
@@ -422,16 +390,13 @@ class Places:
             if not any(low <= slot <= high for low, high in places.slots):
                 continue
             for passed in places.passed:
-                begin, end = (
-                    max(ids.seqnum(term, passed.first_pos), first),
-                    min(ids.seqnum(term, passed.stop_pos), stop),
-                )
+                begin, end = places.first_seqnum + passed.first_pos, places.first_seqnum + passed.stop_pos
+                begin, end = max(begin, first), min(end, stop)
                 if begin >= end:
                     continue
                 if spans and spans[-1][1] == begin:
-                    spans[-1] = spans[-1][0], end
-                else:
-                    spans.append((begin, end))
+                    begin = spans.pop()[0]
+                spans.append((begin, end))
         return spans
 
     @property

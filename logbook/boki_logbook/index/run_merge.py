@@ -81,17 +81,6 @@ class _Source:
     def left(self) -> bool:
         return self.at < len(self.run.books)
 
-    @property
-    def rows_left(self) -> int:
-        return len(self.run) - self.run.offset_view[self.at]
-
-    def key(self, at: int) -> tuple[int, int]:
-        return self.run.key(at)
-
-    def gone_at(self) -> bool:
-        """Whether the next stream is forgotten."""
-        return self.gone is not None and bool(self.gone[self.at])
-
     def gone_between(self, at: int, stop: int) -> NDArray[np.bool_] | None:
         """Which streams are forgotten; None: none is."""
         if self.gone is None or not any(self.gone[at:stop]):
@@ -200,38 +189,35 @@ class RunMerge:
             return False
         if self._all_read:
             self._replay()
-            self._ended = not self._changes or self._made is None
         elif self._long is not None or not self._slice(rows):
             self._copy_long(rows)
         if not self._all_read and self._long is None and not any(source.left for source in self._sources):
             self._finish()
+        self._ended = self._all_read and (not self._changes or self._made is None)
         return not self._ended
 
     def _slice(self, rows: int) -> bool:
         """Merges streams that are whole; False: the next one is longer than a slice, and `_long` now."""
         sources = [source for source in self._sources if source.left]
-        left = [source.rows_left for source in sources]
+        left = [len(source.run) - source.run.offset_view[source.at] for source in sources]
         # Half of the rows for all alike, half for those that have more: so they end together, and slices are full.
         even, rest, total = rows // (2 * len(sources)), rows // 2, sum(left)
         stops = [source.fitting(max(1, even + rest * one // total)) for source, one in zip(sources, left, strict=True)]
-        first = min(source.key(source.at) for source in sources)
-        mine = [source for source in sources if source.key(source.at) == first]
+        first = min(source.run.key(source.at) for source in sources)
+        mine = [source for source in sources if source.run.key(source.at) == first]
         if any(stop == source.at and source in mine for source, stop in zip(sources, stops, strict=True)):
-            parts = deque((source, *source.run.span(source.at)) for source in mine if not source.gone_at())
+            known = [source for source in mine if source.gone is None or not source.gone[source.at]]
+            parts = deque((source, *source.run.span(source.at)) for source in known)
             for source in mine:
                 source.at += 1
             self._long = _Long(first, parts, self._rows)
             return False
-        unread = [source.key(stop) for source, stop in zip(sources, stops, strict=True) if stop < len(source.run.books)]
-        if unread:
-            bound = min(unread)
-            stops = [
-                source.run.streams_below(bound, source.at, stop) for source, stop in zip(sources, stops, strict=True)
-            ]
-        self._merge(
-            [(source, source.at, stop) for source, stop in zip(sources, stops, strict=True) if source.at < stop]
-        )
-        for source, stop in zip(sources, stops, strict=True):
+        windows = list(zip(sources, stops, strict=True))
+        bound = min((one.run.key(stop) for one, stop in windows if stop < len(one.run.books)), default=None)
+        if bound is not None:
+            windows = [(one, one.run.streams_below(bound, one.at, stop)) for one, stop in windows]
+        self._merge([(one, one.at, stop) for one, stop in windows if one.at < stop])
+        for source, stop in windows:
             source.at = stop
         return True
 
@@ -328,7 +314,6 @@ class RunMerge:
         """Everything is read: makes the run, on which is done what died meanwhile."""
         self._all_read = True
         if self._rows:
-            span = self._oldest, self._newest
             streams, rows = self._streams, self._rows
             self._made = SortedRun(
                 _begin(self._books, streams),
@@ -336,10 +321,9 @@ class RunMerge:
                 _begin(self._offsets, streams + 1),
                 _begin(self._seqnums, rows),
                 _begin(self._held, rows),
-                span=span,
+                span=(self._oldest, self._newest),
             )
             self._made.stale = self._stale
-        self._ended = not self._changes or self._made is None
 
 
 def _column(count: int, kind: type[_Number]) -> NDArray[_Number]:

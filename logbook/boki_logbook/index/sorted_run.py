@@ -85,12 +85,8 @@ class SortedRun:
     @property
     def bytes(self) -> int:
         """Memory that it takes, without what is mapped."""
-        return self.held.nbytes + len(self._gone or b"") + (0 if self.mapped else self.column_bytes)
-
-    @property
-    def column_bytes(self) -> int:
-        """Of all columns but `held`."""
-        return sum(column.nbytes for column in (self.books, self.tags, self.offsets, self.seqnums))
+        columns = () if self.mapped else (self.books, self.tags, self.offsets, self.seqnums)
+        return self.held.nbytes + len(self._gone or b"") + sum(column.nbytes for column in columns)
 
     def find(self, book: int, tag: int) -> tuple[int, int] | None:
         """Where the rows of a stream are, [first, stop), dead ones included; or None."""
@@ -222,8 +218,9 @@ class SortedRun:
         """A run of columns that are as described above; some rows may be dead."""
         run = cls(books, tags, offsets, seqnums, held)
         of_all = tags == 0
-        live = np.where(np.repeat(of_all, lengths_of(offsets)), held > 0, held == LIVE)
-        last = offsets[1:].astype(np.int64) - 1
+        signed = offsets.astype(np.int64)
+        live = np.where(np.repeat(of_all, signed[1:] - signed[:-1]), held > 0, held == LIVE)
+        last = signed[1:] - 1
         kept = int(np.count_nonzero(~live[last] & (of_all | (held[last] != CUT))))
         run.stale = kept > 0
         run.dead = len(live) - int(np.count_nonzero(live)) - kept
@@ -263,9 +260,3 @@ def segment_rows(
     if first.all():
         return books, tags, moved, rows
     return books[first], tags[first], np.add.reduceat(moved, np.flatnonzero(first)), rows
-
-
-def lengths_of(offsets: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """Rows of each stream."""
-    signed = offsets.astype(np.int64)
-    return signed[1:] - signed[:-1]

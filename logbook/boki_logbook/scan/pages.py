@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from boki_common.ids import ALL_RECORDS, pos_of, seqnum, term_of
 from boki_logbook.index.index import Index
-from boki_logbook.index.places import LostEntries, PassedOver, TermPlaces
+from boki_logbook.index.places import TermPlaces
 from boki_logbook.index.sorted_run import LIVE as HELD_LIVE
 from boki_logbook.index.sorted_run import U8, U64
 from boki_logbook.scan.facts import LIVE, ScanRange, TermFacts
@@ -192,17 +192,9 @@ def _span_of(places: TermPlaces, first: int, stop: int, high: int, *, whole: boo
         whole,
         firsts[high] if high < len(firsts) else places.end_pos,
         tuple((number, one.ledger_id, one.records, one.data_bytes) for number, one in sorted(places.shards.items())),
-        tuple(map(_lost, places.lost)),
-        tuple(map(_passed, places.passed)),
+        tuple(one[:4] for one in places.lost),
+        tuple(places.passed),
     )
-
-
-def _lost(one: LostEntries) -> tuple[int, int, int, bytes]:
-    return one.shard, one.first_entry, one.stop_entry, one.evidence
-
-
-def _passed(one: PassedOver) -> tuple[int, int, int, int, int]:
-    return one.shard, one.first_entry, one.stop_entry, one.first_pos, one.stop_pos
 
 
 def _columns_of(places: TermPlaces, first: int, stop: int) -> _Columns:
@@ -217,7 +209,7 @@ def _columns_of(places: TermPlaces, first: int, stop: int) -> _Columns:
 def streams_of(index: Index, asked: ScanRange) -> tuple[Streams, ...]:
     """The parts of an index that may have rows of what is asked, as they are now."""
     parts = []
-    for run in index.runs():
+    for run in index.runs:
         held, gone = run.share()
         forgotten = None if gone is None else np.frombuffer(bytes(gone), np.uint8)
         low, high = 0, len(run.books)

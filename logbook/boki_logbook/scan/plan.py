@@ -46,15 +46,7 @@ class EntryColumns(NamedTuple):
 
     def at(self, chosen: NDArray[np.bool_] | slice) -> EntryColumns:
         """Some of them."""
-        return EntryColumns(
-            self.first_positions[chosen],
-            self.stop_positions[chosen],
-            self.shards[chosen],
-            self.entries[chosen],
-            self.ledgers[chosen],
-            self.times[chosen],
-            self.given_up[chosen],
-        )
+        return EntryColumns._make(column[chosen] for column in self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,14 +167,10 @@ class PlanBuilder:
         start, stop = span.first_pos, span.stop_pos
         losers = clipped(united(_pairs(b"".join(collected.losers))), start, stop)
         entries = _entries(collected)
-        if len(entries.first_positions):
-            committed = stop - start - count_of(losers)
-            gone = 0
-        else:
-            committed = min(facts.committed, stop - start)
-            gone = 0 if self._mode == LIVE else committed
+        committed, gone = stop - start - count_of(losers), 0
         if not len(entries.first_positions):
-            shown = NO_SPANS
+            committed, shown = min(facts.committed, stop - start), NO_SPANS
+            gone = 0 if self._mode == LIVE else committed
         elif span.whole:
             shown = without(start, stop, losers)
         else:
@@ -246,11 +234,8 @@ def _given_up_spans(span: SpanOfTerm, entries: EntryColumns) -> tuple[LostSpan, 
     for at in np.flatnonzero(entries.given_up).tolist():
         shard, entry = int(entries.shards[at]), int(entries.entries[at])
         first = max(int(entries.first_positions[at]), span.first_pos)
-        found.append(
-            LostSpan(
-                first, min(int(entries.stop_positions[at]), span.stop_pos), _evidence(span, shard, entry, entry + 1)
-            )
-        )
+        stop = min(int(entries.stop_positions[at]), span.stop_pos)
+        found.append(LostSpan(first, stop, _evidence(span, shard, entry, entry + 1)))
     return tuple(found)
 
 

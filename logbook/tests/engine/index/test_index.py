@@ -195,7 +195,7 @@ def test_an_empty_index_knows_nothing() -> None:
     index = Index()
     assert (index.newest(1, 0), index.next(1, 0, 0), index.prev(1, 0, 9), len(index), index.bytes) == (0, 0, 0, 0, 0)
     index.freeze()
-    assert index.run_count == 0
+    assert len(index.runs) == 0
 
 
 def test_the_tail_is_frozen_above_its_size_and_runs_stay_few() -> None:
@@ -204,7 +204,7 @@ def test_the_tail_is_frozen_above_its_size_and_runs_stay_few() -> None:
     for at in range(1_000):
         index.add(batch, 0, 10, 1 + 10 * at)
     assert len(index) == 20_000
-    assert index.run_count <= 16
+    assert len(index.runs) <= 16
     assert index.ascending(1, 5, 4_995, 5_005, 99) == list(range(4_995, 5_005))
 
 
@@ -235,7 +235,7 @@ def test_no_batch_pays_for_more_than_a_few_slices_and_all_pay_enough() -> None:
         index.add(batch, 0, records, 1 + records * at)
         most = max(most, index.merged_rows - before)
     assert 0 < most <= 2 * WORK_PER_ROW * 2 * records + 1_024
-    assert index.run_count <= 24
+    assert len(index.runs) <= 24
     assert all(index.ascending(1, tag, 0, 2**63, 9) == [tag] for tag in range(1, 40_001, 997))
 
 
@@ -280,11 +280,11 @@ def test_rows_that_died_leave_memory_when_there_is_time(by_tags: bool) -> None:
     live = sum(map(len, index.streams().values()))
     tail = 2_000
     assert live == 200
-    assert len(index) <= live * DEAD_SHARE / (DEAD_SHARE - 1) + tail + 6 * index.run_count
+    assert len(index) <= live * DEAD_SHARE / (DEAD_SHARE - 1) + tail + 6 * len(index.runs)
     index.freeze()
     while index.tidy():
         pass
-    assert len(index) <= live * DEAD_SHARE / (DEAD_SHARE - 1) + 6 * index.run_count
+    assert len(index) <= live * DEAD_SHARE / (DEAD_SHARE - 1) + 6 * len(index.runs)
     assert index.bytes <= 40 * len(index) + 1_000
 
 

@@ -48,7 +48,8 @@ def add(index: Index, at: int) -> None:
 
 def mapped_bytes(index: Index) -> int:
     """What of it lies in files."""
-    return sum(run.column_bytes for run in index._runs if run.mapped)
+    mapped = [run for run in index.runs if run.mapped]
+    return sum(column.nbytes for run in mapped for column in (run.books, run.tags, run.offsets, run.seqnums))
 
 
 async def test_an_index_in_files_is_the_same_index(files: IndexFiles, index: Index, disk: Disk) -> None:
