@@ -119,7 +119,6 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "logbook/boki_logbook/engine_status.py": "logbook/tests/engine/test_core.py",
     "logbook/boki_logbook/sequencer_calls.py": "logbook/tests/engine/apply/test_engine_log.py",
     "logbook/boki_logbook/whole_state.py": "logbook/tests/engine/state/test_snapshots_rebuild.py",
-    "logbook/boki_logbook/read/changes.py": "logbook/tests/engine/read/test_reader.py",
     "logbook/boki_logbook/read/waiting.py": "logbook/tests/engine/read/test_reader.py",
     "logbook/boki_logbook/testing/cluster.py": "logbook/tests/engine",
     "logbook/boki_logbook/testing/engines.py": "logbook/tests/engine/peers/test_forwarding.py",

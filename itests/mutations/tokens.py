@@ -31,9 +31,9 @@ logbook logbook/tests/engine/test_engine_token.py::test_hello_is_taken_only_with
 
 an SDK is taken for an engine
 logbook logbook/tests/engine/test_engine_token.py::test_headers_and_forwarded_calls_are_for_engines
--        if not self._is_engine:
-+        if False:
-             raise NotPermitted(
+-    if role != wire.ROLE_ENGINE:
++    if False:
+         raise NotPermitted(
 
 a client goes on with a token that nobody takes
 sdk logbook/tests/engine/test_engine_token.py::test_a_client_whose_token_is_valid_no_more_ends_with_the_reason

@@ -1,8 +1,7 @@
-"""What a connection asks of its engine and of the append queue, as small protocols; and how it is greeted."""
+"""What a connection asks of its engine, as a small protocol; and how it is greeted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -11,7 +10,6 @@ from boki_common.engine.admission import Admission
 from boki_common.engine.engine_protocol import Token
 from boki_common.metrics import Counter
 from boki_common.records.record_batch import RecordBatch
-from boki_logbook.ports import AppendSource
 from boki_logbook.writers.early_conflicts import EarlyConflicts
 
 
@@ -44,9 +42,6 @@ class EngineState(Protocol):
     def cluster(self) -> str:
         """What the cluster calls itself; "": it has no name."""
 
-    def engines(self) -> list[str]:
-        """Addresses of the engines of this cluster, as far as this one knows."""
-
     def now_ms(self) -> int:
         """Wall clock: writers that SDKs make are born then."""
 
@@ -59,16 +54,3 @@ class EngineState(Protocol):
 
     def early_conflicts(self, token: Token, batch: RecordBatch) -> EarlyConflicts | None:
         """The records of a batch that have lost already."""
-
-
-class AppendTarget(Protocol):
-    """Who takes appends, and says whether it is behind: `router.AppendRouter`."""
-
-    def append(self, batch: RecordBatch, source: AppendSource, request_id: int) -> bool:
-        """Returns whether who appends should wait for `when_room`. Raises Overloaded."""
-
-    def check_running(self) -> None:
-        """Raises Overloaded when this process has just been stopped for long: what it reads now may be old."""
-
-    def when_room(self, go_on: Callable[[], None]) -> None:
-        """Calls back, once, when there is room again."""

@@ -25,7 +25,7 @@ from boki_ledger.ledgers import Ledgers
 from boki_logbook.append.appender import Appender
 from boki_logbook.append.router import AppendRouter
 from boki_logbook.apply.engine_log import EngineLog
-from boki_logbook.apply.engine_parts import EngineParts, KnownTerms
+from boki_logbook.apply.engine_parts import EngineParts
 from boki_logbook.apply.indexer import Indexer
 from boki_logbook.apply.lost_entries import LostEntries
 from boki_logbook.apply.sealer import Sealer
@@ -67,7 +67,6 @@ class EngineCore:
         parts: what the logs share.
         logs: number → log.
         failed: gets what ends the engine.
-        known_engines: addresses of the engines of the cluster, as far as is known.
         slots: what this engine indexes, as the bits of a number; calls about other books do not come here.
     """
 
@@ -86,7 +85,6 @@ class EngineCore:
     ) -> None:
         loop = asyncio.get_running_loop()
         elapsed = loop.time if clock is None else clock.elapsed_s
-        self.known_engines: list[str] = []
         self.logs: dict[int, EngineLog] = {}
         self.failed: asyncio.Future[None] = loop.create_future()
         self.slots: Final = parse_index_slots(settings.index_slots)
@@ -103,6 +101,9 @@ class EngineCore:
         )
         self.snapshots = WholeState(self.parts, self.slots, self.logs)
         self.sequencers = SequencerCalls(self.logs)
+        self.view_of: Final = self.parts.frontier.view_of
+        self.log_of: Final = self.sequencers.log_of
+        self.link_of: Final = self.sequencers.link_of
         self._readiness = Readiness(self.parts, self.slots, self.logs)
         self._clock = clock
         self.headers = HeaderPublisher()
@@ -134,8 +135,7 @@ class EngineCore:
             carried,
             incarnation=incarnation,
             others_s=settings.retry_limit_s,
-            retry_first_s=settings.retry_first_s,
-            retry_limit_s=settings.retry_limit_s,
+            backoff=settings.backoff,
         )
         self._expiry = Expiry(lambda: self.state, self.order, settings, log_of=self.log_of, elapsed=elapsed)
         self.clock_watch = None if clock is None else ClockWatch(clock, self._links, settings, metrics)
@@ -210,10 +210,6 @@ class EngineCore:
         self.counters.begin_at(state.records)
         for shard in self.snapshots.closed_shards():
             self.sealer.seal(shard, None)
-
-    def use_terms(self, terms: KnownTerms) -> None:
-        """What is known of terms from now on."""
-        self.parts.terms = terms
 
     def capture(self, asked: ScanRange, mode: str) -> Captured:
         """What pages of a scan are made of, of this moment. Raises NotPermitted: this engine does not index all books."""
@@ -296,15 +292,6 @@ class EngineCore:
     def view_after(self, token: Token, book: int) -> tuple[dict[int, Position], int] | None:
         return self._readiness.view_after(token, book, self.sequencers.log_of(book))
 
-    def view_of(self, book: int) -> tuple[dict[int, Position], int]:
-        return self.frontier.view_of(book)
-
-    def log_of(self, book: int) -> int:
-        return self.sequencers.log_of(book)
-
-    def link_of(self, log: int) -> ShardLink | None:
-        return self.sequencers.link_of(log)
-
     async def order(self, book: int, command: Order) -> tuple[int, Position]:
         return await self.sequencers.order(book, command)
 
@@ -315,9 +302,6 @@ class EngineCore:
         return self._expiry.forget_before_ms(book)
 
     # -- EngineState
-
-    def engines(self) -> list[str]:
-        return self.known_engines
 
     def now_ms(self) -> int:
         """Wall clock; the time of the newest cut where there is none."""

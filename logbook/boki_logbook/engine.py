@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -35,7 +36,6 @@ from boki_ledger.client import LedgerClient
 from boki_logbook.append.admission_watch import AdmissionWatch
 from boki_logbook.apply.engine_parts import KnownTerms
 from boki_logbook.apply.lost_entries import LostEntries
-from boki_logbook.connection_ports import EngineState
 from boki_logbook.core import EngineCore
 from boki_logbook.engine_status import faults_of, status_of
 from boki_logbook.housekeeping import EngineBehind, Housekeeping
@@ -74,9 +74,12 @@ class Engine:
         self._settings = settings
         self.metadata_uri = metadata_uri
         self._metadata = metadata
-        self._outside = OutsideDoor(self, settings)
+        self._outside = OutsideDoor(settings)
         self._ledgers = ledgers
-        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Gets the error that ended this engine; never a result."""
+        self.known_engines: list[str] = []
+        """Addresses of the engines of the cluster, as far as this one knows."""
         slots = self.core.slots
         self._neighbours = None if slots == ALL_SLOTS else Neighbours(slots, lambda: self.incarnation, token)
         self._subscriptions = HeaderSubscriptions(
@@ -121,15 +124,12 @@ class Engine:
         Raises:
             SettingsError: cannot listen on an address. MetadataUnavailable: the store is away.
         """
-        known = Metrics() if metrics is None else metrics
-
-        given_up = LostEntries()
+        known, given_up = Metrics() if metrics is None else metrics, LostEntries()
 
         def make_core() -> EngineCore:
-            incarnation = rng.token(16).hex()
             return EngineCore(
                 ledgers=ledgers,
-                incarnation=incarnation,
+                incarnation=rng.token(16).hex(),
                 settings=settings,
                 metrics=known,
                 given_up=given_up,
@@ -140,8 +140,9 @@ class Engine:
         self.cluster = await _name_of_cluster(metadata)
         try:
             for address in addresses:
-                self._servers.append(await MessageServer.start(address, lambda peer: self._connected(peer, self)))
-            await self._outside.open(lambda peer: self._connected(peer, self._outside))
+                handler = partial(self._connected, lambda: self.known_engines)
+                self._servers.append(await MessageServer.start(address, handler))
+            await self._outside.open(partial(self._connected, lambda: self._outside.known))
             await self._join()
         except BaseException:
             await self.close()
@@ -187,11 +188,6 @@ class Engine:
     @property
     def incarnation(self) -> str:
         return self.core.incarnation
-
-    @property
-    def failed(self) -> asyncio.Future[None]:
-        """Gets the error that ended this engine; never a result."""
-        return self._failed
 
     async def ready(self) -> None:
         """Waits until everything that was ordered before the start is indexed. Raises what ended the engine."""
@@ -244,18 +240,15 @@ class Engine:
         """The answer to a SCAN. Raises as `ScanHandles.answer`, and NotPermitted: this engine does not index all books."""
         return self._scans.answer(body)
 
-    def engines(self) -> list[str]:
-        """Addresses of the engines of this cluster, as far as this one knows."""
-        return self.core.engines()
-
     def now_ms(self) -> int:
         """Wall clock: writers that SDKs make are born then."""
         return self.core.now_ms()
 
-    def _connected(self, peer: MessagePeer, state: EngineState) -> SdkConnection:
+    def _connected(self, engines: Callable[[], list[str]], peer: MessagePeer) -> SdkConnection:
         connection = SdkConnection(
             peer,
-            engine=state,
+            engine=self,
+            engines=engines,
             appender=self.core.appender,
             reader=self.core.reader,
             headers=self.core.headers,
@@ -277,9 +270,9 @@ class Engine:
                     await self._begin_anew()
         except Exception as error:  # noqa: BLE001 - the engine ends with it
             self.core.fail(error)
-            if not self._failed.done():
-                self._failed.set_exception(error)
-                self._failed.exception()  # `failed` raises it where it is awaited
+            if not self.failed.done():
+                self.failed.set_exception(error)
+                self.failed.exception()  # `failed` raises it where it is awaited
 
     async def _follow_once(self, core: EngineCore) -> None:
         keeping = Housekeeping(
@@ -294,7 +287,7 @@ class Engine:
             slots=core.slots,
             token=self.token,
         )
-        core.use_terms(KnownTerms(followers.foreign, followers.record))
+        core.parts.terms = KnownTerms(followers.foreign, followers.record)
         works = [followers.run(), keeping.run(), _raised(core.failed)]
         if self._settings.aux_backup_s:
             works.append(self._aux_backup(core).run())
@@ -329,16 +322,12 @@ class Engine:
             await connection.close()
         await before.close()
         before.failed.cancel()  # who waits until it is ready, waits for the new one
-        if self._membership is not None:
-            try:
-                await self._membership.leave()
-            except BokiError as error:
-                _log.info("membership vanishes with the session", error=error)
+        await self._leave()
         await self._join()
 
     async def _list(self) -> None:
         def update(engines: list[EngineMember]) -> None:
-            self.core.known_engines = listed_addresses(engines)
+            self.known_engines = listed_addresses(engines)
             self._outside.update(engines)
             self._subscriptions.update(engines)
             if self._neighbours is not None:

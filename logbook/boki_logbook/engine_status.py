@@ -49,7 +49,7 @@ def status_of(core: EngineCore) -> dict[str, Any]:
         "logs": logs,
         "records": core.state.records,
         "books": index.count_books(),
-        "writers": len(core.state.verdicts),
+        "writers": len(core.state.verdicts.writers),
         "index": {
             "rows": len(index),
             "bytes": index.bytes,

@@ -16,7 +16,7 @@ engine waits for another engine's snapshot, where terms were reclaimed. No snaps
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Final
 
 from boki_common.errors import BokiError
 from boki_common.logs import get_logger
@@ -140,7 +140,7 @@ class Housekeeping:
         """Raises EngineBehind, if this engine is."""
         core = self._core
         await self._history.refresh()
-        record = await first_missed(self._metadata, self._history, core.frontier, lambda: sorted(core.logs))
+        record = await first_missed(self._metadata, self._history, core.frontier, sorted(core.logs))
         if record is not None:
             raise EngineBehind(
                 f"term {record.term} of log {record.log} was reclaimed before this engine had applied it: beginning anew "
@@ -245,8 +245,3 @@ class Housekeeping:
             if ledger_id not in self._retired and await self._store.unnamed(ledger_id, node, version):
                 _log.info("snapshot ledger that nobody named deleted", ledger_id=ledger_id)
                 await self._store.delete([ledger_id])
-
-    def status(self) -> dict[str, Any]:
-        """The newest snapshot, as far as this engine knows; values are plain."""
-        node = self._node
-        return {"records": node.records, "rows": node.rows, "bytes": node.bytes, "ledgers": list(node.ledgers)}

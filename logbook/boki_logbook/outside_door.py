@@ -8,30 +8,22 @@ all engines are; for everything else the engine answers as it does anybody.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from boki_common.advertised import all_advertised
-from boki_common.engine.admission import Admission
-from boki_common.engine.engine_protocol import Token
-from boki_common.metrics import Counter
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessageHandler, MessagePeer, MessageServer
-from boki_common.records.record_batch import RecordBatch
-from boki_logbook.connection_ports import EngineState
 from boki_logbook.peers.engine_list import LISTED_ENGINES
 from boki_logbook.settings import EngineSettings
-from boki_logbook.writers.early_conflicts import EarlyConflicts
 from boki_metalog.terms.index_slots import EngineMember
 
 
 class OutsideDoor:
-    """See the module. Implements `EngineState`: its engine, seen from outside."""
+    """See the module. `known`: addresses of engines, outside."""
 
-    def __init__(self, engine: EngineState, settings: EngineSettings) -> None:
-        self._engine = engine
+    def __init__(self, settings: EngineSettings) -> None:
+        self.known: list[str] = []
         self._settings = settings
         self._servers: list[MessageServer] = []
-        self._known: list[str] = []
 
     async def open(self, handler: Callable[[MessagePeer], MessageHandler]) -> None:
         """Listens where the settings say, if they do. Raises SettingsError: it cannot."""
@@ -46,41 +38,8 @@ class OutsideDoor:
 
     def update(self, engines: Iterable[EngineMember]) -> None:
         """These engines are there."""
-        self._known = [address for engine in engines for address in engine.outside][:LISTED_ENGINES]
+        self.known = [address for engine in engines for address in engine.outside][:LISTED_ENGINES]
 
     async def close(self) -> None:
         for server in self._servers:
             await server.close()
-
-    # -- EngineState
-
-    def engines(self) -> list[str]:
-        return self._known
-
-    @property
-    def incarnation(self) -> str:
-        return self._engine.incarnation
-
-    def status(self) -> dict[str, Any]:
-        return self._engine.status()
-
-    @property
-    def reads(self) -> Counter:
-        return self._engine.reads
-
-    @property
-    def cluster(self) -> str:
-        return self._engine.cluster
-
-    def now_ms(self) -> int:
-        return self._engine.now_ms()
-
-    @property
-    def admission(self) -> Admission:
-        return self._engine.admission
-
-    def scan(self, body: memoryview) -> bytes:
-        return self._engine.scan(body)
-
-    def early_conflicts(self, token: Token, batch: RecordBatch) -> EarlyConflicts | None:
-        return self._engine.early_conflicts(token, batch)

@@ -51,7 +51,8 @@ from boki_common.records.batch_layout import FLAG_ZSTD
 from boki_common.records.payload_check import check_payloads
 from boki_common.records.record_batch import RecordBatch
 from boki_common.runtime.ports import Buffer
-from boki_logbook.connection_ports import AppendTarget, EngineState, Hello
+from boki_logbook.append.router import AppendRouter
+from boki_logbook.connection_ports import EngineState, Hello
 from boki_logbook.peers.forwarding import FORWARDED, Forwarder, Neighbours, book_of
 from boki_logbook.peers.header_publisher import HeaderPublisher
 from boki_logbook.peers.pushed_headers import HEADERS
@@ -93,28 +94,30 @@ class SdkConnection:
         peer: MessagePeer,
         *,
         engine: EngineState,
-        appender: AppendTarget,
+        engines: Callable[[], list[str]],
+        appender: AppendRouter,
         reader: Reader,
         headers: HeaderPublisher,
         lost: Callable[[SdkConnection], None],
         neighbours: Neighbours | None = None,
         token: ClusterToken = NO_TOKEN,
     ) -> None:
-        """`neighbours`: of an engine that does not index all slots. `token`: asked of who connects."""
+        """`engines`: addresses of the cluster's engines, as who connects reaches them. `neighbours`: of an engine that does not
+        index all slots. `token`: asked of who connects."""
         self._token = token
         self._peer = peer
         self._connection = peer.connection
         self._neighbours = neighbours
         self._forwarder: Forwarder | None = None
         self._engine = engine
+        self._engines = engines
         self._appender = appender
         self._reader = reader
         self._headers = headers
         self._reads = engine.reads
         self._lost = lost
-        self._greeted = False
-        self._is_engine = False
-        self._is_sdk = False
+        self._role = ""
+        """Of who connected, once it is greeted; of those of earlier versions, which say none, that of an engine."""
         self._held_back = False
         self._waiting: dict[asyncio.Task[None], None] = {}
         self._takes_reads = False
@@ -129,12 +132,12 @@ class SdkConnection:
     # -- MessageHandler
 
     def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
-        if not self._greeted:
+        if not self._role:
             self._greet(opcode, request_id, body)
         elif opcode == wire.OP_APPEND:
             self._append(request_id, body)
         elif opcode == wire.OP_HEADERS:
-            self._check_engine("HEADERS")
+            _check_engine(self._role, "HEADERS")
             self._headers.subscribe(peer)
             peer.respond(request_id, opcode)
         elif opcode == wire.OP_SCAN:
@@ -161,7 +164,7 @@ class SdkConnection:
             work = reader.position(*wire.decode_position(body))
         elif opcode == wire.OP_TRIM:
             _, book, pairs, forget = wire.decode_trim(body)
-            work = reader.changes.trim(book, pairs, forget=forget)
+            work = reader.trim(book, pairs, forget=forget)
         elif opcode == wire.OP_WRITER:
             work = reader.writer_last(*wire.decode_writer(body))
         elif opcode == wire.OP_SEEK:
@@ -170,7 +173,7 @@ class SdkConnection:
             self._read_tags(request_id, *decode_tag_read(body))
             return
         elif opcode == wire.OP_SET_AUX:
-            self._peer.respond(request_id, opcode, bytes([reader.changes.set_aux(*wire.decode_set_aux(body))]))
+            self._peer.respond(request_id, opcode, bytes([reader.set_aux(*wire.decode_set_aux(body))]))
             return
         else:
             raise ProtocolError(f"expected an opcode from {wire.OP_HELLO} to {wire.OP_SCAN}, found {opcode}")
@@ -227,10 +230,10 @@ class SdkConnection:
             )
         self._token.admit(hello.auth, "this engine")
         earlier = hello.role is None and not self._token.asks
-        self._is_engine = hello.role == wire.ROLE_ENGINE or earlier
+        role = wire.ROLE_ENGINE if earlier else str(hello.role) or "unnamed"
         if FORWARDED in hello.features:
-            self._check_engine("calls that were forwarded")
-        self._greeted = True
+            _check_engine(role, "calls that were forwarded")
+        self._role = role
         self._peer.introduced()
         self._takes_reads = wire.READS in hello.features
         if self._neighbours is not None and FORWARDED not in hello.features:
@@ -239,26 +242,18 @@ class SdkConnection:
             "version": wire.PROTOCOL_VERSION,
             "features": [HEADERS, wire.READS, SCAN],
             "engine": self._engine.incarnation,
-            "engines": self._engine.engines(),
+            "engines": self._engines(),
             "cluster": self._engine.cluster,
             "now_ms": self._engine.now_ms(),
         }
         self._peer.respond(request_id, opcode, msgspec.msgpack.encode(answer))
-        self._is_sdk = hello.role == wire.ROLE_SDK
         if not self._engine.admission.taken:
             self.announce_admission(self._engine.admission)
 
     def announce_admission(self, admission: Admission) -> None:
         """Says whether new appends are taken; earlier versions pass it over, and wait."""
-        if self._is_sdk and not self._peer.closed:
+        if self._role == wire.ROLE_SDK and not self._peer.closed:
             self._push(*encode_answers({}, [admission.row()]))
-
-    def _check_engine(self, what: str) -> None:
-        """Raises NotPermitted; before HELLO was accepted nothing else is taken from such a connection."""
-        if not self._is_engine:
-            raise NotPermitted(
-                f"expected {what} from an engine, whose HELLO says so, found an SDK: connect without asking for it"
-            )
 
     def _append(self, request_id: int, body: memoryview) -> None:
         token, view = wire.decode_token(body)
@@ -312,7 +307,7 @@ class SdkConnection:
         if forwarder is None:
             self._check_own(book)
             return False
-        if not forwarder.is_elsewhere(book):
+        if indexed(book, forwarder.neighbours.slots):
             return False
         self._check_room()
         self._later(opcode, request_id, forwarder.call(opcode, body, book))
@@ -486,3 +481,11 @@ class SdkConnection:
             await asyncio.wait(list(self._waiting))
         if self._forwarder is not None:
             await self._forwarder.close()
+
+
+def _check_engine(role: str, what: str) -> None:
+    """Raises NotPermitted; before HELLO was accepted nothing else is taken from such a connection."""
+    if role != wire.ROLE_ENGINE:
+        raise NotPermitted(
+            f"expected {what} from an engine, whose HELLO says so, found an SDK: connect without asking for it"
+        )

@@ -93,7 +93,8 @@ class Appender:
         self._compress = compress
         self._loop = asyncio.get_running_loop()
         self._link: ShardLink | None = None
-        self._shard: Shard | None = None
+        self.shard: Shard | None = None
+        """The active one."""
         self.shards: dict[ShardKey, Shard] = {}
         """What is cut of these can be taken here."""
         self._writers: dict[ShardKey, LedgerWriter] = {}
@@ -112,11 +113,6 @@ class Appender:
     # -- what the rest of the engine asks
 
     @property
-    def shard(self) -> Shard | None:
-        """The active shard."""
-        return self._shard
-
-    @property
     def queued(self) -> int:
         """Batches that no active shard has yet."""
         return len(self._waiting.pieces)
@@ -129,12 +125,12 @@ class Appender:
     @property
     def unordered_s(self) -> float:
         """How long the oldest append waits to be ordered, in the queue or in the shard; 0 when there is none."""
-        since_s = None if self._shard is None else self._shard.uncut_since_s
+        since_s = None if self.shard is None else self.shard.uncut_since_s
         return max(self.oldest_s, 0.0 if since_s is None else self._waiting.elapsed() - since_s)
 
     def status(self) -> dict[str, Any] | None:
         """The active shard, as plain values."""
-        shard = self._shard
+        shard = self.shard
         if shard is None:
             return None
         return {
@@ -147,13 +143,9 @@ class Appender:
             "failing_bookies": shard.writer.failing_bookies,
         }
 
-    def spare_ledgers(self) -> list[int]:
-        """Data ledgers made ahead and not in use yet."""
-        return [] if self._spare.ledger_id is None else [self._spare.ledger_id]
-
     def add(self, piece: Piece) -> None:
         """Queues a batch whose books belong to this log's term, or to the next one."""
-        shard, queue = self._shard, self._waiting.pieces
+        shard, queue = self.shard, self._waiting.pieces
         if shard is not None and shard.accepting and not shard.in_flight and not queue and not shard.carrying:
             self._send(shard, (piece,))
             return
@@ -176,7 +168,7 @@ class Appender:
         own = shard.take(entry)
         if own is not None:
             self._backlog.release(own.cost)
-        if shard is not self._shard and shard.drained:
+        if shard is not self.shard and shard.drained:
             del self.shards[term, number]
         return own
 
@@ -193,7 +185,7 @@ class Appender:
     def link_up(self, link: ShardLink) -> None:
         """A sequencer takes reports: of the term of our shard, or of a later one."""
         self._link = link
-        shard = self._shard
+        shard = self.shard
         if shard is not None and shard.term == link.term and self._is_old(shard):
             self._fail_old(shard)
         elif shard is not None and shard.term == link.term and shard.acked_entries > shard.cut_entries:
@@ -242,7 +234,7 @@ class Appender:
         self._flush()
 
     def _flush(self) -> None:
-        shard = self._shard
+        shard = self.shard
         if shard is None:
             return
         self._waiting.drop_old()
@@ -303,7 +295,7 @@ class Appender:
         if self._write_due is not None:
             self._write_due.cancel()
             self._write_due = None
-        shard = self._shard
+        shard = self.shard
         if shard is None:
             return
         try:
@@ -326,7 +318,7 @@ class Appender:
             unwritten.popleft()
 
     def _acked(self, shard: Shard, last_acked: int) -> None:
-        if shard is not self._shard:
+        if shard is not self.shard:
             return  # it ended: what is beyond its cut is appended again elsewhere
         first = shard.acked_entries
         sent_s = shard.acked(last_acked)
@@ -345,7 +337,7 @@ class Appender:
             self._flush()
 
     def _failed(self, shard: Shard, error: BokiError) -> None:
-        if shard.failed or shard is not self._shard:
+        if shard.failed or shard is not self.shard:
             return
         _log.warning(
             "data ledger failed", term=shard.term, shard=shard.number, ledger_id=shard.writer.ledger_id, error=error
@@ -363,7 +355,7 @@ class Appender:
     def _check_age(self) -> None:
         """What bookies do not take in time is never ordered."""
         self._age_check = self._loop.call_later(age_check_s(self._settings.append_age_s), self._check_age)
-        shard = self._shard
+        shard = self.shard
         if shard is not None and shard.in_flight and self._is_old(shard):
             self._fail_old(shard)
 
@@ -371,7 +363,7 @@ class Appender:
         """Nothing more of the shard is ordered, whatever was not reported yet."""
         self._failed(shard, Overloaded(f"an append was not ordered within {self._settings.append_age_s} s"))
         link = self._link
-        if shard is self._shard and link is not None and link.term == shard.term:
+        if shard is self.shard and link is not None and link.term == shard.term:
             self._background.spawn(self._close_shard(link, shard.number))
 
     # -- the end of a shard
@@ -381,11 +373,11 @@ class Appender:
         self._end_if_finished(shard)
         link = self._link
         unreported = shard.carried_entries > max(shard.cut_entries, shard.acked_entries)
-        if shard is self._shard and unreported and link is not None and link.term == shard.term:
+        if shard is self.shard and unreported and link is not None and link.term == shard.term:
             self._background.spawn(self._close_shard(link, shard.number))
 
     def _end_if_finished(self, shard: Shard) -> None:
-        if shard is self._shard and shard.finished:
+        if shard is self.shard and shard.finished:
             link = self._link
             if link is not None and link.term == shard.term:
                 self._background.spawn(self._close_shard(link, shard.number))
@@ -397,9 +389,9 @@ class Appender:
         self._waiting.put_back(uncut)
         if shard.drained:
             self.shards.pop((shard.term, shard.number), None)
-        if shard is self._shard:
+        if shard is self.shard:
             _log.info("shard ended", term=shard.term, shard=shard.number, reason=reason, appended_again=len(uncut))
-            self._shard = None
+            self.shard = None
             self._write_last(shard)
             self._backlog.resume_senders()
             self._wake.set()
@@ -447,7 +439,7 @@ class Appender:
 
     def _opening_link(self) -> ShardLink | None:
         link = self._link
-        if self._shard is not None or link is None or link.term <= self._ended_term:
+        if self.shard is not None or link is None or link.term <= self._ended_term:
             return None
         return link
 
@@ -457,7 +449,7 @@ class Appender:
         if link.term <= self._ended_term or key in self._closed:
             self._spare.close_unused(writer)
             return
-        shard = self._shard = self.shards[key] = Shard(
+        shard = self.shard = self.shards[key] = Shard(
             link.term, number, writer, self._loop.time(), self._slots[link.term]
         )
         self._writers[key] = writer
@@ -472,8 +464,8 @@ class Appender:
     async def close(self) -> None:
         """Tells the sequencer that the shard ends, as far as it listens in time, and deletes the spare ledger."""
         self._write_carried()
-        shard, link = self._shard, self._link
-        self._shard = self._link = None
+        shard, link = self.shard, self._link
+        self.shard = self._link = None
         self._waiting.close()
         self._age_check.cancel()
         try:

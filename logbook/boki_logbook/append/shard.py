@@ -70,27 +70,6 @@ class Shard:
     Invariant: `_entries` are consecutive and end with the one submitted last, until `take_uncut` took the rest of an ended shard.
     """
 
-    __slots__ = (
-        "_entries",
-        "accepting",
-        "acked_entries",
-        "acked_records",
-        "bytes",
-        "carried_entries",
-        "cut_entries",
-        "failed",
-        "foreign_slots",
-        "in_flight",
-        "number",
-        "opened_s",
-        "retiring",
-        "submitted_entries",
-        "submitted_records",
-        "term",
-        "unwritten",
-        "writer",
-    )
-
     def __init__(self, term: int, number: int, writer: LedgerWriter, opened_s: float, slots: int = ALL_SLOTS) -> None:
         self.term = term
         self.foreign_slots = ALL_SLOTS & ~slots

@@ -31,34 +31,30 @@ class SpareLedger:
         self._ledgers = ledgers
         self._incarnation = incarnation
         self._settings = settings
-        self._spare: LedgerWriter | None = None
+        self.spare: LedgerWriter | None = None
+        """Made ahead, if there is one."""
         self._offered_in = 0
         """The term in which the spare was offered as a shard with unknown outcome."""
         self._background = BackgroundTasks()
 
-    @property
-    def ledger_id(self) -> int | None:
-        """Of the ledger made ahead, if there is one."""
-        return None if self._spare is None else self._spare.ledger_id
-
     async def open_shard(self, link: ShardLink) -> tuple[int, LedgerWriter]:
         """The number of a new shard, and its ledger, which is spare no longer. Raises what creating and opening do: try again."""
-        writer = self._spare
+        writer = self.spare
         if writer is not None and self._offered_in not in (0, link.term):  # it may be a shard of that term
-            self._spare = None
+            self.spare = None
             self.close_unused(writer)
             writer = None
         if writer is None:
-            writer = self._spare = await self._create()
+            writer = self.spare = await self._create()
         self._offered_in = link.term
         try:
             number = await link.open_shard(self._incarnation, writer.ledger_id)
         except ShardNotOpen:
-            self._spare = None
+            self.spare = None
             self.close_unused(writer)
             raise
         self._offered_in = 0
-        self._spare = None
+        self.spare = None
         return number, writer
 
     def make(self) -> None:
@@ -71,7 +67,7 @@ class SpareLedger:
 
     async def delete(self) -> None:
         """Deletes the one made ahead. Raises BokiError."""
-        spare, self._spare = self._spare, None
+        spare, self.spare = self.spare, None
         if spare is not None:
             spare.abandon()
             await self._ledgers.delete(spare.ledger_id)
@@ -93,8 +89,8 @@ class SpareLedger:
         except BokiError as error:
             _log.info("no spare data ledger yet", error=error)  # one is made when it is needed
             return
-        if self._spare is None:
-            self._spare = spare
+        if self.spare is None:
+            self.spare = spare
         else:
             await self._close_unused(spare)
 

@@ -12,11 +12,11 @@ Nothing here runs per record except appends to arrays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 from boki_common.logs import get_logger
 from boki_common.records.record_batch import RecordBatch
+from boki_logbook.append.appender import Appender
 from boki_logbook.append.shard import OwnEntry
 from boki_logbook.apply.answers_due import AnswersDue
 from boki_logbook.apply.engine_parts import EngineParts
@@ -31,21 +31,11 @@ from boki_metalog.entries.progress import ShardRange
 _log = get_logger("engine.indexer")
 
 
-class OwnEntries(Protocol):
-    """The entries that this engine wrote and still has in memory."""
-
-    @property
-    def shards(self) -> Mapping[tuple[int, int], object]:
-        """Term and number of the shards that it wrote, as long as something of them may come to be taken."""
-
-    def take(self, term: int, number: int, entry: int) -> OwnEntry | None: ...
-
-
 class CutApplier:
     """See the module. Of one log. `answers`: what is due to who appended, as far as it is decided. `caching`: whether fetched
     entries go into the cache: not while rebuilding, when all of them come by."""
 
-    def __init__(self, log: int, parts: EngineParts, own: OwnEntries, feed: HeaderFeed) -> None:
+    def __init__(self, log: int, parts: EngineParts, own: Appender, feed: HeaderFeed) -> None:
         self.answers = AnswersDue()
         self.caching = False
         self._log = log
@@ -126,7 +116,7 @@ class CutApplier:
     def _skip(self, own: OwnEntry | None, entry: int) -> None:
         self._skipped = entry if self._skipped is None else self._skipped
         if own is not None:
-            self.answers.passed_over(own, self._state.writer_last)
+            self.answers.passed_over(own, self._state.verdicts.last)
 
     def _pass_over(self, cut: Cut, places: TermPlaces, one: ShardRange, stop_entry: int, end_pos: int) -> None:
         """The records of lost entries, up to `stop_entry`, keep their positions, up to `end_pos`, and join no stream."""

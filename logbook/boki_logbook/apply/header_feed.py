@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, Final
 
 from boki_common.backoff import Backoff
@@ -32,15 +33,13 @@ WINDOW_ENTRIES: Final = 128
 _log = get_logger("engine.headers")
 
 
+@dataclass(slots=True, eq=False)
 class _Chunk:
     """Neighbouring entries of one ledger, read at once."""
 
-    __slots__ = ("first", "last", "ledger_id")
-
-    def __init__(self, ledger_id: int, first: int) -> None:
-        self.ledger_id = ledger_id
-        self.first = first
-        self.last = first
+    ledger_id: int
+    first: int
+    last: int
 
 
 class HeaderFeed:
@@ -52,14 +51,13 @@ class HeaderFeed:
         arrived: Callable[[], None],
         *,
         pushed: PushedHeaders,
-        retry_first_s: float,
-        retry_limit_s: float,
+        backoff: Callable[[], Backoff],
     ) -> None:
+        """`backoff`: the pauses of one series of attempts."""
         self._source = source
         self._pushed = pushed
         self._arrived = arrived
-        self._retry_first_s = retry_first_s
-        self._retry_limit_s = retry_limit_s
+        self._backoff = backoff
         self.wanted: deque[_Chunk] = deque()
         """What is to be read, and is not asked for yet."""
         self._open_chunks: dict[int, _Chunk] = {}
@@ -104,7 +102,7 @@ class HeaderFeed:
             if header is not None and len(self._ready) < WINDOW_ENTRIES:
                 self._ready[ledger_id, entry] = header
             elif chunk is None or entry != chunk.last + 1 or chunk.last - chunk.first + 1 >= READ_ENTRIES:
-                chunk = self._open_chunks[ledger_id] = _Chunk(ledger_id, entry)
+                chunk = self._open_chunks[ledger_id] = _Chunk(ledger_id, entry, entry)
                 self.wanted.append(chunk)
             else:
                 chunk.last = entry
@@ -196,7 +194,7 @@ class HeaderFeed:
 
     async def _read_one(self, ledger_id: int, entry: int, fit: Fit | None, error: BokiError | None) -> None:
         """Until it is here, or a LOST command gave it up. `error`: it was tried already."""
-        key, backoff = (ledger_id, entry), Backoff(self._retry_first_s, self._retry_limit_s)
+        key, backoff = (ledger_id, entry), self._backoff()
         try:
             while True:
                 if error is None:

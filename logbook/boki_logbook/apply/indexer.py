@@ -28,7 +28,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from boki_common.ids import Position, make_position
-from boki_logbook.apply.cut_applier import CutApplier, OwnEntries
+from boki_logbook.append.appender import Appender
+from boki_logbook.apply.cut_applier import CutApplier
 from boki_logbook.apply.engine_parts import EngineParts
 from boki_logbook.apply.header_feed import HeaderFeed
 from boki_logbook.apply.received_order import Begin, Cut, End, ReceivedOrder
@@ -63,7 +64,8 @@ class Indexer:
     Invariant: `frontier.positions[log]` is the metalog position up to which everything is applied.
     """
 
-    def __init__(self, log: int, parts: EngineParts, own: OwnEntries, owner: IndexerOwner) -> None:
+    def __init__(self, log: int, parts: EngineParts, own: Appender, owner: IndexerOwner) -> None:
+        """`own`: has the entries that this engine wrote, while they are in memory."""
         self.log = log
         self.ready = False
         """Whether what was ordered before this engine started is applied: its own first OPEN is, or the log has no term."""
@@ -73,13 +75,7 @@ class Indexer:
         self._frontier = parts.frontier
         self._own = own
         self._owner = owner
-        self._feed = HeaderFeed(
-            parts.source,
-            self.resume,
-            pushed=parts.pushed,
-            retry_first_s=parts.settings.retry_first_s,
-            retry_limit_s=parts.settings.retry_limit_s,
-        )
+        self._feed = HeaderFeed(parts.source, self.resume, pushed=parts.pushed, backoff=parts.settings.backoff)
         self._loop = asyncio.get_running_loop()
         self._received = ReceivedOrder(log, parts.frontier)
         self._applier = CutApplier(log, parts, own, self._feed)

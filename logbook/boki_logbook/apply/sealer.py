@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -51,16 +52,15 @@ class Sealer:
         *,
         incarnation: str,
         others_s: float,
-        retry_first_s: float,
-        retry_limit_s: float,
+        backoff: Callable[[], Backoff],
     ) -> None:
-        """`others_s`: another's ledger is looked at after once to twice this time, as `incarnation` and its id decide."""
+        """`others_s`: another's ledger is looked at after once to twice this time, as `incarnation` and its id decide.
+        `backoff`: the pauses of one series of attempts."""
         self._ledgers = ledgers
         self._carried = carried
         self._incarnation = incarnation
         self._others_s = others_s
-        self._retry_first_s = retry_first_s
-        self._retry_limit_s = retry_limit_s
+        self._backoff = backoff
         self._loop = asyncio.get_running_loop()
         self._ended: list[_Ended] = []
         """A heap."""
@@ -76,7 +76,7 @@ class Sealer:
     def seal(self, shard: ShardPlace, writer: LedgerWriter | None) -> None:
         """Has the data ledger of a shard that ended closed, with all that is ordered of it. `writer`: if this engine wrote it."""
         wait_s = 0.0 if writer is not None else self._others_s * (1 + _turn(self._incarnation, shard.ledger_id))
-        self._push(wait_s, shard, writer, Backoff(self._retry_first_s, self._retry_limit_s))
+        self._push(wait_s, shard, writer, self._backoff())
 
     async def run(self) -> None:
         while True:

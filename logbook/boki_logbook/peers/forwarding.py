@@ -246,10 +246,6 @@ class Forwarder:
         self._way_of: dict[int, _Way] = {}
         self._waiting: dict[asyncio.Task[None], None] = {}
 
-    def is_elsewhere(self, book: int) -> bool:
-        """Whether calls about the book are forwarded."""
-        return not self.neighbours.slots >> slot_of(book) & 1
-
     def split(self, batch: RecordBatch) -> tuple[list[int], dict[_Way, list[int]]]:
         """The runs of this engine's slots, and those that go elsewhere."""
         own: list[int] = []

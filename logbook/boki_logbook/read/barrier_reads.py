@@ -22,6 +22,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
+from boki_common.background_tasks import BackgroundTasks
 from boki_common.engine.engine_protocol import Consistency, Query, Token, merge_tokens
 from boki_common.errors import BokiError
 from boki_common.ids import Position
@@ -94,7 +95,7 @@ class BarrierReads:
         """Log → the group whose barrier has not left yet."""
         self._loop = asyncio.get_running_loop()
         self._closed = False
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._serving = BackgroundTasks()
 
     def add(self, requester: Requester, token: Token, reads: Sequence[tuple[int, Query]]) -> None:
         """Answers reads, by request id, when all that was acknowledged before is applied here."""
@@ -137,10 +138,8 @@ class BarrierReads:
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         if self._closed:
             work.close()
-            return
-        task = asyncio.ensure_future(work)
-        self._tasks[task] = None
-        task.add_done_callback(self._served)
+        else:
+            self._serving.spawn(work)
 
     async def _serve(self, log: int, group: list[_Read], book: int, position: Position | None = None) -> None:
         """The long way: asks sequencer after sequencer, unless it has a position, and waits until that is applied here."""
@@ -202,15 +201,7 @@ class BarrierReads:
         if answering is not None:
             answering.respond_reads(answers, more=False)
 
-    def _served(self, task: asyncio.Task[None]) -> None:
-        del self._tasks[task]
-        if not task.cancelled():
-            task.result()
-
     async def close(self) -> None:
         """Ends all groups; nobody is answered any more."""
         self._closed = True
-        for task in list(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(list(self._tasks))
+        await self._serving.close()

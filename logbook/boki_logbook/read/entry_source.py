@@ -97,11 +97,8 @@ class EntrySource:
 
     async def close(self) -> None:
         """Closes all readers. Idempotent."""
-        while self._opened:
-            _, opened = self._opened.popitem()
-            opened.stale = True
-            if not opened.users:
-                self._close_one(opened.opening)
+        for ledger_id in list(self._opened):
+            self.over(ledger_id)
         await self._closing.finish()
 
     def _evict(self) -> None:

@@ -105,7 +105,7 @@ class Lookup:
             lost = self._places.lost_spans(book, lost_from, min(query.stop, covered + 1))
         if book not in index.book_marks and not lost:
             return []  # nothing of the book was ever trimmed
-        floor = self._state.floor(book)
+        floor = self._state.verdicts.floor(book)
         if rows is None:
             until = missing_until(index, floor, book, query.tag, looked=looked, stop=query.stop)
             return gaps_of(query, looked, until, lost, lost_from=lost_from)
@@ -114,7 +114,7 @@ class Lookup:
 
     def _forgotten(self, query: Query) -> list[GapRow]:
         """Downwards from below what the book has forgotten, nothing found is no answer: marks went with the streams."""
-        floor = self._state.floor(query.book) if query.direction is Direction.PREV else 0
+        floor = self._state.verdicts.floor(query.book) if query.direction is Direction.PREV else 0
         return [GapRow(query.stop, floor - 1, GapKind.TRIMMED)] if query.start < floor else []
 
     def spans(self, seqnums: Sequence[int]) -> Iterator[Span]:

@@ -36,12 +36,12 @@ from boki_common.errors import (
     TooManyWriters,
     Trimmed,
 )
+from boki_common.ids import ALL_RECORDS
 from boki_common.runtime.ports import Buffer
 from boki_logbook.read.barrier_reads import BarrierReads, Requester
 from boki_logbook.read.batch_loads import BatchLoads, UnreadableEntry
 from boki_logbook.read.cache import BatchCache
 from boki_logbook.read.carried_entries import CarriedEntries
-from boki_logbook.read.changes import Changes
 from boki_logbook.read.columns import RecordColumns, one_record
 from boki_logbook.read.entry_source import EntrySource
 from boki_logbook.read.lookup import AUX_REPLY_BYTES, Lookup, Span
@@ -53,6 +53,7 @@ from boki_logbook.settings import EngineSettings
 from boki_logbook.state.state import DecisionState
 from boki_logbook.writers.verdict import BOOK_NAMED_WRITERS
 from boki_metalog.entries.loss_evidence import in_short
+from boki_metalog.entries.metalog_entry import Trim
 
 ENTRIES_PER_READ: Final = 64
 """Entries that one call reads from data ledgers, at most."""
@@ -83,7 +84,6 @@ class Reader:
         self.use(state)
         parked = ParkedReads(lambda book, tag: self._index.newest(book, tag))
         self._waiting = Waiting(serving, parked, settings, beside=lambda: self._barrier_reads.waiting)
-        self.changes: Final = Changes(serving, self._waiting, lambda: self._state, cache)
         self.barrier: Final = self._waiting.barrier
         self.reach: Final = self._waiting.reach
         self.awaited: Final = self._waiting.awaited
@@ -210,7 +210,7 @@ class Reader:
 
     def _check_marks(self, book: int, queries: Sequence[tuple[int, int]]) -> None:
         for at, (tag, at_most) in enumerate(queries):
-            mark = self._state.mark(book, tag)
+            mark = self._index.mark(book, tag)
             if at_most < mark:
                 raise Trimmed(f"the stream is trimmed below {mark}: read from there on", mark=mark, index=at)
 
@@ -227,7 +227,7 @@ class Reader:
         self._check_marks(book, queries)
         seen, covered = self.view_of(book)
         found = [self._index.prev(book, tag, min(at_most, covered)) for tag, at_most in queries]
-        floor = self._state.floor(book)
+        floor = self._state.verdicts.floor(book)
         for at, (seqnum, (_, at_most)) in enumerate(zip(found, queries, strict=True)):
             if not seqnum and at_most < floor:
                 raise Trimmed(f"streams were forgotten up to {floor}: read from there on", mark=floor, index=at)
@@ -290,7 +290,24 @@ class Reader:
                 book=book,
             )
         seen, _ = self.view_of(book)
-        return encode_position(seen, self._state.writer_last(book, writer))
+        return encode_position(seen, self._state.verdicts.last(book, writer))
+
+    # -- changes
+
+    async def trim(self, book: int, pairs: Sequence[tuple[int, int]], *, forget: bool) -> list[Buffer]:
+        """Has a trim ordered, and waits until it is applied here. The command says from what age on it forgets (ADR 23). Raises
+        TermOver, NetworkError, Overloaded: it may have been ordered; it may be repeated."""
+        before_ms = self._serving.forget_before_ms(book) if forget else 0
+        command = Trim(book, tuple(pairs), before_ms > 0, before_ms or None)
+        log, position = await self._serving.order(book, command)
+        await self._waiting.reach_with_room({log: position}, book)
+        return encode_position(*self.view_of(book))
+
+    def set_aux(self, book: int, seqnum: int, data: bytes) -> bool:
+        """Keeps aux data of a record that is there, as long as there is room: this engine does, for itself."""
+        if not self._index.ascending(book, ALL_RECORDS, seqnum, seqnum + 1, 1):
+            return False
+        return self._cache.put_aux(seqnum, data)
 
     # -- waiting
 

@@ -76,7 +76,7 @@ class PlanningEngines:
                         fault = error
                     except (NetworkError, NotPermitted) as error:
                         fault = error
-                        self._next()
+                        await self._next()
                     await asyncio.sleep(PAUSE_S)
         except TimeoutError:
             where = ", ".join(map(str, self._addresses))
@@ -125,11 +125,9 @@ class PlanningEngines:
         self._peer = peer
         return peer
 
-    def _next(self) -> None:
+    async def _next(self) -> None:
         """The next engine is asked."""
-        if self._peer is not None:
-            self._peer.close()
-            self._peer = None
+        await self.close()
         self._addresses.append(self._addresses.pop(0))
 
     async def close(self) -> None:

@@ -9,7 +9,7 @@ last ends the scan, as `close` does.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -41,20 +41,16 @@ class ScanAnswer(msgspec.Struct, frozen=True, array_like=True):
     page: Page
 
 
+_Message = TypeVar("_Message", ScanRequest, ScanAnswer)
+
+
 def encode_request(request: ScanRequest) -> bytes:
     return msgspec.msgpack.encode(request)
 
 
 def decode_request(body: Buffer) -> ScanRequest:
     """Raises ProtocolError, VersionMismatch."""
-    try:
-        request = msgspec.msgpack.decode(body, type=ScanRequest)
-    except DECODE_FAULTS as error:
-        raise ProtocolError(f"expected a SCAN of a range, found something else: {error}") from error
-    if request.version != VERSION:
-        raise VersionMismatch(
-            f"expected a SCAN of version {VERSION}, found {request.version}", expected=VERSION, found=request.version
-        )
+    request = _decode(body, ScanRequest, "a SCAN of a range")
     fault = request.asked.fault()
     if fault is None and request.mode not in (LIVE, COMMITTED):
         fault = f"expected rows that are {LIVE} or {COMMITTED}, found {request.mode!r}"
@@ -69,14 +65,16 @@ def encode_answer(answer: ScanAnswer) -> bytes:
 
 def decode_answer(body: Buffer) -> ScanAnswer:
     """Raises ProtocolError, VersionMismatch."""
+    return _decode(body, ScanAnswer, "a page of a scan")
+
+
+def _decode(body: Buffer, kind: type[_Message], what: str) -> _Message:
     try:
-        answer = msgspec.msgpack.decode(body, type=ScanAnswer)
+        found = msgspec.msgpack.decode(body, type=kind)
     except DECODE_FAULTS as error:
-        raise ProtocolError(f"expected a page of a scan, found something else: {error}") from error
-    if answer.version != VERSION:
+        raise ProtocolError(f"expected {what}, found something else: {error}") from error
+    if found.version != VERSION:
         raise VersionMismatch(
-            f"expected a page of a scan of version {VERSION}, found {answer.version}",
-            expected=VERSION,
-            found=answer.version,
+            f"expected {what} of version {VERSION}, found {found.version}", expected=VERSION, found=found.version
         )
-    return answer
+    return found

@@ -9,7 +9,7 @@ that bookies know to be acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
 from boki_common import limits
@@ -19,8 +19,7 @@ from boki_ledger.client import LedgerClient
 from boki_metalog.entries.metalog_entry import Close, MetalogEntry, Open, decode
 from boki_metalog.follow.term_history import TermHistory
 from boki_metalog.terms.metadata_tree import read_record, read_view
-from boki_metalog.terms.term_record import TermRecord
-from boki_metalog.terms.view import Installed, SlotRange, View
+from boki_metalog.terms.view import SlotRange
 
 READ_ENTRIES: Final = 64
 
@@ -39,12 +38,21 @@ class Term(NamedTuple):
     """The last entry of the metalog ledger, by the record."""
 
 
-def terms_of(view: View, records: Sequence[TermRecord], log: int | None) -> list[Term]:
-    """All terms of a log, or of all, ascending. `records`: of those that ended."""
-    sealed = [
-        Term(
+async def terms_in(store: MetadataStore) -> list[Term]:
+    """All terms that a metadata store knows, ascending. Raises NoNode: there is no cluster in it."""
+    view = (await read_view(store)).view
+    history = TermHistory(store)
+    await history.refresh()
+    terms = {
+        one.term: Term(log, one.term, one.metalog_ledger, None, None, False, view.slots_of(log), None)
+        for log, one in view.logs.items()
+        if one is not None
+    }
+    for number in history.numbers:
+        one = await read_record(store, number)
+        terms[number] = Term(
             one.log,
-            one.term,
+            number,
             one.metalog_ledger,
             one.last_entry + 1,
             one.end_pos,
@@ -52,24 +60,7 @@ def terms_of(view: View, records: Sequence[TermRecord], log: int | None) -> list
             one.slots,
             one.closed_at,
         )
-        for one in records
-    ]
-    known = {one.term for one in sealed}
-    current: list[tuple[int, Installed]] = [(number, one) for number, one in view.logs.items() if one is not None]
-    running = [
-        Term(number, one.term, one.metalog_ledger, None, None, False, view.slots_of(number), None)
-        for number, one in current
-        if one.term not in known
-    ]
-    return sorted((one for one in sealed + running if log is None or one.log == log), key=lambda one: one.term)
-
-
-async def terms_in(store: MetadataStore, log: int | None = None) -> list[Term]:
-    """All terms that a metadata store knows, ascending; of one log, or of all. Raises NoNode: there is no cluster in it."""
-    view = (await read_view(store)).view
-    history = TermHistory(store)
-    await history.refresh()
-    return terms_of(view, [await read_record(store, number) for number in history.numbers], log)
+    return [terms[number] for number in sorted(terms)]
 
 
 async def entries_of(ledgers: LedgerClient, term: Term, *, strict: bool = False) -> AsyncIterator[MetalogEntry]:

@@ -30,7 +30,7 @@ class Frontier:
         self.positions: dict[int, Position] = {}
         self.received: dict[int, Position] = {}
         self.covered: dict[int, int] = {}
-        self._ended: dict[int, int] = {}
+        self.ended: dict[int, int] = {}
         """Term applied to its end → what its log covered then. One item a term."""
         self._only: int | None = None
         """The one log that ever had a slot, while there is no other."""
@@ -38,13 +38,13 @@ class Frontier:
 
     def may_begin(self, after: Iterable[int]) -> bool:
         """Whether all these terms are applied to their ends."""
-        return all(term in self._ended for term in after)
+        return all(term in self.ended for term in after)
 
     def begin(self, term: int, log: int, slots: Iterable[tuple[int, int]], after: Iterable[int]) -> None:
         """The term's entries are applied from here on; its slots are its log's."""
         assert self.may_begin(after) and term > self.positions.get(log, _NOWHERE).term, f"term {term} out of order"
         self.positions[log] = Position(term, 0)
-        covered = max((self._ended[before] for before in after), default=0)
+        covered = max((self.ended[before] for before in after), default=0)
         if covered > self.covered.get(log, 0):
             self.covered[log] = covered
         for first, last in slots:
@@ -66,17 +66,12 @@ class Frontier:
         """
         assert not self.positions, "a frontier is restored before anything is applied"
         self.positions, self.received = dict(positions), dict(positions)
-        self.covered, self._ended = dict(covered), dict(ended)
+        self.covered, self.ended = dict(covered), dict(ended)
         for _, log, slots in sorted(begun):
             for first, last in slots:
                 self._owners[first : last + 1] = [log] * (last + 1 - first)
         owner = self._owners[0]
         self._only = owner if all(one == owner for one in self._owners) else None
-
-    @property
-    def ended(self) -> dict[int, int]:
-        """Terms applied to their ends → what their logs covered then."""
-        return self._ended
 
     def came(self, log: int, position: Position) -> None:
         """Everything below this metalog position has come."""
@@ -90,7 +85,7 @@ class Frontier:
 
     def end(self, term: int, log: int) -> None:
         """All of the term is applied."""
-        self._ended[term] = self.covered.get(log, 0)
+        self.ended[term] = self.covered.get(log, 0)
 
     def reached(self, token: Token) -> bool:
         """Whether everything that a session has seen is applied."""

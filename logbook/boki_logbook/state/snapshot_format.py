@@ -240,7 +240,8 @@ class Decoder:
     def __init__(self, raw_bytes: int) -> None:
         """`raw_bytes`: of the whole snapshot before compression, as its node says."""
         self._raw_bytes = raw_bytes
-        self._chunks = 0
+        self.chunks = 0
+        """Taken so far."""
         self._version = 0
         """Of the chunks."""
         self._taken = 0
@@ -251,11 +252,6 @@ class Decoder:
         self._filled = 0
         """Bytes of the column that is being filled."""
         self._context = zstandard.ZstdDecompressor()
-
-    @property
-    def chunks(self) -> int:
-        """Chunks taken."""
-        return self._chunks
 
     def feed(self, chunk: Buffer) -> None:
         """Takes the next chunk. Raises CorruptData, VersionMismatch."""
@@ -270,26 +266,26 @@ class Decoder:
 
     def _piece(self, chunk: memoryview) -> bytes:
         if len(chunk) < _CHUNK.size:
-            raise CorruptData(f"chunk {self._chunks} of a snapshot has {len(chunk)} bytes, which is no chunk")
+            raise CorruptData(f"chunk {self.chunks} of a snapshot has {len(chunk)} bytes, which is no chunk")
         magic, version, number, length, crc = _CHUNK.unpack_from(chunk)
         if magic != MAGIC:
-            raise CorruptData(f"chunk {self._chunks} of a snapshot begins with {magic!r}, expected {MAGIC!r}")
+            raise CorruptData(f"chunk {self.chunks} of a snapshot begins with {magic!r}, expected {MAGIC!r}")
         if version not in (_VERSION_1, VERSION):
             raise _newer(version)
         self._version = version
         frame = chunk[_CHUNK.size :]
         if crc != crc32c(frame, crc32c(chunk[:_COVERED])):
-            raise CorruptData(f"chunk {self._chunks} of a snapshot does not match its checksum")
+            raise CorruptData(f"chunk {self.chunks} of a snapshot does not match its checksum")
         try:
             declared = zstandard.frame_content_size(frame)
         except zstandard.ZstdError as error:
             raise CorruptData(f"chunk {number} of a snapshot holds no frame: {error}") from error
-        if number != self._chunks or not 0 < length <= CHUNK_BYTES or declared != length:
+        if number != self.chunks or not 0 < length <= CHUNK_BYTES or declared != length:
             raise CorruptData(
-                f"expected chunk {self._chunks} of at most {CHUNK_BYTES} bytes, found chunk {number} of {length}, whose "
+                f"expected chunk {self.chunks} of at most {CHUNK_BYTES} bytes, found chunk {number} of {length}, whose "
                 f"frame has {declared}"
             )
-        self._chunks += 1
+        self.chunks += 1
         try:
             piece: bytes = self._context.decompress(frame)
         except zstandard.ZstdError as error:
@@ -382,11 +378,8 @@ class Decoder:
         )
         rows = tuple(RowColumns(*_take(columns, len(_ROWS))) for _ in range(head.runs))
         next(columns)
-        marks, book_marks, floors = (
-            MarkColumns(*_take(columns, 3)),
-            PairColumns(*_take(columns, 2)),
-            PairColumns(*_take(columns, 2)),
-        )
+        marks = MarkColumns(*_take(columns, 3))
+        book_marks, floors = (PairColumns(*_take(columns, 2)) for _ in range(2))
         of_writers: list[Any] = list(_take(columns, len(WriterColumns._fields)))
         of_writers[1] = of_writers[1].tobytes()
         writers = WriterColumns(*of_writers)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from xxhash import xxh3_64
@@ -36,7 +37,7 @@ from boki_common.errors import (
 )
 from boki_common.logs import get_logger
 from boki_common.metadata.settle import Superseded, compare_and_set
-from boki_common.metadata.store import MetadataStore
+from boki_common.metadata.store import MetadataStore, Versioned
 from boki_ledger.ledgers import LedgerReader, Ledgers, LedgerWriter
 from boki_logbook.state import snapshot_format
 from boki_logbook.state.snapshot_format import Decoder, Snapshot
@@ -103,6 +104,18 @@ class Upload:
         assert last == self._sent - 1, "a writer closes behind what it acknowledged"
 
 
+async def value_of(metadata: MetadataStore, path: str, first: bytes, *, make: bool) -> Versioned:
+    """A node's value and its version; where there is none, `first` at version -1, unless it is to be made so."""
+    while True:
+        try:
+            return await metadata.get(path)
+        except NoNode:
+            if not make:
+                return Versioned(first, -1)
+        with suppress(NodeExists):
+            await metadata.create(path, first)
+
+
 class SnapshotStore:
     """See the module."""
 
@@ -124,18 +137,8 @@ class SnapshotStore:
     async def newest(self, *, make: bool = False) -> tuple[SnapshotNode, int]:
         """The node and its version; -1: there is none, and none was to be made. Raises CorruptData, VersionMismatch: it says
         what cannot be right, or what this program does not know."""
-        while True:
-            try:
-                value, version = await self._metadata.get(SNAPSHOT_PATH)
-            except NoNode:
-                if not make:
-                    return NO_SNAPSHOT, -1
-                try:
-                    await self._metadata.create(SNAPSHOT_PATH, encode_node(NO_SNAPSHOT))
-                except NodeExists:
-                    continue
-            else:
-                return decode_node(value), version
+        value, version = await value_of(self._metadata, SNAPSHOT_PATH, encode_node(NO_SNAPSHOT), make=make)
+        return decode_node(value), version
 
     # -- loading
 

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
-from boki_common import ids, limits
+from boki_common import limits
 from boki_common.errors import BokiError, CorruptData
 from boki_common.records.batch_layout import NO_EXPECTATIONS
 from boki_common.records.numpy_pays import FEW_RUNS
@@ -54,38 +54,6 @@ count."""
 
 class StateDisagrees(BokiError):
     """What this engine applied, or wrote, is not what the log says: the state has to be built anew, of what others can read."""
-
-
-class ShardSummary(NamedTuple):
-    """What was ordered of one shard."""
-
-    shard: int
-    ledger_id: int
-    entries: int
-    records: int
-    committed: int
-    data_bytes: int
-    digest: int
-
-
-class TermSummary(NamedTuple):
-    """What a term ordered, as its record carries it once it is sealed (DESIGN §9).
-
-    `data_bytes`: of all records before compression, losers included; `digest`: see places.py. Seqnums are 0 when it ordered
-    nothing.
-    """
-
-    term: int
-    log: int
-    first_seqnum: int
-    last_seqnum: int
-    entries: int
-    records: int
-    committed: int
-    data_bytes: int
-    digest: int
-    last_time_ms: int
-    shards: tuple[ShardSummary, ...]
 
 
 class DecisionState:
@@ -135,22 +103,6 @@ class DecisionState:
         """Whether the term is needed: it goes on, or has a live record, or is not known here. Else it may be reclaimed."""
         places = self.places.terms.get(term)
         return places is None or not places.over or places.live > 0
-
-    def term_summary(self, term: int) -> TermSummary:
-        """What was ordered in a term, so far."""
-        places = self.places.terms[term]
-        end_pos = places.end_pos
-        return TermSummary(
-            term,
-            places.log,
-            ids.seqnum(term, 0) if end_pos else 0,
-            ids.seqnum(term, end_pos - 1) if end_pos else 0,
-            *places.counts,
-            places.last_time_ms,
-            tuple(
-                ShardSummary(number, shard.ledger_id, *shard.counts) for number, shard in sorted(places.shards.items())
-            ),
-        )
 
     # -- applying
 
@@ -346,22 +298,6 @@ class DecisionState:
             if expected and seen(book, newest(book, tag), expected) > expected:
                 return tuple((tag, seen(book, newest(book, tag), expected)) for tag, expected in expectations)
         return None
-
-    def floor(self, book: int) -> int:
-        """Newest record of the streams that the book has forgotten; 0 if none."""
-        return self.verdicts.floor(book)
-
-    def mark(self, book: int, tag: int) -> int:
-        """Reads of the stream below this are answered Trimmed; 0: it was never trimmed."""
-        return self.index.mark(book, tag)
-
-    def newest(self, book: int, tag: int) -> int:
-        """Seqnum of the newest record that ever joined the stream, 0 if none did."""
-        return self.index.newest(book, tag)
-
-    def writer_last(self, book: int, writer: bytes) -> int:
-        """The last decided number of a writer in a book, 0 if none."""
-        return self.verdicts.last(book, writer)
 
 
 def checked_state(snapshot: StateSnapshot, *, slots: int = ALL_SLOTS) -> DecisionState:

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Final
 
-from boki_common.errors import BokiError, NodeExists, NoNode, NoSuchLedger
+from boki_common.errors import BokiError, NoSuchLedger
 from boki_common.logs import get_logger
 from boki_common.metadata.membership import members
 from boki_common.metadata.settle import compare_and_set
@@ -22,7 +22,7 @@ from boki_common.metadata.store import MetadataStore
 from boki_ledger.ledgers import LedgerReader, Ledgers
 from boki_logbook.read.cache import BatchCache
 from boki_logbook.settings import EngineSettings
-from boki_logbook.state.snapshots import INCARNATION_KEY, ROLE_KEY, UNUSABLE, Upload
+from boki_logbook.state.snapshots import INCARNATION_KEY, ROLE_KEY, UNUSABLE, Upload, value_of
 from boki_logbook.upkeep import aux_rules
 from boki_logbook.upkeep.aux_rules import AUX_PATH, AuxNode, BackupRow
 
@@ -181,18 +181,8 @@ class AuxBackup:
     # -- the node
 
     async def _node(self, *, make: bool = False) -> tuple[AuxNode, int]:
-        while True:
-            try:
-                value, version = await self._metadata.get(AUX_PATH)
-            except NoNode:
-                if not make:
-                    return AuxNode(), -1
-                try:
-                    await self._metadata.create(AUX_PATH, aux_rules.encode_node(AuxNode()))
-                except NodeExists:
-                    continue
-            else:
-                return aux_rules.decode_node(value), version
+        value, version = await value_of(self._metadata, AUX_PATH, aux_rules.encode_node(AuxNode()), make=make)
+        return aux_rules.decode_node(value), version
 
     async def _swap(self, node: AuxNode, version: int) -> int:
         """Raises BadVersion: another engine was faster; the next round sees what it did."""

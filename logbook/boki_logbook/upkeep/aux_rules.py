@@ -23,7 +23,8 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from boki_common import limits
-from boki_common.errors import DECODE_FAULTS, CorruptData, VersionMismatch
+from boki_common.errors import CorruptData, VersionMismatch
+from boki_metalog.terms.view import decode_versioned
 
 AUX_PATH: Final = "/boki/aux"
 VERSION: Final = 1
@@ -63,17 +64,7 @@ def encode_node(node: AuxNode) -> bytes:
 
 def decode_node(value: bytes) -> AuxNode:
     """Raises CorruptData, VersionMismatch."""
-    try:
-        node = msgspec.json.decode(value, type=AuxNode)
-    except DECODE_FAULTS as error:
-        raise CorruptData(f"{AUX_PATH}: expected ledgers of aux data as JSON, found something else: {error}") from error
-    if node.version != VERSION:
-        raise VersionMismatch(
-            f"{AUX_PATH}: expected version {VERSION}, found {node.version}: upgrade this engine",
-            expected=VERSION,
-            found=node.version,
-        )
-    return node
+    return decode_versioned(value, AuxNode, path=AUX_PATH, version=VERSION)
 
 
 # -- who may throw away what

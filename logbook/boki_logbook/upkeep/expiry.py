@@ -38,7 +38,7 @@ def due(
     if latest_ms <= 0:
         return
     writers = state.verdicts.writers
-    for idle in state.verdicts.idle_writers(latest_ms, EXPIRES_AT_ONCE, named=named):
+    for idle in writers.idle(latest_ms, EXPIRES_AT_ONCE, named=named):
         known = writers.look(idle.book, idle.writer)
         if known is not None and known.time_ms < before_ms.get(log_of(idle.book), 0):
             yield Expire(idle.book, idle.writer, idle.last)

@@ -18,7 +18,7 @@ It does not decide who does it, nor when there is a snapshot.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Final
 
 from boki_common.errors import BadVersion, NoNode, NoSuchLedger
@@ -114,13 +114,13 @@ class Reclaimer:
 
 
 async def first_missed(
-    metadata: MetadataStore, history: TermHistory, frontier: Frontier, logs: Callable[[], list[int]]
+    metadata: MetadataStore, history: TermHistory, frontier: Frontier, logs: Iterable[int]
 ) -> TermRecord | None:
     """The term that this engine would apply next in some log, if it was reclaimed meanwhile; None: it can go on.
 
     Who is so far behind needs the snapshot. Raises MetadataUnavailable.
     """
-    for log in logs():
+    for log in logs:
         position = frontier.positions.get(log)
         above = 0 if position is None else position.term - (position.term not in frontier.ended)
         waiting = history.sealed(log, above=above, below=history.next_term)

@@ -24,9 +24,9 @@ from boki_common.engine.answers import AnswerRow
 from boki_common.engine.engine_protocol import NEWEST_FORGOTTEN, Token, Verdict, merge_tokens
 from boki_common.ids import Position
 from boki_common.records.batch_builder import BatchBuilder
-from boki_common.records.batch_layout import Expectations
 from boki_common.records.record_batch import RUN_NAMED, RUN_RESENT, RUN_VOID, RecordBatch
 from boki_common.records.tag_names import NO_NAMES
+from boki_logbook.writers.verdict import by_record
 from boki_logbook.writers.writers import Actual
 
 _LEFT_TO_THE_LOG: Final = RUN_NAMED | RUN_RESENT | RUN_VOID
@@ -71,7 +71,7 @@ def early_conflicts(batch: RecordBatch, token: Token, state: Conditions, shown: 
             view = shown.view_after(token, book)
         if view is not None:
             before, (shows, covered) = len(rows), view
-            for record, pairs in _by_record(of_run):
+            for record, pairs in by_record(of_run):
                 actual = state.would_fail(book, pairs)
                 if actual is not None and _is_shown(actual, covered):
                     rows.append(AnswerRow(book, writer, first + record, 0, covered, 1, Verdict.CONFLICT, actual))
@@ -88,14 +88,6 @@ def _is_shown(actual: Actual, covered: int) -> bool:
     return all(newest <= covered or newest == NEWEST_FORGOTTEN for _, newest in actual)
 
 
-def _by_record(expectations: Expectations) -> list[tuple[int, list[tuple[int, int]]]]:
-    """(record of the run, its (tag, seqnum) pairs), ascending."""
-    grouped: dict[int, list[tuple[int, int]]] = {}
-    for tag, seqnum, record in zip(*expectations, strict=True):
-        grouped.setdefault(record, []).append((tag, seqnum))
-    return sorted(grouped.items())
-
-
 def _without_payload(batch: RecordBatch, records: Sequence[int]) -> RecordBatch:
     """The same batch; these records keep their numbers and expectations, and have neither tags nor data."""
     empty = frozenset(records)
@@ -105,7 +97,7 @@ def _without_payload(batch: RecordBatch, records: Sequence[int]) -> RecordBatch:
     record = expected = 0
     for run in batch.runs:
         builder.start_run(run.book, run.writer, run.first, run.low, run.flags)
-        wanted = dict(_by_record(batch.expectations.part(expected, expected + run.expectation_count)))
+        wanted = dict(by_record(batch.expectations.part(expected, expected + run.expectation_count)))
         expected += run.expectation_count
         for at in range(run.count):
             if record in empty:

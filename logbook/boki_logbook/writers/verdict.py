@@ -29,10 +29,10 @@ writers.py and writer_table.py. An ordered EXPIRE forgets a writer, and nothing 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import repeat
 from operator import gt, itemgetter
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,14 +126,6 @@ class Decision:
             self.losers.append((first, stop))
 
 
-class IdleWriter(NamedTuple):
-    """A writer that was not active for long; `last` is what an EXPIRE of it must say."""
-
-    book: int
-    writer: bytes
-    last: int
-
-
 class Verdicts:
     """The writers of all books, their floors, and the rule."""
 
@@ -141,9 +133,6 @@ class Verdicts:
         self.writers = WriterTable()
         self._named: dict[int, int] = {}
         self.floors: dict[int, int] = {}
-
-    def __len__(self) -> int:
-        return len(self.writers)
 
     def restore(self, writers: WriterTable, floors: dict[int, int]) -> None:
         """Takes what was known of writers and floors."""
@@ -180,13 +169,6 @@ class Verdicts:
         elif for_good:
             self.writers.past.forgotten(book, writer)
         return True
-
-    def idle_writers(self, before_ms: int, limit: int, *, named: bool = False) -> list[IdleWriter]:
-        """Up to `limit` writers that were not active since `before_ms` of cut time, session writers or named ones.
-
-        One call looks at some writers and the next one goes on behind them, so whoever asks often enough gets all.
-        """
-        return [IdleWriter(*one) for one in self.writers.idle(before_ms, limit, named=named)]
 
     # -- floors
 
@@ -353,7 +335,7 @@ class Verdicts:
             decision.answers.append(Answer(at, fresh, stop - fresh, 0, NEVER, _NOBODY))
             decision.lose(start + fresh - first, start + run.count)
             return
-        for record, wanted in _by_record(expectations, fresh - first):
+        for record, wanted in by_record(expectations, fresh - first):
             number = first + record
             decision.commit_before(start + record)
             holds, newest = self._look(run.book, wanted, decision._streams)
@@ -397,10 +379,10 @@ class Verdicts:
 _record_of = _key_of = itemgetter(0)
 
 
-def _by_record(expectations: Expectations, fresh: int) -> Iterator[tuple[int, list[_Pair]]]:
+def by_record(expectations: Expectations, fresh: int = 0) -> list[tuple[int, list[_Pair]]]:
     """(record of the run, its expectations) for records from `fresh` on, ascending; expectations come sorted or not."""
     grouped: dict[int, list[_Pair]] = {}
     for tag, seqnum, record in zip(*expectations, strict=True):
         if record >= fresh:
             grouped.setdefault(record, []).append((tag, seqnum))
-    yield from sorted(grouped.items(), key=_record_of)
+    return sorted(grouped.items(), key=_record_of)

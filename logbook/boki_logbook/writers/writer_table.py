@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,14 @@ ROWS_LOOKED_AT: Final = 64 * 1024
 Rows: TypeAlias = NDArray[np.uint64]
 _pack_key = WRITER_KEY.pack
 _unpack_key = WRITER_KEY.unpack
+
+
+class IdleWriter(NamedTuple):
+    """A writer that was not active for long; `last` is what an EXPIRE of it must say."""
+
+    book: int
+    writer: bytes
+    last: int
 
 
 class WriterTable:
@@ -210,9 +218,9 @@ class WriterTable:
                 self._table[row >> _ROW_SHIFT, LAST : TIME + 1] = state.as_table_row
         return row
 
-    def idle(self, before_ms: int, limit: int, *, named: bool) -> list[tuple[int, bytes, int]]:
-        """Up to `limit` writers that were not active since `before_ms`: book, id, last number. Looks at some of them, and at
-        those behind them when it is called again."""
+    def idle(self, before_ms: int, limit: int, *, named: bool = False) -> list[IdleWriter]:
+        """Up to `limit` writers that were not active since `before_ms` of cut time, session writers or named ones. Looks at some
+        of them, and at those behind them when it is called again: whoever asks often enough gets all."""
         found = [] if named else self._idle_rows(before_ms, limit)
         if not self._looked:
             self._looked = list(reversed(self.states))
@@ -222,16 +230,16 @@ class WriterTable:
             key = self._looked.pop()
             state = self.states.get(key)
             if state is not None and state.named == named and state.time_ms < before_ms:
-                found.append((*_unpack_key(key), state.last))
+                found.append(IdleWriter._make((*_unpack_key(key), state.last)))
         return found
 
-    def _idle_rows(self, before_ms: int, limit: int) -> list[tuple[int, bytes, int]]:
+    def _idle_rows(self, before_ms: int, limit: int) -> list[IdleWriter]:
         first = self._looked_rows if self._looked_rows < self._used else 0
         stop = min(first + ROWS_LOOKED_AT, self._used)
         table = self._table[first:stop]
         idle = np.flatnonzero((table[:, TIME] < before_ms) & (table[:, LAST] > 0))[:limit]
         self._looked_rows = stop if len(idle) < limit else first + int(idle[-1]) + 1
-        return [(*_unpack_key(row[:LAST].tobytes()), int(row[LAST])) for row in table[idle]]
+        return [IdleWriter._make((*_unpack_key(row[:LAST].tobytes()), int(row[LAST]))) for row in table[idle]]
 
     # -- all writers
 

@@ -43,7 +43,7 @@ class Cluster:
         core = EngineCore(
             ledgers=self.ledgers, incarnation=incarnation, settings=settings, metrics=Metrics(), clock=clock
         )
-        core.use_terms(KnownTerms(foreign=lambda _: False, record_of=lambda term: self.log.records.get(term)))
+        core.parts.terms = KnownTerms(foreign=lambda _: False, record_of=lambda term: self.log.records.get(term))
         self.cores.append(core)
         if join:
             await self.log.join(core)

@@ -155,9 +155,9 @@ async def test_a_term_without_live_records_is_deleted_from_the_bookies(cluster: 
     assert not {record.metalog_ledger, data} & set(await cluster.ledgers.client.list())
     two = await cluster.engine()
     await cluster.until(lambda: same_state(one.core, two.core))
-    assert two.core.state.mark(1, 0) == one.core.state.mark(1, 0) > 0
+    assert two.core.state.index.mark(1, 0) == one.core.state.index.mark(1, 0) > 0
     await cluster.append(two, "c")
-    assert data_of(await read(two.core, query(start=two.core.state.mark(1, 0)))) == [b"c"]
+    assert data_of(await read(two.core, query(start=two.core.state.index.mark(1, 0)))) == [b"c"]
 
 
 async def test_a_term_with_a_live_record_stays(cluster: Cluster) -> None:
@@ -220,7 +220,7 @@ async def test_an_engine_that_fell_behind_what_was_reclaimed_begins_anew(cluster
     await cluster.until(lambda: same_state(one.core, two.core))
     assert not two.failed.done()
     await cluster.append(two, "c")
-    assert data_of(await read(two.core, query(start=two.core.state.mark(1, 0)))) == [b"c"]
+    assert data_of(await read(two.core, query(start=two.core.state.index.mark(1, 0)))) == [b"c"]
 
 
 async def test_an_engine_that_had_what_was_given_up_begins_anew_without_it(cluster: Cluster) -> None:

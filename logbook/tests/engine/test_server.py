@@ -110,6 +110,7 @@ class Served:
         connection = SdkConnection(
             peer,
             engine=cast(EngineState, self.engine),
+            engines=list,
             appender=self.core.appender,
             reader=self.core.reader,
             headers=self.core.headers,

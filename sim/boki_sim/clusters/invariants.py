@@ -319,7 +319,7 @@ class Invariants:
         state = core.state
         covered = tuple(seqnum for _, seqnum in sorted(core.frontier.covered.items()))
         live = sum(term.live for term in state.places.terms.values())
-        facts = (state.records, live, len(state.verdicts), *covered)
+        facts = (state.records, live, len(state.verdicts.writers), *covered)
         at = _Stand(core.slots, dict(core.positions), facts)
         self._engines.pop(name, None)
         for other, stand in self._engines.items():

@@ -319,11 +319,12 @@ async def test_shards_roll_by_size_in_order(cluster: Any) -> None:
 
 async def test_the_engine_leaves_politely(cluster: Any) -> None:
     core = await cluster.engine()
-    await cluster.until(lambda: core.logs[0].appender.spare_ledgers())
-    shard, (spare,) = core.logs[0].appender.shard, core.logs[0].appender.spare_ledgers()
-    await core.logs[0].appender.close()
+    appender = core.logs[0].appender
+    await cluster.until(lambda: appender._spare.spare is not None)
+    shard, spare = appender.shard, appender._spare.spare
+    await appender.close()
     assert core.state.places.terms[1].shards[shard.number].closed
-    assert spare not in cluster.ledgers.ledgers
+    assert spare.ledger_id not in cluster.ledgers.ledgers
 
 
 # -- any order of acks, cuts, failures, closes and terms
@@ -363,7 +364,7 @@ async def test_every_number_is_ordered_once_and_in_order(engine: EngineSettings,
     ledgers.entries_elsewhere = log.metalog
     await log.begin_term()
     core = EngineCore(ledgers=ledgers, incarnation="1" * 32, settings=engine, metrics=Metrics())
-    core.use_terms(KnownTerms(foreign=lambda _: False, record_of=lambda term: log.records.get(term)))
+    core.parts.terms = KnownTerms(foreign=lambda _: False, record_of=lambda term: log.records.get(term))
     try:
         await log.join(core)
         await _until(lambda: core.logs[0].appender.shard is not None)

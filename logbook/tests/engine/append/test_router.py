@@ -224,7 +224,7 @@ async def test_what_somebody_puts_into_another_log_joins_nothing_on_any_engine(w
     await world.until(lambda: world.answered() == 2)
     late = await world.engine()
     await world.until(lambda: same_state(cores[0], late) and same_state(*cores))
-    assert len(late.state.index.streams()[book, 0]) == 2 == late.state.writer_last(book, WRITER)
+    assert len(late.state.index.streams()[book, 0]) == 2 == late.state.verdicts.last(book, WRITER)
     (reported,) = late.logs[0].status()["foreign"]
     assert f"book {book} of slot {slot_of(book)}: they joined nothing" in reported
     assert not late.logs[1].status()["foreign"] and not faults_of(late)

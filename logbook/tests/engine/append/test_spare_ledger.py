@@ -32,10 +32,10 @@ async def made() -> tuple[ModelLedgers, SpareLedger, ScriptedLink]:
 async def test_what_was_made_ahead_becomes_the_shard() -> None:
     ledgers, spare, link = await made()
     spare.make()
-    await until(lambda: spare.ledger_id is not None)
+    await until(lambda: spare.spare is not None)
     number, writer = await spare.open_shard(link)
     assert (number, writer.ledger_id) == (0, 0)
-    assert spare.ledger_id is None
+    assert spare.spare is None
     assert len(ledgers.ledgers) == 1
 
 
@@ -48,7 +48,7 @@ async def test_one_that_was_offered_and_not_answered_is_offered_again_in_its_ter
     link.open_faults = [CallTimeout("no answer")]
     with pytest.raises(CallTimeout):
         await spare.open_shard(link)
-    assert spare.ledger_id == 1
+    assert spare.spare is not None and spare.spare.ledger_id == 1
     await link._log.next_term()
     assert (await spare.open_shard(ScriptedLink(link._log, link._log.term)))[1].ledger_id == 2
     await until(lambda: ledgers[1].closed_at == 0)
@@ -60,7 +60,7 @@ async def test_one_that_is_refused_is_closed() -> None:
     link.open_faults = [ShardNotOpen("closed")]
     with pytest.raises(ShardNotOpen):
         await spare.open_shard(link)
-    assert spare.ledger_id is None
+    assert spare.spare is None
     await until(lambda: ledgers[0].closed_at == 0)
 
 
@@ -80,7 +80,8 @@ async def test_two_that_are_made_at_once_are_one_too_many_and_the_last_is_delete
     spare.make()
     spare.make()
     await until(lambda: len(ledgers.ledgers) == 2 and any(one.closed_at == 0 for one in ledgers.ledgers.values()))
-    kept = spare.ledger_id
+    assert spare.spare is not None
+    kept = spare.spare.ledger_id
     await spare.delete()
     assert kept not in ledgers.ledgers
     await spare.delete()

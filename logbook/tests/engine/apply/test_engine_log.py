@@ -218,7 +218,7 @@ async def test_a_trim_takes_its_place_in_the_order_of_its_log(world: World) -> N
     assert other.state.index.ascending(LOW, 5, 0, 2**63, 9) == [first, second], "it acts behind the third record"
     gate.set()
     await world.until(lambda: other.frontier.reached({log: position}))
-    assert same_state(core, other) and other.state.mark(LOW, 5) == third + 1
+    assert same_state(core, other) and other.state.index.mark(LOW, 5) == third + 1
     (fourth,) = await committed(core, RunSpec(LOW, bytes(15) + b"t", 1, plain_records("x", tags=(5,))))
     assert data_of(await read(core, query(5, book=LOW, start=fourth))) == [b"x"]
 
@@ -268,7 +268,7 @@ async def test_a_command_that_may_have_been_ordered_has_an_unknown_outcome(
         await core.order(LOW, Trim(LOW, ((0, before + 1),), False))
     assert caught.value.definite == fault.definite
     await world.settle()
-    assert (core.state.mark(LOW, 0) == before + 1) is not fault.definite, "what was told is what became of it"
+    assert (core.state.index.mark(LOW, 0) == before + 1) is not fault.definite, "what was told is what became of it"
 
 
 async def test_the_loss_of_another_engine_holds_nobody_up(world: World) -> None:

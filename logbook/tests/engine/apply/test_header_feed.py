@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from boki_common.backoff import Backoff
 from boki_common.records.record_batch import RecordBatch
 from boki_logbook.apply.header_feed import READ_ENTRIES, READS, WINDOW_ENTRIES, HeaderFeed
 from boki_logbook.peers.pushed_headers import PushedHeaders
@@ -23,7 +24,7 @@ class Feeding:
         self.arrivals = 0
         self.source = EntrySource(self.ledgers)
         self.pushed = PushedHeaders()
-        self.feed = HeaderFeed(self.source, self._arrived, pushed=self.pushed, retry_first_s=0.001, retry_limit_s=0.001)
+        self.feed = HeaderFeed(self.source, self._arrived, pushed=self.pushed, backoff=lambda: Backoff(0.001, 0.001))
         self._shards, self._entries = shards, entries
 
     def _arrived(self) -> None:

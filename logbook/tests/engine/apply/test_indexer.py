@@ -260,7 +260,7 @@ async def test_the_end_of_a_writer_is_ordered_without_a_record_and_changes_nothi
     (seqnum,) = await committed(one, RunSpec(1, ALICE, 2, plain_records("y")))
     await cluster.until(lambda: same_state(one, other))
     assert other.state.index.newest(1, 0) == seqnum
-    assert other.state.writer_last(1, ALICE) == 2
+    assert other.state.verdicts.last(1, ALICE) == 2
 
 
 @pytest.mark.parametrize("lost", [False, True])

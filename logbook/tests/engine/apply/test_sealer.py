@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from boki_common.backoff import Backoff
 from boki_ledger.testing.model_ledgers import ModelLedger, ModelLedgers
 from boki_logbook.apply.sealer import Sealer, _turn
 from boki_logbook.index.places import ShardPlace
@@ -36,7 +37,7 @@ async def sealer(ledgers: ModelLedgers, log: ScriptedLog) -> AsyncIterator[Seale
     carried = CarriedEntries(
         ledgers, metalog=lambda term: Metalog(1_000 + term, len(log.history[term])), shards=lambda _: {}
     )
-    made = Sealer(ledgers, carried, incarnation="one", others_s=OTHERS_S, retry_first_s=0.001, retry_limit_s=0.002)
+    made = Sealer(ledgers, carried, incarnation="one", others_s=OTHERS_S, backoff=lambda: Backoff(0.001, 0.002))
     running = asyncio.ensure_future(made.run())
     yield made
     running.cancel()

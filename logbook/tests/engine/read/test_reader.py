@@ -58,7 +58,7 @@ async def test_a_read_of_one_record_says_what_a_read_of_two_says_of_the_first(cl
     seqnums += await committed(core, RunSpec(1, ALICE, len(many) + 1, (RecordSpec((5,), b"alone"),)))
     for trim in (None, Trim(1, ((5, seqnums[2]),), False), Trim(1, ((0, seqnums[1]),), False)):
         if trim is not None:
-            await core.reader.changes.trim(1, trim.pairs, forget=False)
+            await core.reader.trim(1, trim.pairs, forget=False)
         for tag in (0, 5, 6, 20, 99):
             for bound in (0, *(one + at for one in seqnums for at in (-1, 0, 1)), 2**63 - 1):
                 for direction, end in ((Direction.NEXT, 2**63 - 1), (Direction.NEXT, seqnums[4]), (Direction.PREV, 0)):
@@ -341,7 +341,7 @@ async def test_a_waiting_read_gets_a_gap_of_what_was_trimmed_before_it_could_loo
     position = core.view_of(1)[1]
     following = asyncio.ensure_future(read(core, query(5, start=first + 1, wait_ms=5_000)))
     await cluster.settle()
-    await core.reader.changes.trim(1, [(0, first + 1)], forget=False)
+    await core.reader.trim(1, [(0, first + 1)], forget=False)
     await cluster.settle()
     assert not following.done(), "it had looked there: nothing is missing"
     cluster.log.cut_by_itself = False
@@ -360,8 +360,8 @@ async def test_a_waiting_read_gets_no_gap_of_trims_where_it_had_looked(cluster: 
     (first,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x", tags=(6,))))
     waiting = asyncio.ensure_future(read(core, query(5, start=first, wait_ms=5_000)))
     await cluster.settle()
-    await core.reader.changes.trim(1, [(0, first + 1)], forget=False)
-    assert core.state.mark(1, 5) == first + 1 > first
+    await core.reader.trim(1, [(0, first + 1)], forget=False)
+    assert core.state.index.mark(1, 5) == first + 1 > first
     await committed(core, RunSpec(1, ALICE, 2, plain_records("y", tags=(5,))))
     reply = await waiting
     assert (data_of(reply), list(reply.gaps)) == ([b"y"], [])
@@ -384,7 +384,7 @@ async def test_a_waiting_read_of_tags_gets_its_own_and_no_gap_of_what_it_looked_
     await cluster.settle()
     for number in (2, 3):
         (last,) = await committed(core, RunSpec(1, ALICE, number, plain_records("other", tags=(6,))))
-    await core.reader.changes.trim(1, [(0, last)], forget=False)
+    await core.reader.trim(1, [(0, last)], forget=False)
     await cluster.settle()
     assert not waiting.done() and core.reader.parked == 1
     await committed(core, RunSpec(1, ALICE, 4, plain_records("y", tags=(7, 5))))
@@ -400,7 +400,7 @@ async def test_a_read_of_tags_that_waits_in_vain_returns_how_far_it_looked(clust
     waiting = asyncio.ensure_future(tagged(core, TagRow(5, first), start=first, wait_ms=50))
     await cluster.settle()
     (last,) = await committed(core, RunSpec(1, ALICE, 2, plain_records("y", tags=(6,))))
-    await core.reader.changes.trim(1, [(0, last)], forget=False)
+    await core.reader.trim(1, [(0, last)], forget=False)
     reply = await waiting
     assert (data_of(reply), list(reply.gaps), reply.more, reply.takes_tags) == ([], [], False, True)
     assert reply.position == last
@@ -409,7 +409,7 @@ async def test_a_read_of_tags_that_waits_in_vain_returns_how_far_it_looked(clust
 async def test_a_read_of_tags_below_what_the_book_has_forgotten(cluster: Any) -> None:
     core = await cluster.engine()
     first, second = await committed(core, RunSpec(1, ALICE, 1, plain_records("x", "y", tags=(5,))))
-    await core.reader.changes.trim(1, [(9, 1)], forget=False)
+    await core.reader.trim(1, [(9, 1)], forget=False)
     core.state.index.book_marks[1] = 0
     core.state.verdicts.raise_floor(1, second)
     reply = await tagged(core, TagRow(5, first + 1), TagRow(6, first), TagRow(7, first, FROM_BEGINNING), start=first)

@@ -177,7 +177,7 @@ def test_a_trimmed_and_forgotten_tag_leaves_what_other_tags_hold() -> None:
     apply(state, places, RunSpec(7, W, 1, (RecordSpec((5,)), RecordSpec((5, 6)), RecordSpec((6,)))))
     state.index.freeze()
     state.apply_command(places, Trim(7, ((5, SEQNUM_MAX),), True, 10**12), time_ms=10**12)
-    assert state.mark(7, 5) == 0, "the mark is forgotten"
+    assert state.index.mark(7, 5) == 0, "the mark is forgotten"
     asked = everything(state)
     assert seqnums_of(plan_of(state, asked._replace(tags=(5,)))) == []
     assert seqnums_of(plan_of(state, asked)) == [seqnum(1, 1), seqnum(1, 2)]

@@ -120,7 +120,7 @@ class World:
         elif isinstance(step, TrimBook):
             await core.order(step.book, Trim(step.book, ((step.tag, FOR_EVER),), step.forget))
         elif isinstance(step, Forget):
-            last = core.state.writer_last(step.book, step.writer)
+            last = core.state.verdicts.last(step.book, step.writer)
             await core.order(step.book, Expire(step.book, step.writer, last))
             if last:
                 self.numbers.pop((step.book, step.writer), None)
@@ -186,15 +186,17 @@ async def play(steps: list[Any]) -> None:
             await world.replay(restored)
             assert same_state(rebuilt, restored)
             assert rebuilt.frontier.ended == restored.frontier.ended
-            for term in rebuilt.state.places.terms:
-                assert rebuilt.state.term_summary(term) == restored.state.term_summary(term)
+            for term, places in rebuilt.state.places.terms.items():
+                found = restored.state.places.terms[term]
+                assert [one.counts for one in places.shards.values()] == [one.counts for one in found.shards.values()]
+                assert places.last_time_ms == found.last_time_ms
                 assert rebuilt.state.live(term) == restored.state.live(term)
             for book in BOOKS:
                 assert rebuilt.frontier.log_of(book) == restored.frontier.log_of(book)
-                assert rebuilt.state.floor(book) == restored.state.floor(book)
+                assert rebuilt.state.verdicts.floor(book) == restored.state.verdicts.floor(book)
                 for tag in (0, *TAGS):
-                    assert rebuilt.state.mark(book, tag) == restored.state.mark(book, tag)
-                    assert rebuilt.state.newest(book, tag) == restored.state.newest(book, tag)
+                    assert rebuilt.state.index.mark(book, tag) == restored.state.index.mark(book, tag)
+                    assert rebuilt.state.index.newest(book, tag) == restored.state.index.newest(book, tag)
     finally:
         await world.close()
 

@@ -55,7 +55,11 @@ def own_part(state: DecisionState) -> list[object]:
     return [
         streams,
         {key: rest for key, rest in state.verdicts.state().items() if key[0] in OWN},
-        [(state.mark(book, tag), state.newest(book, tag), state.floor(book)) for book in OWN for tag in range(4)],
+        [
+            (state.index.mark(book, tag), state.index.newest(book, tag), state.verdicts.floor(book))
+            for book in OWN
+            for tag in range(4)
+        ],
         state.records,
         [place.end_pos for place in state.places.terms.values()],
     ]

@@ -43,8 +43,8 @@ def test_an_entry_gives_rows_places_losers_and_a_writer() -> None:
     assert places.losers() == [(1, 2)]
     assert (state.records, places.end_pos) == (3, 3)
     assert state.places.locate(first + 2).time_ms == 40
-    assert state.writer_last(BOOK, ALICE) == 3
-    assert state.newest(BOOK, 5) == first
+    assert state.verdicts.last(BOOK, ALICE) == 3
+    assert state.index.newest(BOOK, 5) == first
 
 
 def test_positions_go_on_from_entry_to_entry_and_begin_anew_with_a_term() -> None:
@@ -57,7 +57,7 @@ def test_positions_go_on_from_entry_to_entry_and_begin_anew_with_a_term() -> Non
             state.apply_entry(places, batch, shard=0, entry=entry, time_ms=term)
     assert state.index.streams() == {(BOOK, 0): [ids.seqnum(term, pos) for term in (1, 4) for pos in range(4)]}
     assert state.places.terms[4].slots == ALL_SLOTS
-    assert state.writer_last(BOOK, ALICE) == 8
+    assert state.verdicts.last(BOOK, ALICE) == 8
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def append(
     state: DecisionState, places: TermPlaces, *records: RecordSpec, book: int = BOOK, time_ms: int = 0
 ) -> list[int]:
     """Records of one more entry; returns the seqnums they would have."""
-    first = state.writer_last(book, ALICE) + 1
+    first = state.verdicts.last(book, ALICE) + 1
     start = places.end_pos
     batch = make_batch(RunSpec(book, ALICE, first, records))
     state.apply_entry(places, batch, shard=0, entry=places.entry_count, time_ms=time_ms)
@@ -128,8 +128,8 @@ def test_a_trim_of_the_future_kills_nothing_that_comes_later() -> None:
     trim(state, places, (0, first), (5, FOR_EVER))
     (second,) = append(state, places, tagged(5))
     assert state.index.streams() == {(BOOK, 0): [second], (BOOK, 5): [second]}
-    assert (state.mark(BOOK, 5), state.mark(BOOK, 0)) == (first + 1, first)
-    assert state.newest(BOOK, 5) == second
+    assert (state.index.mark(BOOK, 5), state.index.mark(BOOK, 0)) == (first + 1, first)
+    assert state.index.newest(BOOK, 5) == second
 
 
 def test_a_trim_of_4096_streams_is_one_command() -> None:
@@ -161,10 +161,10 @@ def test_forget_takes_emptied_streams_that_are_over_an_hour_old() -> None:
     old, newer = append(state, places, tagged(5), tagged(6))
     (young,) = append(state, places, tagged(7), time_ms=120_000)
     trim(state, places, (5, FOR_EVER), (7, FOR_EVER), forget=True, time_ms=HOUR_MS)
-    assert (state.newest(BOOK, 5), state.floor(BOOK)) == (old, 0)
+    assert (state.index.newest(BOOK, 5), state.verdicts.floor(BOOK)) == (old, 0)
     trim(state, places, (5, FOR_EVER), (6, newer), (7, FOR_EVER), forget=True, time_ms=HOUR_MS + 60_000)
-    assert [state.newest(BOOK, tag) for tag in (5, 6, 7)] == [0, newer, young]
-    assert state.floor(BOOK) == old
+    assert [state.index.newest(BOOK, tag) for tag in (5, 6, 7)] == [0, newer, young]
+    assert state.verdicts.floor(BOOK) == old
     assert state.would_fail(BOOK, [(5, old - 1), (6, newer)]) == ((5, NEWEST_FORGOTTEN), (6, newer))
     (again,) = append(state, places, RecordSpec(tags=(5,), expect=((5, 0),)))
     assert state.index.streams()[BOOK, 5] == [again]
@@ -176,10 +176,10 @@ def test_a_book_is_forgotten_as_a_whole_once_nothing_of_it_lives() -> None:
     append(state, places, tagged(5))
     (second,) = append(state, places, tagged(6))
     trim(state, places, (0, second), forget=True, time_ms=3 * HOUR_MS)
-    assert state.newest(BOOK, 5) > 0
+    assert state.index.newest(BOOK, 5) > 0
     trim(state, places, (0, FOR_EVER), forget=True, time_ms=3 * HOUR_MS)
-    assert [state.newest(BOOK, tag) for tag in (0, 5, 6)] == [0, 0, 0]
-    assert (state.floor(BOOK), state.mark(BOOK, 0)) == (second, second + 1)
+    assert [state.index.newest(BOOK, tag) for tag in (0, 5, 6)] == [0, 0, 0]
+    assert (state.verdicts.floor(BOOK), state.index.mark(BOOK, 0)) == (second, second + 1)
     assert state.index.count_books() == 0
 
 
@@ -204,9 +204,7 @@ def test_a_term_without_live_records_is_needed_no_more_and_lets_go_of_its_rows()
     trim(state, later, (5, first + 1))
     assert not state.live(1) and state.live(2)
     assert (places.entry_count, state.places.minute(first)) == (0, 1)
-    summary = state.term_summary(1)
-    assert summary[:8] == (1, 0, first, first, 1, 1, 1, 2)
-    assert summary.shards[0][:6] == (0, 101, 1, 1, 1, 2)
+    assert places.counts[:4] == places.shards[0].counts[:4] == (1, 1, 1, 2)
 
 
 def test_a_term_that_dies_before_it_is_over_lets_go_of_its_rows_when_it_ends() -> None:
@@ -219,7 +217,7 @@ def test_a_term_that_dies_before_it_is_over_lets_go_of_its_rows_when_it_ends() -
     assert not state.live(1) and places.entry_count == 0
     empty = begun(state, 2)
     state.end_term(2)
-    assert (state.live(2), state.term_summary(2)[2:4], empty.end_pos) == (False, (0, 0), 0)
+    assert (state.live(2), empty.counts, empty.end_pos) == (False, (0, 0, 0, 0, 0), 0)
 
 
 def test_an_expire_drops_the_writer_unless_it_went_on() -> None:
@@ -227,9 +225,9 @@ def test_an_expire_drops_the_writer_unless_it_went_on() -> None:
     places = begun(state)
     append(state, places, tagged(), tagged())
     assert state.apply_command(places, Expire(BOOK, ALICE, 1), time_ms=0) == set()
-    assert state.writer_last(BOOK, ALICE) == 2
+    assert state.verdicts.last(BOOK, ALICE) == 2
     assert state.apply_command(places, Expire(BOOK, ALICE, 2), time_ms=0) == {BOOK}
-    assert state.writer_last(BOOK, ALICE) == 0
+    assert state.verdicts.last(BOOK, ALICE) == 0
 
 
 def test_lost_entries_are_known_by_the_records_they_had() -> None:
@@ -257,11 +255,20 @@ def everything(state: DecisionState, keys: Sequence[tuple[int, int]]) -> dict[st
     return {
         "records": state.records,
         "rows": state.index.streams(),
-        "marks": [state.mark(*key) for key in keys],
-        "newest": [state.newest(*key) for key in keys],
+        "marks": [state.index.mark(*key) for key in keys],
+        "newest": [state.index.newest(*key) for key in keys],
         "floors": state.verdicts.floors,
         "writers": state.verdicts.state(),
-        "terms": [state.term_summary(term) for term in sorted(state.places.terms)],
+        "terms": [
+            (
+                term,
+                one.log,
+                one.end_pos,
+                one.last_time_ms,
+                [(shard.ledger_id, shard.counts) for shard in one.shards.values()],
+            )
+            for term, one in state.places.terms.items()
+        ],
         "live": [(term, places.live, state.live(term), places.losers()) for term, places in state.places.terms.items()],
         "places": [state.places.locate(seqnum) for seqnum in sorted(set(chain(*state.index.streams().values())))],
         "lost": [places.lost for places in state.places.terms.values()],
@@ -318,7 +325,7 @@ class Agreement(RuleBasedStateMachine):
     def append(
         self, runs: list[tuple[int, bytes, list[tuple[int, ...]]]], again: int, expect: list[tuple[int, int]]
     ) -> None:
-        specs, lasts = [], {(book, writer): self.states[0].writer_last(book, writer) for book, writer, _ in runs}
+        specs, lasts = [], {(book, writer): self.states[0].verdicts.last(book, writer) for book, writer, _ in runs}
         for book, writer, tags in runs:
             first = max(lasts[book, writer] + 1 - again, 1)
             lasts[book, writer] = first + len(tags) - 1
@@ -369,7 +376,7 @@ class Agreement(RuleBasedStateMachine):
 
     @rule(book=st.sampled_from(BOOKS), writer=st.sampled_from(sorted(WRITERS)), behind=st.sampled_from([0, 0, 1]))
     def expire(self, book: int, writer: bytes, behind: int) -> None:
-        self.command(Expire(book, writer, max(self.states[0].writer_last(book, writer) - behind, 0)))
+        self.command(Expire(book, writer, max(self.states[0].verdicts.last(book, writer) - behind, 0)))
 
     def command(self, command: Command) -> None:
         touched = [

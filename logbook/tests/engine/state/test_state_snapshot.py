@@ -82,7 +82,7 @@ def test_columns_have_the_types_that_a_file_has() -> None:
 
 def test_an_empty_state_has_a_snapshot_too() -> None:
     again = DecisionState.from_snapshot(DecisionState().snapshot_state())
-    assert (again.records, len(again.index), len(again.verdicts), again.places.terms) == (0, 0, 0, {})
+    assert (again.records, len(again.index), len(again.verdicts.writers), again.places.terms) == (0, 0, 0, {})
 
 
 def test_a_book_that_comes_after_a_restart_is_known_like_those_before() -> None:
@@ -96,7 +96,7 @@ def test_a_book_that_comes_after_a_restart_is_known_like_those_before() -> None:
 def test_named_writers_are_counted_again() -> None:
     state, _ = filled()
     again = DecisionState.from_snapshot(state.snapshot_state())
-    assert again.verdicts.expire(8, BOB, again.writer_last(8, BOB))
+    assert again.verdicts.expire(8, BOB, again.verdicts.last(8, BOB))
     assert again.verdicts.admits(8, BOB)
 
 

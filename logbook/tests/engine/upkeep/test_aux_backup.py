@@ -211,7 +211,7 @@ async def test_an_engine_that_is_started_again_has_the_aux_data_of_the_one_befor
     quick = EngineSettings(aux_backup_s=0.01, retry_first_s=0.005, retry_limit_s=0.01)
     engine = await engines.start_engine(quick)
     (seqnum,) = await committed(engine.core, RunSpec(1, bytes(16), 1, plain_records("x")))
-    assert engine.core.reader.changes.set_aux(1, seqnum, b"view")
+    assert engine.core.reader.set_aux(1, seqnum, b"view")
     store = engines.ledgers.store
     while not await store.exists(AUX_PATH) or b"written" not in (await store.get(AUX_PATH)).value:
         await asyncio.sleep(0)

@@ -48,7 +48,7 @@ def test_what_is_not_whole_is_refused(cut: int) -> None:
 
 def test_the_node_is_json_with_a_version() -> None:
     assert aux_rules.decode_node(aux_rules.encode_node(WRITTEN)) == WRITTEN
-    with pytest.raises(VersionMismatch, match="upgrade this engine"):
+    with pytest.raises(VersionMismatch, match="expected version 1 in /boki/aux, found 2: upgrade"):
         aux_rules.decode_node(b'{"version": 2, "ledgers": []}')
     with pytest.raises(CorruptData, match="/boki/aux"):
         aux_rules.decode_node(b'{"ledgers": [["a", "b", "c"]]}')

@@ -32,7 +32,7 @@ def state_with(*appends: tuple[int, int, int], named: tuple[int, ...] = ()) -> D
     places.shards[0] = ShardPlace(1, 0, 100, "e")
     for entry, (book, name, time_ms) in enumerate(appends):
         flags = RUN_NAMED if name in named else 0
-        number = state.writer_last(book, writer(name)) + 1
+        number = state.verdicts.last(book, writer(name)) + 1
         batch = make_batch(RunSpec(book, writer(name), number, (RecordSpec(),), flags=flags))
         state.apply_entry(places, batch, shard=0, entry=entry, time_ms=time_ms)
     return state
@@ -61,7 +61,7 @@ class Watching:
 
 def append(state: DecisionState, book: int, name: int, time_ms: int) -> None:
     places = state.places.terms[1]
-    number = state.writer_last(book, writer(name)) + 1
+    number = state.verdicts.last(book, writer(name)) + 1
     batch = make_batch(RunSpec(book, writer(name), number, (RecordSpec(),)))
     state.apply_entry(places, batch, shard=0, entry=places.shards[0].entries_end, time_ms=time_ms)
 

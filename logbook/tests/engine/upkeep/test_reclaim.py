@@ -141,11 +141,11 @@ async def test_who_has_yet_to_apply_a_reclaimed_term_gets_an_error(terms: Terms)
     further.end(1, 0)
     nothing = Frontier()
     for frontier in (behind, further, nothing):
-        assert await first_missed(store, history, frontier, lambda: [0]) is None
+        assert await first_missed(store, history, frontier, [0]) is None
     terms.trim(1)
     await terms.reclaimer().run(NODE)
     for frontier in (behind, nothing):
-        missed = await first_missed(store, history, frontier, lambda: [0])
+        missed = await first_missed(store, history, frontier, [0])
         assert missed is not None and missed.term == 1
-    assert await first_missed(store, history, further, lambda: [0]) is None
-    assert await first_missed(store, history, terms.frontier, lambda: [0, 1]) is None
+    assert await first_missed(store, history, further, [0]) is None
+    assert await first_missed(store, history, terms.frontier, [0, 1]) is None

@@ -89,8 +89,8 @@ class Engine:
         return [
             state.index.streams(),
             state.verdicts.state(),
-            [(state.mark(book, tag), state.newest(book, tag)) for book in OTHERS for tag in range(3)],
-            [state.floor(book) for book in OTHERS],
+            [(state.index.mark(book, tag), state.index.newest(book, tag)) for book in OTHERS for tag in range(3)],
+            [state.verdicts.floor(book) for book in OTHERS],
             [(places.end_pos, places.live, places.losers(), places.counts) for places in state.places.terms.values()],
         ]
 
@@ -129,11 +129,11 @@ def test_a_book_is_as_if_its_own_log_were_the_only_one(steps: Steps) -> None:
         alone = Engine()
         alone.apply_all([one for one in steps if one[0] == log])
         for book in BY_LOG[log]:
-            assert [whole.state.newest(book, tag) for tag in range(3)] == [
-                alone.state.newest(book, tag) for tag in range(3)
+            assert [whole.state.index.newest(book, tag) for tag in range(3)] == [
+                alone.state.index.newest(book, tag) for tag in range(3)
             ]
-            assert [whole.state.writer_last(book, one) for one in WRITERS] == [
-                alone.state.writer_last(book, one) for one in WRITERS
+            assert [whole.state.verdicts.last(book, one) for one in WRITERS] == [
+                alone.state.verdicts.last(book, one) for one in WRITERS
             ]
             of_book = {key: rows for key, rows in whole.state.index.streams().items() if key[0] == book}
             assert of_book == {key: rows for key, rows in alone.state.index.streams().items() if key[0] == book}
@@ -169,7 +169,7 @@ def test_a_foreign_run_keeps_its_positions_and_joins_nothing(flags: int) -> None
         (2, Verdict.COMMITTED, ids.seqnum(1, 6)),
     ]
     assert (places.end_pos, places.live, places.losers()) == (9, 6, [(3, 6)])
-    assert engine.state.writer_last(own, WRITERS[0]) == 6 and engine.state.writer_last(foreign, WRITERS[0]) == 0
+    assert engine.state.verdicts.last(own, WRITERS[0]) == 6 and engine.state.verdicts.last(foreign, WRITERS[0]) == 0
     (reported,) = engine.state.foreign
     assert reported[:5] == (1, 0, 0, 3, foreign) and f"slot {ids.slot_of(foreign)}" in str(reported)
 

@@ -124,7 +124,7 @@ def test_a_gap_decides_nothing_and_answers_the_last_number() -> None:
 def test_a_gap_of_an_unknown_writer_leaves_no_state() -> None:
     log = Log()
     assert one(log.decide(run(5))) == Answer(0, 5, 1, 0, Verdict.GAP, ())
-    assert len(log.verdicts) == 0
+    assert len(log.verdicts.writers) == 0
 
 
 def test_the_same_number_twice_in_one_batch() -> None:
@@ -410,14 +410,14 @@ def test_idle_writers_are_found_some_at_a_time() -> None:
         log.decide(run(1, writer=writer), run(1, writer=BOB, flags=RUN_NAMED))
         log.time_ms += 10
     log.decide(run(2, writer=writers[0]))
-    found = [log.verdicts.idle_writers(1_040, 2) for _ in range(3)]
+    found = [log.verdicts.writers.idle(1_040, 2) for _ in range(3)]
     assert found == [
         [(7, writers[1], 1), (7, writers[2], 1)],
         [(7, writers[3], 1)],
         [(7, writers[1], 1), (7, writers[2], 1)],
     ]
-    assert log.verdicts.idle_writers(9_999, 9, named=True) == [(7, BOB, 1)]
-    assert log.verdicts.idle_writers(9_999, 9, named=True) == [(7, BOB, 1)]
+    assert log.verdicts.writers.idle(9_999, 9, named=True) == [(7, BOB, 1)]
+    assert log.verdicts.writers.idle(9_999, 9, named=True) == [(7, BOB, 1)]
 
 
 # -- the model
@@ -584,4 +584,4 @@ def test_verdicts_with_the_index_of_an_engine_equal_those_of_the_model(
             patch.setattr("boki_logbook.state.state.FEW_RUNS", 0 if together else 48)
             decision = state.apply_entry(places, make_batch(*runs), shard=0, entry=entry, time_ms=0)
         assert per_record(decision, tuple(runs)) == expected
-    assert {key: state.newest(*key) for key in model.newest} == model.newest
+    assert {key: state.index.newest(*key) for key in model.newest} == model.newest

@@ -95,7 +95,7 @@ def test_runs_decided_together_are_decided_as_one_by_one(batches: list[list[RunS
     for runs in batches:
         assert one.decide(*runs) == other.decide(*runs)
         assert one.verdicts.state() == other.verdicts.state()
-        assert len(one.verdicts) == len(other.verdicts) == len(one.verdicts.state())
+        assert len(one.verdicts.writers) == len(other.verdicts.writers) == len(one.verdicts.state())
 
 
 def test_a_batch_of_other_forms_changes_nothing_and_is_decided_run_by_run() -> None:
@@ -154,7 +154,7 @@ def test_rows_of_writers_that_went_are_used_again_and_are_idle_no_more() -> None
     used = writers._used
     assert all(log.verdicts.expire(book, WRITERS[0], 1) for book in range(0, 200, 2))
     assert not log.verdicts.expire(0, WRITERS[0], 0), "it is gone"
-    idle = log.verdicts.idle_writers(2**40, 1_000)
+    idle = log.verdicts.writers.idle(2**40, 1_000)
     assert idle == [(book, WRITERS[0], 1) for book in range(1, 200, 2)]
     for book in range(1_000, 1_100):
         log.decide(run(1, 1, book=book))
@@ -166,7 +166,7 @@ def test_a_search_for_idle_rows_goes_on_behind_those_it_found() -> None:
     log = Log(together=False)
     for book in range(10):
         log.decide(run(0, 1, book=book))
-    found = [[one.book for one in log.verdicts.idle_writers(FIRST_SEQNUM + 9, 4)] for _ in range(4)]
+    found = [[one.book for one in log.verdicts.writers.idle(FIRST_SEQNUM + 9, 4)] for _ in range(4)]
     assert found == [[0, 1, 2, 3], [4, 5, 6, 7], [8], [0, 1, 2, 3]]
 
 

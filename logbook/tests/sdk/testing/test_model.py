@@ -212,8 +212,8 @@ def test_engines_forget_when_the_model_does(ordered_ms: int, beyond_ms: int) -> 
     seqnum = tagged(model, 1, 7, now_ms=ordered_ms)
     batch = make_batch(RunSpec(1, A, 1, (RecordSpec(tags=(7,)),)))
     state.apply_entry(places, batch, shard=0, entry=0, time_ms=ordered_ms)
-    assert state.newest(1, 7) == seqnum
+    assert state.index.newest(1, 7) == seqnum
     now_ms = ordered_ms + AN_HOUR_MS + beyond_ms
     model.trim(1, [(7, seqnum + 1)], now_ms, forget=True)
     state.apply_command(places, Trim(1, ((7, seqnum + 1),), True), time_ms=now_ms)
-    assert model.newest(1, 7) == state.newest(1, 7)
+    assert model.newest(1, 7) == state.index.newest(1, 7)
