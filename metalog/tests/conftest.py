@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -240,11 +240,20 @@ class Cluster:
         self._closing.append(sequencer.close)
         return sequencer
 
-    async def replace(self) -> Sequencer:
-        """A new sequencer that has taken the term over."""
-        sequencer = await self.sequencer(take_over=True)
+    async def serving(self, **given: Any) -> Sequencer:
+        """A sequencer that orders a log."""
+        sequencer = await self.sequencer(**given)
         await sequencer.serving()
         return sequencer
+
+    async def served(self, **given: Any) -> tuple[Sequencer, Participant]:
+        """A sequencer that orders a log, and a connection that has said HELLO to it."""
+        sequencer = await self.serving(**given)
+        return sequencer, await self.participant(sequencer.address)
+
+    async def replace(self) -> Sequencer:
+        """A new sequencer that has taken the term over."""
+        return await self.serving(take_over=True)
 
     async def stranger(self, address: Address) -> Participant:
         """A connection that has not said HELLO."""

@@ -93,8 +93,7 @@ async def test_what_one_bookie_has_is_never_seen_before_its_quorum_or_recovery(
 
 
 async def test_old_entries_come_from_a_ledger_that_is_still_written(cluster: Any, bookies: ScriptedBookies) -> None:
-    sequencer = await cluster.sequencer(recent_entries=1)
-    await sequencer.serving()
+    await cluster.serving(recent_entries=1)
     engine = await cluster.follow()
     link = await engine.seen.linked(1)
     for ledger in range(5):
@@ -156,8 +155,7 @@ async def test_a_sequencer_whose_metalog_was_recovered_learns_it_from_the_bookie
 
 
 async def test_a_planned_term_is_not_fenced(cluster: Any, bookies: ScriptedBookies) -> None:
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
+    sequencer = await cluster.serving()
     engine = await cluster.follow()
     link = await engine.seen.linked(1)
     link.report(await link.open_shard(A, 1_001), 4, 1)

@@ -11,14 +11,17 @@ from boki_metalog.control.election import Election
 PATH = "/boki/leader"
 
 
-def stand(store: MemoryStore, name: bytes) -> tuple[Election, asyncio.Event]:
+def stand(cluster: Any, store: MemoryStore, name: bytes) -> tuple[Election, asyncio.Event]:
+    """Who stands, and resigns at the end of the test; set when it leads no more."""
     changed = asyncio.Event()
-    return Election(store, PATH, name, on_change=changed.set), changed
+    election = Election(store, PATH, name, on_change=changed.set)
+    cluster._closing.append(election.resign)
+    return election, changed
 
 
 async def test_the_next_one_leads_when_the_leader_resigns(cluster: Any) -> None:
-    first, _ = stand(await cluster.store(), b"a")
-    second, _ = stand(await cluster.store(), b"b")
+    first, _ = stand(cluster, await cluster.store(), b"a")
+    second, _ = stand(cluster, await cluster.store(), b"b")
     await first.won()
     waiting = asyncio.ensure_future(second.won())
     for _ in range(20):
@@ -35,7 +38,7 @@ async def test_the_next_one_leads_when_the_leader_resigns(cluster: Any) -> None:
 
 async def test_who_stands_asks_again_when_something_changed_only(cluster: Any) -> None:
     """ZooKeeper's watches fire once for nothing when they are set."""
-    first, _ = stand(await cluster.store(), b"a")
+    first, _ = stand(cluster, await cluster.store(), b"a")
     await first.won()
     store = await cluster.store()
     asked: list[str] = []
@@ -52,55 +55,50 @@ async def test_who_stands_asks_again_when_something_changed_only(cluster: Any) -
 
     store.watch = spurious_watch
     store.faults = count
-    second, _ = stand(store, b"b")
+    second, _ = stand(cluster, store, b"b")
     waiting = asyncio.ensure_future(second.won())
     for _ in range(200):
         await asyncio.sleep(0)
     assert asked.count("create") <= 3, "its parent, itself, and once more for nothing"
     await first.resign()
     await waiting
-    await second.resign()
 
 
 async def test_the_next_one_leads_when_the_session_ends(cluster: Any) -> None:
     store = await cluster.store()
-    first, ended = stand(store, b"a")
-    second, _ = stand(await cluster.store(), b"b")
+    first, ended = stand(cluster, store, b"a")
+    second, _ = stand(cluster, await cluster.store(), b"b")
     await first.won()
     waiting = asyncio.ensure_future(second.won())
     store.crash()
     store.expire_session()
     await waiting
     assert second.leading and not ended.is_set(), "the dead one learns nothing"
-    await second.resign()
 
 
 async def test_a_leader_whose_session_ended_learns_it(cluster: Any) -> None:
     store = await cluster.store()
-    first, ended = stand(store, b"a")
+    first, ended = stand(cluster, store, b"a")
     await first.won()
     store.expire_session()
     await ended.wait()
     assert not first.leading
     await first.won()
     assert first.leading
-    await first.resign()
 
 
 async def test_a_leader_whose_node_was_removed_learns_it(cluster: Any) -> None:
-    first, ended = stand(await cluster.store(), b"a")
+    first, ended = stand(cluster, await cluster.store(), b"a")
     await first.won()
     cluster.tree.delete(PATH, 0)
     await ended.wait()
     assert not first.leading
-    await first.resign()
 
 
 async def test_a_win_whose_answer_was_lost_is_a_win(cluster: Any) -> None:
     store = await cluster.store()
-    first, _ = stand(store, b"a")
+    first, _ = stand(cluster, store, b"a")
     left = [Fault.ANSWER_LOST]
     store.faults = lambda operation, path: left.pop() if (operation, path) == ("create", PATH) and left else Fault.NONE
     await first.won()
     assert first.leading and not left
-    await first.resign()

@@ -23,8 +23,7 @@ async def usable(sequencer: Any) -> None:
 
 
 async def test_the_log_goes_to_the_standby_and_its_metalog_is_closed_by_its_writer(cluster: Any) -> None:
-    first = await cluster.sequencer()
-    await first.serving()
+    first = await cluster.serving()
     second = await cluster.sequencer()
     await usable(second)
     store = await cluster.store()
@@ -39,8 +38,7 @@ async def test_the_log_goes_to_the_standby_and_its_metalog_is_closed_by_its_writ
 
 
 async def test_with_nobody_to_take_it_the_log_keeps_its_term(cluster: Any) -> None:
-    first = await cluster.sequencer()
-    await first.serving()
+    first = await cluster.serving()
     assert not await handed_over(cluster, first)
     assert first.term == 1
     second = await cluster.sequencer()
@@ -50,8 +48,7 @@ async def test_with_nobody_to_take_it_the_log_keeps_its_term(cluster: Any) -> No
 
 async def test_a_store_that_is_away_keeps_nobody_from_ending(cluster: Any) -> None:
     store = await cluster.store()
-    first = await cluster.sequencer(store=store)
-    await first.serving()
+    first = await cluster.serving(store=store)
     store.faults = lambda operation, path: Fault.UNAVAILABLE
     assert not await hand_over(first, metadata=store, ledgers=cluster.ledgers, rng=cluster.rng, token=NO_TOKEN)
     assert first.term == 1

@@ -57,8 +57,7 @@ async def test_a_roll_keeps_the_sequencer(cluster: Any) -> None:
 async def test_the_metalog_of_a_planned_change_is_closed_by_its_writer_if_that_is_asked(
     cluster: Any, asking: bool
 ) -> None:
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
+    await cluster.serving()
     metalog = cluster.ledgers.ledgers[(await view_of(cluster)).installed(0).metalog_ledger]  # type: ignore[union-attr]
     await (await changes(cluster, asking=asking)).roll(0)
     assert metalog.closed and metalog.closed_by_writer == asking
@@ -68,9 +67,7 @@ async def test_a_sequencer_that_cannot_end_its_term_in_time_is_fenced(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_changes, "YIELD_TIMEOUT_S", 0.01)
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
-    engine = await cluster.participant(sequencer.address)
+    _, engine = await cluster.served()
     cluster.ledgers.hold_acks = True
     engine.peer.request(protocol.OP_OPEN, protocol.encode_open(1, "aa" * 16, 50))
     await engine.round_trip()
@@ -104,14 +101,12 @@ async def test_a_log_comes_and_goes(cluster: Any) -> None:
 
 
 async def test_without_a_free_sequencer_nothing_is_sealed(cluster: Any) -> None:
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
+    sequencer = await cluster.serving()
     admin = await changes(cluster, retry_for_s=0.05)
     with pytest.raises(NoSequencer, match=r"log 7 is listed, without slots; .*boki sequencer"):
         await admin.add(7)
     assert sequencer.term == 1 and (await view_of(cluster)).logs[7] is None
-    second = await cluster.sequencer()
-    await second.serving()
+    second = await cluster.serving()
     assert second.log == 7, "the next one that stands by takes it"
 
 

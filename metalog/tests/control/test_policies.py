@@ -49,6 +49,7 @@ async def led(cluster: Any, **settings: float) -> Cluster:
         watch=SequencerWatch(store, SequencerSettings(standby_check_s=0.02), on_change=lambda: None),
     )
     made.begin()
+    cluster._closing.append(made.watch.close)
     return made
 
 
@@ -63,8 +64,7 @@ async def spare_of_the_dead(cluster: Any) -> int:
 
 
 async def test_a_log_that_the_standbys_leave_alone_gets_one(cluster: Any) -> None:
-    first = await cluster.sequencer()
-    await first.serving()
+    first = await cluster.serving()
     standby = await cluster.sequencer(over_grace_s=60.0, standby_stagger_s=60.0, log=0)
     policy, given = KeepTerms(), await led(cluster)
     await policy.run(given)
@@ -75,7 +75,6 @@ async def test_a_log_that_the_standbys_leave_alone_gets_one(cluster: Any) -> Non
         await policy.run(given)
         await asyncio.sleep(0)
     assert await standby.serving() == 2
-    await given.watch.close()
 
 
 async def test_without_a_standby_it_is_reported(cluster: Any) -> None:
@@ -83,7 +82,6 @@ async def test_without_a_standby_it_is_reported(cluster: Any) -> None:
     given = await led(cluster)
     with pytest.raises(NoSequencer, match="log 0"):
         await KeepTerms().run(given)
-    await given.watch.close()
 
 
 async def test_a_log_that_can_have_no_next_term_keeps_no_other_from_one(cluster: Any) -> None:
@@ -100,7 +98,6 @@ async def test_a_log_that_can_have_no_next_term_keeps_no_other_from_one(cluster:
     with pytest.raises(MetalogUnreadable):
         await KeepTerms().run(given)
     assert asked == [(0, 0), (1, 0)]
-    await given.watch.close()
 
 
 async def test_slots_follow_the_weights(cluster: Any) -> None:
@@ -121,13 +118,11 @@ async def test_slots_follow_the_weights(cluster: Any) -> None:
     assert view.per_slot.count(1) == 256
     await Balance().run(given)
     assert await view_of(cluster) == view
-    await given.watch.close()
 
 
 async def test_a_spare_of_the_dead_is_closed_then_deleted_after_a_write_of_the_view(cluster: Any) -> None:
     spare = await spare_of_the_dead(cluster)
-    living = await cluster.sequencer()
-    await living.serving()
+    await cluster.serving()
     policy, given = GiveUpSpares(), await led(cluster)
     for _ in range(3):
         await policy.run(given)
@@ -136,12 +131,10 @@ async def test_a_spare_of_the_dead_is_closed_then_deleted_after_a_write_of_the_v
     await cluster.replace()
     await policy.run(given)
     assert spare not in cluster.ledgers.ledgers and set(kept) - set(cluster.ledgers.ledgers) == {spare}
-    await given.watch.close()
 
 
 async def test_spares_of_the_living_and_of_strangers_stay(cluster: Any) -> None:
-    living = await cluster.sequencer()
-    await living.serving()
+    await cluster.serving()
     stranger = (await cluster.ledgers.create(custom={ROLE: METALOG})).ledger_id
     while len(cluster.ledgers.ledgers) < 3:
         await asyncio.sleep(0)
@@ -150,7 +143,6 @@ async def test_spares_of_the_living_and_of_strangers_stay(cluster: Any) -> None:
         await policy.run(given)
     assert not any(ledger.closed for ledger in cluster.ledgers.ledgers.values())
     assert stranger in cluster.ledgers.ledgers
-    await given.watch.close()
 
 
 async def test_a_driver_that_stalled_with_a_spare_of_the_dead_wins_or_is_refused(cluster: Any) -> None:
@@ -177,7 +169,6 @@ async def test_a_driver_that_stalled_with_a_spare_of_the_dead_wins_or_is_refused
         installed = (await view_of(cluster)).installed(0)
         if installed is not None:
             assert installed.metalog_ledger in cluster.ledgers.ledgers
-        await given.watch.close()
 
 
 async def test_a_term_that_came_between_look_and_close_keeps_its_ledger(cluster: Any) -> None:
@@ -210,7 +201,6 @@ async def test_a_term_that_came_between_look_and_close_keeps_its_ledger(cluster:
     for _ in range(3):
         await policy.run(given)
     assert spare in cluster.ledgers.ledgers, "term 1 was recorded with it"
-    await given.watch.close()
 
 
 async def data_ledger(
@@ -242,7 +232,6 @@ async def test_data_ledgers_of_dead_engines_that_never_had_an_entry_are_deleted(
     assert list(cluster.ledgers.ledgers.values()) == kept
     assert all(ledger.closed_by_writer or not ledger.fenced for ledger in kept), "what has entries is left alone"
     assert not any(ledger.ledger_id in cluster.ledgers.ledgers for ledger in gone)
-    await given.watch.close()
 
 
 async def test_a_first_entry_that_comes_meanwhile_keeps_its_ledger(cluster: Any) -> None:
@@ -261,7 +250,6 @@ async def test_a_first_entry_that_comes_meanwhile_keeps_its_ledger(cluster: Any)
     for _ in range(3):
         await policy.run(given)
     assert ledger.closed and cluster.ledgers.ledgers == {ledger.ledger_id: ledger}
-    await given.watch.close()
 
 
 async def test_after_a_lost_session_nobody_is_absent_at_first(cluster: Any) -> None:
@@ -272,7 +260,6 @@ async def test_after_a_lost_session_nobody_is_absent_at_first(cluster: Any) -> N
     for _ in range(3):
         await policy.run(given)
     assert not cluster.ledgers.ledgers[spare].closed
-    await given.watch.close()
 
 
 async def test_slots_without_two_engines_are_reported(cluster: Any) -> None:
@@ -292,4 +279,3 @@ async def test_slots_without_two_engines_are_reported(cluster: Any) -> None:
         await policy.run(given)
     await engine("c", "512-1023")
     await policy.run(given)
-    await given.watch.close()

@@ -374,8 +374,7 @@ async def test_a_sequencer_that_says_nothing_is_left_as_soon_as_the_view_moves(c
 
     server = await asyncio.start_server(listen, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    sequencer = await cluster.sequencer(take_over=True)
-    await sequencer.serving()
+    sequencer = await cluster.serving(take_over=True)
     store = await cluster.store()
     path = sequencer_path(sequencer.incarnation)
     member = await store.get(path)

@@ -32,8 +32,7 @@ async def test_a_listing_that_cannot_be_read(cluster: Any, value: bytes) -> None
 
 
 async def test_the_direct_call(cluster: Any) -> None:
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
+    sequencer = await cluster.serving()
     welcome = await ask_sequencer(sequencer.address, timeout_s=2.0, token=NO_TOKEN)
     assert (welcome.incarnation, welcome.term, welcome.serving) == (sequencer.incarnation, 1, True)
     await sequencer.close()
@@ -42,9 +41,7 @@ async def test_the_direct_call(cluster: Any) -> None:
 
 
 async def test_a_term_that_is_asked_to_end_closes_its_metalog_after_the_entry_in_flight(cluster: Any) -> None:
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
-    engine = await cluster.participant(sequencer.address)
+    sequencer, engine = await cluster.served()
     cluster.ledgers.hold_acks = True
     opening = asyncio.create_task(engine.open(1, "aa" * 16, 50))
     await engine.round_trip()
@@ -63,16 +60,14 @@ async def test_a_term_that_is_asked_to_end_closes_its_metalog_after_the_entry_in
 
 
 async def test_only_the_term_that_is_named_ends(cluster: Any) -> None:
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
+    sequencer = await cluster.serving()
     with pytest.raises(TermOver):
         await ask_to_yield(sequencer.address, 2, timeout_s=10.0, token=NO_TOKEN, role=ADMINISTRATOR)
     assert sequencer.term == 1
 
 
 async def test_who_asked_is_answered_that_the_metalog_is_open_still(cluster: Any) -> None:
-    sequencer = await cluster.sequencer(over_grace_s=60.0)
-    await sequencer.serving()
+    sequencer = await cluster.serving(over_grace_s=60.0)
     cluster.ledgers.faults.append(("close", MetadataUnavailable("away")))
     with pytest.raises(MetadataUnavailable):
         await ask_to_yield(sequencer.address, 1, timeout_s=10.0, token=NO_TOKEN, role=ADMINISTRATOR)

@@ -18,15 +18,22 @@ def record(term: int, log: int, *slots: tuple[int, int]) -> TermRecord:
     return TermRecord(VERSION, term, log, tuple(SlotRange(*one) for one in slots), 100 + term, -1, 0, 5, Location())
 
 
+async def store_of(cluster: Any, *records: TermRecord) -> Any:
+    """A store that has these records, each at its term."""
+    store = await cluster.store()
+    await ensure_path(store, TERMS_PATH)
+    for one in records:
+        await store.create(term_path(one.term), encode_record(one))
+    return store
+
+
 async def test_records_are_read_once_and_delivered_per_log(cluster: Any) -> None:
     store = await cluster.store()
     history = TermHistory(store)
     await history.refresh()
     assert history.sealed(0, above=0, below=100) == [] and history.logs == []
-    await ensure_path(store, TERMS_PATH)
     records = [record(1, 0, (0, 1023)), record(2, 1), record(10, 0, (0, 511)), record(11, 1, (512, 1023))]
-    for one in records:
-        await store.create(term_path(one.term), encode_record(one))
+    await store_of(cluster, *records)
     await history.refresh()
     assert history.sealed(0, above=0, below=100) == [records[0], records[2]]
     assert history.sealed(0, above=1, below=10) == []
@@ -38,11 +45,8 @@ async def test_records_are_read_once_and_delivered_per_log(cluster: Any) -> None
 
 
 async def test_a_record_that_was_read_is_delivered_and_no_other(cluster: Any) -> None:
-    store = await cluster.store()
-    await ensure_path(store, TERMS_PATH)
-    history = TermHistory(store, slots=slot_mask([(0, 9)]))
     foreign = record(3, 0, (10, 20))
-    await store.create(term_path(3), encode_record(foreign))
+    history = TermHistory(await store_of(cluster, foreign), slots=slot_mask([(0, 9)]))
     assert history.record(3) is None
     await history.refresh()
     assert history.record(3) == foreign
@@ -50,11 +54,8 @@ async def test_a_record_that_was_read_is_delivered_and_no_other(cluster: Any) ->
 
 
 async def test_terms_before_are_those_of_other_logs(cluster: Any) -> None:
-    store = await cluster.store()
-    await ensure_path(store, TERMS_PATH)
-    for one in (record(1, 0, (0, 1023)), record(2, 1), record(3, 0, (0, 511)), record(4, 1, (512, 1023))):
-        await store.create(term_path(one.term), encode_record(one))
-    history = TermHistory(store)
+    records = record(1, 0, (0, 1023)), record(2, 1), record(3, 0, (0, 511)), record(4, 1, (512, 1023))
+    history = TermHistory(await store_of(cluster, *records))
     await history.refresh()
     assert history.before(4, 1, [SlotRange(512, 1023)]) == (1,)
     assert history.before(3, 0, [SlotRange(0, 511)]) == ()
@@ -63,20 +64,17 @@ async def test_terms_before_are_those_of_other_logs(cluster: Any) -> None:
 
 
 async def test_a_record_that_cannot_be_is_an_error(cluster: Any) -> None:
-    store = await cluster.store()
-    await ensure_path(store, TERMS_PATH)
+    store = await store_of(cluster)
     await store.create(term_path(3), encode_record(record(4, 0)))
     with pytest.raises(CorruptData):
         await TermHistory(store).refresh()
 
 
 async def test_who_needs_some_slots_gets_the_terms_of_these_only(cluster: Any) -> None:
-    store = await cluster.store()
-    await ensure_path(store, TERMS_PATH)
+    records = record(1, 0, (10, 1023)), record(2, 1, (10, 20)), record(3, 0, (0, 9)), record(4, 0, (0, 9))
+    store = await store_of(cluster, *records)
     notified: list[int] = []
     history = TermHistory(store, slots=slot_mask([(0, 9)]), log_found=lambda: notified.append(len(history.numbers)))
-    for one in (record(1, 0, (10, 1023)), record(2, 1, (10, 20)), record(3, 0, (0, 9)), record(4, 0, (0, 9))):
-        await store.create(term_path(one.term), encode_record(one))
     await history.refresh()
     assert notified == [1, 2, 3], "each log, and the first needed term of one"
     assert history.had(0) and not history.had(1)

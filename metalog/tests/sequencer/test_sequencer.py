@@ -43,9 +43,7 @@ async def test_first_start_creates_view_and_term(cluster: Any) -> None:
 
 async def test_a_restarted_sequencer_replaces_the_term_of_its_dead_predecessor(cluster: Any) -> None:
     store = await cluster.store()
-    first = await cluster.sequencer(store=store)
-    await first.serving()
-    engine = await cluster.participant(first.address)
+    first, engine = await cluster.served(store=store)
     cluster.clock.ms = 9_000
     await engine.open(1, A, 50)
     address = str(first.address)
@@ -64,8 +62,7 @@ async def test_a_restarted_sequencer_replaces_the_term_of_its_dead_predecessor(c
 async def test_a_predecessor_that_is_still_listed_but_gone(cluster: Any) -> None:
     """Killed, not closed: its ephemeral node lingers, its port answers for the new process."""
     store = await cluster.store()
-    first = await cluster.sequencer(store=store)
-    await first.serving()
+    first = await cluster.serving(store=store)
     await first._server.close()
     second = await cluster.sequencer(address=str(first.address))
     assert await second.serving() == 2
@@ -73,8 +70,7 @@ async def test_a_predecessor_that_is_still_listed_but_gone(cluster: Any) -> None
 
 
 async def test_a_standby_waits_for_a_sequencer_that_answers(cluster: Any) -> None:
-    first = await cluster.sequencer()
-    await first.serving()
+    first = await cluster.serving()
     second = await cluster.sequencer()
     waiting = asyncio.ensure_future(second.serving())
     participant = await cluster.participant(second.address)
@@ -91,9 +87,7 @@ async def test_a_standby_waits_for_a_sequencer_that_answers(cluster: Any) -> Non
 
 
 async def test_taking_over_ends_a_living_sequencer(cluster: Any) -> None:
-    first = await cluster.sequencer()
-    await first.serving()
-    engine = await cluster.participant(first.address)
+    first, engine = await cluster.served()
     await engine.open(1, A, 50)
     second = await cluster.sequencer(take_over=True)
     assert await second.serving() == 2
@@ -108,14 +102,11 @@ async def test_taking_over_ends_a_living_sequencer(cluster: Any) -> None:
 async def test_a_fenced_sequencer_acknowledges_nothing(cluster: Any) -> None:
     """It cannot see the view, only its ledger; the entry that it submits after the fence is pushed to nobody."""
     store = await cluster.store()
-    first = await cluster.sequencer(store=store)
-    await first.serving()
-    engine = await cluster.participant(first.address)
+    first, engine = await cluster.served(store=store)
     await engine.open(1, A, 50)
     await engine.subscribe(1, 1)
     store.disconnect()
-    second = await cluster.sequencer(take_over=True)
-    await second.serving()
+    second = await cluster.serving(take_over=True)
     assert first.term == 1, "it does not know"
     engine.report(1, s0=(5, 1))
     await engine.pushed(protocol.OP_TERM_OVER)
@@ -129,9 +120,7 @@ async def test_a_fenced_sequencer_acknowledges_nothing(cluster: Any) -> None:
 
 async def test_a_full_term_is_replaced_by_its_own_sequencer(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "POSITION_MAX", 10)
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
-    engine = await cluster.participant(sequencer.address)
+    sequencer, engine = await cluster.served()
     await engine.open(1, A, 50)
     engine.report(1, s0=(8, 1))
     engine.report(1, s0=(16, 2))
@@ -147,9 +136,7 @@ async def test_a_full_term_is_replaced_by_its_own_sequencer(cluster: Any, monkey
 async def test_full_terms_follow_each_other_without_a_pause(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What slows down suspicions does not slow down a sequencer that goes on by itself."""
     monkeypatch.setattr(limits, "POSITION_MAX", 10)
-    sequencer = await cluster.sequencer(backoff_first_s=60.0, over_grace_s=60.0)
-    await sequencer.serving()
-    engine = await cluster.participant(sequencer.address)
+    sequencer, engine = await cluster.served(backoff_first_s=60.0, over_grace_s=60.0)
     for term in range(1, 6):
         while sequencer.term != term:
             await asyncio.sleep(0)
@@ -165,9 +152,7 @@ async def test_bookies_that_come_later(cluster: Any) -> None:
 
 async def test_a_metadata_store_that_is_away_for_a_while(cluster: Any) -> None:
     store = await cluster.store()
-    sequencer = await cluster.sequencer(store=store)
-    await sequencer.serving()
-    engine = await cluster.participant(sequencer.address)
+    sequencer, engine = await cluster.served(store=store)
     await engine.open(1, A, 50)
     store.disconnect()
     engine.report(1, s0=(2, 1))
@@ -179,8 +164,7 @@ async def test_a_metadata_store_that_is_away_for_a_while(cluster: Any) -> None:
 
 
 async def test_hello_comes_first(cluster: Any) -> None:
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
+    sequencer = await cluster.serving()
     engine = await cluster.stranger(sequencer.address)
     with pytest.raises(ProtocolError, match="HELLO"):
         await engine.peer.call(protocol.OP_STATUS)
@@ -189,8 +173,7 @@ async def test_hello_comes_first(cluster: Any) -> None:
 
 async def test_stopping_while_the_metadata_store_is_away(cluster: Any) -> None:
     store = await cluster.store()
-    sequencer = await cluster.sequencer(store=store)
-    await sequencer.serving()
+    sequencer = await cluster.serving(store=store)
     store.disconnect()
     await sequencer.close()
     await sequencer.close()
@@ -265,8 +248,7 @@ async def spare_of(cluster: Any, incarnation: str) -> int:
 
 async def test_a_spare_that_was_used_unnoticed_is_given_up(cluster: Any) -> None:
     """A driver installed it and another one replaced it, while this process could not see the view."""
-    first = await cluster.sequencer()
-    await first.serving()
+    first = await cluster.serving()
     store = await cluster.store()
     second = await cluster.sequencer(store=store)
     spare = await spare_of(cluster, second.incarnation)
@@ -282,9 +264,7 @@ async def test_a_spare_that_was_used_unnoticed_is_given_up(cluster: Any) -> None
 
 async def test_a_sequencer_is_given_its_own_next_term(cluster: Any) -> None:
     """A planned roll: it goes on, on the spare that it listed while it served."""
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
-    engine = await cluster.participant(sequencer.address)
+    sequencer, engine = await cluster.served()
     await engine.open(1, A, 50)
     for term in (2, 3):
         await spare_of(cluster, sequencer.incarnation)
@@ -298,8 +278,7 @@ async def test_a_sequencer_is_given_its_own_next_term(cluster: Any) -> None:
 
 async def test_a_term_that_somebody_ended_is_left_to_him(cluster: Any) -> None:
     """A driver fenced the metalog and has not swapped yet: neither the sequencer nor a standby comes in between."""
-    sequencer = await cluster.sequencer(over_grace_s=30.0)
-    await sequencer.serving()
+    sequencer = await cluster.serving(over_grace_s=30.0)
     standby = await cluster.sequencer(over_grace_s=30.0)
     await spare_of(cluster, standby.incarnation)
     engine = await cluster.participant(sequencer.address)
@@ -316,9 +295,7 @@ async def test_a_term_that_somebody_ended_is_left_to_him(cluster: Any) -> None:
 
 async def test_nobody_lives_to_end_what_he_began(cluster: Any) -> None:
     """The driver that fenced the metalog is gone: after the grace the term is replaced."""
-    sequencer = await cluster.sequencer(over_grace_s=0.05)
-    await sequencer.serving()
-    engine = await cluster.participant(sequencer.address)
+    sequencer, engine = await cluster.served(over_grace_s=0.05)
     await engine.open(1, A, 50)
     await (await cluster.ledgers.open(0, recover=True)).close()
     engine.report(1, s0=(5, 1))
@@ -352,8 +329,7 @@ async def test_standbys_for_any_log_take_one_each(cluster: Any) -> None:
 
 
 async def test_one_process_orders_one_log_at_a_time(cluster: Any) -> None:
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
+    sequencer = await cluster.serving()
     await add_logs(cluster, 1)
     store = await cluster.store()
     for _ in range(100):
@@ -365,12 +341,10 @@ async def test_one_process_orders_one_log_at_a_time(cluster: Any) -> None:
 
 async def test_a_sequencer_of_one_log_leaves_the_others_alone(cluster: Any) -> None:
     await add_logs(cluster, 1)
-    sequencer = await cluster.sequencer(log=1)
-    await sequencer.serving()
+    sequencer = await cluster.serving(log=1)
     assert sequencer.log == 1
     await sequencer.close()
-    other = await cluster.sequencer(log=0)
-    await other.serving()
+    await cluster.serving(log=0)
     view = (await read_view(await cluster.store())).view
     assert view.term_of(1) == 1 and view.term_of(0) == 2
 

@@ -38,8 +38,7 @@ async def token() -> ClusterToken:
 async def test_who_does_not_show_the_token_gets_an_error_and_the_connection_ends(
     cluster: Any, role: str, shown: ClusterToken
 ) -> None:
-    sequencer = await cluster.sequencer(token=TOKEN)
-    await sequencer.serving()
+    sequencer = await cluster.serving(token=TOKEN)
     stranger = await cluster.stranger(sequencer.address)
     with pytest.raises(Unauthenticated, match="this sequencer asks for a cluster token, and ") as no:
         await stranger.peer.call(protocol.OP_HELLO, protocol.encode_hello((A,), token=shown, role=role))
@@ -70,8 +69,7 @@ async def test_tokens_are_exchanged_in_three_steps_without_a_refusal(
     """Both files hold both, old first; then new first; then the old one goes."""
     old, new = SECRET, "a-token-of-another-one-02"
     servers = token
-    sequencer = await cluster.sequencer(token=servers)
-    await sequencer.serving()
+    sequencer = await cluster.serving(token=servers)
     clients = parse(old, "test")
     for held in (f"{old}\n{new}", f"{new}\n{old}", new):
         servers.renew(parse(held, "test"))
@@ -91,8 +89,7 @@ async def test_a_token_that_is_shown_where_none_is_asked_for_does_no_harm(cluste
 
 
 async def test_status_says_whether_a_token_is_asked_for_and_never_which(cluster: Any) -> None:
-    sequencer = await cluster.sequencer(token=TOKEN)
-    await sequencer.serving()
+    sequencer = await cluster.serving(token=TOKEN)
     participant = await cluster.participant(sequencer.address, token=TOKEN, role=PARTICIPANT)
     status = bytes(await participant.peer.call(protocol.OP_STATUS))
     assert msgspec.json.decode(status)["asks_for_token"] is True and SECRET.encode() not in status
@@ -235,8 +232,7 @@ async def test_who_names_an_engine_without_being_one_gets_none_of_its_shards(clu
 
 
 async def test_a_sequencer_with_another_token_is_taken_neither_for_gone_nor_for_serving(cluster: Any) -> None:
-    sequencer = await cluster.sequencer(token=TOKEN)
-    await sequencer.serving()
+    sequencer = await cluster.serving(token=TOKEN)
     store = await cluster.store()
     installed = (await read_view(store)).view.installed(0)
     assert installed is not None
@@ -257,8 +253,7 @@ async def test_a_sequencer_with_another_token_is_taken_neither_for_gone_nor_for_
 
 
 async def test_a_cluster_with_a_token_changes_terms_and_stands_by(cluster: Any) -> None:
-    first = await cluster.sequencer(token=parse(SECRET, "test"))
-    await first.serving()
+    first = await cluster.serving(token=parse(SECRET, "test"))
     second = await cluster.sequencer(token=parse(SECRET, "test"))
     await first.close()
     assert await second.serving() == 2

@@ -51,8 +51,7 @@ async def watching(cluster: Any) -> AsyncIterator[Watching]:
 
 
 async def test_it_serves_until_its_process_is_gone(cluster: Any, watching: Watching) -> None:
-    sequencer = await cluster.sequencer(standby_check_s=60.0)
-    await sequencer.serving()
+    sequencer = await cluster.serving(standby_check_s=60.0)
     await watching.look()
     await watching.until(Presence.SERVES)
     assert watching.watch.presence(0, 99) is Presence.UNKNOWN, "of this term nothing is known"
@@ -62,8 +61,7 @@ async def test_it_serves_until_its_process_is_gone(cluster: Any, watching: Watch
 
 async def test_a_lost_connection_is_no_proof(cluster: Any, watching: Watching) -> None:
     """The direct call finds it there: it goes on serving, and was never called gone."""
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
+    sequencer = await cluster.serving()
     await watching.look()
     await watching.until(Presence.SERVES)
     server = sequencer.term_server
@@ -77,8 +75,7 @@ async def test_a_lost_connection_is_no_proof(cluster: Any, watching: Watching) -
 
 
 async def test_a_term_that_ends_is_noticed_at_once(cluster: Any, watching: Watching) -> None:
-    sequencer = await cluster.sequencer(over_grace_s=60.0)
-    await sequencer.serving()
+    sequencer = await cluster.serving(over_grace_s=60.0)
     await watching.look()
     await watching.until(Presence.SERVES)
     sequencer.term_server.end(sequencer.term_server._term_over())
@@ -96,8 +93,7 @@ class Mute:
 
 
 async def test_a_stopped_process_is_gone_after_the_time_of_one_call(cluster: Any, watching: Watching) -> None:
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
+    sequencer = await cluster.serving()
     address = sequencer.address
     await sequencer._server.close()
     server = await MessageServer.start(address, lambda _: Mute(), strangers=BEFORE_FIRST_FRAME)
@@ -109,8 +105,7 @@ async def test_a_stopped_process_is_gone_after_the_time_of_one_call(cluster: Any
 
 
 async def test_who_is_named_but_does_not_begin_is_over_after_a_while(cluster: Any, watching: Watching) -> None:
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
+    sequencer = await cluster.serving()
     await watching.look()
     later = Installed(2, 99, sequencer.incarnation, "", 0)
     watching.installed = later
@@ -143,8 +138,7 @@ async def test_after_a_lost_session_absence_says_nothing_for_a_session_timeout(c
 
 async def test_who_was_seen_is_asked_where_it_was(cluster: Any, watching: Watching) -> None:
     """Its membership is gone, and so is the metadata store: it answers, so it serves."""
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
+    sequencer = await cluster.serving()
     await watching.look()
     await watching.until(Presence.SERVES)
     await sequencer._spare.membership.leave()

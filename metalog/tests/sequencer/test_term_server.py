@@ -58,9 +58,7 @@ async def test_no_entry_waits_for_the_end_of_a_turn(cluster: Any) -> None:
 
 
 async def test_what_is_not_acknowledged_is_never_pushed(cluster: Any) -> None:
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
-    engine = await cluster.participant(sequencer.address)
+    sequencer, engine = await cluster.served()
     assert await engine.subscribe(1) == (0, 0)
     assert await engine.open(1, A, 50) == 0
     first = await engine.entries()
@@ -89,8 +87,7 @@ async def test_what_is_not_acknowledged_is_never_pushed(cluster: Any) -> None:
 
 
 async def test_open_and_close_are_answered_when_acknowledged_and_may_be_repeated(cluster: Any) -> None:
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
+    sequencer = await cluster.serving()
     cluster.ledgers.hold_acks = True
     engine = await cluster.participant(sequencer.address)
     ledger = sequencer.status()["term"]["metalog_ledger"]
@@ -116,9 +113,7 @@ async def test_open_and_close_are_answered_when_acknowledged_and_may_be_repeated
 
 
 async def test_a_late_report_is_refused_for_shards_that_ended_and_counts_for_others(cluster: Any) -> None:
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
-    engine = await cluster.participant(sequencer.address)
+    sequencer, engine = await cluster.served()
     await engine.open(1, A, 50)
     await engine.open(1, B, 51)
     await engine.close_shard(1, 0)
@@ -132,9 +127,7 @@ async def test_a_late_report_is_refused_for_shards_that_ended_and_counts_for_oth
 
 
 async def test_a_report_of_another_term_is_answered_that_it_is_over(cluster: Any) -> None:
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
-    engine = await cluster.participant(sequencer.address)
+    _, engine = await cluster.served()
     engine.report(9, s0=(5, 1))
     assert protocol.decode_term(await engine.pushed(protocol.OP_TERM_OVER)) == 9
     for asked in (engine.open(9, A, 1), engine.close_shard(9, 0), engine.subscribe(9)):
@@ -143,9 +136,7 @@ async def test_a_report_of_another_term_is_answered_that_it_is_over(cluster: Any
 
 
 async def test_old_entries_are_to_be_read_from_the_ledger(cluster: Any) -> None:
-    sequencer = await cluster.sequencer(recent_entries=2)
-    await sequencer.serving()
-    engine = await cluster.participant(sequencer.address)
+    _, engine = await cluster.served(recent_entries=2)
     for ledger in range(5):
         await engine.open(1, A, ledger)
     assert await engine.subscribe(1, 1) == (3, 5)
@@ -159,8 +150,7 @@ async def test_old_entries_are_to_be_read_from_the_ledger(cluster: Any) -> None:
 
 
 async def test_a_lost_engine_is_closed_at_what_was_cut_after_the_grace(cluster: Any) -> None:
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
+    sequencer = await cluster.serving()
     engine, other = await cluster.participant(sequencer.address), await cluster.participant(sequencer.address)
     await other.subscribe(1)
     await engine.open(1, A, 50)
@@ -175,9 +165,7 @@ async def test_a_lost_engine_is_closed_at_what_was_cut_after_the_grace(cluster: 
 
 
 async def test_an_engine_that_comes_back_keeps_its_shards(cluster: Any) -> None:
-    sequencer = await cluster.sequencer(engine_grace_s=60.0)
-    await sequencer.serving()
-    engine = await cluster.participant(sequencer.address)
+    sequencer, engine = await cluster.served(engine_grace_s=60.0)
     await engine.open(1, A, 50)
     again = await cluster.participant(sequencer.address, A)
     engine.peer.close()
@@ -198,9 +186,7 @@ async def test_an_engine_that_comes_back_keeps_its_shards(cluster: Any) -> None:
 
 
 async def test_a_subscriber_that_takes_nothing_is_dropped_with_a_reason(cluster: Any) -> None:
-    sequencer = await cluster.sequencer(subscriber_unsent_bytes=1)
-    await sequencer.serving()
-    engine = await cluster.participant(sequencer.address)
+    sequencer, engine = await cluster.served(subscriber_unsent_bytes=1)
     await engine.subscribe(1)
     server = sequencer.term_server
     assert server is not None
@@ -220,9 +206,7 @@ async def test_a_subscriber_that_takes_nothing_is_dropped_with_a_reason(cluster:
 
 async def test_entries_in_flight_at_the_end_of_a_term(cluster: Any) -> None:
     cluster.ledgers.hold_acks = True
-    first = await cluster.sequencer()
-    await first.serving()
-    engine = await cluster.participant(first.address)
+    _, engine = await cluster.served()
     await engine.subscribe(1)
     opening = asyncio.ensure_future(engine.open(1, A, 50))
     await engine.round_trip()
@@ -235,17 +219,13 @@ async def test_entries_in_flight_at_the_end_of_a_term(cluster: Any) -> None:
 
 
 async def test_an_unknown_message(cluster: Any) -> None:
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
-    engine = await cluster.participant(sequencer.address)
+    _, engine = await cluster.served()
     with pytest.raises(BokiError, match="knows no opcode 77"):
         await engine.peer.call(77)
 
 
 async def test_a_command_is_answered_with_the_position_after_its_acknowledged_entry(cluster: Any) -> None:
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
-    engine = await cluster.participant(sequencer.address)
+    sequencer, engine = await cluster.served()
     await engine.subscribe(1)
     await engine.open(1, A, 50)
     await engine.entries()
@@ -265,9 +245,7 @@ async def test_a_command_is_answered_with_the_position_after_its_acknowledged_en
 
 
 async def test_an_idle_sequencer_makes_one_empty_entry_for_all_barriers_that_wait(cluster: Any) -> None:
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
-    engine = await cluster.participant(sequencer.address)
+    sequencer, engine = await cluster.served()
     await engine.subscribe(1)
     assert await barrier(engine, 1) == Position(1, 1)
     assert decode((await engine.entries()).payloads[0]).commands == ()
@@ -285,9 +263,7 @@ async def test_an_idle_sequencer_makes_one_empty_entry_for_all_barriers_that_wai
 
 
 async def test_a_barrier_is_not_answered_by_an_entry_that_began_before_it(cluster: Any) -> None:
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
-    engine = await cluster.participant(sequencer.address)
+    sequencer, engine = await cluster.served()
     await engine.open(1, A, 50)
     cluster.ledgers.hold_acks = True
     ledger = sequencer.status()["term"]["metalog_ledger"]
@@ -308,9 +284,7 @@ async def test_a_barrier_is_not_answered_by_an_entry_that_began_before_it(cluste
 @pytest.mark.parametrize("in_flight", [False, True], ids=["idle", "an entry in flight"])
 async def test_a_fenced_sequencer_answers_no_order_and_no_barrier(cluster: Any, in_flight: bool) -> None:
     """Its last cut may be stale while the next term acknowledges (and it does not know): only an entry could tell."""
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
-    engine = await cluster.participant(sequencer.address)
+    sequencer, engine = await cluster.served()
     await engine.open(1, A, 50)
     ledger = sequencer.status()["term"]["metalog_ledger"]
     if in_flight:
@@ -334,9 +308,7 @@ async def test_a_fenced_sequencer_answers_no_order_and_no_barrier(cluster: Any, 
 
 async def test_all_who_wait_are_notified_of_the_end_of_the_term(cluster: Any) -> None:
     cluster.ledgers.hold_acks = True
-    first = await cluster.sequencer()
-    await first.serving()
-    engine = await cluster.participant(first.address)
+    _, engine = await cluster.served()
     waiting = asking(order(engine, 1, TRIM), barrier(engine, 1), order(engine, 1, TRIM))
     await engine.round_trip()
     cluster.ledgers.hold_acks = False
@@ -354,9 +326,7 @@ async def test_all_who_wait_are_notified_of_the_end_of_the_term(cluster: Any) ->
 
 
 async def test_messages_of_another_term_are_refused(cluster: Any) -> None:
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
-    engine = await cluster.participant(sequencer.address)
+    sequencer, engine = await cluster.served()
     for asked in (order(engine, 2, TRIM), barrier(engine, 2)):
         with pytest.raises(TermOver):
             await asked
@@ -364,9 +334,7 @@ async def test_messages_of_another_term_are_refused(cluster: Any) -> None:
 
 
 async def test_books_of_slots_that_the_term_does_not_order_are_refused(cluster: Any) -> None:
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
-    engine = await cluster.participant(sequencer.address)
+    sequencer, engine = await cluster.served()
     server = server_of(sequencer)
     assert server.slots == (SlotRange(0, limits.SLOTS - 1),)
     server.slots = (SlotRange(0, 9), SlotRange(500, 511))
@@ -381,9 +349,7 @@ async def test_books_of_slots_that_the_term_does_not_order_are_refused(cluster: 
 
 
 async def test_what_was_not_ordered_cannot_be_lost(cluster: Any) -> None:
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
-    engine = await cluster.participant(sequencer.address)
+    _, engine = await cluster.served()
     await engine.open(1, A, 50)
     engine.report(1, s0=(9, 3))
     for term, shard, stop in ((1, 0, 4), (1, 1, 1), (2, 0, 1)):
@@ -395,8 +361,7 @@ async def test_what_was_not_ordered_cannot_be_lost(cluster: Any) -> None:
 async def test_those_who_wait_are_bounded(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "BARRIERS_WAITING", 2)
     monkeypatch.setattr(limits, "ORDERS_WAITING", 2)
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
+    sequencer = await cluster.serving()
     cluster.ledgers.hold_acks = True
     engine = await cluster.participant(sequencer.address)
     ledger = sequencer.status()["term"]["metalog_ledger"]
@@ -412,8 +377,7 @@ async def test_those_who_wait_are_bounded(cluster: Any, monkeypatch: pytest.Monk
 
 
 async def test_a_command_of_a_lost_connection_is_ordered_and_its_barriers_are_forgotten(cluster: Any) -> None:
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
+    sequencer = await cluster.serving()
     cluster.ledgers.hold_acks = True
     ledger = sequencer.status()["term"]["metalog_ledger"]
     engine, other = await cluster.participant(sequencer.address), await cluster.participant(sequencer.address)
@@ -432,8 +396,7 @@ async def test_a_command_of_a_lost_connection_is_ordered_and_its_barriers_are_fo
 
 
 async def test_a_term_with_its_share_of_shards_ends_and_the_same_sequencer_goes_on(cluster: Any) -> None:
-    sequencer = await cluster.sequencer(term_shards=2)
-    await sequencer.serving()
+    sequencer = await cluster.serving(term_shards=2)
     first = server_of(sequencer)
     written = cluster.ledgers.ledgers[sequencer.status()["term"]["metalog_ledger"]]
     engine = await cluster.follow()
@@ -461,8 +424,7 @@ async def test_a_term_with_its_share_of_shards_ends_and_the_same_sequencer_goes_
 
 
 async def test_an_old_term_ends_without_traffic_but_not_an_empty_one(cluster: Any) -> None:
-    sequencer = await cluster.sequencer(term_age_s=0.1)
-    await sequencer.serving()
+    sequencer = await cluster.serving(term_age_s=0.1)
     engine = await cluster.follow()
     link = await engine.seen.linked(1)
     await link.open_shard(A, 50)
@@ -474,8 +436,7 @@ async def test_an_old_term_ends_without_traffic_but_not_an_empty_one(cluster: An
 
 
 async def test_an_old_term_with_an_entry_in_flight_ends_after_it(cluster: Any) -> None:
-    sequencer = await cluster.sequencer(term_age_s=0.1)
-    await sequencer.serving()
+    sequencer = await cluster.serving(term_age_s=0.1)
     engine = await cluster.follow()
     link = await engine.seen.linked(1)
     await link.open_shard(A, 50)
@@ -492,8 +453,7 @@ async def test_an_old_term_with_an_entry_in_flight_ends_after_it(cluster: Any) -
 
 
 async def test_a_long_metalog_ends_its_term(cluster: Any) -> None:
-    sequencer = await cluster.sequencer(term_entries=100)
-    await sequencer.serving()
+    sequencer = await cluster.serving(term_entries=100)
     engine = await cluster.follow()
     link = await engine.seen.linked(1)
     for _ in range(99):
@@ -506,8 +466,7 @@ async def test_a_long_metalog_ends_its_term(cluster: Any) -> None:
 
 async def test_a_term_lasts_until_the_next_one_can_begin(cluster: Any) -> None:
     """A roll is a convenience: without bookies for another metalog the term goes on."""
-    first = await cluster.sequencer()
-    await first.serving()
+    first = await cluster.serving()
     second = await cluster.sequencer(term_entries=100)
     await until(lambda: second.status()["spare_ledger"] is not None)
     cluster.ledgers.faults += [("create", NotEnoughBookies("one is down")) for _ in range(10_000)]

@@ -109,9 +109,7 @@ async def test_a_proven_barrier_makes_no_entry(cluster: Any, sequencer: Sequence
 async def test_the_first_barrier_of_an_empty_term_makes_an_entry(cluster: Any) -> None:
     """There is nothing yet that could be sent again."""
     cluster.ledgers.proves = True
-    sequencer = await cluster.sequencer()
-    await sequencer.serving()
-    engine = await cluster.participant(sequencer.address)
+    sequencer, engine = await cluster.served()
     assert [await barrier(engine) for _ in range(3)] == [Position(1, 1)] * 3
     assert len(metalog(cluster).entries) == 1 and proven(sequencer) == 2
 

@@ -31,9 +31,7 @@ def server_of(sequencer: Sequencer) -> TermServer:
 
 async def cut_once(cluster: Any, *incarnations: str, **settings: float) -> tuple[Sequencer, Any]:
     """A sequencer with shards whose first entry, of 3 records, is cut, and their engine, which is subscribed."""
-    sequencer = await cluster.sequencer(**settings)
-    await sequencer.serving()
-    engine = await cluster.participant(sequencer.address)
+    sequencer, engine = await cluster.served(**settings)
     for number, incarnation in enumerate(incarnations):
         assert await engine.open(1, incarnation, 50 + number) == number
     engine.report(1, **{f"s{number}": (3, 1) for number in range(len(incarnations))})

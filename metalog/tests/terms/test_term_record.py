@@ -21,14 +21,19 @@ from boki_metalog.terms.term_record import (
 )
 from boki_metalog.terms.view import first_view
 
-INSTALL = {"ledger_id": 31, "sequencer": "5e" * 16, "token": "70" * 16, "start_time_ms": 900}
+VIEW = first_view().with_term(0, ledger_id=31, sequencer="5e" * 16, token="70" * 16, start_time_ms=900)
+LAST = MetalogEntry(40, 42, 950, ())
+
+
+def record_with(last_entry: int, last: MetalogEntry | None, given_up: GivenUp | None = None) -> TermRecord:
+    """The record of the term in `VIEW`."""
+    installed = VIEW.installed(0)
+    assert installed is not None
+    return record_of(0, installed, VIEW.slots_of(0), last_entry, last, given_up)
 
 
 def test_record_of_a_term() -> None:
-    view = first_view().with_term(0, **INSTALL)  # type: ignore[arg-type]
-    installed = view.installed(0)
-    assert installed is not None
-    record = record_of(0, installed, view.slots_of(0), 11, MetalogEntry(40, 42, 950, ()))
+    record = record_with(11, LAST)
     assert encode_record(record) == (
         b'{"version":1,"term":1,"log":0,"slots":[[0,1023]],"metalog_ledger":31,"last_entry":11,"end_pos":42,'
         b'"last_time_ms":950,"location":{"kind":"ledgers","path":""}}'
@@ -41,18 +46,12 @@ def test_record_of_a_term() -> None:
 
 
 def test_a_term_without_entries_passes_its_start_time_on() -> None:
-    view = first_view().with_term(0, **INSTALL)  # type: ignore[arg-type]
-    installed = view.installed(0)
-    assert installed is not None
-    record: TermRecord = record_of(0, installed, view.slots_of(0), -1, None)
+    record = record_with(-1, None)
     assert (record.last_time_ms, record.end_pos, record.last_entry) == (900, 0, -1)
 
 
 def test_a_reclaimed_term_is_one_of_version_two() -> None:
-    view = first_view().with_term(0, **INSTALL)  # type: ignore[arg-type]
-    installed = view.installed(0)
-    assert installed is not None
-    record = record_of(0, installed, view.slots_of(0), 11, MetalogEntry(40, 42, 950, ()))
+    record = record_with(11, LAST)
     for kind in (RECLAIMED, DELETED):
         moved = record.at(kind)
         assert moved.reclaimed and not record.reclaimed
@@ -80,12 +79,9 @@ def test_a_copied_term_names_its_ledgers_until_they_are_deleted() -> None:
 
 
 def test_a_record_of_a_term_that_a_person_ended_says_so_in_its_own_version() -> None:
-    view = first_view().with_term(0, **INSTALL)  # type: ignore[arg-type]
-    installed = view.installed(0)
-    assert installed is not None
     gone = GivenUp(12, 14, "ProtocolError: none", "a broken machine", 999)
-    plain = record_of(0, installed, view.slots_of(0), 11, MetalogEntry(40, 42, 950, ()))
-    record = record_of(0, installed, view.slots_of(0), 11, MetalogEntry(40, 42, 950, ()), gone)
+    plain = record_with(11, LAST)
+    record = record_with(11, LAST, gone)
     assert (plain.closed_at, record.closed_at, record.version) == (11, 14, 3)
     assert decode_record(encode_record(record), 1) == record != plain and not record.same_term_as(plain)
     moved = record.at(RECLAIMED)
