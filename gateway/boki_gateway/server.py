@@ -12,7 +12,6 @@ A client that goes away cancels its request; an append that was sent by then sta
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
@@ -21,7 +20,7 @@ from aiohttp import hdrs, web
 
 from boki import Client
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
-from boki_common.errors import BokiError, SettingsError, Unauthenticated
+from boki_common.errors import BokiError, Unauthenticated
 from boki_common.http.host_rules import HostRules
 from boki_common.http.http_credential import CHALLENGES, shown_in
 from boki_common.http.http_server import HttpRunner
@@ -142,7 +141,8 @@ class Gateway:
         gateway = cls(
             client, facts, settings, metrics, address=address, allowed_hosts=allowed_hosts, token=token, pages=pages
         )
-        await gateway._listen()
+        runner = gateway._runner
+        gateway._port = await runner.listen(address.host, address.port, what="gateway", setting="gateway.port")
         return gateway
 
     @property
@@ -155,22 +155,6 @@ class Gateway:
         self._parts.closing.set()
         await self._runner.cleanup()
         await self._parts.board.close()
-
-    async def _listen(self) -> None:
-        host, port = self._address.host, self._address.port
-        await self._runner.setup()
-        try:
-            await web.TCPSite(self._runner, host, port).start()
-        except OSError as fault:
-            await self._runner.cleanup()
-            reason = "is in use" if fault.errno == errno.EADDRINUSE else f"cannot be bound ({fault.strerror})"
-            raise SettingsError(
-                f"expected a free address for the gateway, found that {host}:{port} {reason}; choose another gateway.port, "
-                "or 0 for any",
-                host=host,
-                port=port,
-            ) from fault
-        self._port = int(self._runner.addresses[0][1])
 
     # -- one request
 

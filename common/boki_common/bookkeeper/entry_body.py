@@ -28,25 +28,22 @@ def verify_body(body: memoryview, ledger_id: int, entry_id: int, digest: Digest)
     """Checks a stored body and splits it into header and payload; `entry_id` -1 accepts any. Raises DigestMismatch: too short,
     the digest differs, or it is another entry's body."""
     start = ENTRY_HEADER_BYTES + digest.size
+    facts = {"ledger_id": ledger_id, "entry_id": entry_id}
     if len(body) < start:
         raise DigestMismatch(
             f"expected a body of at least {start} bytes for entry {entry_id} of ledger {ledger_id}, found {len(body)}",
-            ledger_id=ledger_id,
-            entry_id=entry_id,
+            **facts,
         )
     header = EntryHeader(*_HEADER.unpack_from(body))
     payload = body[start:]
     if digest.compute(body[:ENTRY_HEADER_BYTES], (payload,)) != body[ENTRY_HEADER_BYTES:start]:
         raise DigestMismatch(
-            f"the {digest.name} of entry {entry_id} of ledger {ledger_id} does not match: this copy is damaged",
-            ledger_id=ledger_id,
-            entry_id=entry_id,
+            f"the {digest.name} of entry {entry_id} of ledger {ledger_id} does not match: this copy is damaged", **facts
         )
     if header.ledger_id != ledger_id or entry_id not in (LAST_ENTRY, header.entry_id):
         raise DigestMismatch(
             f"expected entry {entry_id} of ledger {ledger_id}, found entry {header.entry_id} of {header.ledger_id}",
-            ledger_id=ledger_id,
-            entry_id=entry_id,
+            **facts,
         )
     return header, payload
 

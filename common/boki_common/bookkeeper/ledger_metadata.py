@@ -118,7 +118,7 @@ def encode(metadata: LedgerMetadata) -> bytes:
         data.digestType = _DIGEST_NUMBERS[metadata.digest_type]
         data.password = metadata.password
     body = data.SerializeToString()
-    return _HEADER + b"%d\n" % FORMAT_VERSION + _varint(len(body)) + body
+    return _HEADER + b"%d\n" % FORMAT_VERSION + varint(len(body)) + body
 
 
 def decode(value: bytes) -> LedgerMetadata:
@@ -285,7 +285,8 @@ def _decode_lines(body: bytes) -> LedgerMetadata:
     )
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
+    """A number, not negative, as protobuf writes it."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)

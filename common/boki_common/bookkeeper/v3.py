@@ -32,6 +32,7 @@ from google.protobuf import message
 from boki_common.bookkeeper import auth
 from boki_common.bookkeeper import bookkeeper_protocol_pb2 as pb
 from boki_common.bookkeeper.digests import MASTER_KEY_BYTES
+from boki_common.bookkeeper.ledger_metadata import varint
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v2 import ENTRY_HEADER_BYTES, LAST_ENTRY
 from boki_common.bookkeeper.v3_messages import (
@@ -254,7 +255,7 @@ def encode_response(response: Response) -> bytes:
     code = _STATUS_CODES[response.status]
     operation, field, inner = _inner_response(response, code)
     header = pb.PacketHeader(version=VERSION, operation=operation, txnId=response.txn_id)
-    return _frame(_field(1, header.SerializeToString()) + b"\x10" + _varint(code), field, inner)
+    return _frame(_field(1, header.SerializeToString()) + b"\x10" + varint(code), field, inner)
 
 
 def _inner_response(response: Response, code: int) -> tuple[int, int, bytes]:
@@ -391,24 +392,14 @@ def _optional(body: Buffer | None) -> bytes | None:
 
 def _flag(flag: int) -> bytes:
     """The flag field, or nothing for 0."""
-    return _varint(_FLAG_FIELD << 3) + _varint(flag) if flag else b""
+    return varint(_FLAG_FIELD << 3) + varint(flag) if flag else b""
 
 
 def _field(number: int, inner: bytes) -> bytes:
     """A length-delimited field."""
-    return _varint(number << 3 | 2) + _varint(len(inner)) + inner
+    return varint(number << 3 | 2) + varint(len(inner)) + inner
 
 
 def _frame(head: bytes, field: int, inner: bytes) -> bytes:
     body = head + _field(field, inner) if field else head
     return _LENGTH.pack(len(body)) + body
-
-
-def _varint(number: int) -> bytes:
-    """A number, not negative, as protobuf writes it."""
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)

@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
@@ -30,7 +29,6 @@ from boki_common.errors import (
     MetadataError,
     NetworkError,
     Overloaded,
-    SettingsError,
     Unauthenticated,
     UsageError,
 )
@@ -99,6 +97,8 @@ class HttpPage:
         self._paths: dict[str, str] = {}
         self._application = web.Application(middlewares=[self._in_json], client_max_size=limits.HTTP_PAGE_REQUEST_BYTES)
         self._runner: HttpRunner | None = None
+        self.port: int
+        """The port really bound."""
 
     def get(self, path: str, meaning: str, serve: Serve) -> None:
         self.add("GET", path, meaning, serve)
@@ -112,25 +112,8 @@ class HttpPage:
         """Listens; port 0 picks a free one, see `port`. Raises SettingsError: the address cannot be bound."""
         assert self._runner is None, "listens once"
         self._hosts = HostRules(host, self._allowed_hosts)
-        self._runner = runner = HttpRunner(self._application, refuse=_refusal, connections=limits.HTTP_PAGE_CONNECTIONS)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, host, port).start()
-        except OSError as fault:
-            await runner.cleanup()
-            reason = "is in use" if fault.errno == errno.EADDRINUSE else f"cannot be bound ({fault.strerror})"
-            raise SettingsError(
-                f"expected a free address for the {self._what}, found that {host}:{port} {reason}; "
-                f"choose another {self._setting}, or 0 for any",
-                host=host,
-                port=port,
-            ) from fault
-
-    @property
-    def port(self) -> int:
-        """The port really bound."""
-        assert self._runner is not None, "listens"
-        return int(self._runner.addresses[0][1])
+        self._runner = HttpRunner(self._application, refuse=_refusal, connections=limits.HTTP_PAGE_CONNECTIONS)
+        self.port = await self._runner.listen(host, port, what=self._what, setting=self._setting)
 
     async def close(self) -> None:
         """Stops listening. Idempotent."""

@@ -19,6 +19,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
@@ -26,7 +27,7 @@ from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
 from boki_common import limits
-from boki_common.errors import BokiError, UsageError
+from boki_common.errors import BokiError, SettingsError, UsageError
 from boki_common.logs import get_logger
 
 FIRST_HEAD_S: Final = 5.0
@@ -84,6 +85,29 @@ class HttpRunner(web.AppRunner):
         self._refuse = refuse
         self._connections_limit = connections
         self._first_head_s = first_head_s
+
+    async def listen(self, host: str, port: int, *, what: str, setting: str) -> int:
+        """Listens; port 0 picks a free one. Returns the port really bound.
+
+        Args:
+            what: is listening, in errors.
+            setting: that gives the port.
+
+        Raises:
+            SettingsError: the address cannot be bound.
+        """
+        await self.setup()
+        try:
+            await web.TCPSite(self, host, port).start()
+        except OSError as fault:
+            await self.cleanup()
+            reason = "is in use" if fault.errno == errno.EADDRINUSE else f"cannot be bound ({fault.strerror})"
+            raise SettingsError(
+                f"expected a free address for the {what}, found that {host}:{port} {reason}; choose another {setting}, or 0 for any",
+                host=host,
+                port=port,
+            ) from fault
+        return int(self.addresses[0][1])
 
     async def _make_server(self) -> web.Server:
         made = await super()._make_server()

@@ -81,9 +81,7 @@ class Controller:
         self._policies = tuple(policies)
         self._faults: dict[str, str] = {}
         self._wake = asyncio.Event()
-        self._feed = ViewFeed(
-            metadata, self._wake.set, retry_first_s=settings.retry_first_s, retry_limit_s=settings.retry_limit_s
-        )
+        self._feed = ViewFeed(metadata, self._wake.set, settings.backoff())
         self._cluster = Cluster(
             metadata=metadata,
             ledgers=ledgers,

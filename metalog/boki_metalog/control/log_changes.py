@@ -128,9 +128,9 @@ class LogChanges:
         """Slots by weight, with the least movement; logs that are not named lose theirs. Raises as `roll`."""
         return await self._change(partial(term_plan.spread, weights=dict(weights)))
 
-    async def remove(self, log: int, weights: Mapping[int, int] | None = None) -> VersionedView:
+    async def remove(self, log: int) -> VersionedView:
         """A log gives its slots to the others and leaves; its records stay readable. Raises as `roll`."""
-        return await self._change(partial(term_plan.remove, log=log, weights=weights))
+        return await self._change(partial(term_plan.remove, log=log))
 
     async def add(self, log: int | None = None) -> int:
         """A new log without slots, with a term. `log`: its number; None: the lowest free one. Returns the number.

@@ -424,20 +424,15 @@ def _read_body(kind: int, body: memoryview) -> Command:
     if kind in (EXPIRE, EXPIRE_FOR_GOOD):
         book, last, writer = _EXPIRE.unpack_from(body)
         return Expire(book, writer, last, kind == EXPIRE_FOR_GOOD)
-    if kind == TRIM:
-        book, pair_count, flags = _TRIM.unpack_from(body)
-        rows = body[_TRIM.size :]
-        if flags & ~_FORGET or pair_count * _TRIM_PAIR.size != len(rows):
-            raise ProtocolError(f"a TRIM of {len(body)} bytes cannot hold {pair_count} pairs, flags {flags:#x}")
-        return Trim(book, tuple(_TRIM_PAIR.iter_unpack(rows)), bool(flags & _FORGET))
-    if kind == TRIM_AND_FORGET:
-        book, pair_count, flags, before_ms = _TRIM_AND_FORGET.unpack_from(body)
-        rows = body[_TRIM_AND_FORGET.size :]
-        if flags or pair_count * _TRIM_PAIR.size != len(rows):
+    if kind in (TRIM, TRIM_AND_FORGET):
+        layout, known = (_TRIM, _FORGET) if kind == TRIM else (_TRIM_AND_FORGET, 0)
+        book, pair_count, flags, *times_ms = layout.unpack_from(body)
+        rows = body[layout.size :]
+        if flags & ~known or pair_count * _TRIM_PAIR.size != len(rows):
             raise ProtocolError(
-                f"a TRIM of {len(body)} bytes cannot hold {pair_count} pairs, flags {flags:#x}, and a time"
+                f"a TRIM of {len(body)} bytes, kind {kind}, cannot hold {pair_count} pairs, flags {flags:#x}"
             )
-        return Trim(book, tuple(_TRIM_PAIR.iter_unpack(rows)), True, before_ms)
+        return Trim(book, tuple(_TRIM_PAIR.iter_unpack(rows)), kind == TRIM_AND_FORGET or bool(flags), *times_ms)
     term, shard, first_entry, stop_entry, evidence_bytes, flags = _LOST.unpack_from(body)
     evidence, padding = body[_LOST.size : _LOST.size + evidence_bytes], body[_LOST.size + evidence_bytes :]
     if flags & ~_INDEXED or len(evidence) != evidence_bytes or bytes(padding) != bytes(-evidence_bytes % 8):

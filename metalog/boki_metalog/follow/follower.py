@@ -159,12 +159,7 @@ class LogFollower:
         if self._feed is not None:
             await self._run_on(self._feed)
             return
-        feed = self._feed = ViewFeed(
-            self._metadata,
-            self.view_changed,
-            retry_first_s=self._settings.retry_first_s,
-            retry_limit_s=self._settings.retry_limit_s,
-        )
+        feed = self._feed = ViewFeed(self._metadata, self.view_changed, self._settings.backoff())
         feed.start()
         try:
             await self._run_on(feed)

@@ -70,12 +70,7 @@ class LogFollowers:
         self._settings = settings
         self._history = TermHistory(metadata, slots=slots, log_found=self._changed)
         self._wake = asyncio.Event()
-        self._feed = ViewFeed(
-            metadata,
-            self._changed,
-            retry_first_s=settings.retry_first_s,
-            retry_limit_s=settings.retry_limit_s,
-        )
+        self._feed = ViewFeed(metadata, self._changed, settings.backoff())
         self._followers: dict[int, LogFollower] = {}
         self._running: dict[asyncio.Task[None], None] = {}
         self._fault: Exception | None = None

@@ -9,6 +9,10 @@ A node that is absent is a hint that its process is gone, never a proof; the dir
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -98,36 +102,31 @@ async def _is_there(incarnation: str, member: SequencerMember, timeout_s: float,
 
 async def ask_to_yield(address: Address, term: int, *, timeout_s: float, token: ClusterToken, role: str) -> None:
     """A direct call: end the term. Raises what keeps it from being ended and its metalog from being closed that way."""
-    peer = await connect_messages(address, _Nobody(), timeout_s=timeout_s)
-    try:
-        hello = peer.call(protocol.OP_HELLO, protocol.encode_hello(token=token, role=role), timeout_s=timeout_s)
-        ended = peer.call(protocol.OP_YIELD, protocol.encode_term(term), timeout_s=timeout_s)
-        await asyncio.gather(hello, ended)
-    finally:
-        peer.close()
+    async with _caller(address, timeout_s) as call:
+        hello = call(protocol.OP_HELLO, protocol.encode_hello(token=token, role=role))
+        await asyncio.gather(hello, call(protocol.OP_YIELD, protocol.encode_term(term)))
 
 
-async def order_at(
-    address: Address, term: int, command: Order, *, token: ClusterToken, timeout_s: float = limits.CALL_TIMEOUT_S
-) -> Position:
+async def order_at(address: Address, term: int, command: Order, *, token: ClusterToken) -> Position:
     """A direct call of an administrator: have a command ordered. Raises as `SequencerLink.order`; Unauthenticated, NotPermitted."""
-    peer = await connect_messages(address, _Nobody(), timeout_s=timeout_s)
-    try:
-        hello = protocol.encode_hello(token=token, role=ADMINISTRATOR)
-        await peer.call(protocol.OP_HELLO, hello, timeout_s=timeout_s)
-        body = await peer.call(protocol.OP_ORDER, protocol.encode_order(term, command), timeout_s=timeout_s)
-        return protocol.decode_position(body)
-    finally:
-        peer.close()
+    async with _caller(address, limits.CALL_TIMEOUT_S) as call:
+        await call(protocol.OP_HELLO, protocol.encode_hello(token=token, role=ADMINISTRATOR))
+        return protocol.decode_position(await call(protocol.OP_ORDER, protocol.encode_order(term, command)))
 
 
 async def ask_sequencer(address: Address, *, timeout_s: float, token: ClusterToken) -> protocol.Welcome:
     """A direct call: who is there, and does it serve? Raises NetworkError: no answer in time; ProtocolError, Unauthenticated."""
+    async with _caller(address, timeout_s) as call:
+        hello = protocol.encode_hello(token=token, role=PARTICIPANT)
+        return protocol.decode_welcome(await call(protocol.OP_HELLO, hello))
+
+
+@asynccontextmanager
+async def _caller(address: Address, timeout_s: float) -> AsyncIterator[Callable[..., Coroutine[Any, Any, memoryview]]]:
+    """`MessagePeer.call` of a connection, each within the time."""
     peer = await connect_messages(address, _Nobody(), timeout_s=timeout_s)
     try:
-        hello = protocol.encode_hello(token=token, role=PARTICIPANT)
-        body = await peer.call(protocol.OP_HELLO, hello, timeout_s=timeout_s)
-        return protocol.decode_welcome(body)
+        yield partial(peer.call, timeout_s=timeout_s)
     finally:
         peer.close()
 

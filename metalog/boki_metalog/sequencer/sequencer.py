@@ -116,9 +116,7 @@ class Sequencer:
         self._server: MessageServer
         self._spare = SpareOffer(ledgers, self.incarnation, settings, self._member)
         self._wake = asyncio.Event()
-        self._feed = ViewFeed(
-            metadata, self._wake.set, retry_first_s=settings.retry_first_s, retry_limit_s=settings.retry_limit_s
-        )
+        self._feed = ViewFeed(metadata, self._wake.set, settings.backoff())
         self._standby = Standby(
             metadata, self.incarnation, only=log, settings=settings, rng=rng, on_change=self._wake.set, token=token
         )

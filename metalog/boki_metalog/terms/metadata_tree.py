@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from boki_common.errors import NodeExists, NoNode
+from boki_common.metadata.membership import MEMBERS
 from boki_common.metadata.store import MetadataStore, ensure_path
 from boki_metalog.errors import TermRecordConflict
 from boki_metalog.terms.term_record import TERMS_PATH, TermRecord, decode_record, encode_record, term_path
 from boki_metalog.terms.view import VIEW_PATH, View, decode_view, encode_view, first_view
 
 SEQUENCER_ROLE: Final = "sequencer"
-MEMBERS_PATH: Final = "/boki/members"
 
 
 class VersionedView(NamedTuple):
@@ -37,7 +37,7 @@ async def ensure_view(store: MetadataStore) -> VersionedView:
         return await read_view(store)
     except NoNode:
         await ensure_path(store, TERMS_PATH)
-        await ensure_path(store, f"{MEMBERS_PATH}/{SEQUENCER_ROLE}")
+        await ensure_path(store, f"{MEMBERS}/{SEQUENCER_ROLE}")
         try:
             await store.create(VIEW_PATH, encode_view(first_view()))
         except NodeExists:

@@ -3,7 +3,7 @@
     replace(view, log, suspect)       the next term of one log
     move(view, slots, to)             these slots go to one log
     spread(view, weights)             slots by weight, with the least movement
-    remove(view, log, weights)        a log gives all its slots away and leaves
+    remove(view, log)                 a log gives all its slots away and leaves
 
 Each says what is left to do at this view, None when that is nothing: so a driver that lost a race decides again, and one
 that died is finished by anybody. `next_view` is the value to be swapped in.
@@ -86,23 +86,17 @@ def spread(view: View, weights: Mapping[int, int]) -> Plan | None:
     return _to_slots(view, slot_rules.spread(view.per_slot, weights))
 
 
-def remove(view: View, log: int, weights: Mapping[int, int] | None = None) -> Plan | None:
-    """What a log gives up goes to the others by weight (None: in proportion to the slots they have). Raises InvalidArgument: it
-    is the only log, or the weights name no other log of the view."""
+def remove(view: View, log: int) -> Plan | None:
+    """What a log gives up goes to the others in proportion to the slots they have. Raises InvalidArgument: it is the only log."""
     if log not in view.logs:
         return None
     others = [one for one in sorted(view.logs) if one != log]
     if not others:
         raise InvalidArgument(f"log {log} is the only one: add another before it is removed", found=log)
-    if weights is None:
-        held = {one: view.per_slot.count(one) for one in others}
-        weights = held if any(held.values()) else dict.fromkeys(others, 1)
-    weights = {one: weight for one, weight in weights.items() if one != log}
-    for one in sorted(weights):
-        _check_log(view, one)
     if log not in view.per_slot:
         return Plan((), None, (log,))
-    after = slot_rules.spread(view.per_slot, weights)
+    held = {one: view.per_slot.count(one) for one in others}
+    after = slot_rules.spread(view.per_slot, held if any(held.values()) else dict.fromkeys(others, 1))
     takers = tuple(one for one in slot_rules.concerned(view.per_slot, after) if one != log)
     return Plan(takers, after, (log,))
 

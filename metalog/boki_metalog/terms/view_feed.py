@@ -30,16 +30,14 @@ _log = get_logger("view_feed")
 class ViewFeed:
     """See the module. `on_change` is called after each new view, and after the error that ends the feed."""
 
-    def __init__(
-        self, metadata: MetadataStore, on_change: Callable[[], None], *, retry_first_s: float, retry_limit_s: float
-    ) -> None:
+    def __init__(self, metadata: MetadataStore, on_change: Callable[[], None], backoff: Backoff) -> None:
+        """`backoff`: pauses while the store is away."""
         self.view: View | None = None
         self.version = -1
         self.error: Exception | None = None
         self._metadata = metadata
         self._on_change = on_change
-        self._retry_first_s = retry_first_s
-        self._retry_limit_s = retry_limit_s
+        self._backoff = backoff
         self._task: asyncio.Task[None] | None = None
         self._hurried = asyncio.Event()
         self._hurry_until = 0.0
@@ -65,18 +63,17 @@ class ViewFeed:
 
     async def _run(self) -> None:
         watch = self._metadata.watch(VIEW_PATH)
-        backoff = Backoff(self._retry_first_s, self._retry_limit_s)
         try:
             while True:
                 try:
                     await self._read()
                     await self._moved(watch)
-                    backoff.reset()
+                    self._backoff.reset()
                 except MetadataError as error:
                     if not error.retryable:
                         raise
                     _log.debug("the metadata store is away", error=error)
-                    await asyncio.sleep(backoff.next())
+                    await asyncio.sleep(self._backoff.next())
         except Exception as error:  # noqa: BLE001 - raised by the owner
             self.error = error
             self._on_change()

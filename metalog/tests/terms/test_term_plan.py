@@ -60,8 +60,8 @@ def test_a_spread_that_is_there_is_nothing() -> None:
 def test_a_log_gives_all_away_and_leaves() -> None:
     view = two_logs()
     assert term_plan.remove(view, 1) == Plan((0,), (0,) * 1024, (1,)), "in proportion to what the others have"
-    halves = term_plan.remove(view, 1, {0: 1, 2: 1})
-    assert halves is not None and (halves.logs, halves.without, halves.sealed) == ((2,), (1,), (1, 2))
+    halves = term_plan.remove(first_view().with_logs([1, 2]), 0)
+    assert halves is not None and (halves.logs, halves.without, halves.sealed) == ((1, 2), (0,), (0, 1, 2))
     assert term_plan.remove(view, 2) == Plan((), None, (2,)), "nobody takes anything"
     assert term_plan.remove(view, 3) is None
     with pytest.raises(InvalidArgument, match="only one"):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from boki_common.backoff import Backoff
 from boki_common.errors import CorruptData
 from boki_common.metadata.memory import MemoryStore
 from boki_metalog.terms.metadata_tree import ensure_view
@@ -21,7 +22,7 @@ class Fed:
 
     def __init__(self, store: MemoryStore) -> None:
         self.changed = asyncio.Event()
-        self.feed = ViewFeed(store, self.changed.set, retry_first_s=0.001, retry_limit_s=0.01)
+        self.feed = ViewFeed(store, self.changed.set, Backoff(0.001, 0.01))
         self.feed.start()
 
     async def next(self) -> None:

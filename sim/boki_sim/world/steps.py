@@ -20,8 +20,8 @@ from boki_common.bookkeeper import v2, v3
 from boki_common.bookkeeper.ledger_metadata import LedgerState, decode
 from boki_common.engine import engine_protocol
 from boki_common.errors import BokiError
+from boki_common.metadata.membership import MEMBERS
 from boki_metalog.entries import sequencer_protocol
-from boki_metalog.terms.metadata_tree import MEMBERS_PATH
 from boki_metalog.terms.term_record import TERMS_PATH
 from boki_metalog.terms.view import VIEW_PATH
 from boki_sim.world.process import SimProcess
@@ -128,7 +128,7 @@ def of_change(path: str, value: bytes | None, before: bytes | None) -> str:
         return "view swap"
     if path.startswith(f"{TERMS_PATH}/"):
         return "term sealed"
-    if path.startswith(f"{MEMBERS_PATH}/"):
+    if path.startswith(f"{MEMBERS}/"):
         return "member listed"
     if path.startswith("/ledgers/available/"):
         return "bookie listed"
