@@ -6,8 +6,9 @@
         record = await book.read_next("user/1", at_least=seqnum)
         async for record in book.read("user/1", follow=True): ...
 
-- Appends of one session to one book are decided in the order of the calls, but for those that wait for a place or look at the book
-  first (`expect=` of what the session has not seen); and applied once, whatever fails.
+- Appends of one session to one book are decided in the order of the calls, but for those that look at the book first (`expect=` of
+  what the session has not seen) and for the records of an `append_many` that the window has no place for; and applied once,
+  whatever fails.
 - `ticket.outcome()` says what certainly became of an append; a named writer's numbers survive restarts.
 - Reads of a session see all that it has seen and appended before.
 - `boki.sync` is the same for scripts and notebooks; `boki.testing.MemoryCluster` is a cluster in memory, for tests.

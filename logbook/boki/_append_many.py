@@ -54,9 +54,7 @@ async def append_many(
             if chunk.error is not None:
                 raise chunk.error
     except BokiError as error:
-        appends.places.invite(numbers)  # the place that is not taken
-        failure = next((chunk.error for chunk in chunks if chunk.error is not None), error)
-        raise _prefix_error(appends, numbers, failure, chunks, len(encoded)) from error
+        raise _prefix_error(appends, numbers, _error_of(chunks) or error, chunks, len(encoded)) from error
     return [seqnum for chunk in chunks for seqnum in chunk.seqnums]
 
 
@@ -69,12 +67,12 @@ async def _submit_chunks(
     first: First | None,
 ) -> None:
     start = 0
-    while start < len(encoded):
-        free = await appends.place(numbers, max(deadline - appends.connection.now(), 0.0))
+
+    def submit_chunk(free: int) -> None:
+        nonlocal start
         if first is not None and not start:
             first.check(numbers)  # who waited for a place before this was numbered before it
-        failed = next((chunk.error for chunk in chunks if chunk.error is not None), None)
-        if failed is not None:
+        if _error_of(chunks) is not None:
             return
         end = min(start + free, start + CHUNK_RECORDS, len(encoded))
         size, stop = 0, start
@@ -86,6 +84,14 @@ async def _submit_chunks(
         appends.queue(numbers, chunk)
         chunks.append(chunk)
         start = stop
+
+    while start < len(encoded) and _error_of(chunks) is None:
+        await appends.take(numbers, max(deadline - appends.connection.now(), 0.0), submit_chunk)
+
+
+def _error_of(chunks: list[Chunk]) -> BokiError | None:
+    """Of the first that failed."""
+    return next((chunk.error for chunk in chunks if chunk.error is not None), None)
 
 
 def _prefix_error(appends: Appends, numbers: Numbers, error: BokiError, chunks: list[Chunk], total: int) -> BokiError:

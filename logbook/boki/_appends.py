@@ -26,7 +26,7 @@ from boki._in_doubt import InDoubt, inquiry_of
 from boki._numbers import Numbers
 from boki._outbox import Outboxes
 from boki._outcome import Why
-from boki._places import Places
+from boki._places import Places, Take
 from boki._queue import Frames
 from boki._session import Session
 from boki._special import Special
@@ -73,7 +73,7 @@ class Appends:
         return Numbers(view.session, view.book, view.outbox, writer, special=special)
 
     def submit(self, numbers: Numbers, ticket: Ticket) -> bool:
-        """Numbers one record and queues it. False when no place is free: then nothing happened. Raises as `place`."""
+        """Numbers one record and queues it. False when no place is free: then nothing happened. Raises as `take`."""
         self._check_taken(numbers)
         if self._lines and numbers in self._lines:
             if not self.places.of(numbers):
@@ -84,9 +84,8 @@ class Appends:
         return True
 
     async def submit_in(self, numbers: Numbers, ticket: Ticket, timeout: float | None) -> None:
-        """`submit`, once there is a place. Raises as `place`."""
-        await self.place(numbers, timeout)
-        self.queue(numbers, ticket)
+        """`submit`, once there is a place. Raises as `take`."""
+        await self.take(numbers, timeout, lambda _: self.queue(numbers, ticket))
 
     @property
     def refusal(self) -> DiskFull | None:
@@ -136,19 +135,19 @@ class Appends:
         else:
             self._undecided.pop(numbers.key, None)
 
-    async def place(self, numbers: Numbers, timeout: float | None) -> int:
-        """Waits for a place, and takes it. Returns how many there are, with this one. Raises WindowFull, ClosedError, DiskFull."""
-        self._check_taken(numbers)
-        free = await self.places.take(numbers, timeout)
-        try:
+    async def take(self, numbers: Numbers, timeout: float | None, take: Take) -> None:
+        """Calls this when there is a place, with how many there are: at once or later, in the order of the calls. Raises what it
+        raises; WindowFull: there was none in time, or the writer was given up meanwhile; ClosedError, DiskFull."""
+
+        def take_if_taken(free: int) -> None:
             self._check_taken(numbers)
-        except BokiError:
-            self.places.invite(numbers)  # whoever waits behind it is refused as well
-            raise
-        return free
+            take(free)
+
+        self._check_taken(numbers)
+        await self.places.take(numbers, timeout, take_if_taken)
 
     async def ready(self, numbers: Numbers) -> None:
-        """Waits until `submit` finds a place. Raises as `place`."""
+        """Waits until `submit` finds a place. Raises as `take`."""
         while not self.places.of(numbers):
             self._check_taken(numbers)
             await self.places.ready(numbers)
