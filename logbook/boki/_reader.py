@@ -17,7 +17,7 @@ from boki._record import Gap, Record, decode_columns, decode_gaps, gap_of, open_
 from boki_common import limits
 from boki_common.engine import engine_protocol as wire
 from boki_common.engine.engine_protocol import Consistency, Direction, GapKind, Query, Token, make_query
-from boki_common.engine.read_reply import ReadReply, decode_nothing, decode_point, decode_read_reply
+from boki_common.engine.read_reply import Point, ReadReply, decode_nothing, decode_point, decode_read_reply
 from boki_common.engine.tag_reads import TagRow, encode_tag_read
 from boki_common.errors import (
     CorruptData,
@@ -27,7 +27,6 @@ from boki_common.errors import (
     VersionMismatch,
 )
 from boki_common.ids import SEQNUM_MAX, Position
-from boki_common.runtime.ports import Buffer
 
 if TYPE_CHECKING:
     from boki._connection import Connection
@@ -98,30 +97,23 @@ class Reader:
         Raises:
             InvalidTag. Trimmed, Lost: what would be the first may be gone. Else as `Calls.call`.
         """
-        view, connection, wait_ms = self.view, self._connection, 0
+        connection, stream, wait_ms = self._connection, stream_number(tag), 0
         direction, stop = (Direction.PREV, 0) if downwards else (Direction.NEXT, stop)
-        query = make_query(
-            (view.book, stream_number(tag), start, stop, 1, limits.READ_BYTES, wait_ms, direction, consistency)
-        )
+        query = make_query((self.view.book, stream, start, stop, 1, limits.READ_BYTES, wait_ms, direction, consistency))
         deadline = connection.now() + wait_s if wait_s else 0.0
         while True:
             if wait_s:
                 left_s = min(max(deadline - connection.now(), 0), limits.READ_WAIT_MS / 1000)
                 wait_ms = math.ceil(left_s * 1000)
                 query = query._replace(wait_ms=wait_ms)
-            request = view.session.packed(), wire.encode_query(*query)
+            request = self._encode(query)
             together = request if query.consistency is Consistency.LINEARIZABLE else None
             answer = await connection.calls.call(wire.OP_READ, request, timeout_s + wait_ms / 1000, together=together)
             point = decode_point(answer)
             if point is not None:
-                log, reached, position, seqnum, time_ms, numbers, payload = point
-                view.saw_one(log, reached, position)
-                try:
-                    tags, data = open_payload(seqnum, numbers, payload)
-                except CorruptData as error:
-                    raise gap_of(seqnum, error, self.book).error() from error
-                if tag is None or type(tag) is int or tag in tags:
-                    return Record(seqnum, tags, data, None, self.book, time_ms)
+                record = self._opened(point)
+                if tag is None or type(tag) is int or tag in record.tags:
+                    return record
             page = self._page(decode_read_reply(answer), query, tag)
             if page.gaps:
                 gap = next((gap for gap in page.gaps if bounded or gap.kind != GapKind.TRIMMED), None)
@@ -269,8 +261,18 @@ class Reader:
         self.view.session.merge(token)
         return last
 
-    def _encode(self, query: Query) -> list[Buffer]:
-        return [self.view.session.packed() + wire.encode_query(*query)]
+    def _encode(self, query: Query) -> tuple[bytes, bytes]:
+        return self.view.session.packed(), wire.encode_query(*query)
+
+    def _opened(self, point: Point) -> Record:
+        """The record that an answer is. Raises CorruptData."""
+        log, reached, position, seqnum, time_ms, numbers, payload = point
+        self.view.saw_one(log, reached, position)
+        try:
+            tags, data = open_payload(seqnum, numbers, payload)
+        except CorruptData as error:
+            raise gap_of(seqnum, error, self.book).error() from error
+        return Record(seqnum, tags, data, None, self.book, time_ms)
 
     def _saw(self, reply: ReadReply) -> None:
         self.view.saw(reply.token, reply.position)

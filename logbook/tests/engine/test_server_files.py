@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tests.engine.files_entered import FilesEntered
 from tests.engine.test_server import Served, query, run, served
+from tests.files_entered import FilesEntered
 
+import boki_logbook
 from boki_common.engine import engine_protocol as wire
 from boki_common.engine.engine_protocol import Verdict
 from boki_common.engine.read_reply import decode_read_reply
@@ -16,7 +17,7 @@ async def test_a_cached_record_is_read_through_files_entered_once_each(served: S
     sdk = await served.sdk()
     sdk.append(run(1, b"x", tags=(5,)))
     await sdk.answers(1)
-    entered = FilesEntered()
+    entered = FilesEntered(boki_logbook, "testing/")
     with entered.following():
         body = await sdk.peer.call(wire.OP_READ, *wire.encode_read({}, query(5, max_records=1)))
     assert len(decode_read_reply(body).records.seqnums) == 1
@@ -27,7 +28,7 @@ async def test_a_cached_record_is_read_through_files_entered_once_each(served: S
 
 async def test_no_function_that_an_append_goes_through_has_more_than_four_doors(served: Served) -> None:
     sdk = await served.sdk()
-    entered = FilesEntered()
+    entered = FilesEntered(boki_logbook, "testing/")
     with entered.following():
         sdk.append(run(1, b"x", tags=(5,)))
         (row,) = await sdk.answers(1)

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
-from collections import Counter
 from collections.abc import Coroutine
-from pathlib import Path
-from types import FrameType
-from typing import Any, Final
+from typing import Any
 
 import pytest
+from tests.files_entered import FilesEntered
 
 import boki
 import boki.testing
 from boki._ticket import Ticket
 from boki_common.ids import book_id
-
-SDK: Final = Path(boki.__file__).parent
 
 
 async def test_names_and_numbers() -> None:
@@ -68,32 +63,12 @@ async def test_tickets_of_appends_end_before_their_callers_run() -> None:
 
 
 async def entered_again(call: Coroutine[Any, Any, Any]) -> dict[str, int]:
-    """Which file of the SDK a file called into more than once in one turn of the loop, and how often. Timers do not count."""
-    task = asyncio.current_task()
-    assert task is not None and task.get_coro().cr_frame.f_back is not None  # type: ignore[union-attr]
-    loop = task.get_coro().cr_frame.f_back.f_code  # type: ignore[union-attr]
-    turn, seen, entries = 0, set[FrameType](), Counter[tuple[int, str]]()
-
-    def profile(frame: FrameType, event: str, _: object) -> None:
-        nonlocal turn
-        if event != "call" or frame.f_back is None:
-            return
-        turn += frame.f_back.f_code is loop
-        if frame not in seen:  # else it goes on
-            seen.add(frame)
-            caller, file = Path(frame.f_back.f_code.co_filename), Path(frame.f_code.co_filename)
-            entry = f"{caller.stem} -> {file.stem}"
-            if caller.parent == file.parent == SDK and caller != file and caller.stem != "_watch":
-                entries[turn, entry] += frame.f_code.co_name != "__init__"  # of a value
-
-    before = sys.getprofile()
-    sys.setprofile(profile)
-    try:
+    """Which files are entered more than once in one turn of the loop. No function has more than four doors."""
+    entered = FilesEntered(boki, "testing/", "_watch.py")
+    with entered.following():
         await call
-    finally:
-        sys.setprofile(before)
-    assert entries, "nothing was seen"
-    return {pair: count for (_, pair), count in entries.items() if count > 1}
+    assert 0 < entered.most_doors <= 4
+    return entered.again
 
 
 async def test_an_append_and_a_read_enter_each_file_once_a_turn() -> None:
@@ -101,7 +76,9 @@ async def test_an_append_and_a_read_enter_each_file_once_a_turn() -> None:
         book = (await cluster.connect()).book(1)
         await book.append(b"x", tags=["a"])
         await book.read_next("a")
-        verdict = {"_numbers -> _ticket": 3}  # what is decided, perhaps out of order, and what at the front leaves
+        verdict = {
+            "_numbers.py -> _ticket.py": 3
+        }  # what is decided, perhaps out of order, and what at the front leaves
         assert await entered_again(book.append(b"y", tags=["a"])) == verdict
         assert await entered_again(book.append(b"z", tags=["a"], expect={"b": None, 0: book.position})) == verdict
         assert await entered_again(book.read_next("a")) == {}
