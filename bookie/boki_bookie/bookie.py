@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from boki_bookie import metric_definitions
 from boki_bookie.begin.identity import Identity, establish_all
@@ -24,10 +24,9 @@ from boki_bookie.serve.health import Reason
 from boki_bookie.serve.server import BookieServer
 from boki_bookie.settings import BookieSettings
 from boki_bookie.space.ledger_facts import MetadataFacts
-from boki_bookie.storage.limbo_review import LimboReview, open_or_salvage
+from boki_bookie.storage.limbo_review import LimboReview, OpenStorage, open_or_salvage
 from boki_bookie.storage.storage import Storage
 from boki_bookie.storage.storage_router import StorageRouter, directory_of
-from boki_bookie.storage.waiting_adds import Validate
 from boki_common.bookkeeper.layout import BookieService, bookie_path, register_bookie
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import BokiError, MetadataError, SettingsError, WrongDirectory
@@ -68,8 +67,11 @@ class Bookie:
         identity: Identity,
         settings: BookieSettings,
         token: ClusterToken,
+        look_now: asyncio.Event,
     ) -> None:
         self._token = token
+        self._look_now = look_now
+        """Ends the pause of the watch: a disk is full, or something else has changed."""
         self.bookie_id: BookieId = identity.bookie_id
         self.address = Address("", 0)
         self.failed: asyncio.Future[BokiError] = asyncio.get_running_loop().create_future()
@@ -142,17 +144,10 @@ class Bookie:
             )
             digests = LedgerDigests(metadata, settings.check_digests, metrics)
             stack.push_async_callback(digests.close)
-            storages = _Storages(
-                LedgerValidation(metadata, identity.bookie_id, settings, digests=digests),
-                digests,
-                MetadataFacts(metadata, identity.bookie_id, identity.instance_id),
-                clock,
-                rng,
-                settings,
-                metrics,
-            )
-            shelves = await _open_shelves(disks, identity, metadata, stack, storages)
-            bookie = cls(shelves, metadata, identity, settings, token)
+            look_now = asyncio.Event()
+            open_storage = partial(Storage.open, metrics=metrics, clock=clock, digests=digests, disk_full=look_now)
+            shelves = await _open_shelves(disks, identity, metadata, stack, open_storage, digests, rng, settings)
+            bookie = cls(shelves, metadata, identity, settings, token, look_now)
             await bookie._begin_life(identity, rng)
             await bookie._serve(address, stack, metrics, clock, allowed_hosts)
             bookie._review_limbo(stack)
@@ -212,12 +207,13 @@ class Bookie:
         self._service = BookieService(
             self._settings.host or self.address.host, self._settings.port or self.address.port
         )
+        storages = [shelf.storage for shelf in self._shelves]
         for definition, value in (
             (metric_definitions.CACHED_BYTES, lambda: self.storage.cached_bytes),
             (metric_definitions.LEDGERS, lambda: self.storage.ledger_count),
             (metric_definitions.READ_ONLY, lambda: self.storage.read_only),
-            (metric_definitions.ELSEWHERE, lambda: sum(shelf.storage.elsewhere_count for shelf in self._shelves)),
-            (metric_definitions.TOMBSTONES, lambda: sum(shelf.storage.tombstone_count for shelf in self._shelves)),
+            (metric_definitions.ELSEWHERE, lambda: sum(one.gc_state().elsewhere_ledgers for one in storages)),
+            (metric_definitions.TOMBSTONES, lambda: sum(one.gc_state().tombstones for one in storages)),
         ):
             metrics.gauge(definition).labels(self.bookie_id).set_function(value)
         await self._look_at_space()
@@ -229,15 +225,10 @@ class Bookie:
         if self._settings.admin_port >= 0:
             from boki_bookie.serve.admin import BookieAdmin  # a web server, which most bookies need no memory for
 
-            collectors = [shelf.storage for shelf in self._shelves]
-            self.admin = await BookieAdmin.start(
-                self,
-                self._settings,
-                metrics,
-                collectors=collectors,
-                allowed_hosts=allowed_hosts,
-                token=self._token,
+            self.admin = BookieAdmin(
+                self, self._settings, metrics, storages=storages, allowed_hosts=allowed_hosts, token=self._token
             )
+            await self.admin.listen()
             stack.push_async_callback(self.admin.close)
 
     def _review_limbo(self, stack: AsyncExitStack) -> None:
@@ -290,9 +281,9 @@ class Bookie:
         await self._look_at_space()  # what the disk says, before his word is mixed with it
         self.kept_read_only = read_only
         for shelf in self._shelves:
-            shelf.storage.read_only = shelf.is_full or read_only
+            shelf.storage.set_read_only(shelf.is_full or read_only)
         _log.info("set by an administrator", read_only=read_only, bookie_id=self.bookie_id)
-        self.storage.disk_full.set()  # wakes the watch, which registers the bookie as what it is now
+        self._look_now.set()  # wakes the watch, which registers the bookie as what it is now
 
     # -- registration
 
@@ -319,11 +310,11 @@ class Bookie:
         while not self.failed.done():
             try:
                 async with asyncio.timeout(self._settings.disk_check_interval_s):
-                    await self.storage.disk_full.wait()
+                    await self._look_now.wait()
             except TimeoutError:
                 pass  # time for a look
-            was_full = self.storage.disk_full.is_set()
-            self.storage.disk_full.clear()
+            was_full = self._look_now.is_set()
+            self._look_now.clear()
             try:
                 if not was_full:
                     await self._look_at_space()
@@ -357,7 +348,7 @@ class Bookie:
             _log.warning("takes no writes", why=why, free_bytes=free, place=where, bookie_id=self.bookie_id)
         elif storage.read_only and not read_only:
             _log.info("takes writes again", free_bytes=free, place=where, bookie_id=self.bookie_id)
-        storage.read_only = read_only
+        storage.set_read_only(read_only)
 
     # -- the end
 
@@ -369,7 +360,7 @@ class Bookie:
             return
         _log.error("the bookie stopped", bookie_id=self.bookie_id, error=error)
         self.failed.set_result(error)
-        self.storage.disk_full.set()  # wakes the watch, which then ends
+        self._look_now.set()  # wakes the watch, which then ends
         assert self._server is not None
         self._ending = asyncio.ensure_future(self._stop_serving(self._server))
 
@@ -391,52 +382,35 @@ def _check(settings: BookieSettings, address: Address) -> None:
         raise SettingsError("; ".join(faults), faults=faults)
 
 
-class _Storages(NamedTuple):
-    """What the stores of all directories share."""
-
-    validate: Validate
-    digests: LedgerDigests
-    facts: MetadataFacts
-    clock: Clock
-    rng: Random
-    settings: BookieSettings
-    metrics: Metrics
-
-    async def open(self, disk: Disk, identity: Identity, validate: Validate) -> Storage:
-        """The store of one directory."""
-        return await Storage.open(
-            disk,
-            identity.raw,
-            validate=validate,
-            rng=self.rng,
-            settings=self.settings,
-            metrics=self.metrics,
-            digests=self.digests,
-            facts=self.facts,
-            clock=self.clock,
-        )
-
-
 async def _open_shelves(
     disks: Sequence[Disk],
     identity: Identity,
     metadata: MetadataStore,
     stack: AsyncExitStack,
-    storages: _Storages,
+    open_storage: OpenStorage,
+    digests: LedgerDigests,
+    rng: Random,
+    settings: BookieSettings,
 ) -> list[_Shelf]:
     """Opens the store of every directory; `stack` closes them."""
     shelves = []
+    open_ours = partial(
+        open_storage,
+        bookie_id=identity.raw,
+        validate=LedgerValidation(metadata, identity.bookie_id, settings, digests=digests),
+        facts=MetadataFacts(metadata, identity.bookie_id, identity.instance_id),
+        rng=rng,
+        settings=settings,
+    )
     for number, disk in enumerate(disks):
         storage = await open_or_salvage(
             disk,
             identity,
             metadata,
-            validate=storages.validate,
-            open_storage=partial(storages.open, disk, identity),
-            rng=storages.rng,
-            settings=storages.settings,
+            open_storage=partial(open_ours, disk),
+            rng=rng,
+            settings=settings,
             owns=partial(_lies_in, number, len(disks)),
-            is_older_copy=identity.is_older_copy,
         )
         stack.push_async_callback(storage.close)
         shelves.append(_Shelf(disk, storage))

@@ -16,6 +16,7 @@ from boki_bookie.entries.tombstones import DAY_MS
 from boki_bookie.settings import BookieSettings
 from boki_bookie.space.ledger_facts import MetadataFacts
 from boki_bookie.storage.storage import Storage
+from boki_bookie.storage.storage_router import StorageRouter
 from boki_common.bookkeeper import layout
 from boki_common.bookkeeper.digests import digest_for, master_key
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState, decode, encode
@@ -161,21 +162,26 @@ class World:
             if not future.done():
                 future.set_result(V2Status.OK if error is None else V2Status.IO_ERROR)
 
-        status = storage.add(request, Late())
+        status = storage.of(request.ledger_id).add(request, Late())
         if status is V2Status.OK:
             storage.when_durable(durable)
         elif status is not None:
             future.set_result(status)
         return future
 
+    async def checkpoint(self, router: StorageRouter) -> None:
+        """Of one directory after the other."""
+        for storage in router.storages:
+            await storage.checkpoint()
+
     async def fence(self, storage: Storage, ledger_id: int, key: bytes | None = None) -> V2Status:
-        status = storage.fence(ledger_id, key or self.key)
+        status = storage.of(ledger_id).fence(ledger_id, key or self.key)
         if status is V2Status.OK:
             await storage.journal.flushed()
         return status
 
     async def read(self, storage: Storage, ledger_id: int, entry_id: int) -> bytes | V2Status | StorageError:
-        found = storage.look_up(ledger_id, entry_id)
+        found = storage.of(ledger_id).look_up(ledger_id, entry_id)
         if found.body is not None:
             return bytes(found.body)
         if found.place is None:

@@ -107,6 +107,6 @@ class FenceRace(LedgerRun):
         """Waits until these bookies are."""
         for _ in range(FENCED_STEPS):
             bookies = self.cluster.bookies()
-            if all(host in bookies and bookies[host].storage.is_fenced(ledger_id) for host in hosts):
+            if all(host in bookies and bookies[host].storage.of(ledger_id).is_fenced(ledger_id) for host in hosts):
                 return
             await asyncio.sleep(STEP_S)

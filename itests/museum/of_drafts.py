@@ -133,7 +133,7 @@ EXHIBITS: Final[tuple[Exhibit, ...]] = (
             +        doubted = {} if limbo else (await survey(metadata, bookie.bookie_id, owns=owns)).listed
             +        if doubted:
             +            limbo = await Limbo.begin(disk, bookie.raw, doubted)
-                     storage = await open_storage(validate if limbo is None else LimboValidation(limbo, validate))
+                     return await open_storage(limbo=limbo)
         """),
         found=Hunt("ledgers", "races", ("liveness",)),
     ),

@@ -80,7 +80,7 @@ bookie bookie/tests/begin/test_life.py::test_a_bookie_of_which_a_copy_was_starte
 
 an older copy is opened, not salvaged
 bookie bookie/tests/begin/test_life.py::test_an_older_copy_comes_back_by_salvage_alone_and_then_denies_nothing
--        if is_older_copy:
+-        if bookie.is_older_copy:
 +        if False:
 
 a life begins before the store is open

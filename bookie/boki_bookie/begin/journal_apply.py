@@ -17,8 +17,8 @@ from boki_bookie.journal.journal import JournalPosition
 from boki_common.errors import CorruptData, DiskFull
 
 
-class _Replayed:
-    """The journal as a checkpoint during replay sees it; `JournalReplay.repair_end` came before."""
+class Replayed:
+    """The journal as a checkpoint during replay sees it, after `JournalReplay.repair_end`; or during a salvage."""
 
     def __init__(self, position: JournalPosition) -> None:
         self.position = position
@@ -39,7 +39,7 @@ async def replay_journal(replay: JournalReplay, checkpointer: Checkpointer, *, w
         for group in groups:
             if has_space and index.fresh_bytes >= write_cache_bytes:
                 try:
-                    await checkpointer.run(_Replayed(JournalPosition(generation, group.number)))
+                    await checkpointer.run(Replayed(JournalPosition(generation, group.number)))
                 except DiskFull:
                     has_space = False
             for kind, body in zip(group.kinds, group.bodies, strict=True):

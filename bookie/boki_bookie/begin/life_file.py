@@ -7,6 +7,7 @@ from typing import Final
 from boki_bookie.begin.life_rules import SLOT_BYTES, SLOTS, Slot, StoredLife, decode_slot, encode_slot
 from boki_bookie.entries.checkpoint import MARK_NAME
 from boki_bookie.entries.ledger_index_format import decode_mark
+from boki_bookie.open_files import opened
 from boki_common.errors import StorageError
 from boki_common.runtime.ports import Disk
 
@@ -15,11 +16,8 @@ LIFE_NAME: Final = "LIFE"
 
 async def format_life(disk: Disk) -> None:
     """Puts the space for it aside. Raises DiskFull, DiskFailed."""
-    file = await disk.open(LIFE_NAME, create=True)
-    try:
+    async with opened(disk, LIFE_NAME, create=True) as file:
         await file.write(0, [bytes(SLOTS * SLOT_BYTES)], durable=True)
-    finally:
-        await file.close()
 
 
 async def read_life(disk: Disk, bookie_id: bytes) -> StoredLife:
@@ -38,8 +36,5 @@ async def write_slot(disk: Disk, number: int, slot: Slot, bookie_id: bytes) -> N
     """In its place, which takes no space once the file is there. Raises DiskFull, DiskFailed."""
     if not await disk.exists(LIFE_NAME):
         await format_life(disk)
-    file = await disk.open(LIFE_NAME)
-    try:
+    async with opened(disk, LIFE_NAME) as file:
         await file.write(number * SLOT_BYTES, [encode_slot(slot, bookie_id)], durable=True)
-    finally:
-        await file.close()

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final, NamedTuple
 
-from boki_bookie.begin import journal_apply
+from boki_bookie.begin.journal_apply import Replayed, apply
 from boki_bookie.entries.checkpoint import INDEX_FOLDER, MARK_NAME, Checkpointer, index_name
 from boki_bookie.entries.entry_log import FOLDER as ENTRIES_FOLDER
 from boki_bookie.entries.entry_log import file_name
@@ -36,6 +36,7 @@ from boki_bookie.formats.journal_format import (
 from boki_bookie.journal.journal import JournalPosition
 from boki_bookie.journal.journal_segments import FOLDER as JOURNAL_FOLDER
 from boki_bookie.journal.journal_segments import SegmentFiles
+from boki_bookie.open_files import opened
 from boki_bookie.settings import BookieSettings
 from boki_common.errors import BokiError, StorageError
 from boki_common.limits import FRAME_BYTES, MIB
@@ -70,9 +71,9 @@ class Salvage:
         self,
         disk: Disk,
         bookie_id: bytes,
-        files: SegmentFiles,
-        settings: BookieSettings,
         *,
+        rng: Random,
+        settings: BookieSettings,
         keys: Mapping[int, bytes],
         may_stay_open: Callable[[int], bool],
     ) -> None:
@@ -80,7 +81,7 @@ class Salvage:
         `may_stay_open`: whether a ledger is not fenced."""
         self._disk = disk
         self._bookie_id = bookie_id
-        self._files = files
+        self._files = SegmentFiles(disk, rng, bookie_id, settings)
         self._settings = settings
         self._keys = keys
         self._may_stay_open = may_stay_open
@@ -98,9 +99,7 @@ class Salvage:
         for ledger in self._index.ledgers.values():
             self._index.distrust(ledger, fenced=not self._may_stay_open(ledger.ledger_id))
         await self._write(mark, last_group)
-        index = self._index
-        entries = index.stored_entries
-        return Salvaged(len(index.ledgers), entries, self._unreadable)
+        return Salvaged(len(self._index.ledgers), self._index.stored_entries, self._unreadable)
 
     def _skip(self, what: str, error: BokiError) -> None:
         self._unreadable += 1
@@ -200,8 +199,7 @@ class Salvage:
 
     async def _stored(self, number: int) -> AsyncIterator[tuple[int, int, int, int]]:
         """Ledger, entry, offset and body bytes of every entry of a file. Raises StorageError."""
-        file = await self._disk.open(file_name(number))
-        try:
+        async with opened(self._disk, file_name(number)) as file:
             name = self._disk.describe(file_name(number))
             page = await file.read(0, PAGE_BYTES)
             check_file_header(page, file_number=number, bookie_id=self._bookie_id, name=name)
@@ -213,8 +211,6 @@ class Salvage:
                     yield found.ledger_id, found.entry_id, offset + found.start, found.body_bytes
                     next_at = max(next_at, found.end)
                 offset += next_at
-        finally:
-            await file.close()
 
     async def _read_journal(self) -> int:
         """Applies every whole group; returns the highest group number."""
@@ -241,12 +237,8 @@ class Salvage:
     def _apply(self, group: Group) -> None:
         """Whatever adds to what is held. Fences are all set in the end, and what was dropped may come back: it is true."""
         for kind, body in zip(group.kinds, group.bodies, strict=True):
-            if kind in _ADDS:
-                wanted = self._knows(entry_ids(body)[0])
-            else:
-                wanted = kind in _ADVICE
-            if wanted:
-                journal_apply.apply(self._index, kind, body)
+            if self._knows(entry_ids(body)[0]) if kind in _ADDS else kind in _ADVICE:
+                apply(self._index, kind, body)
 
     def _knows(self, ledger_id: int) -> bool:
         """Whether the ledger has a key. One without is no ledger of the metadata either, so nobody reads it."""
@@ -258,11 +250,8 @@ class Salvage:
         return True
 
     async def _contents(self, name: str) -> bytes:
-        file = await self._disk.open(name)
-        try:
+        async with opened(self._disk, name) as file:
             return await file.read(0, await file.size())
-        finally:
-            await file.close()
 
     # -- writing
 
@@ -281,39 +270,6 @@ class Salvage:
         )
         checkpointer = Checkpointer.resume(self._disk, self._index, start, self._settings)
         try:
-            await checkpointer.run(_Silent(JournalPosition(generation, group)), everything=True)
+            await checkpointer.run(Replayed(JournalPosition(generation, group)), everything=True)
         finally:
             await checkpointer.entry_log.close()
-
-
-class _Silent:
-    """A journal that holds nothing that a checkpoint would have to wait for."""
-
-    def __init__(self, position: JournalPosition) -> None:
-        self.position = position
-
-    async def flushed(self) -> None:
-        """What was found is on the disk."""
-
-    async def release(self, generation: int) -> None:
-        """The first checkpoint of the running store recycles."""
-
-
-async def salvage_store(
-    disk: Disk,
-    bookie_id: bytes,
-    *,
-    rng: Random,
-    settings: BookieSettings,
-    keys: Mapping[int, bytes],
-    may_stay_open: Callable[[int], bool],
-) -> Salvaged:
-    """One attempt; see `Salvage`."""
-    files = SegmentFiles(
-        disk,
-        rng,
-        bookie_id=bookie_id,
-        segment_bytes=settings.journal_segment_bytes,
-        spares_kept=settings.journal_spare_segments,
-    )
-    return await Salvage(disk, bookie_id, files, settings, keys=keys, may_stay_open=may_stay_open).run()

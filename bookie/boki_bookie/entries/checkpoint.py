@@ -44,10 +44,11 @@ from boki_bookie.entries.tombstones import Run
 from boki_bookie.formats.entry_log_format import PAGE_BYTES, check_file_header
 from boki_bookie.formats.journal_format import REMEDY
 from boki_bookie.journal.journal import JournalPosition
+from boki_bookie.open_files import opened
 from boki_bookie.settings import BookieSettings
 from boki_common.errors import CorruptData
 from boki_common.limits import MIB
-from boki_common.runtime.ports import Disk, DiskFile
+from boki_common.runtime.ports import Disk
 
 MARK_NAME: Final = "CHECKPOINT"
 INDEX_FOLDER: Final = "index"
@@ -110,9 +111,9 @@ class Checkpointer:
 
     def __init__(self, disk: Disk, index: LedgerIndex, entry_log: EntryLog, mark: CheckpointMark) -> None:
         self.mark = mark
+        self.index = index
+        self.entry_log = entry_log
         self._disk = disk
-        self._index = index
-        self._entry_log = entry_log
         self._cut: _Cut | None = None
         self._leftovers: list[str] = []
         """Index files that the mark does not name."""
@@ -154,14 +155,6 @@ class Checkpointer:
         )
         return cls(disk, index, entry_log, mark)
 
-    @property
-    def index(self) -> LedgerIndex:
-        return self._index
-
-    @property
-    def entry_log(self) -> EntryLog:
-        return self._entry_log
-
     async def run(self, journal: JournalSource, *, everything: bool = False, stages: Stages | None = None) -> None:
         """One checkpoint, or the rest of the one that a full disk stopped; with `everything` into a new index file.
 
@@ -171,7 +164,7 @@ class Checkpointer:
             DiskFull, DiskFailed.
         """
         if self._cut is None:
-            self._cut = _Cut(journal.position, self._index)
+            self._cut = _Cut(journal.position, self.index)
         cut = self._cut
         await journal.flushed()
         if not cut.is_stored:
@@ -187,14 +180,14 @@ class Checkpointer:
             bookie_id=self.mark.bookie_id,
             index_file=index_file,
             index_bytes=index_bytes,
-            entry_file=self._entry_log.committed.file_number,
-            entry_bytes=self._entry_log.committed.offset,
+            entry_file=self.entry_log.tail.committed.file_number,
+            entry_bytes=self.entry_log.tail.committed.offset,
         )
         assert mark[:2] >= self.mark[:2], "the mark never goes back"
         await self._disk.replace_all(MARK_NAME, encode_mark(mark))
         self.mark = mark
         self._cut = None
-        self._entry_log.release()
+        self.entry_log.tail.release()
         await self._remove_leftovers()
         await journal.release(cut.position.generation)
 
@@ -213,7 +206,7 @@ class Checkpointer:
         Raises:
             DiskFull, DiskFailed: it can be tried again.
         """
-        removals, moved = self._index.take_changes()
+        removals, moved = self.index.take_changes()
         cut = self._cut
         all_removals = removals if cut is None else [*cut.removals, *removals]
         all_moved = moved if cut is None else [*cut.moved, *moved]
@@ -231,10 +224,10 @@ class Checkpointer:
             persisted = True
         finally:
             if not persisted or cut is not None:
-                self._index.give_back_changes(removals, moved)
+                self.index.give_back_changes(removals, moved)
 
     async def _store_entries(self, cut: _Cut, stages: Stages | None) -> None:
-        log, loop = self._entry_log, asyncio.get_running_loop()
+        log, loop = self.entry_log.tail, asyncio.get_running_loop()
         log.begin()
         stage: _Stage = []
         for ledger in cut.ledgers:
@@ -258,15 +251,15 @@ class Checkpointer:
         await self._commit(cut, stage)
         stored = dict.fromkeys(ledger for ledger, _ in cut.columns)
         cut.columns += [(ledger, _NOTHING) for ledger in cut.ledgers if ledger not in stored]
-        self._index.cut_is_stored()
+        assert not self.index.flushing_bytes, self.index.flushing_bytes
         cut.is_stored = True
 
     async def _commit(self, cut: _Cut, stage: _Stage) -> None:
         """What was appended is durable: it leaves memory, and `stage`."""
-        await self._entry_log.commit()
+        await self.entry_log.tail.commit()
         for ledger, entry_ids, locations in stage:
             if locations:
-                cut.columns.append((ledger, self._index.store(ledger, entry_ids, locations)))
+                cut.columns.append((ledger, self.index.store(ledger, entry_ids, locations)))
         stage.clear()
 
     async def _write_index(
@@ -277,10 +270,10 @@ class Checkpointer:
         added = (
             sum(len(columns[0]) for _, columns in changes) * PLACE_ENCODED_BYTES + len(changes) * LEDGER_ENCODED_BYTES
         )
-        if everything or offset + added > 2 * self._index.encoded_bytes + INDEX_SLACK_BYTES:
+        if everything or offset + added > 2 * self.index.encoded_bytes + INDEX_SLACK_BYTES:
             index_file, offset = index_file + 1, 0
-            ledgers = sorted(self._index.ledgers.items())
-            removals = list(self._index.tombstones.runs())
+            ledgers = sorted(self.index.ledgers.items())
+            removals = list(self.index.tombstones.runs())
             columns = ((ledger, ledger.places.columns()) for _, ledger in ledgers)  # one at a time: they are large
             return index_file, await self._append_blocks(index_file, offset, removals, columns, number)
         return index_file, await self._append_blocks(index_file, offset, removals, changes, number)
@@ -294,24 +287,18 @@ class Checkpointer:
         number: int,
     ) -> int:
         """Returns where the file then ends."""
-        file: DiskFile = await self._disk.open(index_name(index_file), create=True)
-        try:
+        async with opened(self._disk, index_name(index_file), create=True) as file:
             owner = owner_of(self.mark.bookie_id, index_file)
             for block in encode_blocks(changes, number, owner=owner, removals=removals):
                 await file.write(offset, [block], durable=False)
                 offset += len(block)
             await file.sync()
-        finally:
-            await file.close()
         return offset
 
 
 async def _load_index(disk: Disk, mark: CheckpointMark, index: LedgerIndex) -> None:
-    file = await disk.open(index_name(mark.index_file))
-    try:
+    async with opened(disk, index_name(mark.index_file)) as file:
         data = memoryview(await file.read(0, mark.index_bytes))
-    finally:
-        await file.close()
     name = disk.describe(index_name(mark.index_file))
     if len(data) != mark.index_bytes:
         raise CorruptData(
@@ -338,13 +325,10 @@ async def _check_entry_files(disk: Disk, mark: CheckpointMark, index: LedgerInde
     for number in sorted(numbers):
         name = disk.describe(file_name(number))
         try:
-            file = await disk.open(file_name(number))
+            async with opened(disk, file_name(number)) as file:
+                page, size = await file.read(0, PAGE_BYTES), await file.size()
         except CorruptData as error:
             raise CorruptData(f"expected the file {name}, found none; {REMEDY}", path=name, offset=0) from error
-        try:
-            page, size = await file.read(0, PAGE_BYTES), await file.size()
-        finally:
-            await file.close()
         try:
             check_file_header(page, file_number=number, bookie_id=mark.bookie_id, name=name)
         except CorruptData as error:

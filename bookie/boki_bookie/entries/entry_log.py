@@ -1,8 +1,8 @@
 """The entry log: where checkpoints put entries for good, and reads find them (bytes: `entry_log_format`).
 
-Written by one checkpoint at a time: `begin` goes back to what was committed last, `append_some` puts entries behind
-each other in large writes, `commit` makes them durable, stage by stage, and `release` says that the mark on disk names the
-end. What an interrupted checkpoint left behind that end is overwritten. Compaction writes beside it, in files of its own
+Written by one checkpoint at a time, at its `tail`: `begin` goes back to what was committed last, `append_some` puts entries
+behind each other in large writes, `commit` makes them durable, stage by stage, and `release` says that the mark on disk names
+the end. What an interrupted checkpoint left behind that end is overwritten. Compaction writes beside it, in files of its own
 (`open_output`). Read by anybody, at any time, at locations that the index knows; each read checks the stored checksum.
 
 A file that is no longer written is *finished*: it lives as long as the index says that something is in it, and whoever
@@ -36,6 +36,7 @@ from boki_bookie.formats.entry_log_format import (
     stretches,
     unpack_location,
 )
+from boki_bookie.open_files import opened
 from boki_common.errors import StorageError
 from boki_common.limits import MIB
 from boki_common.runtime.ports import Buffer, Disk, DiskFile
@@ -105,6 +106,7 @@ class EntryWriter:
         """Goes on where `locations` end, until `order` or one write is full; adds to them. Raises DiskFull, DiskFailed.
 
         A write that makes `stage_bytes` since the last commit is flushed with it: the commit then has nothing to wait for.
+        Bodies whose crc32c is in `sums` are not read for it.
         """
         file_bytes, bookie_id = self._log.file_bytes, self._log.bookie_id
         number, offset = self._end
@@ -124,7 +126,7 @@ class EntryWriter:
             await self._flush(durable=self.uncommitted_bytes + size >= stage_bytes)  # moves the end to the next page
 
     async def commit(self) -> None:
-        """What was appended is durable and counts. Raises DiskFull, DiskFailed."""
+        """What was appended is durable, counts and may be read; the caller tells the index. Raises DiskFull, DiskFailed."""
         await self._flush()
         for number in self._written:
             await (await self._log.file(number, create=True)).sync()
@@ -171,8 +173,9 @@ class EntryLog:
         self._opening = asyncio.Lock()
         self._last_number = end.file_number
         self._given_back: list[int] = []
-        self._tail = EntryWriter(self, end)
-        self._writers = [self._tail]
+        self.tail = EntryWriter(self, end)
+        """Where checkpoints write."""
+        self._writers = [self.tail]
 
     async def find(self) -> None:
         """Looks at what is in the folder; before the first write."""
@@ -180,13 +183,10 @@ class EntryLog:
             stem, _, kind = name.partition(".")
             if kind != "entries" or not stem.isdigit():
                 continue
-            file = await self._disk.open(f"{FOLDER}/{name}")
-            try:
+            async with opened(self._disk, f"{FOLDER}/{name}") as file:
                 size = await file.size()
-            finally:
-                await file.close()
             number = int(stem)
-            if number != self.committed.file_number:
+            if number != self.tail.committed.file_number:
                 self.files[number] = size
             self._last_number = max(self._last_number, number)
 
@@ -234,48 +234,6 @@ class EntryLog:
             await file.close()
         await self._disk.remove(file_name(number))
         self.files.pop(number, None)
-
-    # -- writing, by one checkpoint at a time
-
-    @property
-    def committed(self) -> EntryLogEnd:
-        """Where the bytes end that checkpoints committed."""
-        return self._tail.committed
-
-    def begin(self) -> None:
-        """Everything appended since the last commit is forgotten."""
-        self._tail.begin()
-
-    async def append_some(
-        self,
-        ledger_id: int,
-        bodies: Mapping[int, memoryview],
-        order: Sequence[int],
-        locations: array[int],
-        stage_bytes: int = sys.maxsize,
-        sums: Mapping[int, int] = NO_SUMS,
-    ) -> None:
-        """Adds entries of one ledger, from where `locations` end in `order`, as many as make one write, and their locations.
-
-        With `stage_bytes` written the caller will commit; bodies whose crc32c is in `sums` are not read for it.
-
-        Raises:
-            DiskFull, DiskFailed.
-        """
-        await self._tail.append_some(ledger_id, bodies, order, locations, stage_bytes, sums)
-
-    @property
-    def uncommitted_bytes(self) -> int:
-        """Written by a checkpoint since its last commit."""
-        return self._tail.uncommitted_bytes
-
-    async def commit(self) -> None:
-        """What was appended is durable and may be read; the caller tells the index. Raises DiskFull, DiskFailed."""
-        await self._tail.commit()
-
-    def release(self) -> None:
-        """The checkpoint mark on disk names the end of what was committed: no earlier file is needed to start."""
-        self._tail.release()
 
     # -- reading
 

@@ -149,11 +149,6 @@ class Ledger:
             return False
         return entry_id in self.fresh or entry_id in self.flushing or self.place(entry_id) is not None
 
-    def add_places(self, entries: Sequence[int], locations: Sequence[int], body_bytes: Sequence[int]) -> None:
-        """Adds stored entries, ascending; a place that is known already is replaced."""
-        self.places.add(entries, locations, body_bytes)
-        self.last_entry = max(self.last_entry, self.places.last)
-
     def empty(self) -> None:
         """Its stored entries are no longer its business, and normal adds never again."""
         assert not self.fresh and not self.flushing
@@ -212,16 +207,13 @@ class LedgerIndex:
         runs = sum(1 for _ in self.tombstones.runs())
         return LEDGER_ENCODED_BYTES * (len(self.ledgers) + runs) + PLACE_ENCODED_BYTES * self.stored_entries
 
-    def restore(self, ledger_id: int, master_key: bytes) -> Ledger:
-        """A ledger that a checkpoint knew: not changed since."""
-        ledger = self.ledgers[ledger_id] = Ledger(ledger_id, master_key)
-        return ledger
-
     def restore_places(
         self, ledger: Ledger, entries: Sequence[int], locations: Sequence[int], body_bytes: Sequence[int]
     ) -> None:
+        """Adds stored entries, ascending; a place that is known already is replaced."""
         before = len(ledger.places)
-        ledger.add_places(entries, locations, body_bytes)
+        ledger.places.add(entries, locations, body_bytes)
+        ledger.last_entry = max(ledger.last_entry, ledger.places.last)
         self.stored_entries += len(ledger.places) - before
 
     def restore_update(self, update: LedgerUpdate | Run) -> None:
@@ -232,7 +224,7 @@ class LedgerIndex:
         ledger = self.ledgers.get(update.ledger_id)
         if ledger is None:
             self.tombstones.discard(update.ledger_id)
-            ledger = self.restore(update.ledger_id, update.master_key)
+            ledger = self.ledgers[update.ledger_id] = Ledger(update.ledger_id, update.master_key)  # not changed since
         if update.emptied:
             self.stored_entries -= len(ledger.places)
             ledger.empty()
@@ -386,7 +378,3 @@ class LedgerIndex:
         for ledger, columns in [*moved, *((ledger, columns) for ledger, moves in newer.items() for columns in moves)]:
             if self.ledgers.get(ledger.ledger_id) is ledger and ledger.places:
                 self._moved.setdefault(ledger, []).append(columns)
-
-    def cut_is_stored(self) -> None:
-        """Every entry of the cut went through `store`."""
-        assert not self.flushing_bytes, self.flushing_bytes

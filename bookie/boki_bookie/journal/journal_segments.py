@@ -21,6 +21,8 @@ from boki_bookie.formats.journal_format import (
     decode_segment_header,
     encode_segment_header,
 )
+from boki_bookie.open_files import opened
+from boki_bookie.settings import BookieSettings
 from boki_common.errors import CorruptData
 from boki_common.limits import MIB
 from boki_common.runtime.ports import Disk, DiskFile, Random
@@ -50,12 +52,12 @@ def segment_name(generation: int) -> str:
 class SegmentFiles:
     """Makes, finds and recycles segments. One may be recycled while one is prepared; else one call at a time."""
 
-    def __init__(self, disk: Disk, rng: Random, *, bookie_id: bytes, segment_bytes: int, spares_kept: int) -> None:
+    def __init__(self, disk: Disk, rng: Random, bookie_id: bytes, settings: BookieSettings) -> None:
         self._disk = disk
         self._rng = rng
         self._bookie_id = bookie_id
-        self._segment_bytes = segment_bytes
-        self._spares_kept = spares_kept
+        self._segment_bytes = settings.journal_segment_bytes
+        self._spares_kept = settings.journal_spare_segments
         self._spares: list[str] = []
         self._spare_names: set[str] = set()
         """Of files that are spares, or are just being made into segments."""
@@ -104,11 +106,8 @@ class SegmentFiles:
     async def load(self, generation: int) -> tuple[SegmentHeader, memoryview]:
         """Header and bytes of a segment that must be there. Raises CorruptData: absent, another bookie's, of another size, or
         its header is damaged. VersionMismatch."""
-        file = await self._disk.open(segment_name(generation))
-        try:
+        async with opened(self._disk, segment_name(generation)) as file:
             data = memoryview(await file.read(0, await file.size()))
-        finally:
-            await file.close()
         name = self._disk.describe(segment_name(generation))
         header = decode_segment_header(data[:PAGE_BYTES], name=name)
         expected = (generation, len(data), self._bookie_id)
@@ -124,19 +123,13 @@ class SegmentFiles:
 
     async def rewrite(self, generation: int, place: range) -> None:
         """What lies there is written again, as it is, and is durable. Raises DiskFull, DiskFailed."""
-        file = await self._disk.open(segment_name(generation))
-        try:
+        async with opened(self._disk, segment_name(generation)) as file:
             await file.write(place.start, [await file.read(place.start, len(place))], durable=True)
-        finally:
-            await file.close()
 
     async def erase(self, generation: int, offset: int) -> None:
         """No group begins there any more. Raises DiskFull, DiskFailed."""
-        file = await self._disk.open(segment_name(generation))
-        try:
+        async with opened(self._disk, segment_name(generation)) as file:
             await file.write(offset, [bytes(PAGE_BYTES)], durable=True)
-        finally:
-            await file.close()
 
     async def recycle(self, generation: int) -> None:
         """The segment's records are no longer needed."""
@@ -162,11 +155,8 @@ class SegmentFiles:
         return name
 
     async def _usable(self, name: str) -> bool:
-        file = await self._disk.open(name)
-        try:
+        async with opened(self._disk, name) as file:
             return await file.size() == self._segment_bytes
-        finally:
-            await file.close()
 
     async def _zero_filled(self, rest: Rest | None) -> DiskFile:
         await self._disk.remove(_PREPARING)

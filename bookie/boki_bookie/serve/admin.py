@@ -27,9 +27,10 @@ from aiohttp import web
 from boki_bookie.entries import ledger_report
 from boki_bookie.serve.health import Reason
 from boki_bookie.settings import BookieSettings
+from boki_bookie.storage.storage import Storage
 from boki_bookie.storage.storage_router import Store
 from boki_common.bookkeeper.layout import LEDGER_ID_MAX
-from boki_common.cluster_token import NO_TOKEN, ClusterToken
+from boki_common.cluster_token import ClusterToken
 from boki_common.errors import InvalidArgument
 from boki_common.http.http_page import HttpPage, answer, body_of, number_of
 from boki_common.http.metrics_page import add_metrics
@@ -62,27 +63,23 @@ class Administered(Protocol):
         """An administrator's word."""
 
 
-class GarbageCollected(Protocol):
-    """What shows and begins garbage collection."""
-
-    def gc_state(self) -> Any:
-        """Plain values for JSON."""
-
-    def request_gc(self, *, major: bool) -> None: ...
-
-
 class BookieAdmin:
-    """The page of one bookie. Use `start`."""
+    """The page of one bookie, once it listens."""
 
     def __init__(
         self,
         bookie: Administered,
         settings: BookieSettings,
         metrics: Metrics,
-        allowed_hosts: Sequence[str] = (),
-        token: ClusterToken = NO_TOKEN,
+        *,
+        storages: Sequence[Storage],
+        allowed_hosts: Sequence[str],
+        token: ClusterToken,
     ) -> None:
+        """`storages` are those of the directories, in their order, and `allowed_hosts` are names that Host may have beside the
+        usual ones (`host_rules`); `token` is to be shown."""
         self._token = token
+        self._storages = storages
         self._bookie = bookie
         self._settings = settings
         self._started = asyncio.get_running_loop().time()
@@ -92,33 +89,16 @@ class BookieAdmin:
         page.get("/config", "The settings in effect.", self._config)
         page.get("/ledgers", "What it holds: ?after=ID&limit=N.", self._ledgers)
         page.get("/ledgers/{ledger_id}", "One ledger.", self._ledger)
+        page.get("/gc", "The state of garbage collection.", self._gc)
+        page.add("POST", "/gc", 'Asks for a collection; {"major": true} compacts more.', self._request_gc)
         page.get("/state/readonly", "Whether it is read-only, and why.", self._read_only)
         page.add("PUT", "/state/readonly", "Take no writes until this is deleted.", self._make_read_only)
         page.add("DELETE", "/state/readonly", "Take writes again, if the disk has space.", self._make_writable)
         add_metrics(page, metrics)
 
-    @classmethod
-    async def start(
-        cls,
-        bookie: Administered,
-        settings: BookieSettings,
-        metrics: Metrics,
-        *,
-        collectors: Sequence[GarbageCollected] = (),
-        allowed_hosts: Sequence[str] = (),
-        token: ClusterToken = NO_TOKEN,
-    ) -> BookieAdmin:
-        """Listens where the settings say; `collectors` are those of the directories, in their order, and
-        `allowed_hosts` are names that Host may have beside the usual ones (`host_rules`); `token` is to be shown.
-
-        Raises:
-            SettingsError: cannot listen there.
-        """
-        admin = cls(bookie, settings, metrics, allowed_hosts, token)
-        if collectors:
-            admin._add_gc(collectors)
-        await admin._page.listen(settings.admin_host, settings.admin_port)
-        return admin
+    async def listen(self) -> None:
+        """Where the settings say. Raises SettingsError: cannot listen there."""
+        await self._page.listen(self._settings.admin_host, self._settings.admin_port)
 
     @property
     def address(self) -> Address:
@@ -178,9 +158,10 @@ class BookieAdmin:
         rows: list[dict[str, Any]] = []
         ids = ledger_report.next_ids(storage.ledger_ids, after=after, limit=limit)
         for ledger_id in ids:
-            ledger = storage.ledger(ledger_id)
+            one = storage.of(ledger_id)
+            ledger = one.ledger(ledger_id)
             if ledger is not None:
-                rows.append(ledger_report.summary(ledger, limbo=storage.doubts(ledger_id)))
+                rows.append(ledger_report.summary(ledger, limbo=one.doubts(ledger_id)))
             await asyncio.sleep(0)  # a large ledger takes a millisecond: the bookie goes on in between
         return answer({"ledgers": rows, "total": storage.ledger_count, "next": ids[-1] if len(ids) == limit else None})
 
@@ -189,7 +170,7 @@ class BookieAdmin:
         if not text.isascii() or not text.isdigit() or len(text) > 19:
             raise InvalidArgument(f"expected the number of a ledger, found {text!r}; /ledgers lists them")
         ledger_id = int(text)
-        storage = self._bookie.storage
+        storage = self._bookie.storage.of(ledger_id)
         ledger = storage.ledger(ledger_id)
         if ledger is None:
             doubt = "; it may have lost it: it is in limbo about this ledger" if storage.doubts(ledger_id) else ""
@@ -198,18 +179,14 @@ class BookieAdmin:
 
     # -- garbage collection
 
-    def _add_gc(self, collectors: Sequence[GarbageCollected]) -> None:
-        async def state(_request: web.Request) -> web.Response:
-            return answer({"directories": [collector.gc_state() for collector in collectors]})
+    async def _gc(self, _request: web.Request) -> web.Response:
+        return answer({"directories": [storage.gc_state() for storage in self._storages]})
 
-        async def request_gc(request: web.Request) -> web.Response:
-            body = await body_of(request)
-            major = body.pop("major", False)
-            if body or not isinstance(major, bool):
-                raise InvalidArgument('expected {"major": true}, {"major": false} or nothing, found something else')
-            for collector in collectors:
-                collector.request_gc(major=major)
-            return answer({"requested": "major" if major else "minor"}, 202)
-
-        self._page.get("/gc", "The state of garbage collection.", state)
-        self._page.add("POST", "/gc", 'Asks for a collection; {"major": true} compacts more.', request_gc)
+    async def _request_gc(self, request: web.Request) -> web.Response:
+        body = await body_of(request)
+        major = body.pop("major", False)
+        if body or not isinstance(major, bool):
+            raise InvalidArgument('expected {"major": true}, {"major": false} or nothing, found something else')
+        for storage in self._storages:
+            storage.request_gc(major=major)
+        return answer({"requested": "major" if major else "minor"}, 202)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from boki_bookie.entries.ledger_index import NO_ENTRY
 from boki_common import limits
 
 _LAC_START: Final = 16
@@ -24,8 +25,8 @@ def lac_of(body: memoryview) -> int:
 
 
 def explicit_lac_of(body: bytes) -> int:
-    """The LAC in a body that a writer sent by itself: ledger, LAC, digest."""
-    return int.from_bytes(body[8:16], "big", signed=True)
+    """The LAC in a body that a writer sent by itself: ledger, LAC, digest; -1 where there is none."""
+    return int.from_bytes(body[8:16], "big", signed=True) if body else NO_ENTRY
 
 
 class StoredLacs:

@@ -98,7 +98,7 @@ class LongPolls:
 
     def begin(self, request: ReadRequest) -> None:
         """Takes one; it is answered once, but for a connection that ends before."""
-        last = self._storage.look_up(request.ledger_id, NO_ENTRY)
+        last = self._storage.of(request.ledger_id).look_up(request.ledger_id, NO_ENTRY)
         if last.status in (V2Status.NO_LEDGER, V2Status.UNKNOWN_LEDGER_STATE):
             self._answers.answer(request, last.status, None, None)
         elif last.status is V2Status.OK and self.known_lac(request.ledger_id, last) is None:
@@ -121,10 +121,10 @@ class LongPolls:
 
     def lac_now(self, ledger_id: int) -> int:
         """What is known of the LAC without touching the disk; -1 for nothing."""
-        last = self._storage.look_up(ledger_id, NO_ENTRY)
+        storage = self._storage.of(ledger_id)
+        last = storage.look_up(ledger_id, NO_ENTRY)
         known = self.known_lac(ledger_id, last) if last.status is V2Status.OK else None
-        explicit = self._storage.explicit_lac(ledger_id)
-        return max(NO_ENTRY if known is None else known, explicit_lac_of(explicit) if explicit else NO_ENTRY)
+        return max(NO_ENTRY if known is None else known, explicit_lac_of(storage.explicit_lac(ledger_id)))
 
     def ended(self, poll: _LongPoll, lac: int) -> None:
         """For the polls themselves: its wait is over."""
@@ -143,7 +143,7 @@ class LongPolls:
     def _wait(self, request: ReadRequest) -> None:
         lac = self.lac_now(request.ledger_id)
         over = lac > request.previous_lac or request.timeout_ms == 0
-        if over or self._storage.is_fenced(request.ledger_id) or self._answers.closed:
+        if over or self._storage.of(request.ledger_id).is_fenced(request.ledger_id) or self._answers.closed:
             self._answer(request, lac)
             return
         poll = _LongPoll(self, request, lac)
@@ -158,7 +158,7 @@ class LongPolls:
     def _answer(self, request: ReadRequest, lac: int, lac_time_ms: int | None = None) -> None:
         """With the LAC, when it woke the poll, and with the next entry when it is confirmed and held here."""
         if lac > request.previous_lac:
-            found = self._storage.look_up(request.ledger_id, request.previous_lac + 1)
+            found = self._storage.of(request.ledger_id).look_up(request.ledger_id, request.previous_lac + 1)
             if found.status is V2Status.OK:
                 request = request._replace(entry_id=request.previous_lac + 1)
                 if found.place is None:

@@ -187,7 +187,8 @@ class BookieConnection:
                 if run is not None:
                     count = run.count
                     one_by_one = at + count
-                    if self._unanswered + self._added + count <= self._requests_limit and self._storage.add_run(run):
+                    storage = self._storage.of(run.ledger_id)
+                    if self._unanswered + self._added + count <= self._requests_limit and storage.add_run(run):
                         self._acks += encode_add_acks(run.ledger_id, run.entry_ids)
                         self._added += count
                         self._added_bytes += run.body_bytes
@@ -246,7 +247,7 @@ class BookieConnection:
         elif not is_possible(ledger_id, entry_id, lac, length, recovery=flags & FLAG_RECOVERY_ADD):
             status = V2Status.BAD_REQUEST
         else:
-            status = self._storage.add(request, self)
+            status = self._storage.of(ledger_id).add(request, self)
         if status is V2Status.OK:
             self._acks.append(encode_add_response(V2Status.OK, ledger_id, entry_id))
             self._added += 1
@@ -326,7 +327,7 @@ class BookieConnection:
             else:
                 self._ranges.append(request)
             return
-        status = self._storage.fence(request.ledger_id, request.master_key)
+        status = self._storage.of(request.ledger_id).fence(request.ledger_id, request.master_key)
         if status is V2Status.OK:
             self._fencing.append(request)
         else:
@@ -393,9 +394,10 @@ class BookieConnection:
     def _look_up(self, read: Single) -> None:
         """Answers a read of what is not at hand: there is no such entry, or it has to wait."""
         ledger_id, entry_id = read
-        status, body, place = self._storage.look_up(ledger_id, entry_id)
+        storage = self._storage.of(ledger_id)
+        status, body, place = storage.look_up(ledger_id, entry_id)
         if place is not None and entry_id < 0 and not self._must_wait():  # only now it is known which one that is
-            body = self._storage.at_hand(ledger_id, place)
+            body = storage.at_hand(ledger_id, place)
         if body is not None and not self._must_wait():
             self._answer_read(read, status, body)
         elif body is not None:
@@ -408,7 +410,8 @@ class BookieConnection:
     def _serve_range(self, request: BatchReadRequest) -> None:
         count = min(request.max_count if request.max_count > 0 else BATCH_READ_ENTRIES, BATCH_READ_ENTRIES)
         room = min(request.max_bytes if request.max_bytes > 0 else limits.FRAME_BYTES, limits.FRAME_BYTES)
-        status, parts = self._storage.look_up_run(
+        storage = self._storage.of(request.ledger_id)
+        status, parts = storage.look_up_run(
             request.ledger_id,
             request.entry_id,
             count=count,
@@ -418,7 +421,7 @@ class BookieConnection:
         if not parts:
             self._answer_batch(request, status, [])
             return
-        bodies = None if self._must_wait() else self._storage.run_at_hand(request.ledger_id, parts)
+        bodies = None if self._must_wait() else storage.run_at_hand(request.ledger_id, parts)
         if bodies is None:
             self._to_load.append(_Waiting(request, parts, LOAD_BYTES))
         else:
@@ -473,7 +476,7 @@ class BookieConnection:
     async def _load_batch(self, request: BatchReadRequest, waiting: _Waiting) -> None:
         """One batch; it ends before the first entry that cannot be read, and nothing readable is an IO_ERROR."""
         parts = [part for part in waiting.found if isinstance(part, Extent | list)]
-        bodies = await self._storage.load_run(request.ledger_id, parts)
+        bodies = await self._storage.of(request.ledger_id).load_run(request.ledger_id, parts)
         self._to_load.popleft()
         self._unanswered -= 1
         self._answer_batch(request, V2Status.OK if bodies else V2Status.IO_ERROR, bodies)

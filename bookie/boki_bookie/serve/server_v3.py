@@ -230,7 +230,7 @@ class V3Requests:
             status = V2Status.BAD_REQUEST
         else:
             add = v2.AddRequest(v2.FLAG_RECOVERY_ADD if recovery else 0, key, ledger_id, entry_id, lac, body)
-            status = self._storage.add(add, _LateAdd(self, txn_id))
+            status = self._storage.of(ledger_id).add(add, _LateAdd(self, txn_id))
         if status is None or status is V2Status.OK:
             self._unanswered += 1
         if status is None:
@@ -270,7 +270,8 @@ class V3Requests:
         elif self._is_full():
             status = V2Status.TOO_MANY_REQUESTS
         else:
-            status = self._storage.write_lac(request.ledger_id, request.master_key, bytes(request.body))
+            storage = self._storage.of(request.ledger_id)
+            status = storage.write_lac(request.ledger_id, request.master_key, bytes(request.body))
         if status is V2Status.OK:
             self._unanswered += 1
             self._durably.append(request)
@@ -279,7 +280,7 @@ class V3Requests:
             self._send(WriteLacResponse(request.txn_id, status, request.ledger_id))
 
     def _read_lac(self, request: ReadLacRequest) -> None:
-        last = self._storage.look_up(request.ledger_id, NO_ENTRY)
+        last = self._storage.of(request.ledger_id).look_up(request.ledger_id, NO_ENTRY)
         if self._is_full():
             self._send(ReadLacResponse(request.txn_id, V2Status.TOO_MANY_REQUESTS, request.ledger_id))
         elif last.status is V2Status.UNKNOWN_LEDGER_STATE:
@@ -300,7 +301,7 @@ class V3Requests:
 
     def _answer_lac(self, request: ReadLacRequest, last: memoryview | None) -> None:
         """Neither an entry nor a LAC, or no ledger, is NO_ENTRY, as Apache's bookie says it."""
-        lac = self._storage.explicit_lac(request.ledger_id) or None
+        lac = self._storage.of(request.ledger_id).explicit_lac(request.ledger_id) or None
         status = V2Status.NO_ENTRY if last is None and lac is None else V2Status.OK
         self._send(ReadLacResponse(request.txn_id, status, request.ledger_id, lac, last))
 
@@ -336,7 +337,7 @@ class V3Requests:
             self._unanswered += 1
             self._reads.append(request)
         else:
-            status = self._storage.fence(request.ledger_id, request.master_key)
+            status = self._storage.of(request.ledger_id).fence(request.ledger_id, request.master_key)
             if status is V2Status.OK:
                 self._unanswered += 1
                 self._durably.append(request)
@@ -366,10 +367,11 @@ class V3Requests:
 
     def _look_up(self, request: ReadRequest) -> tuple[Found, Found | None]:
         """The entry; and the last one, when the answer tells the LAC: not of negative answers and fencing reads."""
-        found = self._storage.look_up(request.ledger_id, request.entry_id)
+        storage = self._storage.of(request.ledger_id)
+        found = storage.look_up(request.ledger_id, request.entry_id)
         if found.status is not V2Status.OK or request.master_key is not None:
             return found, None
-        last = self._storage.look_up(request.ledger_id, NO_ENTRY)
+        last = storage.look_up(request.ledger_id, NO_ENTRY)
         return found, last if last.status is V2Status.OK else None
 
     async def _load(self) -> None:
@@ -431,8 +433,7 @@ class V3Requests:
         self._unanswered -= 1
         self._shared.count_reads(status)
         if lac is not None:
-            explicit = self._storage.explicit_lac(request.ledger_id)
-            lac = max(lac, explicit_lac_of(explicit)) if explicit else lac
+            lac = max(lac, explicit_lac_of(self._storage.of(request.ledger_id).explicit_lac(request.ledger_id)))
         response = ReadResponse(request.txn_id, status, request.ledger_id, request.entry_id, body, lac, lac_time_ms)
         self._send(response)
 
@@ -441,9 +442,10 @@ class V3Requests:
     def _list_entries(self, request: ListEntriesRequest) -> ListEntriesResponse:
         if self._is_full():
             return ListEntriesResponse(request.txn_id, V2Status.TOO_MANY_REQUESTS, request.ledger_id)
-        if self._storage.doubts(request.ledger_id):
+        storage = self._storage.of(request.ledger_id)
+        if storage.doubts(request.ledger_id):
             return ListEntriesResponse(request.txn_id, V2Status.UNKNOWN_LEDGER_STATE, request.ledger_id)
-        entries = self._storage.entry_ids(request.ledger_id)
+        entries = storage.entry_ids(request.ledger_id)
         if entries is None:
             return ListEntriesResponse(request.txn_id, V2Status.NO_LEDGER, request.ledger_id)
         listed = availability.encode_within(entries, limits.FRAME_BYTES - _RESPONSE_ROOM_BYTES)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from boki_bookie.open_files import opened
 from boki_common.errors import DiskFull
 from boki_common.limits import KIB
 from boki_common.runtime.ports import Disk
@@ -28,30 +29,25 @@ class DiskReserve:
     async def find(self) -> None:
         """Takes note of what an earlier process left. Raises DiskFailed."""
         if await self._disk.exists(NAME):
-            file = await self._disk.open(NAME)
-            try:
+            async with opened(self._disk, NAME) as file:
                 self.reserved_bytes = await file.size()
-            finally:
-                await file.close()
 
     async def fill(self) -> None:
         """Makes the file, if there is space for it. Raises DiskFailed."""
         if self.reserved_bytes == self._size_bytes:
             return
-        file = await self._disk.open(NAME, create=True)
-        try:
-            if await file.size() != self._size_bytes:
+        async with opened(self._disk, NAME, create=True) as file:
+            try:
+                if await file.size() != self._size_bytes:
+                    await file.truncate(0)
+                    zeros = memoryview(bytes(min(_FILL_BYTES, self._size_bytes)))
+                    for offset in range(0, self._size_bytes, _FILL_BYTES):
+                        await file.write(offset, [zeros[: self._size_bytes - offset]], durable=False)
+                    await file.sync()
+                self.reserved_bytes = self._size_bytes
+            except DiskFull:
                 await file.truncate(0)
-                zeros = memoryview(bytes(min(_FILL_BYTES, self._size_bytes)))
-                for offset in range(0, self._size_bytes, _FILL_BYTES):
-                    await file.write(offset, [zeros[: self._size_bytes - offset]], durable=False)
-                await file.sync()
-            self.reserved_bytes = self._size_bytes
-        except DiskFull:
-            await file.truncate(0)
-            self.reserved_bytes = 0
-        finally:
-            await file.close()
+                self.reserved_bytes = 0
 
     async def spend(self) -> bool:
         """Gives the space back; False when there was none. Raises DiskFailed."""

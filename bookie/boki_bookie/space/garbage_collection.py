@@ -118,10 +118,6 @@ class GarbageCollector:
             damaged_files=files.damaged,
         )
 
-    @property
-    def elsewhere_count(self) -> int:
-        return len(self._ledgers.elsewhere)
-
     def request(self, *, major: bool = False) -> None:
         """Lets a run begin soon."""
         self._major_wanted |= major

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from boki_bookie.begin.salvage import salvage_store
+from boki_bookie.begin.identity import Identity
+from boki_bookie.begin.salvage import Salvage
 from boki_bookie.settings import BookieSettings
-from boki_bookie.space.limbo_rules import Doubt, is_proven, judge_lost, missing_entries, names
-from boki_bookie.storage.limbo import Limbo, LimboValidation
+from boki_bookie.space.limbo_rules import Doubt, is_proven, judge_lost, names
+from boki_bookie.storage.limbo import Limbo
 from boki_bookie.storage.storage import Storage
-from boki_bookie.storage.waiting_adds import Validate
 from boki_common.bookkeeper.digests import master_key
 from boki_common.bookkeeper.layout import LedgerLayout, cookie_path, list_ledgers
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState, decode
@@ -38,19 +38,10 @@ READS_AT_ONCE: Final = 64
 
 _log = get_logger("bookie")
 
-OpenStorage = Callable[[Validate], Awaitable[Storage]]
-"""Opens the store of a directory, with this in front of first adds."""
+OpenStorage = Callable[..., Awaitable[Storage]]
+"""Opens the store of a directory, in the `limbo` that it gets."""
 Owns = Callable[[int], bool]
 """Whether a ledger lies in this directory of the bookie."""
-
-
-class Named(Protocol):
-    """A bookie: its id, and as the headers of files have it."""
-
-    @property
-    def bookie_id(self) -> BookieId: ...
-    @property
-    def raw(self) -> bytes: ...
 
 
 class Survey(NamedTuple):
@@ -64,15 +55,13 @@ class Survey(NamedTuple):
 
 async def open_or_salvage(
     disk: Disk,
-    bookie: Named,
+    bookie: Identity,
     metadata: MetadataStore,
     *,
-    validate: Validate,
     open_storage: OpenStorage,
     rng: Random,
     settings: BookieSettings,
     owns: Owns = lambda _: True,
-    is_older_copy: bool = False,
 ) -> Storage:
     """Opens a store; one that is in limbo answers so. `owns` tells which ledgers lie in this directory.
 
@@ -83,28 +72,26 @@ async def open_or_salvage(
         metadata. VersionMismatch, DiskFull.
     """
     try:
-        if is_older_copy:
+        if bookie.is_older_copy:
             raise CorruptData(f"{disk.describe()} is an older copy of what served last", path=disk.describe())
         limbo = await Limbo.load(disk, bookie.raw)
-        storage = await open_storage(validate if limbo is None else LimboValidation(limbo, validate))
+        return await open_storage(limbo=limbo)
     except (CorruptData, DiskFailed) as damage:
         if not settings.salvage:
             raise
         _log.warning("salvaging a damaged store", place=disk.describe(), error=damage)
         found = await survey(metadata, bookie.bookie_id, owns=owns)
         limbo = await Limbo.begin(disk, bookie.raw, found.listed)
-        salvaged = await salvage_store(
+        salvaged = await Salvage(
             disk,
             bookie.raw,
             rng=rng,
             settings=settings,
             keys=found.keys,
             may_stay_open=lambda ledger_id: found.listed.get(ledger_id) is False,
-        )
+        ).run()
         _log.warning("salvaged; in limbo until it is repaired", place=disk.describe(), **salvaged._asdict())
-        storage = await open_storage(LimboValidation(limbo, validate))
-    storage.limbo = limbo
-    return storage
+        return await open_storage(limbo=limbo)
 
 
 async def survey(metadata: MetadataStore, bookie_id: BookieId, *, owns: Owns = lambda _: True) -> Survey:
@@ -158,18 +145,6 @@ class LimboReview:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    def limbo_ledgers(self) -> list[int]:
-        """The ledgers in doubt, ascending."""
-        return [] if self._storage.limbo is None else self._storage.limbo.ledgers
-
-    async def missing(self, ledger_id: int, *, limit: int) -> list[int]:
-        """Up to `limit` entries that this bookie owes a closed ledger and does not hold. Raises NoNode, CorruptData."""
-        metadata = await _metadata_of(self._metadata, ledger_id)
-        if metadata.state is not LedgerState.CLOSED:
-            return []
-        missing = missing_entries(metadata, self._bookie_id, self._stored(ledger_id))
-        return [entry_id for entry_id, _ in zip(missing, range(limit), strict=False)]
-
     async def look(self) -> None:
         """Takes off the list what is proven; ends limbo when nothing is left. Raises MetadataError, StorageError."""
         limbo = self._storage.limbo
@@ -199,8 +174,7 @@ class LimboReview:
         if left:
             await limbo.list_more(left)
             return
-        await limbo.end()
-        self._storage.limbo = None
+        await self._storage.end_limbo()
         _log.info("limbo is over: everything that this bookie owes is here", bookie_id=self._bookie_id)
 
     async def _proven(self, ledgers: Iterable[int]) -> list[int]:

@@ -44,6 +44,7 @@ from boki_bookie.space.file_collection import GcParts
 from boki_bookie.space.garbage_collection import GarbageCollector, GcState
 from boki_bookie.space.ledger_facts import LedgerFacts
 from boki_bookie.storage.fence_rules import AddVerdict, FenceVerdict, decide_add, decide_fence
+from boki_bookie.storage.limbo import Limbo, LimboValidation
 from boki_bookie.storage.storage_reads import StorageReads
 from boki_bookie.storage.waiting_adds import AddAnswers, RepeatedAdds, UnvalidatedAdds, Validate
 from boki_common.background_tasks import BackgroundTasks
@@ -74,14 +75,15 @@ class Storage(StorageReads):
         validate: Validate,
         settings: BookieSettings,
         metrics: Metrics,
-        digests: LedgerDigests | None = None,
+        digests: LedgerDigests | None,
+        limbo: Limbo | None,
+        disk_full: asyncio.Event,
     ) -> None:
-        super().__init__(checkpointer.index, checkpointer.entry_log)
+        super().__init__(checkpointer.index, checkpointer.entry_log, limbo)
         self.read_only = False
         self.journal = journal
         self.failed: asyncio.Future[BokiError] = asyncio.get_running_loop().create_future()
-        self.disk_full = asyncio.Event()
-        """Set when a checkpoint met a full disk; whoever watches the disk clears it."""
+        self._disk_full = disk_full
         self._checkpointer = checkpointer
         self._tombstones = self._index.tombstones
         self._disk = disk
@@ -116,35 +118,39 @@ class Storage(StorageReads):
         return len(self._ledgers)
 
     @property
-    def tombstone_count(self) -> int:
-        """How many deleted ledgers are remembered."""
-        return len(self._tombstones)
-
-    @property
     def checkpoint_number(self) -> int:
         """Of the last one; it only grows."""
         return self._checkpointer.mark.number
-
-    @property
-    def elsewhere_count(self) -> int:
-        """How many closed ledgers are held that name other bookies only, as far as garbage collection has looked."""
-        return 0 if self._collector is None else self._collector.elsewhere_count
 
     @property
     def ledger_ids(self) -> Iterable[int]:
         """All ledgers that are known, in no order."""
         return self._ledgers.keys()
 
+    def of(self, _ledger_id: int) -> Storage:
+        """The storage that a ledger lies in: this one."""
+        return self
+
     def ledger(self, ledger_id: int) -> Ledger | None:
         """What is known of a ledger; to look at only."""
         return self._ledgers.get(ledger_id)
+
+    def set_read_only(self, read_only: bool) -> None:
+        """Whether normal adds are refused, as whoever watches the disk has it."""
+        self.read_only = read_only
+
+    async def end_limbo(self) -> None:
+        """Nothing is in doubt any more, and nothing is listed. Raises DiskFailed."""
+        assert self.limbo is not None
+        await self.limbo.end()
+        self.limbo = None
 
     # -- life
 
     @staticmethod
     async def format(disk: Disk, bookie_id: bytes, rng: Random, settings: BookieSettings) -> None:
         """Lays down an empty store: the first journal segment, then the first checkpoint mark."""
-        files = _segment_files(disk, bookie_id, rng, settings)
+        files = SegmentFiles(disk, rng, bookie_id, settings)
         await (await files.prepare(1)).file.close()
         await Checkpointer.format(disk, bookie_id)
 
@@ -161,10 +167,13 @@ class Storage(StorageReads):
         digests: LedgerDigests | None = None,
         facts: LedgerFacts | None = None,
         clock: Clock | None = None,
+        limbo: Limbo | None = None,
+        disk_full: asyncio.Event | None = None,
     ) -> Storage:
         """Loads the last checkpoint, replays the journal, checkpoints, and begins a new journal segment.
 
         `digests` check what is added; without them all is stored. Without `facts` and `clock` no ledger is deleted.
+        `limbo`: of a store that was salvaged. `disk_full` is set when a checkpoint met a full disk.
 
         On a full disk it opens read-only; what was replayed is durable before it is served (`journal_replay`).
 
@@ -173,7 +182,7 @@ class Storage(StorageReads):
         """
         checkpointer = await Checkpointer.load(disk, bookie_id, settings)
         await checkpointer.entry_log.find()
-        files = _segment_files(disk, bookie_id, rng, settings)
+        files = SegmentFiles(disk, rng, bookie_id, settings)
         generations = await files.find()
         mark = checkpointer.mark
         replay = JournalReplay(disk, files, generations, first_generation=mark.generation, first_group=mark.group)
@@ -193,7 +202,10 @@ class Storage(StorageReads):
         except BaseException:
             await journal.close()
             raise
-        storage = cls(disk, checkpointer, journal, validate, settings, metrics, digests)
+        if limbo is not None:
+            validate = LimboValidation(limbo, validate)
+        disk_full = disk_full or asyncio.Event()
+        storage = cls(disk, checkpointer, journal, validate, settings, metrics, digests, limbo, disk_full)
         await storage._begin_collecting(facts, clock, rng, metrics, may_fill=full is None)
         if full is not None:
             storage.met_full_disk(full)
@@ -448,8 +460,8 @@ class Storage(StorageReads):
 
     def met_full_disk(self, error: DiskFull) -> None:
         """For the checkpoints: there was no space for one."""
-        self.read_only = True
-        self.disk_full.set()
+        self.set_read_only(True)
+        self._disk_full.set()
         self.request_gc()
         _log.warning("no space for a checkpoint: the bookie is read-only until there is", error=error)
 
@@ -462,13 +474,3 @@ class Storage(StorageReads):
         if not self.failed.done():
             self.failed.set_result(error)
             self._checkpoints.end()
-
-
-def _segment_files(disk: Disk, bookie_id: bytes, rng: Random, settings: BookieSettings) -> SegmentFiles:
-    return SegmentFiles(
-        disk,
-        rng,
-        bookie_id=bookie_id,
-        segment_bytes=settings.journal_segment_bytes,
-        spares_kept=settings.journal_spare_segments,
-    )

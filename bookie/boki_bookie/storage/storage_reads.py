@@ -52,9 +52,9 @@ class FoundRun(NamedTuple):
 class StorageReads:
     """See the module."""
 
-    def __init__(self, index: LedgerIndex, entry_log: EntryLog) -> None:
-        self.limbo: Limbo | None = None
-        """Of a store that was salvaged; set before it serves."""
+    def __init__(self, index: LedgerIndex, entry_log: EntryLog, limbo: Limbo | None) -> None:
+        self.limbo = limbo
+        """Of a store that was salvaged."""
         self._index = index
         self._entry_log = entry_log
         self._ledgers = index.ledgers

@@ -8,7 +8,8 @@ identity of the bookie holds that number and the order (`identity`).
 - A directory that is full takes no normal adds for its own ledgers; the others go on.
 - One that fails ends the bookie: part of its ledgers cannot be answered for.
 
-With one directory there is no router: the server has the `Storage` itself, which is the same to it (`Store`).
+With one directory there is no router: the server has the `Storage` itself, which is the same to it (`Store`). What is asked of one
+ledger is asked of the storage that `of` tells.
 """
 
 from __future__ import annotations
@@ -16,60 +17,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 import crc32c as _crc32c
 
-from boki_bookie.entries.ledger_index import Ledger, Place, RunPart
+from boki_bookie.entries.ledger_index import Place
 from boki_bookie.journal.journal_queue import Done
 from boki_bookie.storage.storage import Storage
-from boki_bookie.storage.storage_reads import Found, FoundRun
-from boki_bookie.storage.waiting_adds import AddAnswers
-from boki_common.bookkeeper.status import V2Status
-from boki_common.bookkeeper.v2 import AddRequest, AddRun
 from boki_common.errors import BokiError, StorageError
-
-
-class DurableWaiter(Protocol):
-    """Who tells when something is durable."""
-
-    def when_durable(self, done: Done) -> None: ...
-
-
-class Store(Protocol):
-    """What the server and the administration ask of a storage, or of a router over several."""
-
-    @property
-    def read_only(self) -> bool: ...
-    @property
-    def journal(self) -> DurableWaiter: ...
-    @property
-    def file_bytes(self) -> int: ...
-    @property
-    def cached_bytes(self) -> int: ...
-    @property
-    def ledger_count(self) -> int: ...
-    @property
-    def ledger_ids(self) -> Iterable[int]: ...
-
-    def ledger(self, ledger_id: int) -> Ledger | None: ...
-    def add(self, request: AddRequest, answers: AddAnswers) -> V2Status | None: ...
-    def add_run(self, run: AddRun) -> bool: ...
-    def when_durable(self, done: Done) -> bool: ...
-    def fence(self, ledger_id: int, master_key: bytes) -> V2Status: ...
-    def write_lac(self, ledger_id: int, master_key: bytes, body: bytes) -> V2Status: ...
-    def is_fenced(self, ledger_id: int) -> bool: ...
-    def explicit_lac(self, ledger_id: int) -> bytes: ...
-    def doubts(self, ledger_id: int) -> bool: ...
-    def look_up(self, ledger_id: int, entry_id: int) -> Found: ...
-    def look_up_run(self, ledger_id: int, first: int, *, count: int, room: int, overhead: int) -> FoundRun: ...
-    def bodies_at_hand(self, wanted: Sequence[tuple[int, int]], room: int) -> list[memoryview | None]: ...
-    def at_hand(self, ledger_id: int, place: Place) -> memoryview | None: ...
-    def run_at_hand(self, ledger_id: int, parts: Sequence[RunPart]) -> list[memoryview] | None: ...
-    async def load_run(self, ledger_id: int, parts: Sequence[RunPart]) -> list[memoryview]: ...
-    def entry_ids(self, ledger_id: int) -> list[int] | None: ...
-    async def load(self, wanted: Sequence[tuple[int, Place]]) -> list[memoryview | StorageError]: ...
-    async def checkpoint(self) -> None: ...
 
 
 def directory_of(ledger_id: int, directories: int) -> int:
@@ -108,17 +62,14 @@ class _Journals:
 
 
 class StorageRouter:
-    """See the module. Takes over the storages, in the order of their directories; `close` closes them."""
+    """See the module. Over the storages in the order of their directories, which are closed by whoever opened them."""
 
     def __init__(self, storages: Sequence[Storage]) -> None:
         assert len(storages) > 1, "a single storage needs no router"
         self.storages = tuple(storages)
         self.journal = _Journals(self.storages)
         self.failed: asyncio.Future[BokiError] = asyncio.get_running_loop().create_future()
-        self.disk_full = asyncio.Event()
-        """Set when a checkpoint of any directory met a full disk; whoever watches the disks clears it."""
         for storage in self.storages:
-            storage.disk_full = self.disk_full
             storage.failed.add_done_callback(self._one_failed)
 
     def of(self, ledger_id: int) -> Storage:
@@ -146,51 +97,7 @@ class StorageRouter:
     def ledger_ids(self) -> Iterable[int]:
         return itertools.chain.from_iterable(storage.ledger_ids for storage in self.storages)
 
-    # -- one ledger
-
-    def ledger(self, ledger_id: int) -> Ledger | None:
-        return self.of(ledger_id).ledger(ledger_id)
-
-    def add(self, request: AddRequest, answers: AddAnswers) -> V2Status | None:
-        return self.of(request.ledger_id).add(request, answers)
-
-    def add_run(self, run: AddRun) -> bool:
-        return self.of(run.ledger_id).add_run(run)
-
-    def fence(self, ledger_id: int, master_key: bytes) -> V2Status:
-        return self.of(ledger_id).fence(ledger_id, master_key)
-
-    def write_lac(self, ledger_id: int, master_key: bytes, body: bytes) -> V2Status:
-        return self.of(ledger_id).write_lac(ledger_id, master_key, body)
-
-    def is_fenced(self, ledger_id: int) -> bool:
-        return self.of(ledger_id).is_fenced(ledger_id)
-
-    def explicit_lac(self, ledger_id: int) -> bytes:
-        return self.of(ledger_id).explicit_lac(ledger_id)
-
-    def doubts(self, ledger_id: int) -> bool:
-        return self.of(ledger_id).doubts(ledger_id)
-
-    def look_up(self, ledger_id: int, entry_id: int) -> Found:
-        return self.of(ledger_id).look_up(ledger_id, entry_id)
-
-    def look_up_run(self, ledger_id: int, first: int, *, count: int, room: int, overhead: int) -> FoundRun:
-        return self.of(ledger_id).look_up_run(ledger_id, first, count=count, room=room, overhead=overhead)
-
-    def at_hand(self, ledger_id: int, place: Place) -> memoryview | None:
-        return self.of(ledger_id).at_hand(ledger_id, place)
-
-    def run_at_hand(self, ledger_id: int, parts: Sequence[RunPart]) -> list[memoryview] | None:
-        return self.of(ledger_id).run_at_hand(ledger_id, parts)
-
-    async def load_run(self, ledger_id: int, parts: Sequence[RunPart]) -> list[memoryview]:
-        return await self.of(ledger_id).load_run(ledger_id, parts)
-
-    def entry_ids(self, ledger_id: int) -> list[int] | None:
-        return self.of(ledger_id).entry_ids(ledger_id)
-
-    # -- all of them
+    # -- many ledgers
 
     def bodies_at_hand(self, wanted: Sequence[tuple[int, int]], room: int) -> list[memoryview | None]:
         bodies: list[memoryview | None] = []
@@ -219,19 +126,10 @@ class StorageRouter:
             found.update(zip(ats, bodies, strict=True))
         return [found[at] for at in range(len(wanted))]
 
-    async def checkpoint(self) -> None:
-        """One of each directory. Raises DiskFull, DiskFailed."""
-        for storage in self.storages:
-            await storage.checkpoint()
-
-    def request_checkpoint(self) -> None:
-        for storage in self.storages:
-            storage.request_checkpoint()
-
-    async def close(self) -> None:
-        for storage in self.storages:
-            await storage.close()
-
     def _one_failed(self, failed: asyncio.Future[BokiError]) -> None:
         if not self.failed.done() and not failed.cancelled():
             self.failed.set_result(failed.result())
+
+
+Store = Storage | StorageRouter
+"""What the server and the administration have."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from boki_bookie.begin.journal_apply import apply
-from boki_bookie.entries.ledger_index import LedgerIndex
+from boki_bookie.entries.ledger_index import Ledger, LedgerIndex
 from boki_bookie.formats.journal_format import (
     LedgerRecord,
     RecordKind,
@@ -66,7 +66,7 @@ def test_applying_a_record_twice_changes_nothing(world: Any) -> None:
 
 def test_a_replaced_entry_counts_instead_of_the_stored_one(world: Any) -> None:
     index = LedgerIndex()
-    ledger = index.restore(1, world.key)
+    ledger = index.ledgers[1] = Ledger(1, world.key)
     index.restore_places(ledger, [0, 1], [10, 20], [39, 39])
     for _ in range(2):
         apply(index, RecordKind.REPLACED, world.body(1, 1))

@@ -20,7 +20,7 @@ class Journal:
 
     def __init__(self, disk: MemoryDisk, world: Any) -> None:
         self.disk = disk
-        self.files = SegmentFiles(disk, world.rng, bookie_id=world.raw_id, segment_bytes=16_384, spares_kept=0)
+        self.files = SegmentFiles(disk, world.rng, world.raw_id, world.tiny(journal_spare_segments=0))
 
     async def write(self, groups: Groups) -> None:
         for generation, numbers in groups.items():

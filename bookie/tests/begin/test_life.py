@@ -317,8 +317,8 @@ async def test_an_older_copy_comes_back_by_salvage_alone_and_then_denies_nothing
     older = copied(disk, world)
     assert await world.put(bookie.storage, world.add(1, 1)) == [V2Status.OK]
     assert await world.fence(bookie.storage, 1) is V2Status.OK
-    await bookie.storage.checkpoint()
     assert isinstance(bookie.storage, Storage)
+    await bookie.storage.checkpoint()
     while await recorded(world, bookie) < bookie.storage.checkpoint_number:
         await asyncio.sleep(0)
     await bookie.close()
@@ -369,5 +369,5 @@ async def test_a_bookie_of_which_a_copy_was_started_elsewhere_ends(world: Any, s
     cookie = decode_cookie(found.value)
     theirs = dataclasses.replace(cookie, life=CookieLife(2, "ab" * 16, (0,)))
     await world.store.set(path, encode_cookie(theirs), version=found.version)
-    await bookie.storage.checkpoint()
+    await bookie.storage.of(1).checkpoint()
     assert "was started elsewhere" in str(await bookie.failed)

@@ -9,7 +9,6 @@ import pytest
 
 from boki_bookie.begin.salvage import Salvage, Salvaged
 from boki_bookie.entries.checkpoint import MARK_NAME
-from boki_bookie.journal.journal_segments import SegmentFiles
 from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import CorruptData
@@ -45,17 +44,14 @@ async def damaged(world: Any) -> MemoryDisk:
 
 
 async def salvage(world: Any, disk: MemoryDisk, *, keys: Any = None, open_ledgers: tuple[int, ...] = ()) -> Salvaged:
-    files = SegmentFiles(
+    return await Salvage(
         disk,
-        world.seeded(7),
-        bookie_id=world.raw_id,
-        segment_bytes=world.settings.journal_segment_bytes,
-        spares_kept=2,
-    )
-    attempt = Salvage(
-        disk, world.raw_id, files, world.settings, keys=keys or {}, may_stay_open=lambda found: found in open_ledgers
-    )
-    return await attempt.run()
+        world.raw_id,
+        rng=world.seeded(7),
+        settings=world.settings,
+        keys=keys or {},
+        may_stay_open=lambda found: found in open_ledgers,
+    ).run()
 
 
 async def held(world: Any, storage: Storage) -> dict[tuple[int, int], bytes]:

@@ -23,13 +23,13 @@ def log_on(disk: MemoryDisk, world: Any, *, end: EntryLogEnd = START, open_files
 
 
 async def store(log: EntryLog, ledger_id: int, bodies: list[bytes], *, first: int = 0) -> list[tuple[int, Place]]:
-    log.begin()
+    log.tail.begin()
     by_entry = {first + number: memoryview(body) for number, body in enumerate(bodies)}
     locations: array[int] = array("Q")
     while len(locations) < len(by_entry):
-        await log.append_some(ledger_id, by_entry, list(by_entry), locations)
-    await log.commit()
-    log.release()
+        await log.tail.append_some(ledger_id, by_entry, list(by_entry), locations)
+    await log.tail.commit()
+    log.tail.release()
     return [
         (ledger_id, Place(entry_id, location, len(body)))
         for (entry_id, body), location in zip(by_entry.items(), locations, strict=True)
@@ -47,7 +47,7 @@ async def test_entries_come_back_over_several_files(disk: MemoryDisk, world: Any
     wanted = await store(log, 7, bodies)
     assert len(disk.all_names()) > 5
     assert values(await log.read(wanted)) == bodies
-    fresh = log_on(disk, world, end=log.committed, open_files=1)
+    fresh = log_on(disk, world, end=log.tail.committed, open_files=1)
     assert values(await fresh.read(wanted[::-1])) == bodies[::-1]
 
 
@@ -70,30 +70,30 @@ async def test_the_write_that_ends_a_stage_is_its_flush(
     log = EntryLog(disk, bookie_id=world.raw_id, end=START, file_bytes=1 << 20, open_files=4)
     bodies = {number: memoryview(bytes([number]) * 4_000) for number in range(6)}
     locations: array[int] = array("Q")
-    log.begin()
-    while log.uncommitted_bytes < 12_288:
-        await log.append_some(7, bodies, list(bodies), locations, stage_bytes=12_288)
+    log.tail.begin()
+    while log.tail.uncommitted_bytes < 12_288:
+        await log.tail.append_some(7, bodies, list(bodies), locations, stage_bytes=12_288)
     steps = disk.steps
-    await log.commit()
+    await log.tail.commit()
     assert disk.steps == steps, "there was nothing left to flush"
     crashed = disk.crash(world.rng)
-    again = EntryLog(crashed, bookie_id=world.raw_id, end=log.committed, file_bytes=1 << 20, open_files=4)
+    again = EntryLog(crashed, bookie_id=world.raw_id, end=log.tail.committed, file_bytes=1 << 20, open_files=4)
     wanted = [(7, Place(number, location, 4_000)) for number, location in enumerate(locations)]
     assert wanted
     assert values(await again.read(wanted)) == [bytes(bodies[number]) for number in range(len(wanted))]
-    await log.append_some(7, bodies, list(bodies), locations)
+    await log.tail.append_some(7, bodies, list(bodies), locations)
     steps = disk.steps
-    await log.commit()
+    await log.tail.commit()
     assert disk.steps > steps, "what was not flushed with its write is flushed now"
 
 
 async def test_what_was_not_committed_is_overwritten(disk: MemoryDisk, world: Any) -> None:
     log = log_on(disk, world)
     kept = await store(log, 1, [b"kept"])
-    end = log.committed
-    log.begin()
-    await log.append_some(2, {0: memoryview(b"lost" * 10_000)}, [0], array("Q"))
-    await log._tail._flush()
+    end = log.tail.committed
+    log.tail.begin()
+    await log.tail.append_some(2, {0: memoryview(b"lost" * 10_000)}, [0], array("Q"))
+    await log.tail._flush()
     again = log_on(disk, world, end=end)
     new = await store(again, 3, [b"new"])
     assert values(await again.read(kept + new)) == [b"kept", b"new"]
@@ -104,12 +104,12 @@ async def test_a_full_disk_or_a_failed_flush_commits_nothing(disk: MemoryDisk, w
     disk.capacity_bytes = 10_000
     with pytest.raises(DiskFull):
         await store(log, 1, [bytes(20_000)])
-    assert log.committed == START
+    assert log.tail.committed == START
     disk.capacity_bytes = 10**6
     disk.fail("sync")
     with pytest.raises(DiskFailed):
         await store(log, 1, [b"x"])
-    assert log.committed == START
+    assert log.tail.committed == START
     assert values(await log.read(await store(log, 1, [b"x"]))) == [b"x"]
 
 
@@ -128,7 +128,7 @@ async def test_a_lost_or_foreign_file_is_an_error_of_its_entries(disk: MemoryDis
     log = log_on(disk, world)
     wanted = await store(log, 7, [b"a"])
     await disk.remove(module.file_name(1))
-    fresh = log_on(disk, world, end=log.committed)
+    fresh = log_on(disk, world, end=log.tail.committed)
     assert isinstance((await fresh.read(wanted))[0], CorruptData)
     disk.put(module.file_name(1), bytes(8_192))
     assert isinstance((await fresh.read(wanted))[0], CorruptData)
@@ -182,8 +182,8 @@ async def test_what_is_being_read_is_read_though_its_file_is_removed(disk: Memor
 async def test_a_checkpoint_that_starts_over_uses_the_files_it_had_begun(disk: MemoryDisk, world: Any) -> None:
     log = log_on(disk, world)
     await store(log, 1, [b"first"])
-    log.begin()
-    await log._tail.append(1, {entry: memoryview(bytes(6_000)) for entry in range(6)}, range(6))
+    log.tail.begin()
+    await log.tail.append(1, {entry: memoryview(bytes(6_000)) for entry in range(6)}, range(6))
     await store(log, 1, [bytes(6_000)] * 6)
     assert sorted(log.files) == [1, 2, 3]
 
@@ -193,7 +193,7 @@ async def test_what_is_found_at_start_is_known_and_not_overwritten(disk: MemoryD
     await store(log, 1, [b"first"])
     disk.put(module.file_name(7), bytes(5_000))
     disk.put("entries/notes.txt", b"not ours")
-    again = log_on(disk, world, end=log.committed)
+    again = log_on(disk, world, end=log.tail.committed)
     await again.find()
     assert again.finished() == {7: 5_000}
     assert again.new_number() == 8
@@ -221,7 +221,7 @@ async def test_an_extent_costs_few_reads_and_none_where_the_system_has_it(disk: 
     one = log.at_hand(7, Place(3, extent.locations[3], extent.body_bytes[3]))
     assert one is not None and bytes(one) == bodies[3]
     assert disk.steps == before
-    assert log_on(disk, world, end=log.committed).extent_at_hand(7, extent) is None, "no file is opened at once"
+    assert log_on(disk, world, end=log.tail.committed).extent_at_hand(7, extent) is None, "no file is opened at once"
 
 
 @pytest.mark.parametrize("cached", [False, True])

@@ -59,7 +59,7 @@ def test_index_is_a_map_from_entries_to_where_they_are(steps: list[tuple[int, in
                     columns = index.store(ledger, stage, locations)
                     assert list(columns[0]) == stage
                     ledger.check_invariants()
-            index.cut_is_stored()
+            assert not index.flushing_bytes
             cut = None
             model = {key: "stored" if where == "flushing" else where for key, where in model.items()}
         elif isinstance(step, tuple):
@@ -150,14 +150,13 @@ def test_a_replaced_entry_is_in_memory_alone_until_the_next_checkpoint_stores_it
     index.cut()
     before = index.cached_bytes
     index.store(ledger, [0, 1, 2], [10, 20, 30])
-    index.cut_is_stored()
     assert (index.cached_bytes, index.freed_bytes) == (0, before)
     index.replace(ledger, 1, memoryview(bytes(8)))
     assert (ledger.place(1), index.stored_entries, ledger.entry_count) == (None, 2, 3)
     ledger.check_invariants()
     index.cut()
     index.store(ledger, [1], [40])
-    index.cut_is_stored()
+    assert not index.flushing_bytes
     assert ledger.places.columns()[1].tolist() == [10, 40, 30]
     assert index.stored_entries == 3
     ledger.check_invariants()

@@ -15,7 +15,7 @@ BODY = memoryview(b"secret payload")
 def ledger_of(stored: set[int], flushing: set[int], fresh: set[int]) -> Ledger:
     ledger = Ledger(7, b"the master key of it")
     ordered = sorted(stored)
-    ledger.add_places(ordered, [0] * len(ordered), [len(BODY)] * len(ordered))
+    ledger.places.add(ordered, [0] * len(ordered), [len(BODY)] * len(ordered))
     ledger.flushing = dict.fromkeys(sorted(flushing - stored), BODY)
     ledger.fresh = dict.fromkeys(sorted(fresh - flushing - stored), BODY)
     ledger.last_entry = max(stored | flushing | fresh, default=-1)

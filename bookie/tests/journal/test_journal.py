@@ -27,11 +27,8 @@ def disk(disk: MemoryDisk, request: pytest.FixtureRequest) -> MemoryDisk:
 
 
 async def start(disk: MemoryDisk, world: Any, settings: BookieSettings | None = None) -> Journal:
-    chosen: BookieSettings = settings or world.settings
-    files = SegmentFiles(
-        disk, world.rng, bookie_id=world.raw_id, segment_bytes=chosen.journal_segment_bytes, spares_kept=2
-    )
-    journal = Journal(files, chosen, Metrics())
+    chosen: BookieSettings = settings or world.tiny(journal_spare_segments=2)
+    journal = Journal(SegmentFiles(disk, world.rng, world.raw_id, chosen), chosen, Metrics())
     await journal.start(1, 0)
     return journal
 
@@ -207,7 +204,7 @@ async def test_a_disk_that_is_quick_no_more_is_waited_for_and_nothing_is_lost(di
     await journal.flushed()
     assert order == list(range(12))
     await journal.close()
-    files = SegmentFiles(disk, world.rng, bookie_id=world.raw_id, segment_bytes=16_384, spares_kept=2)
+    files = SegmentFiles(disk, world.rng, world.raw_id, world.settings)
     found = []
     for generation in journal.live:
         header, data = await files.load(generation)

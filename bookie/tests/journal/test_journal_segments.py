@@ -20,7 +20,8 @@ def files(disk: MemoryDisk, world: Any) -> SegmentFiles:
 
 
 def made(disk: MemoryDisk, world: Any, *, raw_id: bytes | None = None, size: int = 16_384) -> SegmentFiles:
-    return SegmentFiles(disk, world.rng, bookie_id=raw_id or world.raw_id, segment_bytes=size, spares_kept=1)
+    settings = world.tiny(journal_segment_bytes=size, journal_spare_segments=1)
+    return SegmentFiles(disk, world.rng, raw_id or world.raw_id, settings)
 
 
 async def test_a_prepared_segment_is_zero_filled_and_loads(files: SegmentFiles, disk: MemoryDisk) -> None:

@@ -14,6 +14,7 @@ from boki_bookie.serve.admin import BookieAdmin
 from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper.layout import available_bookies
 from boki_common.bookkeeper.status import V2Status
+from boki_common.cluster_token import NO_TOKEN
 from boki_common.errors import DiskFailed, SettingsError
 from boki_common.metrics import Metrics
 from boki_common.runtime.memory_disk import MemoryDisk
@@ -192,9 +193,10 @@ async def test_each_directory_reports_its_garbage_collection(start: Start, http:
 
 async def test_garbage_collection_is_shown_and_asked_for(start: Start, http: aiohttp.ClientSession, world: Any) -> None:
     collector = Collector()
-    admin = await BookieAdmin.start(
-        await start(), world.tiny(admin_port=0), Metrics(), collectors=[collector, collector]
-    )
+    both: list[Any] = [collector, collector]
+    settings = world.tiny(admin_port=0)
+    admin = BookieAdmin(await start(), settings, Metrics(), storages=both, allowed_hosts=(), token=NO_TOKEN)
+    await admin.listen()
     try:
         page = Page(http, admin)
         assert await page.get("/gc") == {"directories": [{"running": False}] * 2}

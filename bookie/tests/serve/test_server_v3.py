@@ -373,9 +373,9 @@ async def test_a_written_lac_never_falls_and_needs_the_key(served: Served) -> No
         answer = await client.ask_v3(ReadLacRequest(3, None, 1))
         assert bytes(answer.lac_body)[:16] == (1).to_bytes(8, "big") + (5).to_bytes(8, "big")
     assert (await client.ask_v3(written(4, 1, 9, served.world.other_key))).status is V2Status.UNAUTHORIZED
-    served.storage.read_only = True
+    served.storage.set_read_only(True)
     assert (await client.ask_v3(written(5, 1, 9, served.world.key))).status is V2Status.READ_ONLY
-    served.storage.read_only = False
+    served.storage.set_read_only(False)
     assert bytes((await client.ask_v3(ReadLacRequest(6, None, 1))).lac_body)[15] == 5
 
 

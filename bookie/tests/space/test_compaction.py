@@ -219,7 +219,7 @@ class TestFullDisk:
             await collected.forget(ledger_id)
         await storage.collect_garbage()
         disk.capacity_bytes = sum(len(disk.contents(name)) for name in disk.all_names())
-        storage.read_only = True
+        storage.set_read_only(True)
         state = await storage.collect_garbage()
         assert state.deleted_ledgers == 8
         assert state.removed_files > 0
@@ -231,7 +231,7 @@ class TestFullDisk:
         await storage.collect_garbage()
         disk.capacity_bytes = sum(len(disk.contents(name)) for name in disk.all_names())
         assert await disk.free_bytes() == 0
-        storage.read_only = True
+        storage.set_read_only(True)
         state = await storage.collect_garbage()
         assert state.removed_files > 3
         assert await disk.free_bytes() > 30 * KIB
@@ -246,10 +246,10 @@ class TestFullDisk:
         await collected.world.put(storage, collected.world.add(9, 8, bytes(3_000)))
         disk.capacity_bytes = sum(len(disk.contents(name)) for name in disk.all_names())
         storage.request_checkpoint()
-        await asyncio.wait_for(storage.disk_full.wait(), 5)
+        await asyncio.wait_for(storage._disk_full.wait(), 5)
         while storage.gc_state().removed_files == 0:
             await asyncio.sleep(0)
-        storage.read_only = False
+        storage.set_read_only(False)
         await storage.checkpoint()
         await all_there(collected, storage)
         assert storage.look_up(9, 8).place is not None

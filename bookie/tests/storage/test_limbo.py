@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from boki_bookie.storage.limbo import COPY_NAME, LIMBO_NAME, Limbo, LimboValidation
+from boki_bookie.storage.limbo import COPY_NAME, LIMBO_NAME, Limbo
 from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import CorruptData, VersionMismatch
@@ -90,8 +90,7 @@ async def in_limbo(world: Any, disk: MemoryDisk, listed: dict[int, bool]) -> Sto
     if not disk.all_names():
         await world.format(disk)
     limbo = await Limbo.load(disk, world.raw_id) or await Limbo.begin(disk, world.raw_id, listed)
-    storage: Storage = await world.open(disk, validate=LimboValidation(limbo, world.validate))
-    storage.limbo = limbo
+    storage: Storage = await world.open(disk, limbo=limbo)
     return storage
 
 

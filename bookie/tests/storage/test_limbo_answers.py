@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.serve.requester import Requester, serving
 
-from boki_bookie.storage.limbo import Limbo, LimboValidation
+from boki_bookie.storage.limbo import Limbo
 from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v3_messages import AddRequest, ListEntriesRequest, ReadLacRequest, ReadRequest
@@ -23,8 +23,7 @@ async def client(world: Any, disk: MemoryDisk, request: pytest.FixtureRequest) -
     """Of a bookie that holds entries 0 and 2 of one ledger and nothing of another, both listed."""
     await world.format(disk)
     limbo = await Limbo.begin(disk, world.raw_id, {SALVAGED: True, LOST: True})
-    storage = await world.open(disk, validate=LimboValidation(limbo, world.validate))
-    storage.limbo = limbo
+    storage = await world.open(disk, limbo=limbo)
     await world.put(storage, *(world.add(SALVAGED, entry, recovery=True) for entry in (0, 2)))
     if request.param == "stored":
         await storage.checkpoint()

@@ -135,7 +135,7 @@ class TestFullDisk:
     async def test_normal_adds_are_refused_and_recovery_goes_on(self, world: Any, disk: MemoryDisk) -> None:
         storage = await world.open(disk)
         await world.put(storage, world.add(1, 0))
-        storage.read_only = True
+        storage.set_read_only(True)
         assert await world.put(storage, world.add(1, 1)) == [V2Status.READ_ONLY]
         assert await world.put(storage, world.add(3, 0)) == [V2Status.READ_ONLY]
         assert await world.put(storage, world.add(1, 1, recovery=True)) == [OK]
@@ -149,11 +149,11 @@ class TestFullDisk:
         await turns(100)
         disk.capacity_bytes = 0
         storage.request_checkpoint()
-        await asyncio.wait_for(storage.disk_full.wait(), 5)
+        await asyncio.wait_for(storage._disk_full.wait(), 5)
         assert storage.read_only
         assert await world.put(storage, world.add(1, 1, recovery=True)) == [OK]
         disk.capacity_bytes = 2**40
-        storage.read_only = False
+        storage.set_read_only(False)
         await storage.checkpoint()
         await storage.checkpoint()
         assert await world.read(storage, 1, 0) == bytes(world.body(1, 0, bytes(3_000)))

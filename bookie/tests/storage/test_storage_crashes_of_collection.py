@@ -105,7 +105,7 @@ async def check(collected: Any, disk: MemoryDisk, recorded: RecordedDeletions) -
     assert state.ledgers == 3
     assert dead_files(await file_use(storage._index, storage._entry_log)) == []
     on_disk = {int(name[8:18]) for name in disk.all_names() if name.startswith("entries/")}
-    assert on_disk == set(storage._entry_log.files) | {storage._entry_log.committed.file_number} & on_disk
+    assert on_disk == set(storage._entry_log.files) | {storage._entry_log.tail.committed.file_number} & on_disk
     for ledger_id in LIVING:
         for entry_id in range(ENTRIES):
             assert await world.read(storage, ledger_id, entry_id) == recorded.acknowledged[ledger_id, entry_id]

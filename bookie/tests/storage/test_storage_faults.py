@@ -20,9 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.storage.crashes import Recorded
 
-from boki_bookie.begin.salvage import salvage_store
+from boki_bookie.begin.salvage import Salvage
 from boki_bookie.entries.checkpoint import MARK_NAME
-from boki_bookie.storage.limbo import Limbo, LimboValidation
+from boki_bookie.storage.limbo import Limbo
 from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError, CorruptData, DiskFailed, DiskFull, StorageError
@@ -61,9 +61,7 @@ def _small(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = world.tiny(write_cache_bytes=64 * KIB, entry_log_bytes=8 * KIB, journal_spare_segments=2)
     monkeypatch.setitem(globals(), "SETTINGS", tiny)
     real = world.open
-    monkeypatch.setattr(
-        world, "open", lambda disk, *, settings=tiny, validate=None: real(disk, settings, validate=validate)
-    )
+    monkeypatch.setattr(world, "open", lambda disk, *, settings=tiny, **parts: real(disk, settings, **parts))
 
 
 async def killed(world: Any) -> tuple[MemoryDisk, Recorded]:
@@ -107,16 +105,15 @@ async def check(world: Any, disk: MemoryDisk, recorded: Recorded) -> bool:
 
 async def salvaged(world: Any, disk: MemoryDisk) -> Storage:
     limbo = await Limbo.begin(disk, world.raw_id, dict.fromkeys((*LEDGERS, LAST), True))
-    await salvage_store(
+    await Salvage(
         disk,
         world.raw_id,
         rng=world.seeded(3),
         settings=SETTINGS,
         keys=dict.fromkeys((*LEDGERS, LAST), world.key),
         may_stay_open=lambda _: False,
-    )
-    storage: Storage = await world.open(disk, validate=LimboValidation(limbo, world.validate))
-    storage.limbo = limbo
+    ).run()
+    storage: Storage = await world.open(disk, limbo=limbo)
     return storage
 
 
@@ -327,7 +324,7 @@ async def fill(recorded: Recorded, storage: Storage) -> None:
     """The script; a full disk ends only the checkpoint that met it."""
     with contextlib.suppress(DiskFull):
         await script(recorded, storage)
-    storage.read_only = True
+    storage.set_read_only(True)
     assert await recorded.add(storage, 2, 12) in (V2Status.READ_ONLY, V2Status.FENCED)
     await recorded.add(storage, 2, 13, recovery=True)
 

@@ -152,7 +152,7 @@ async def test_a_crash_in_the_checkpoint_of_any_directory_costs_no_directory_any
             for ledger_id in (1, 2, 3):
                 assert await world.fence(router.of(ledger_id), ledger_id) is OK
             disks[crashing].stop_after(steps)
-            running = asyncio.ensure_future(router.checkpoint())
+            running = asyncio.ensure_future(world.checkpoint(router))
             stopped = asyncio.ensure_future(disks[crashing].stopped.wait())
             await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
             ended = running.done()
@@ -165,8 +165,9 @@ async def test_a_crash_in_the_checkpoint_of_any_directory_costs_no_directory_any
             later = StorageRouter([await world.open(disk) for disk in survivors])
             for (ledger_id, entry), request in sent.items():
                 assert await world.read(later, ledger_id, entry) == bytes(request.body)
-            assert [later.is_fenced(ledger_id) for ledger_id in range(1, 7)] == [True] * 3 + [False] * 3
-            await later.close()
+            assert [later.of(ledger_id).is_fenced(ledger_id) for ledger_id in range(1, 7)] == [True] * 3 + [False] * 3
+            for storage in later.storages:
+                await storage.close()
             if ended:
                 break
             steps += 2

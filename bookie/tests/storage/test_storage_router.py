@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from boki_bookie.storage.storage_router import StorageRouter, Store, directory_of
+from boki_bookie.storage.storage_router import StorageRouter, directory_of
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import DiskFailed, StorageError
 from boki_common.runtime.memory_disk import MemoryDisk
@@ -45,22 +45,21 @@ def test_where_a_ledger_lies_never_changes() -> None:
 
 async def test_every_ledger_is_found_where_it_was_put_also_after_a_restart(world: Any, disks: list[MemoryDisk]) -> None:
     router = await opened(world, disks)
-    store: Store = router
     for ledger_id in LEDGERS:
-        assert await world.put(store, *(world.add(ledger_id, entry) for entry in range(3))) == [OK] * 3
+        assert await world.put(router, *(world.add(ledger_id, entry) for entry in range(3))) == [OK] * 3
     await world.fence(router.of(3), 3)
-    assert sorted(store.ledger_ids) == list(LEDGERS)
+    assert sorted(router.ledger_ids) == list(LEDGERS)
     assert [storage.ledger_count for storage in router.storages] == [
         sum(directory_of(ledger_id, 3) == number for ledger_id in LEDGERS) for number in range(3)
     ]
-    await store.checkpoint()
+    await world.checkpoint(router)
     router = await opened(world, [disk.crash(world.seeded(1)) for disk in disks])
     for ledger_id in LEDGERS:
         assert await world.read(router, ledger_id, 1) == bytes(world.body(ledger_id, 1))
         assert await world.read(router, ledger_id, 3) is V2Status.NO_ENTRY
-        assert router.entry_ids(ledger_id) == [0, 1, 2]
-    assert router.is_fenced(3)
-    assert not router.is_fenced(4)
+        assert router.of(ledger_id).entry_ids(ledger_id) == [0, 1, 2]
+    assert router.of(3).is_fenced(3)
+    assert not router.of(4).is_fenced(4)
     assert await world.read(router, 99, 0) is V2Status.NO_LEDGER
     assert router.ledger_count == len(LEDGERS)
     others = LEDGERS[3:]
@@ -74,8 +73,8 @@ async def test_every_ledger_is_found_where_it_was_put_also_after_a_restart(world
 async def test_reads_of_many_directories_come_back_in_order(world: Any, disks: list[MemoryDisk]) -> None:
     router = await opened(world, disks)
     await world.put(router, *(world.add(ledger_id, 0) for ledger_id in LEDGERS))
-    await router.checkpoint()
-    wanted = [(ledger_id, router.look_up(ledger_id, 0).place) for ledger_id in reversed(LEDGERS)]
+    await world.checkpoint(router)
+    wanted = [(ledger_id, router.of(ledger_id).look_up(ledger_id, 0).place) for ledger_id in reversed(LEDGERS)]
     bodies = await router.load([(ledger_id, place) for ledger_id, place in wanted if place is not None])
     assert bodies == [world.body(ledger_id, 0) for ledger_id in reversed(LEDGERS)]
 
@@ -88,10 +87,10 @@ async def test_an_acknowledgement_waits_for_every_directory_that_has_part_of_its
     slow, fast = ledger_of(1), ledger_of(0)
     called: list[object] = []
     for ledger_id in (fast, slow):
-        assert router.storages[directory_of(ledger_id, 3)].note_validated(ledger_id, world.key) is OK
-        assert router.add(world.add(ledger_id, 0), None) is OK  # type: ignore[arg-type]
+        assert router.of(ledger_id).note_validated(ledger_id, world.key) is OK
+        assert router.of(ledger_id).add(world.add(ledger_id, 0), None) is OK  # type: ignore[arg-type]
     router.when_durable(called.append)
-    assert router.fence(slow, world.key) is OK
+    assert router.of(slow).fence(slow, world.key) is OK
     router.journal.when_durable(called.append)
     await turns()
     assert called == []
@@ -110,23 +109,24 @@ async def test_a_directory_with_nothing_under_way_makes_nobody_wait(world: Any, 
 async def test_a_full_directory_makes_its_own_ledgers_read_only(world: Any, disks: list[MemoryDisk]) -> None:
     router = await opened(world, disks)
     await world.put(router, *(world.add(ledger_of(number), 0) for number in range(3)))
-    router.storages[1].read_only = True
+    router.storages[1].set_read_only(True)
     assert router.read_only
     answers = await world.put(router, *(world.add(ledger_of(number), 1) for number in range(3)))
     assert answers == [OK, V2Status.READ_ONLY, OK]
     assert await world.put(router, world.add(ledger_of(1), 1, recovery=True)) == [OK]
-    router.storages[1].read_only = False
+    router.storages[1].set_read_only(False)
     assert not router.read_only
 
 
-async def test_a_directory_without_space_for_a_checkpoint_is_reported_by_the_router(
+async def test_a_directory_without_space_for_a_checkpoint_is_read_only_and_says_so(
     world: Any, disks: list[MemoryDisk]
 ) -> None:
-    router = await opened(world, disks)
+    woken = asyncio.Event()
+    router = StorageRouter([await world.open(disk, disk_full=woken) for disk in disks])
     await world.put(router, *(world.add(ledger_of(number), 0) for number in range(3)))
     disks[2].capacity_bytes = 0
-    router.request_checkpoint()
-    await asyncio.wait_for(router.disk_full.wait(), 5)
+    router.storages[2].request_checkpoint()
+    await asyncio.wait_for(woken.wait(), 5)
     assert [storage.read_only for storage in router.storages] == [False, False, True]
 
 

@@ -273,7 +273,7 @@ class Invariants:
             seen = ledgers.get(ledger_id)
             if seen is None:
                 continue
-            if storage.is_fenced(ledger_id):
+            if storage.of(ledger_id).is_fenced(ledger_id):
                 if name not in seen.fenced and seen.fencing.get(name) is not bookie:
                     seen.fencing[name] = bookie
                     storage.when_durable(partial(_note_fence, seen.fenced, name))
@@ -287,7 +287,7 @@ class Invariants:
         for ledger_id, ledger, before in fresh:
             for entry in range(before + 1, ledger.acked + 1):
                 for name, bookie in bookies.items():
-                    body = bookie.storage.look_up(ledger_id, entry).body
+                    body = bookie.storage.of(ledger_id).look_up(ledger_id, entry).body
                     if body is not None:
                         self._same_content(ledger_id, ledger, entry, name, body)
 
@@ -458,10 +458,10 @@ class Invariants:
 
 def _body_of(bookie: Bookie, ledger_id: int, entry: int) -> tuple[Buffer | None, bool]:
     """An entry on a bookie, as far as it is at hand; and whether it is there."""
-    found = bookie.storage.look_up(ledger_id, entry)
+    found = bookie.storage.of(ledger_id).look_up(ledger_id, entry)
     body = found.body
     if body is None and found.place is not None:
-        body = bookie.storage.at_hand(ledger_id, found.place)
+        body = bookie.storage.of(ledger_id).at_hand(ledger_id, found.place)
     return body, body is not None or found.place is not None
 
 
