@@ -269,12 +269,10 @@ class Storage(StorageReads):
             if ledger.holds(request.entry_id):
                 return self._repeats.judge(ledger, request, answers)
             self.journal.append(_ENTRY, request.body)
-        except Overloaded:
-            return V2Status.TOO_MANY_REQUESTS
         except InvalidArgument:
             return V2Status.BAD_REQUEST
-        except BokiError:
-            return V2Status.IO_ERROR  # the journal has failed; `failed` tells why
+        except BokiError as error:
+            return _refusal(error)
         self._index.put(ledger, request.entry_id, request.body)
         return V2Status.OK
 
@@ -312,10 +310,8 @@ class Storage(StorageReads):
         refused."""
         try:
             self.journal.append(_REPLACED, request.body)
-        except Overloaded:
-            return V2Status.TOO_MANY_REQUESTS
-        except BokiError:
-            return V2Status.IO_ERROR
+        except BokiError as error:
+            return _refusal(error)
         self._index.replace(ledger, request.entry_id, request.body)
         _log.info("replaced a damaged entry", ledger_id=request.ledger_id, entry_id=request.entry_id)
         return V2Status.OK
@@ -355,10 +351,8 @@ class Storage(StorageReads):
                 record = LedgerRecord(ledger_id, True, ledger.master_key)
                 self.journal.append(RecordKind.LEDGER, encode_ledger(record))
                 self._index.validate(ledger)
-        except Overloaded:
-            return V2Status.TOO_MANY_REQUESTS
-        except BokiError:
-            return V2Status.IO_ERROR
+        except BokiError as error:
+            return _refusal(error)
         return V2Status.OK
 
     # -- fences
@@ -383,10 +377,8 @@ class Storage(StorageReads):
             if ledger is None:
                 ledger = self._create(ledger_id, master_key, validated=False)
             self.journal.append(RecordKind.FENCE, encode_fence(ledger_id))
-        except Overloaded:
-            return V2Status.TOO_MANY_REQUESTS
-        except BokiError:
-            return V2Status.IO_ERROR
+        except BokiError as error:
+            return _refusal(error)
         self._index.fence(ledger)
         _log.info("ledger fenced", ledger_id=ledger_id, last_entry=ledger.last_entry)
         return V2Status.OK
@@ -413,10 +405,8 @@ class Storage(StorageReads):
             if int.from_bytes(body[8:16], "big", signed=True) > ledger.lac:
                 self.journal.append(RecordKind.LAC, body)
                 self._index.note_lac(ledger, body)
-        except Overloaded:
-            return V2Status.TOO_MANY_REQUESTS
-        except BokiError:
-            return V2Status.IO_ERROR
+        except BokiError as error:
+            return _refusal(error)
         return V2Status.OK
 
     def is_fenced(self, ledger_id: int) -> bool:
@@ -474,3 +464,8 @@ class Storage(StorageReads):
         if not self.failed.done():
             self.failed.set_result(error)
             self._checkpoints.end()
+
+
+def _refusal(error: BokiError) -> V2Status:
+    """Of what the journal does not take: it is full, or has failed, of which `failed` tells why."""
+    return V2Status.TOO_MANY_REQUESTS if isinstance(error, Overloaded) else V2Status.IO_ERROR
