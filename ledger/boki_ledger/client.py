@@ -26,7 +26,7 @@ from boki_ledger.bookies.bookie_client import BookieNetwork
 from boki_ledger.bookies.bookie_directory import BookieDirectory
 from boki_ledger.bookies.bookie_health import HealthyBookies
 from boki_ledger.bookies.introduction import check_admitted
-from boki_ledger.metadata.metadata_update import LedgerUpdates, SeenMetadata
+from boki_ledger.metadata.metadata_update import LedgerUpdates
 from boki_ledger.metric_definitions import LedgerMetrics
 from boki_ledger.ports import LedgerPorts
 from boki_ledger.read.reader import LedgerReader
@@ -160,7 +160,7 @@ class LedgerClient:
             )
         if ledger_id is not None and not 0 <= ledger_id <= layout.LEDGER_ID_MAX:
             raise InvalidArgument(f"expected a ledger id from 0 to {layout.LEDGER_ID_MAX}, found {ledger_id}")
-        transport = self._connected()
+        ports = self._ports()
         digest_for(digest, password)
         ensemble = self._new_ensemble(replicas, acks)
         metadata = LedgerMetadata(
@@ -182,7 +182,7 @@ class LedgerClient:
         writer = LedgerWriter(
             ledger_id,
             seen,
-            self._ports(transport),
+            ports,
             on_end=lambda ended: self._writers.pop(ended, None),
             deferred_sync=deferred_sync,
         )
@@ -225,7 +225,7 @@ class LedgerClient:
             RecoveryFailed, NotEnoughBookies: try again when bookies are back; the ledger stays in recovery.
             LedgerDataMissing: it ends, or would end, below `floor`; it was not closed there by this call.
         """
-        transport = self._connected()
+        ports = self._ports()
         if recover and carried:
             floor = max(floor, *(entry_id + 1 for entry_id in carried))
         seen = await self._updates.read(ledger_id)
@@ -234,19 +234,10 @@ class LedgerClient:
                 f"the password is not that of ledger {ledger_id}; nothing was fenced", ledger_id=ledger_id
             )
         if recover and seen.metadata.state is not LedgerState.CLOSED:
-            seen = await self._recover(ledger_id, seen, floor, carried or {}, transport)
+            seen = await LedgerRecovery(ledger_id, ports, floor=floor, carried=carried or {}, known=seen).run()
         if seen.metadata.state is LedgerState.CLOSED:
             check_floor(ledger_id, seen.metadata.last_entry, floor)
-        return LedgerReader(
-            ledger_id,
-            seen,
-            floor=floor,
-            transport=transport,
-            updates=self._updates,
-            settings=self._settings,
-            metrics=self._metrics,
-            chooser=self._chooser,
-        )
+        return LedgerReader(ledger_id, seen, ports, floor=floor)
 
     async def delete(self, ledger_id: int) -> None:
         """Deletes a ledger, whatever its state. Raises NoSuchLedger, MetadataUnavailable, MetadataUnknown (try again)."""
@@ -254,14 +245,7 @@ class LedgerClient:
 
     def copies(self, ledger_id: int, metadata: LedgerMetadata, bookie: BookieId) -> ReplicaCopies:
         """What gives a bookie those entries of a closed ledger that it lacks, see `replica_copies`."""
-        return ReplicaCopies(
-            ledger_id,
-            metadata,
-            bookie,
-            transport=self._connected(),
-            settings=self._settings,
-            metrics=self._metrics,
-        )
+        return ReplicaCopies(ledger_id, metadata, bookie, self._ports())
 
     async def words_of_replicas(self, ledger_id: int, entry: int) -> dict[BookieId, str]:
         """What each bookie that may have an entry says of it, for people. Raises as `metadata_of`."""
@@ -283,19 +267,8 @@ class LedgerClient:
             return healthy
         return (*healthy, *self._rng.shuffled(self._chooser.quarantined()))
 
-    async def _recover(
-        self,
-        ledger_id: int,
-        known: SeenMetadata,
-        floor: int,
-        carried: Mapping[int, Buffer],
-        transport: BookieTransport,
-    ) -> SeenMetadata:
-        ports = self._ports(transport)
-        recovery = LedgerRecovery(ledger_id, ports, floor=floor, carried=carried, known=known)
-        return await recovery.run()
-
-    def _ports(self, transport: BookieTransport) -> LedgerPorts:
+    def _ports(self) -> LedgerPorts:
+        transport = self._connected()
         return LedgerPorts(transport, self._chooser, self._updates, self._rng, self._settings, self._metrics)
 
     def _connected(self) -> BookieTransport:

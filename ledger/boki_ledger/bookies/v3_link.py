@@ -45,9 +45,9 @@ from boki_ledger.transport import (
 )
 
 HIGH_PRIORITY: Final = 100
+"""Of fencing reads and recovery adds, as Apache's client has it: a bookie that is full still takes them."""
 _GREETING: Final = 0
 """Transaction of the handshake: nothing else is under way then."""
-"""Of fencing reads and recovery adds, as Apache's client has it: a bookie that is full still takes them."""
 
 Answer = ReadAnswer | LacAnswer | Outcome | PollAnswer | SpaceAnswer | EntriesAnswer
 _Taken = Callable[[Any], Answer]
@@ -94,11 +94,15 @@ class _Call:
     kind: type[v3.Response]
     ledger_id: int | None
     taken: _Taken
-    unknown: Callable[[V2Status | None, BokiError | None], Answer]
+    answer: Callable[..., Answer]
     poll: bool
     frame: bytes = b""
     reads_at_send: int = 0
     timer: asyncio.TimerHandle | None = None
+
+    def unknown(self, status: V2Status | None, error: BokiError | None) -> Answer:
+        """What nobody answered, or with a bare status."""
+        return self.answer(status, error=error)
 
     def resolve(self, answer: Answer) -> None:
         if self.timer is not None:
@@ -192,14 +196,10 @@ class V3Link:
 
         return self._ask(
             lambda txn_id: v3_messages.ReadRequest(txn_id, priority, ledger_id, entry_id, fence_key, False, -1, 0),
-            _Call(
-                self._loop.create_future(),
-                v3_messages.ReadResponse,
-                ledger_id,
-                taken,
-                lambda status, error: ReadAnswer(status, None, error, self._connections),
-                poll=False,
-            ),
+            v3_messages.ReadResponse,
+            ledger_id,
+            taken,
+            lambda status, error: ReadAnswer(status, None, error, self._connections),
             timeout_s=None,
         )
 
@@ -207,14 +207,10 @@ class V3Link:
         """See `transport.BookieTransport.read_lac`."""
         return self._ask(
             lambda txn_id: v3_messages.ReadLacRequest(txn_id, None, ledger_id),
-            _Call(
-                self._loop.create_future(),
-                v3_messages.ReadLacResponse,
-                ledger_id,
-                lambda found: LacAnswer(found.status, _view(found.lac_body), _view(found.last_entry_body)),
-                lambda status, error: LacAnswer(status, error=error),
-                poll=False,
-            ),
+            v3_messages.ReadLacResponse,
+            ledger_id,
+            lambda found: LacAnswer(found.status, _view(found.lac_body), _view(found.last_entry_body)),
+            LacAnswer,
         )
 
     def write_lac(self, ledger_id: int, master_key: bytes, body: bytes) -> asyncio.Future[Outcome]:
@@ -222,14 +218,20 @@ class V3Link:
         lac = int.from_bytes(body[8:16], "big", signed=True)
         return self._ask(
             lambda txn_id: v3_messages.WriteLacRequest(txn_id, None, ledger_id, lac, master_key, memoryview(body)),
-            self._outcome(v3_messages.WriteLacResponse, ledger_id),
+            v3_messages.WriteLacResponse,
+            ledger_id,
+            _outcome,
+            Outcome,
         )
 
     def force(self, ledger_id: int) -> asyncio.Future[Outcome]:
         """See `transport.BookieTransport.force`."""
         return self._ask(
             lambda txn_id: v3_messages.ForceRequest(txn_id, None, ledger_id),
-            self._outcome(v3_messages.ForceResponse, ledger_id),
+            v3_messages.ForceResponse,
+            ledger_id,
+            _outcome,
+            Outcome,
         )
 
     def wait_for_lac(self, ledger_id: int, previous_lac: int, wait_s: float) -> asyncio.Future[PollAnswer]:
@@ -248,14 +250,11 @@ class V3Link:
             lambda txn_id: v3_messages.ReadRequest(
                 txn_id, None, ledger_id, v2.LAST_ENTRY, None, True, previous_lac, max(1, round(wait_s * 1000))
             ),
-            _Call(
-                self._loop.create_future(),
-                v3_messages.ReadResponse,
-                ledger_id,
-                taken,
-                lambda status, error: PollAnswer(status, error=error),
-                poll=True,
-            ),
+            v3_messages.ReadResponse,
+            ledger_id,
+            taken,
+            PollAnswer,
+            poll=True,
             timeout_s=wait_s + self._settings.answer_timeout_s,
         )
 
@@ -263,39 +262,38 @@ class V3Link:
         """See `transport.BookieTransport.bookie_info`."""
         return self._ask(
             lambda txn_id: v3_messages.BookieInfoRequest(txn_id, None, v3.INFO_TOTAL | v3.INFO_FREE),
-            _Call(
-                self._loop.create_future(),
-                v3_messages.BookieInfoResponse,
-                None,
-                lambda found: SpaceAnswer(found.status, found.total_bytes, found.free_bytes),
-                lambda status, error: SpaceAnswer(status, error=error),
-                poll=False,
-            ),
+            v3_messages.BookieInfoResponse,
+            None,
+            lambda found: SpaceAnswer(found.status, found.total_bytes, found.free_bytes),
+            SpaceAnswer,
         )
 
     def list_entries(self, ledger_id: int) -> asyncio.Future[EntriesAnswer]:
         """See `transport.BookieTransport.list_entries`."""
         return self._ask(
             lambda txn_id: v3_messages.ListEntriesRequest(txn_id, None, ledger_id),
-            _Call(
-                self._loop.create_future(),
-                v3_messages.ListEntriesResponse,
-                ledger_id,
-                lambda found: EntriesAnswer(found.status, found.availability),
-                lambda status, error: EntriesAnswer(status, error=error),
-                poll=False,
-            ),
-        )
-
-    def _outcome(self, kind: type[v3.Response], ledger_id: int) -> _Call:
-        return _Call(
-            self._loop.create_future(), kind, ledger_id, lambda found: Outcome(found.status), Outcome, poll=False
+            v3_messages.ListEntriesResponse,
+            ledger_id,
+            lambda found: EntriesAnswer(found.status, found.availability),
+            EntriesAnswer,
         )
 
     def _ask(
-        self, request: Callable[[int], v3.KnownRequest], call: _Call, *, timeout_s: float | None = -1.0
+        self,
+        request: Callable[[int], v3.KnownRequest],
+        kind: type[v3.Response],
+        ledger_id: int | None,
+        taken: _Taken,
+        answer: Callable[..., Answer],
+        *,
+        poll: bool = False,
+        timeout_s: float | None = -1.0,
     ) -> asyncio.Future[Any]:
-        """Sends a request, now or when the link is up. Without `timeout_s` it has `answer_timeout_s`; None is for ever."""
+        """Sends a request, now or when the link is up. Without `timeout_s` it has `answer_timeout_s`; None is for ever.
+
+        Its future has `answer` of a status or an error, or what `taken` makes of a response of the expected kind.
+        """
+        call = _Call(self._loop.create_future(), kind, ledger_id, taken, answer, poll)
         if (error := self._refusal()) is not None:
             call.resolve(call.unknown(None, error))
             return call.future
@@ -472,6 +470,10 @@ class V3Link:
         calls, self._calls, self._polls = self._calls, {}, 0
         for call in calls.values():
             call.resolve(call.unknown(None, error))
+
+
+def _outcome(found: v3_messages.WriteLacResponse | v3_messages.ForceResponse) -> Outcome:
+    return Outcome(found.status)
 
 
 def _view(body: Buffer | None) -> memoryview | None:

@@ -22,7 +22,7 @@ from boki_ledger.rules.answers import Answer, answer_of
 from boki_ledger.rules.coverage import covered
 from boki_ledger.rules.lac_body import decode_lac
 from boki_ledger.settings import LedgerSettings
-from boki_ledger.transport import BookieTransport, LacAnswer, ReadAnswer
+from boki_ledger.transport import BookieTransport, LacAnswer
 
 _log = get_logger("ledger")
 
@@ -72,11 +72,12 @@ class LacReads:
         taken, lac = self.take(await self._transport.read_lac(bookie, self._ledger_id))
         if taken.definite:
             return taken, lac
-        again, last_lac = self._take_last(await self._transport.read(bookie, self._ledger_id, v2.LAST_ENTRY))
+        last = await self._transport.read(bookie, self._ledger_id, v2.LAST_ENTRY)
+        again, last_lac = self.take(LacAnswer(last.status, None, last.body))
         return again, max(lac, last_lac)
 
     def take(self, answer: LacAnswer) -> tuple[Answer, int]:
-        """What one LAC read says; a damaged body says nothing, and makes the answer unknown."""
+        """What one LAC read, or one of a last entry, says; a damaged body says nothing, and makes the answer unknown."""
         taken, lac = answer_of(answer.status), -1
         try:
             if answer.explicit is not None:
@@ -85,21 +86,6 @@ class LacReads:
                 header, _ = verify_body(answer.last_entry, self._ledger_id, v2.LAST_ENTRY, self._digest)
                 lac = max(lac, header.lac)
         except DigestMismatch as error:
-            self._warn(error)
+            _log.warning("damaged LAC met", ledger_id=self._ledger_id, error=error)
             return Answer.UNKNOWN, lac
         return taken, lac
-
-    def _take_last(self, answer: ReadAnswer) -> tuple[Answer, int]:
-        taken = answer_of(answer.status)
-        if taken is not Answer.HAVE:
-            return taken, -1
-        assert answer.body is not None
-        try:
-            header, _ = verify_body(answer.body, self._ledger_id, v2.LAST_ENTRY, self._digest)
-        except DigestMismatch as error:
-            self._warn(error)
-            return Answer.UNKNOWN, -1
-        return taken, header.lac
-
-    def _warn(self, error: DigestMismatch) -> None:
-        _log.warning("damaged LAC met", ledger_id=self._ledger_id, error=error)

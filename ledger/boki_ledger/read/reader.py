@@ -29,14 +29,12 @@ from boki_common.errors import (
 )
 from boki_common.logs import get_logger
 from boki_common.metadata.store import Watch
-from boki_ledger.metadata.metadata_update import LedgerUpdates, SeenMetadata
-from boki_ledger.metric_definitions import LedgerMetrics
+from boki_ledger.metadata.metadata_update import SeenMetadata
+from boki_ledger.ports import LedgerPorts
 from boki_ledger.read.lac_reads import LacReads
 from boki_ledger.read.read_ahead import ReadAhead
 from boki_ledger.read.replica_reads import ReplicaReads
 from boki_ledger.read.tail import Tail
-from boki_ledger.settings import LedgerSettings
-from boki_ledger.transport import BookieChooser, BookieTransport
 
 _log = get_logger("ledger")
 
@@ -48,22 +46,18 @@ class LedgerReader:
         self,
         ledger_id: int,
         seen: SeenMetadata,
+        ports: LedgerPorts,
         *,
         floor: int,
-        transport: BookieTransport,
-        updates: LedgerUpdates,
-        settings: LedgerSettings,
-        metrics: LedgerMetrics,
-        chooser: BookieChooser | None = None,
     ) -> None:
         self.ledger_id = ledger_id
-        self._transport = transport
-        self._updates = updates
-        self._settings = settings
+        self._ports = ports
         self._digest = digest_for(seen.metadata.digest_type, seen.metadata.password)
         self._payload_start = v2.ENTRY_HEADER_BYTES + self._digest.size
-        self._lacs = LacReads(ledger_id, self._digest, transport, settings)
-        self._reads = ReplicaReads(ledger_id, self._digest, transport, settings, metrics, chooser)
+        self._lacs = LacReads(ledger_id, self._digest, ports.transport, ports.settings)
+        self._reads = ReplicaReads(
+            ledger_id, self._digest, ports.transport, ports.settings, ports.metrics, ports.chooser
+        )
         self._ended: BokiError | None = None
         self._change: asyncio.Future[None] | None = None
         self._last_entry = floor - 1
@@ -73,7 +67,7 @@ class LedgerReader:
         self._take(seen)
         self._task: asyncio.Task[None] | None = None
         if not self.closed:
-            watch = updates.watch(ledger_id)
+            watch = ports.updates.watch(ledger_id)
             self._task = asyncio.create_task(self._follow(watch), name=f"metadata of ledger {ledger_id}")
 
     @property
@@ -130,7 +124,7 @@ class LedgerReader:
         """
         if not 0 <= first <= last:
             raise InvalidArgument(f"expected 0 <= first <= last, found {first} and {last}")
-        return ReadAhead(self._read_on, self._settings).entries(first, last)
+        return ReadAhead(self._read_on, self._ports.settings).entries(first, last)
 
     async def _read_on(self, first: int, last: int) -> list[memoryview]:
         self._check_open()
@@ -166,7 +160,8 @@ class LedgerReader:
         """
         if start < 0 or wait_s <= 0:
             raise InvalidArgument(f"expected a start from 0 and a wait above 0 s, found {start} and {wait_s}")
-        return Tail(self, self._digest, self._lacs, self._transport, self._settings, wait_s=wait_s).entries(start)
+        ports = self._ports
+        return Tail(self, self._digest, self._lacs, ports.transport, ports.settings, wait_s=wait_s).entries(start)
 
     def changed(self) -> asyncio.Future[None]:
         """Ends when the metadata was seen to change, or the reader ends. Raises what ended it before."""
@@ -256,7 +251,7 @@ class LedgerReader:
     async def _refresh(self) -> None:
         """Reads the metadata again. While the store is away, what is known must do."""
         try:
-            seen = await self._updates.read_now(self.ledger_id)
+            seen = await self._ports.updates.read_now(self.ledger_id)
         except MetadataUnavailable as error:
             _log.info("metadata not read again", ledger_id=self.ledger_id, error=error)
             return

@@ -34,11 +34,10 @@ from boki_common.errors import BokiError, DigestMismatch, LedgerError, ProtocolE
 from boki_common.ids import BookieId
 from boki_common.logs import get_logger
 from boki_common.runtime.ports import Buffer
-from boki_ledger.metric_definitions import LedgerMetrics
+from boki_ledger.ports import LedgerPorts
 from boki_ledger.rules.answers import Answer, answer_of
 from boki_ledger.rules.write_set import write_set
-from boki_ledger.settings import LedgerSettings
-from boki_ledger.transport import AddChannel, BookieTransport, ReadAnswer
+from boki_ledger.transport import AddChannel, ReadAnswer
 
 NAMED_LIMIT: Final = 10_000
 """Entries of each kind of failure that are named; further ones are only counted."""
@@ -76,18 +75,15 @@ class ReplicaCopies:
         ledger_id: int,
         metadata: LedgerMetadata,
         bookie: BookieId,
-        *,
-        transport: BookieTransport,
-        settings: LedgerSettings,
-        metrics: LedgerMetrics,
+        ports: LedgerPorts,
     ) -> None:
         assert metadata.state is LedgerState.CLOSED, "only a closed ledger says what must be there"
         self._ledger_id = ledger_id
         self._metadata = metadata
         self._bookie = bookie
-        self._transport = transport
-        self._settings = settings
-        self._metrics = metrics
+        self._transport = ports.transport
+        self._settings = ports.settings
+        self._metrics = ports.metrics
         self._digest = digest_for(metadata.digest_type, metadata.password)
         self._key = master_key(metadata.password)
         self._channel: AddChannel | None = None

@@ -146,7 +146,7 @@ class EndSearch:
     def _take_fence(self, slot: int, answer: ReadAnswer) -> Answer:
         """An OK proves the fence even if the body it brings is damaged; only its LAC is lost then."""
         taken = answer_of(answer.status)
-        if taken is Answer.HAVE and (checked := self._checked(v2.LAST_ENTRY, answer)) is not None:
+        if taken is Answer.HAVE and (checked := self._verified(v2.LAST_ENTRY, answer.body)) is not None:
             self._lacs[slot] = checked[0].lac
         if taken is Answer.NEVER_HAD and not self._denial_counts(slot, answer):
             taken = Answer.UNKNOWN
@@ -254,7 +254,7 @@ class EndSearch:
         assert plan is not None and written is not None
         taken = answer_of(answer.status)
         if taken is Answer.HAVE:
-            checked = self._checked(entry_id, answer)
+            checked = self._verified(entry_id, answer.body)
             if checked is None:
                 return Answer.UNKNOWN
             if entry_id > plan.present_to and plan.end is None:
@@ -282,12 +282,9 @@ class EndSearch:
             ) from error
         return header_of(body).length
 
-    def _checked(self, entry_id: int, answer: ReadAnswer) -> tuple[v2.EntryHeader, memoryview] | None:
+    def _verified(self, entry_id: int, body: memoryview | None) -> tuple[v2.EntryHeader, memoryview] | None:
         """Header and payload of a valid copy; a damaged one is no answer."""
-        assert answer.body is not None
-        return self._verified(entry_id, answer.body)
-
-    def _verified(self, entry_id: int, body: memoryview) -> tuple[v2.EntryHeader, memoryview] | None:
+        assert body is not None
         try:
             return verify_body(body, self._ledger_id, entry_id, self._digest)
         except DigestMismatch as error:

@@ -35,7 +35,7 @@ class LedgerRecovery:
         *,
         floor: int,
         carried: Mapping[int, Buffer],
-        known: SeenMetadata | None = None,
+        known: SeenMetadata,
     ) -> None:
         """`known`: the ledger's metadata as its opener read them, which saves reading them again. `carried`: payloads of
         entries that belong into the ledger, by entry id."""

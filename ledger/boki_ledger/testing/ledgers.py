@@ -18,9 +18,7 @@ from boki_common.ids import BookieId
 from boki_common.metadata.memory import MemoryStore, MemoryTree
 from boki_common.metadata.store import NOTHING, MetadataStore
 from boki_common.testing.machine import CountingRandom
-from boki_ledger.bookies.bookie_health import HealthyBookies
 from boki_ledger.client import LedgerClient
-from boki_ledger.ports import LedgerPorts
 from boki_ledger.rules.write_set import write_set
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.testing.scripted_bookies import ScriptedBookies
@@ -130,18 +128,8 @@ class Ledgers:
             ack_quorum=ack_quorum,
             ensembles=((0, self.bookies.writable()[:ensemble_size]),),
         )
-        return LedgerWriter(
-            ledger_id,
-            await made._updates.create(ledger_id, metadata),
-            LedgerPorts(
-                self.bookies,
-                HealthyBookies(self.bookies, QUICK),
-                made._updates,
-                made._rng,
-                settings,
-                made._metrics,
-            ),
-        )
+        seen = await made._updates.create(ledger_id, metadata)
+        return LedgerWriter(ledger_id, seen, made._ports()._replace(settings=settings))
 
     async def metadata(self, ledger_id: int) -> LedgerMetadata:
         return await self.clients[-1].metadata_of(ledger_id)

@@ -154,7 +154,7 @@ class ScriptedBookies:
         """Reads that were asked of bookies that are down."""
         self._holds: list[Hold] = []
         self._answers: list[tuple[Callable[[Message], bool], V2Status]] = []
-        self._asked: dict[asyncio.Future[Any], tuple[BookieId, Callable[[BokiError], object]]] = {}
+        self._asked: dict[asyncio.Future[Any], tuple[BookieId, Callable[..., object]]] = {}
         self._refused_batches: dict[BookieId, bool] = {}
         self._callbacks: list[Callable[[], None]] = []
 
@@ -205,9 +205,9 @@ class ScriptedBookies:
         for channel in tuple(self.channels):
             if channel.bookie is one:
                 channel.go_down(error)
-        for future, (asked, unknown) in tuple(self._asked.items()):
+        for future, (asked, answer) in tuple(self._asked.items()):
             if asked == one.bookie_id:
-                self._resolve(future, unknown(error))
+                self._resolve(future, answer(None, error=error))
 
     def end_polls(self, bookie: str) -> None:
         """The time of all long polls that wait at a bookie is over."""
@@ -249,51 +249,32 @@ class ScriptedBookies:
             return ReadAnswer(status, _view(body), None, self.bookies[bookie].lives)
 
         message = Message(bookie, "read", entry_id, fence_key is not None, False, False)
-        return self._ask(message, perform, ReadAnswer, lambda error: ReadAnswer(None, error=error))
+        return self._ask(message, ReadAnswer, perform)
 
     def read_batch(
         self, bookie: BookieId, ledger_id: int, entry_id: int, *, max_count: int, max_bytes: int
     ) -> asyncio.Future[BatchAnswer]:
-        def perform() -> BatchAnswer:
-            answer = BatchAnswer(*self.bookies[bookie].read_batch(ledger_id, entry_id, max_count, max_bytes))
-            if answer.status is V2Status.BAD_REQUEST:
-                self._refused_batches[bookie] = True
-            return answer
-
-        def refused(status: V2Status) -> BatchAnswer:
+        def answer(
+            status: V2Status | None, bodies: Sequence[memoryview] = (), error: BokiError | None = None
+        ) -> BatchAnswer:
             if status is V2Status.BAD_REQUEST:
                 self._refused_batches[bookie] = True
-            return BatchAnswer(status, [])
+            return BatchAnswer(status, list(bodies), error)
 
         message = Message(bookie, "read", entry_id, False, False, False, max_count)
-        return self._ask(message, perform, refused, lambda error: BatchAnswer(None, [], error))
+        one = self.bookies[bookie]
+        return self._ask(message, answer, lambda: answer(*one.read_batch(ledger_id, entry_id, max_count, max_bytes)))
 
     def read_lac(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[LacAnswer]:
-        one = self.bookies[bookie]
-        return self._ask(
-            _message(bookie, "read_lac"),
-            lambda: one.read_lac(ledger_id),
-            LacAnswer,
-            lambda error: LacAnswer(None, error=error),
-        )
+        return self._ask(_message(bookie, "read_lac"), LacAnswer, lambda: self.bookies[bookie].read_lac(ledger_id))
 
     def write_lac(self, bookie: BookieId, ledger_id: int, master_key: bytes, body: bytes) -> asyncio.Future[Outcome]:
         one = self.bookies[bookie]
-        return self._ask(
-            _message(bookie, "write_lac"),
-            lambda: Outcome(one.write_lac(ledger_id, master_key, body)),
-            Outcome,
-            lambda error: Outcome(None, error),
-        )
+        message = _message(bookie, "write_lac")
+        return self._ask(message, Outcome, lambda: Outcome(one.write_lac(ledger_id, master_key, body)))
 
     def force(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[Outcome]:
-        one = self.bookies[bookie]
-        return self._ask(
-            _message(bookie, "force"),
-            lambda: Outcome(one.force(ledger_id)),
-            Outcome,
-            lambda error: Outcome(None, error),
-        )
+        return self._ask(_message(bookie, "force"), Outcome, lambda: Outcome(self.bookies[bookie].force(ledger_id)))
 
     def wait_for_lac(
         self, bookie: BookieId, ledger_id: int, previous_lac: int, *, wait_s: float
@@ -304,17 +285,11 @@ class ScriptedBookies:
         def perform(reply: Callable[[PollAnswer], None]) -> None:
             one.poll(ledger_id, previous_lac, reply)
 
-        return self._ask_later(
-            _message(bookie, "poll"), perform, PollAnswer, lambda error: PollAnswer(None, error=error)
-        )
+        return self._ask_later(_message(bookie, "poll"), PollAnswer, perform)
 
     def bookie_info(self, bookie: BookieId) -> asyncio.Future[SpaceAnswer]:
-        return self._ask(
-            _message(bookie, "info"),
-            lambda: SpaceAnswer(V2Status.OK, DISK_BYTES, DISK_BYTES // 2),
-            SpaceAnswer,
-            lambda error: SpaceAnswer(None, error=error),
-        )
+        answer = SpaceAnswer(V2Status.OK, DISK_BYTES, DISK_BYTES // 2)
+        return self._ask(_message(bookie, "info"), SpaceAnswer, lambda: answer)
 
     def list_entries(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[EntriesAnswer]:
         one = self.bookies[bookie]
@@ -325,9 +300,7 @@ class ScriptedBookies:
                 return EntriesAnswer(V2Status.NO_LEDGER)
             return EntriesAnswer(V2Status.OK, availability.encode(sorted(entries)))
 
-        return self._ask(
-            _message(bookie, "list"), perform, EntriesAnswer, lambda error: EntriesAnswer(None, error=error)
-        )
+        return self._ask(_message(bookie, "list"), EntriesAnswer, perform)
 
     def serves_batches(self, bookie: BookieId) -> bool:
         return bookie not in self._refused_batches
@@ -376,35 +349,26 @@ class ScriptedBookies:
         if not any(hold.takes(message, arrive) for hold in self._holds):
             asyncio.get_running_loop().call_soon(arrive)
 
-    def _ask(
-        self,
-        message: Message,
-        perform: Callable[[], A],
-        refused: Callable[[V2Status], A],
-        unknown: Callable[[BokiError], A],
-    ) -> asyncio.Future[A]:
-        return self._ask_later(message, lambda reply: reply(perform()), refused, unknown)
+    def _ask(self, message: Message, answer: Callable[..., A], perform: Callable[[], A]) -> asyncio.Future[A]:
+        return self._ask_later(message, answer, lambda reply: reply(perform()))
 
     def _ask_later(
-        self,
-        message: Message,
-        perform: Callable[[Callable[[A], None]], None],
-        refused: Callable[[V2Status], A],
-        unknown: Callable[[BokiError], A],
+        self, message: Message, answer: Callable[..., A], perform: Callable[[Callable[[A], None]], None]
     ) -> asyncio.Future[A]:
-        """One request: `perform` acts at the bookie and replies, now or later; `refused` is the script's answer instead."""
+        """One request: `perform` acts at the bookie and replies, now or later; `answer` makes what is told instead, from the
+        script's status, or from None and the `error` that kept the bookie from answering."""
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         one = self[message.bookie]
         if not one.up:
             self.unreached += 1
-            future.set_result(unknown(Unreachable(f"bookie {one.bookie_id} is down")))
+            future.set_result(answer(None, error=Unreachable(f"bookie {one.bookie_id} is down")))
             return future
-        self._asked[future] = one.bookie_id, unknown
+        self._asked[future] = one.bookie_id, answer
         life = one.lives
 
-        def reply(answer: A) -> None:
+        def reply(made: A) -> None:
             if one.lives == life:
-                self._travel(message._replace(answer=True), lambda: self._resolve(future, answer))
+                self._travel(message._replace(answer=True), lambda: self._resolve(future, made))
 
         def arrive() -> None:
             if one.lives != life:
@@ -413,7 +377,7 @@ class ScriptedBookies:
             if status is None:
                 perform(reply)
             else:
-                reply(refused(status))
+                reply(answer(status))
 
         self._travel(message, arrive)
         return future

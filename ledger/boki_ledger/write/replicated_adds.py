@@ -28,7 +28,7 @@ from boki_common.logs import get_logger
 from boki_common.runtime.ports import Buffer
 from boki_ledger.ports import LedgerPorts
 from boki_ledger.rules.acks import AckTracker
-from boki_ledger.rules.unfenced import Mark, OnAnswer, UnfencedChecks
+from boki_ledger.rules.unfenced import Mark, UnfencedChecks
 from boki_ledger.rules.write_set import write_sets
 from boki_ledger.transport import AddChannel
 
@@ -121,10 +121,6 @@ class ReplicatedAdds:
         if entry_id == acks.lac + 1 and (self._tick is None or self.some_fail):
             self._begin()
         return entry_id
-
-    def ask_unfenced(self, on_answer: OnAnswer) -> bool:
-        """Asks the bookies whether the ledger is fenced; see `unfenced`. False: they cannot be asked now, `on_answer` is not called."""
-        return self.checks.ask(on_answer)
 
     def _repeat(self) -> list[Mark] | None:
         """Sends the last complete entry again to all of its write set that are ready, if they are enough."""

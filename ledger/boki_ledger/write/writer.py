@@ -203,7 +203,7 @@ class LedgerWriter:
         Returns:
             Whether it could be asked; not before the first entry, after one over 8 KiB, or with too few bookies.
         """
-        return self._refusal is None and not self._deferred_sync and self._adds.ask_unfenced(on_answer)
+        return self._refusal is None and not self._deferred_sync and self._adds.checks.ask(on_answer)
 
     async def force(self) -> int:
         """Makes durable what was acknowledged before this call, on all bookies of the ensemble; returns the LAC then.

@@ -24,9 +24,6 @@ from boki_common.errors import (
 )
 from boki_common.limits import ENTRY_BYTES, KIB
 from boki_common.metadata.memory import Fault
-from boki_ledger.bookies.bookie_health import HealthyBookies
-from boki_ledger.metadata.metadata_update import SeenMetadata
-from boki_ledger.ports import LedgerPorts
 from boki_ledger.testing.ledgers import QUICK, Ledgers, RecordedAcks, ensemble, turns, until
 from boki_ledger.write.replicated_adds import EARLY_SEND_BYTES
 from boki_ledger.write.writer import LedgerWriter
@@ -352,20 +349,8 @@ async def striped_writer(ledgers: Ledgers) -> tuple[LedgerWriter, int]:
     metadata = LedgerMetadata(
         ensemble_size=3, write_quorum=2, ack_quorum=2, ensembles=((0, tuple(ledgers.bookies.writable()[:3])),)
     )
-    seen: SeenMetadata = await client._updates.create(ledger_id, metadata)
-    writer = LedgerWriter(
-        ledger_id,
-        seen,
-        LedgerPorts(
-            ledgers.bookies,
-            HealthyBookies(ledgers.bookies, QUICK),
-            client._updates,
-            client._rng,
-            QUICK,
-            client._metrics,
-        ),
-    )
-    return writer, ledger_id
+    seen = await client._updates.create(ledger_id, metadata)
+    return LedgerWriter(ledger_id, seen, client._ports()), ledger_id
 
 
 async def test_striped_entries_go_to_their_write_sets_also_after_a_change(ledgers: Ledgers) -> None:
