@@ -8,13 +8,14 @@ Pure: running, and in how many processes, is the caller's business.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from boki_sim.faults.faults import KINDS, PROFILES, Fault
+from boki_sim.faults.faults import KINDS, PROFILES
 from boki_sim.outcome import Outcome
 from boki_sim.world.steps import STEPS
 
@@ -25,26 +26,13 @@ _RULE: Final = re.compile(r"\[([^\]]+)\]")
 
 def jobs(first_seed: int, seeds: int | None, profiles: Sequence[str]) -> Iterator[tuple[int, str]]:
     """(seed, profile), each seed under one profile; without end when `seeds` is None."""
-    number = 0
-    while seeds is None or number < seeds:
-        yield first_seed + number, profiles[number % len(profiles)]
-        number += 1
+    numbers = itertools.count() if seeds is None else range(seeds)
+    yield from ((first_seed + number, profiles[number % len(profiles)]) for number in numbers)
 
 
 def rules_of(violations: Sequence[str]) -> set[str]:
     """What was broken, without times and names: two runs with a rule in common fail alike."""
     return {match[1] for text in violations if (match := _RULE.search(text))}
-
-
-@dataclass(slots=True)
-class Failure:
-    """A seed that failed, as much as a report needs."""
-
-    seed: int
-    profile: str
-    violations: list[str]
-    script: list[Fault]
-    replay: str
 
 
 @dataclass(slots=True)
@@ -67,7 +55,7 @@ class Summary:
     faults: Counter[str] = field(default_factory=Counter)
     steps: Counter[str] = field(default_factory=Counter)
     outcomes: Counter[str] = field(default_factory=Counter)
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[Outcome] = field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
         self.seeds += 1
@@ -82,9 +70,7 @@ class Summary:
         if not outcome.ok:
             self.failed += 1
             if len(self.failures) < FAILURES_KEPT:
-                self.failures.append(
-                    Failure(outcome.seed, outcome.profile, outcome.violations, outcome.script, outcome.replay)
-                )
+                self.failures.append(outcome)
 
     def fault_table(self) -> dict[str, dict[str, int]]:
         """Kind → step → how often, in the order of their lists; a kind that never happened has an empty row."""

@@ -13,22 +13,15 @@ need one clock, and one recorder for each process is enough when processes share
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from boki_common.errors import BokiError, Conflict
 from boki_sim.checkers.history import ALL, Consistency, Kind, Operation, Outcome
 
+if TYPE_CHECKING:
+    from boki import Record
+
 _SEPARATOR: Final = b"\0"
-_Row = tuple[int, str]
-
-
-class RecordLike(Protocol):
-    """What is used of a record."""
-
-    @property
-    def seqnum(self) -> int: ...
-    @property
-    def data(self) -> bytes: ...
 
 
 class Recorder:
@@ -141,14 +134,14 @@ class RecordedBook:
             self._recorder.end(begun, "never")
             raise
 
-    def _end_read(self, begun: Operation, records: Iterable[RecordLike], low: int, high: int | None) -> None:
+    def _end_read(self, begun: Operation, records: Iterable[Record], low: int, high: int | None) -> None:
         begun.rows, begun.low, begun.high = tuple(_row(record) for record in records), low, high
         self._recorder.end(begun, "ok")
 
 
-def _row(record: RecordLike) -> _Row:
+def _row(record: Record) -> tuple[int, str]:
     return record.seqnum, record.data.partition(_SEPARATOR)[0].decode(errors="backslashreplace")
 
 
-def _end_of(records: Sequence[RecordLike]) -> int:
+def _end_of(records: Sequence[Record]) -> int:
     return records[-1].seqnum + 1 if records else 0

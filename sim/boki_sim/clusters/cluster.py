@@ -43,10 +43,9 @@ from boki_sim.world.randomness import SimRandom, stream
 from boki_sim.world.steps import Steps
 from boki_sim.world.trace import Trace
 
-BOOKIE_PORT: Final = 3181
-SEQUENCER_PORT: Final = 7041
 ENGINE_PORT: Final = 7040
-CONTROLLER_PORT: Final = 7042
+PORTS: Final = {"bookie": 3181, "sequencer": 7041, "engine": ENGINE_PORT, "controller": 7042}
+"""Where roles of each kind listen."""
 INDEX_FILE_ROWS: Final = 32
 """Of an index in files, a run of so many rows goes to one."""
 UP_S: Final = 60
@@ -135,7 +134,7 @@ class Cluster:
         self.invariants = invariants
         self.tree = ObservedTree(invariants.metadata_changed)
         self.steps = network.steps = Steps(loop)
-        network.roles = {BOOKIE_PORT: "bookie", SEQUENCER_PORT: "sequencer", ENGINE_PORT: "engine"}
+        network.roles = {PORTS[kind]: kind for kind in ("bookie", "sequencer", "engine")}
         self.tokens = TokenFiles(loop, token, stream(seed, "token files"), trace)
         self.strangers_refused: Counter[str] = Counter()
         """What strangers said and how they were refused → how often."""
@@ -143,8 +142,8 @@ class Cluster:
         self._running: dict[SimProcess, Node] = {}
         self.nodes: dict[str, Node] = {}
         self._places = iter(range(1, 200))
-        counts = {"bookie": shape.bookies, "sequencer": shape.sequencers, "engine": shape.engines}
-        for role, count in (*counts.items(), ("controller", shape.controllers)):
+        counts = (shape.bookies, shape.sequencers, shape.engines, shape.controllers)
+        for role, count in zip(PORTS, counts, strict=True):
             for name in names(role, count):
                 clock = SimClock(loop, shape.clock_rate)
                 has_disk = role == "bookie" or (role == "engine" and shape.index_files)
@@ -164,12 +163,6 @@ class Cluster:
         """As `boki.connect`, with the token of the caller's machine."""
         return client_of(url or self.url, self.tokens, timeout=timeout)
 
-    @staticmethod
-    def port_of(kind: str) -> int:
-        """Where roles of a kind listen."""
-        ports = {"bookie": BOOKIE_PORT, "sequencer": SEQUENCER_PORT, "engine": ENGINE_PORT}
-        return ports.get(kind, CONTROLLER_PORT)
-
     async def connected(self) -> boki.Client:
         """A client of the caller, as soon as an engine takes one."""
         while True:
@@ -177,6 +170,11 @@ class Cluster:
                 return await self.client()
             except BokiError:
                 await asyncio.sleep(0.5)
+
+    def store_of(self, process: SimProcess) -> SimStore:
+        """A session of the metadata store, of a process."""
+        numbers = stream(self.seed, "metadata", process.name)
+        return SimStore(self.loop, self.tree, process, numbers, self.trace, self.shape.metadata_s, self.steps)
 
     def of(self, kind: str) -> list[Node]:
         return [node for node in self.nodes.values() if node.kind == kind]
@@ -213,15 +211,7 @@ class Cluster:
         self._running[process] = node
         process.on_death.append(partial(self._down, node, process))
         self.network.power_on(node.host)
-        node.store = SimStore(
-            self.loop,
-            self.tree,
-            process,
-            stream(self.seed, "metadata", process.name),
-            self.trace,
-            self.shape.metadata_s,
-            self.steps,
-        )
+        node.store = self.store_of(process)
         if node.disk is not None:
             node.disk = node.disk.reopen()
             plan = DiskPlan(
@@ -254,8 +244,7 @@ class Cluster:
         process.kill()
         self.gone(node, process)
         if node.disk is not None and power:
-            disk = node.disk.crash(SimRandom(node.numbers))
-            node.disk = disk
+            node.disk = node.disk.crash(SimRandom(node.numbers))
 
     def gone(self, node: Node, process: SimProcess) -> None:
         """What is left to do when a node's process has died; it is started again unless a fault holds it."""
@@ -325,7 +314,7 @@ class Cluster:
         node.role = bookie = await Bookie.start(
             disk=node.disk,
             metadata=node.store,
-            address=Address(node.host, BOOKIE_PORT),
+            address=Address(node.host, PORTS["bookie"]),
             clock=node.clock,
             rng=SimRandom(node.numbers),
             settings=self.shape.bookie,
@@ -352,7 +341,7 @@ class Cluster:
         node.role = sequencer = await Sequencer.start(
             metadata=node.store,
             ledgers=ledgers,
-            address=Address(node.host, SEQUENCER_PORT),
+            address=Address(node.host, PORTS["sequencer"]),
             clock=node.clock,
             rng=SimRandom(node.numbers),
             settings=self.shape.sequencer,
@@ -383,7 +372,7 @@ class Cluster:
         node.role = controller = await Controller.start(
             metadata=node.store,
             ledgers=ledgers,
-            address=Address(node.host, CONTROLLER_PORT),
+            address=Address(node.host, PORTS["controller"]),
             rng=SimRandom(node.numbers),
             token=self.tokens.of(node.host),
         )

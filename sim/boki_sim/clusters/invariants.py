@@ -160,12 +160,7 @@ class Invariants:
             self._unclosed.pop(ledger_id, None)
         else:
             self._unclosed[ledger_id] = seen
-        if old.state is LedgerState.CLOSED and (new.state, new.last_entry, new.length, new.ensembles) != (
-            old.state,
-            old.last_entry,
-            old.length,
-            old.ensembles,
-        ):
+        if old.state is LedgerState.CLOSED and _end_of(new) != _end_of(old):
             self.violated(
                 "2 closed", f"ledger {ledger_id} was closed at {old.last_entry} and is now {new.state} {new.last_entry}"
             )
@@ -454,6 +449,11 @@ class Invariants:
         if body is not None:
             self._same_content(ledger_id, self.ledgers[ledger_id], entry, name, body)
         return held
+
+
+def _end_of(metadata: LedgerMetadata) -> tuple[object, ...]:
+    """What stays for ever once a ledger is closed."""
+    return metadata.state, metadata.last_entry, metadata.length, metadata.ensembles
 
 
 def _body_of(bookie: Bookie, ledger_id: int, entry: int) -> tuple[Buffer | None, bool]:

@@ -6,6 +6,7 @@ nothing. What meets programs is the same (`host_faults`); the model is never kil
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from boki.testing._engine import ModelEngine
@@ -22,19 +23,7 @@ NAME: Final = "model"
 
 def without_roles(shape: Shape) -> Shape:
     """The same weather, and nobody there."""
-    return Shape(
-        bookies=0,
-        sequencers=0,
-        engines=0,
-        clients=0,
-        bookie=shape.bookie,
-        ledger=shape.ledger,
-        sequencer=shape.sequencer,
-        engine=shape.engine,
-        weather=shape.weather,
-        flush_s=shape.flush_s,
-        metadata_s=shape.metadata_s,
-    )
+    return replace(shape, bookies=0, sequencers=0, engines=0, controllers=0, clients=0, logs=1, clock_rate=1.0)
 
 
 async def start_model(cluster: Cluster) -> tuple[SimProcess, str]:

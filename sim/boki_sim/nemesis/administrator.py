@@ -6,14 +6,12 @@ store and a ledger client. Its answers do not matter; the state it leaves must h
 
 from __future__ import annotations
 
-import random  # noqa: TID251 - the type; the generators come from the seed
 from typing import TYPE_CHECKING, Final
 
 from boki_common.errors import BokiError
 from boki_ledger.client import LedgerClient
 from boki_metalog.control.log_changes import LogChanges
 from boki_metalog.terms.metadata_tree import ensure_view
-from boki_sim.world.metadata import SimStore
 from boki_sim.world.randomness import SimRandom, stream
 
 if TYPE_CHECKING:
@@ -34,10 +32,7 @@ class Administrator:
     async def run(self, kind: str) -> None:
         """`kind`: "roll" or "move"."""
         cluster, numbers = self._cluster, self._numbers
-        store = SimStore(
-            cluster.loop, cluster.tree, self.process, stream(cluster.seed, "metadata", self.process.name), cluster.trace,
-            cluster.shape.metadata_s, cluster.steps,
-        )  # fmt: skip
+        store = cluster.store_of(self.process)
         try:
             await store.start()
             token = cluster.tokens.of(self.process.host)
@@ -51,14 +46,11 @@ class Administrator:
             if kind == "roll":
                 await changes.roll(numbers.choice(logs))
             else:
-                await changes.move(_some_slots(numbers), numbers.choice(logs))
+                first = numbers.randrange(SLOTS)
+                slots = range(first, min(SLOTS, first + numbers.choice((1, 100, SLOTS))))
+                await changes.move(slots, numbers.choice(logs))
             await ledgers.close()
             await store.close()
         except BokiError as error:
             cluster.trace.add(self.process.name, "got", type(error).__name__)
         cluster.loop.call_soon(self.process.kill, context=cluster.loop.outside.context)
-
-
-def _some_slots(numbers: random.Random) -> range:
-    first = numbers.randrange(SLOTS)
-    return range(first, min(SLOTS, first + numbers.choice((1, 100, SLOTS))))

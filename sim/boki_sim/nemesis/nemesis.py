@@ -24,6 +24,7 @@ from boki_sim.nemesis.poison import LAST, PUSHES, Poisoner, poison_end, poison_p
 from boki_sim.nemesis.strangers import Stranger
 from boki_sim.nemesis.whom import Whom, names_of
 from boki_sim.world.disk import flip_bits, misdirect
+from boki_sim.world.metadata import SimStore
 from boki_sim.world.process import SimProcess
 from boki_sim.world.steps import Met
 
@@ -61,7 +62,7 @@ class Nemesis:
         self._hosts = hosts
         self._whom = Whom(cluster, clients, hosts, numbers)
         self._numbers = numbers
-        self._undo: dict[int, Callable[[], None]] = {}
+        self._undo: dict[int, Callable[[], object]] = {}
         self._number = 0
         self._wiped = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -134,14 +135,19 @@ class Nemesis:
         """A host of a user ends, and stays down for so long."""
         if not host.running or host.process.doomed >= 0:
             return False
-        host.keep_down()
+        host.held += 1
         self._later(fault.seconds, host.release)
         if fault.kind == "stop":
             return host.ask_to_end()
         return host.kill(callbacks=int(fault.amount), power=fault.kind == "power")
 
-    def _later(self, seconds: float, undo: Callable[[], None]) -> None:
+    def _later(self, seconds: float, undo: Callable[[], object]) -> None:
         """Takes a fault back after a while, or at `heal`."""
+        loop = self._cluster.loop
+        loop.call_later(seconds, self._once(undo), context=loop.outside.context)
+
+    def _once(self, undo: Callable[[], object]) -> Callable[[], None]:
+        """Takes a fault back when it is called, unless `heal` has."""
         self._number += 1
         number = self._number
         self._undo[number] = undo
@@ -151,13 +157,18 @@ class Nemesis:
             if found is not None:
                 found()
 
-        self._cluster.loop.call_later(seconds, now, context=self._cluster.loop.outside.context)
+        return now
 
     def _absent(self, _fault: Fault) -> bool:
         """The code that starts hosts leaves it out."""
         return False
 
     # -- processes
+
+    def _running(self, fault: Fault) -> Node | None:
+        """The role that is meant, if it runs."""
+        node = self._whom.node(fault.target)
+        return node if node is not None and node.running else None
 
     def _down_for(self, node: Node, seconds: float) -> None:
         node.held += 1
@@ -184,16 +195,16 @@ class Nemesis:
         return True
 
     def _power(self, fault: Fault) -> bool:
-        node = self._whom.node(fault.target)
-        if node is None or not node.running:
+        node = self._running(fault)
+        if node is None:
             return False
         self._down_for(node, fault.seconds)
         self._cluster.end_node(node, power=True)
         return True
 
     def _stop(self, fault: Fault) -> bool:
-        node = self._whom.node(fault.target)
-        if node is None or not node.running:
+        node = self._running(fault)
+        if node is None:
             return False
         self._down_for(node, fault.seconds)
         self._tasks.append(asyncio.ensure_future(self._cluster.stop_node(node)))
@@ -207,10 +218,7 @@ class Nemesis:
         if not process.alive or process.doomed >= 0:
             return False
 
-        def died() -> None:
-            self._later(fault.seconds, lambda: again(fault.target))
-
-        process.on_death.append(died)
+        process.on_death.append(lambda: self._later(fault.seconds, partial(again, fault.target)))
         process.kill_after(int(fault.amount))
         return True
 
@@ -234,9 +242,8 @@ class Nemesis:
     # -- connections
 
     def _blocked(self, links: Links, seconds: float) -> bool:
-        network = self._cluster.network
-        network.block(links)
-        self._later(seconds, lambda: network.unblock(links))
+        self._cluster.network.block(links)
+        self._later(seconds, partial(self._cluster.network.unblock, links))
         return True
 
     def _isolate(self, fault: Fault) -> bool:
@@ -257,8 +264,8 @@ class Nemesis:
 
     def _deaf(self, fault: Fault) -> bool:
         """What it wrote before is acknowledged and ordered still; what others wrote is ordered, and not here, or not yet."""
-        node = self._whom.node(fault.target)
-        if node is None or not node.running:
+        node = self._running(fault)
+        if node is None:
             return False
         kinds = ("engine",) if fault.amount == 1 else ("bookie", "engine")
         others = [other for kind in kinds for other in self._cluster.of(kind) if other is not node]
@@ -279,18 +286,8 @@ class Nemesis:
 
     def _block(self, links: Links) -> Callable[[], None]:
         """Blocks links until what it returns is called, or everything is healed."""
-        network = self._cluster.network
-        network.block(links)
-        self._number += 1
-        number = self._number
-        self._undo[number] = lambda: network.unblock(links)
-
-        def open_again() -> None:
-            undo = self._undo.pop(number, None)
-            if undo is not None:
-                undo()
-
-        return open_again
+        self._cluster.network.block(links)
+        return self._once(partial(self._cluster.network.unblock, links))
 
     def _slow_link(self, fault: Fault) -> bool:
         host, network = self._whom.address(fault.target), self._cluster.network
@@ -335,8 +332,8 @@ class Nemesis:
         return True
 
     def _disk_error(self, fault: Fault) -> bool:
-        node = self._whom.node(fault.target)
-        if node is None or node.plan is None or not node.running:
+        node = self._running(fault)
+        if node is None or node.plan is None:
             return False
         kind = FAILING[int(fault.amount) % len(FAILING)]
         node.plan.failing[kind] = node.plan.failing.get(kind, 0) + 1
@@ -358,10 +355,8 @@ class Nemesis:
         return True
 
     def _flip_bits(self, fault: Fault) -> bool:
-        found = self._may_lose(fault.target)
-        if found is None:
-            return False
-        return self._damaged(found[0], flip_bits(found[1], self._numbers, count=int(fault.amount)))
+        found, count = self._may_lose(fault.target), int(fault.amount)
+        return found is not None and self._damaged(found[0], flip_bits(found[1], self._numbers, count=count))
 
     def _misdirect(self, fault: Fault) -> bool:
         found = self._may_lose(fault.target)
@@ -401,16 +396,14 @@ class Nemesis:
     _roll = _move = _administer
 
     def _poison(self, fault: Fault) -> bool:
+        node = self._running(fault)
         if int(fault.amount) == PUSHES:
-            node = self._whom.node(fault.target)
-            return node is not None and node.running and poison_pushes(node, self._numbers)
-        ended = (0, 0)
+            return node is not None and poison_pushes(node, self._numbers)
+        ended: tuple[int, int] | None = (0, 0)
         if int(fault.amount) == LAST:
-            node = self._whom.node(fault.target)
-            found = poison_end(node, self._numbers) if node is not None and node.running else None
-            if found is None:
-                return False
-            ended = found
+            ended = None if node is None else poison_end(node, self._numbers)
+        if ended is None:
+            return False
         self._poisoners += 1
         poisoner = Poisoner(self._cluster, self._poisoners)
         self._tasks_of_processes.append(poisoner.process.start(poisoner.run(int(fault.amount), ended)))
@@ -426,19 +419,23 @@ class Nemesis:
 
     # -- metadata store and clocks
 
+    def _store_of(self, fault: Fault) -> SimStore | None:
+        node = self._running(fault)
+        return None if node is None else node.store
+
     def _expire(self, fault: Fault) -> bool:
-        node = self._whom.node(fault.target)
-        if node is None or node.store is None or not node.running:
+        store = self._store_of(fault)
+        if store is None:
             return False
-        node.store.expire()
+        store.expire()
         return True
 
     def _cut_off(self, fault: Fault) -> bool:
-        node = self._whom.node(fault.target)
-        if node is None or node.store is None or not node.running:
+        store = self._store_of(fault)
+        if store is None:
             return False
-        node.store.cut_off()
-        self._later(fault.seconds, node.store.rejoin)
+        store.cut_off()
+        self._later(fault.seconds, store.rejoin)
         return True
 
     def _metadata_down(self, fault: Fault) -> bool:
@@ -454,10 +451,10 @@ class Nemesis:
         return True
 
     def _store_fault(self, fault: Fault) -> bool:
-        node = self._whom.node(fault.target)
-        if node is None or node.store is None or not node.running:
+        store = self._store_of(fault)
+        if store is None:
             return False
-        node.store.inner.fail_next_write(_STORE_FAULTS[fault.kind], count=int(fault.amount))
+        store.inner.fail_next_write(_STORE_FAULTS[fault.kind], count=int(fault.amount))
         return True
 
     _lost_answer = _lost_request = _store_fault
@@ -465,11 +462,8 @@ class Nemesis:
     def _delayed_write(self, fault: Fault) -> bool:
         if not self._store_fault(fault):
             return False
-        self._later(fault.seconds, lambda: self._deliver())
+        self._later(fault.seconds, self._cluster.tree.deliver_delayed)
         return True
-
-    def _deliver(self) -> None:
-        self._cluster.tree.deliver_delayed()
 
     def _clock(self, fault: Fault) -> bool:
         node, host = self._whom.node(fault.target), self._whom.host_of(fault)
@@ -477,5 +471,4 @@ class Nemesis:
         clock.skew_ms += int(fault.amount)
         return True
 
-    def _step(self, fault: Fault) -> bool:
-        return self._clock(fault)
+    _step = _clock

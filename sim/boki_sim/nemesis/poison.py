@@ -28,9 +28,7 @@ from boki_common.engine import engine_protocol as wire
 from boki_common.errors import BokiError, InvalidArgument, ProtocolError, TermOver
 from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer, connect_messages
-from boki_common.records.batch_builder import BatchBuilder
 from boki_common.records.record_batch import RecordBatch
-from boki_common.records.tag_names import pack_names
 from boki_common.writer_ids import BORN
 from boki_ledger.client import LedgerClient
 from boki_logbook.read.entry_fit import Fit
@@ -44,12 +42,13 @@ from boki_metalog.follow.sequencer_member import address_of, order_at
 from boki_metalog.terms.metadata_tree import ensure_view
 from boki_metalog.terms.term_end import Decision
 from boki_sim.faults.faults import Fault
-from boki_sim.world.metadata import SimStore
+from boki_sim.nemesis.strangers import Deaf, one_record
 from boki_sim.world.randomness import SimRandom, stream
 
 if TYPE_CHECKING:
     from boki_metalog.terms.view import View
     from boki_sim.clusters.cluster import Cluster, Node
+    from boki_sim.world.metadata import SimStore
 
 MESSAGES: Final = 0
 ENTRIES: Final = 1
@@ -145,10 +144,7 @@ class Poisoner:
     async def run(self, amount: int, ended: tuple[int, int] = (0, 0)) -> None:
         """`amount`: MESSAGES, ENTRIES, or LAST of a log's term."""
         cluster = self._cluster
-        store = SimStore(
-            cluster.loop, cluster.tree, self.process, stream(cluster.seed, "metadata", self.process.name), cluster.trace,
-            cluster.shape.metadata_s, cluster.steps,
-        )  # fmt: skip
+        store = cluster.store_of(self.process)
         try:
             await store.start()
             if amount == LAST:
@@ -292,30 +288,13 @@ class Poisoner:
 
 
 async def _greeted(address: Address) -> MessagePeer:
-    peer = await connect_messages(address, _Deaf())
+    peer = await connect_messages(address, Deaf())
     await peer.call(wire.OP_HELLO, msgspec.msgpack.encode({"versions": [1], "features": [], "auth": None}))
     return peer
 
 
-class _Deaf:
-    """Ignores all messages."""
-
-    def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
-        """Answers to what it should not have sent."""
-
-    def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
-        """It knows by `closed`."""
-
-
-def _builder(number: int) -> BatchBuilder:
-    builder = BatchBuilder()
-    builder.start_run(BOOK, WRITER, number, 1)
-    builder.add((7).to_bytes(8, "little"), 1, pack_names([(0, b"poison")]), b"data")
-    return builder
-
-
 def _appended() -> bytes:
-    return b"".join(bytes(part) for part in _builder(1).finish())
+    return one_record(BOOK, WRITER, b"poison", b"data")
 
 
 def _entry(term: int, shard: int, entry: int) -> bytes:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import random  # noqa: TID251 - the type; the generators come from the seed
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -56,6 +56,7 @@ from boki_metalog.entries import sequencer_protocol as protocol
 from boki_metalog.entries.metalog_entry import Expire, Lost, Trim
 from boki_metalog.entries.permissions import ENGINE, PARTICIPANT
 from boki_metalog.entries.progress import Order
+from boki_sim.clusters.cluster import PORTS
 from boki_sim.faults.faults import Fault
 from boki_sim.work.operations import BOOKS
 from boki_sim.world.randomness import stream
@@ -108,13 +109,10 @@ class Stranger:
         doors = [*self._cluster.nodes.values()]
         self._numbers.shuffle(doors)
         for node in doors:
-            visit = {"sequencer": self._sequencer, "engine": self._engine, "controller": self._controller}.get(
-                node.kind, self._bookie
-            )
-            address = Address(node.host, self._cluster.port_of(node.kind))
+            visit: Callable[[Address], Awaitable[None]] = getattr(self, f"_{node.kind}")
             try:
                 async with asyncio.timeout(ANSWER_S * 4):
-                    await visit(address)
+                    await visit(Address(node.host, PORTS[node.kind]))
             except (*_SILENCE, TimeoutError) as error:
                 self._cluster.trace.add(self.process.name, "is not answered", type(error).__name__)
         self._cluster.loop.call_soon(self.process.kill, context=self._cluster.loop.outside.context)
@@ -148,9 +146,9 @@ class Stranger:
         peer.close()
 
     async def _engine(self, address: Address) -> None:
-        append = wire.encode_token({}), b"".join(bytes(part) for part in _batch().finish())
+        record = one_record(book_id(BOOKS[0]), bytes(7) + (9).to_bytes(5, "little") + BORN, b"stranger", b"stranger")
         calls: list[Call] = [
-            ("APPEND", wire.OP_APPEND, b"".join(bytes(part) for part in append)),
+            ("APPEND", wire.OP_APPEND, wire.encode_token({}) + record),
             ("HEADERS", wire.OP_HEADERS, b""),
             ("STATUS", wire.OP_STATUS, b""),
         ]
@@ -217,19 +215,19 @@ class Stranger:
         ]
 
     async def _before_hello(self, address: Address, call: Call) -> None:
-        peer = await connect_messages(address, _Deaf(), timeout_s=ANSWER_S)
+        peer = await connect_messages(address, Deaf(), timeout_s=ANSWER_S)
         await self._refusal(peer, call, ProtocolError)
         peer.close()
 
     async def _hello(
         self, address: Address, opcode: int, hello: bytes, expected: type[BokiError] = Unauthenticated
     ) -> None:
-        peer = await connect_messages(address, _Deaf(), timeout_s=ANSWER_S)
+        peer = await connect_messages(address, Deaf(), timeout_s=ANSWER_S)
         await self._refusal(peer, ("HELLO", opcode, hello), expected)
         peer.close()
 
     async def _greeted(self, address: Address, opcode: int, hello: bytes) -> MessagePeer:
-        peer = await connect_messages(address, _Deaf(), timeout_s=ANSWER_S)
+        peer = await connect_messages(address, Deaf(), timeout_s=ANSWER_S)
         await peer.call(opcode, hello, timeout_s=ANSWER_S)
         return peer
 
@@ -277,14 +275,14 @@ def _of_bookie(answer: bytes, *, handshake: bool) -> str:
     return "" if response.status == V2Status.UNAUTHORIZED else repr(response)
 
 
-class _Deaf:
+class Deaf:
     """Ignores all messages."""
 
     def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
-        """Pushes."""
+        """Pushes, and answers to what it should not have sent."""
 
     def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
-        """It knows by what it waits for."""
+        """It knows by what it waits for, or by `closed`."""
 
 
 class _Ear:
@@ -302,9 +300,9 @@ class _Ear:
             self.answer.set_exception(ConnectionLost("the bookie hung up without an answer"))
 
 
-def _batch() -> BatchBuilder:
-    """A record in a book of the histories, which nobody's history has."""
+def one_record(book: int, writer: bytes, tag: bytes, data: bytes) -> bytes:
+    """A batch of a record that nobody's history has."""
     builder = BatchBuilder()
-    builder.start_run(book_id(BOOKS[0]), bytes(7) + (9).to_bytes(5, "little") + BORN, 1, 1)
-    builder.add((7).to_bytes(8, "little"), 1, pack_names([(0, b"stranger")]), b"stranger")
-    return builder
+    builder.start_run(book, writer, 1, 1)
+    builder.add((7).to_bytes(8, "little"), 1, pack_names([(0, tag)]), data)
+    return b"".join(bytes(part) for part in builder.finish())

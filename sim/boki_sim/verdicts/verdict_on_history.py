@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from math import inf
 from typing import Final, NamedTuple
@@ -70,12 +70,7 @@ class _Trims:
 
     def may_hide(self, entry: Entry, stream: str, until: float) -> bool:
         """Whether a read of a stream that ended then may miss a record that was there."""
-        if not self._of:
-            return False
-        if entry.seqnum < self._begun[""].upto(until):
-            return True
-        tags = (stream,) if stream else entry.tags
-        return bool(tags) and all(entry.seqnum < self._begun[tag].upto(until) for tag in tags)
+        return self._is_below(entry, stream, lambda tag: self._begun[tag].upto(until))
 
     def may_hide_below(self, stream: str, until: float) -> int:
         """Below this seqnum such a read may miss every record of the stream."""
@@ -83,12 +78,16 @@ class _Trims:
 
     def hide(self, entry: Entry, stream: str, since: float) -> bool:
         """Whether a read of a stream that began then cannot show the record, if it knows what was acknowledged to anybody."""
+        return self._is_below(entry, stream, lambda tag: self._done[tag].before(since))
+
+    def _is_below(self, entry: Entry, stream: str, bound: Callable[[str], int]) -> bool:
+        """Whether the bound of the whole book, or those of all its streams that are read, are above a record."""
         if not self._of:
             return False
-        if entry.seqnum < self._done[""].before(since):
+        if entry.seqnum < bound(""):
             return True
         tags = (stream,) if stream else entry.tags
-        return bool(tags) and all(entry.seqnum < self._done[tag].before(since) for tag in tags)
+        return bool(tags) and all(entry.seqnum < bound(tag) for tag in tags)
 
 
 class _Book:
