@@ -44,7 +44,7 @@ from boki_sim.work.workload import SimClient
 from boki_sim.world.ending import uncollected
 from boki_sim.world.errors import SimulationError
 from boki_sim.world.guard import guarded
-from boki_sim.world.loop import START_S, SimLoop
+from boki_sim.world.loop import SimLoop
 from boki_sim.world.network import Network
 from boki_sim.world.process import SimProcess
 from boki_sim.world.randomness import stream
@@ -317,19 +317,9 @@ class _Run:
 
     def _report(self, outcome: Outcome) -> None:
         outcome.violations = [str(violation) for violation in self.invariants.violations]
-        outcome.digest = self.trace.digest()
-        outcome.happened = {
-            f"{kind} × {doing}": count for (kind, doing), count in sorted(self.nemesis.happened.items())
-        }
+        self.cluster.report(outcome, self.nemesis.happened)
         outcome.operations = len(self.history.operations)
         outcome.outcomes = Counter("pending" if one.end is None else one.outcome for one in self.history.operations)
-        outcome.steps = dict(self.cluster.steps.counts)
-        outcome.messages = self.cluster.messages()
-        outcome.callbacks = self.loop.callbacks
-        outcome.looks = self.invariants.looks
-        outcome.terms = len(self.invariants.terms) + 1
-        outcome.virtual_s = self.loop.time() - START_S
-        outcome.trace = self.trace.lines()
 
 
 def _describe(fault: dict[str, Any]) -> str:

@@ -19,7 +19,6 @@ from boki_common.errors import InvalidArgument
 from boki_sim.faults.faults import PROFILES, Fault
 from boki_sim.outcome import Outcome
 from boki_sim.simulated import How, ProgramRun, Runs, smallest_script
-from boki_sim.world.loop import START_S
 
 GROUP: Final = "boki.simulated"
 KEPT: Final = 2_000
@@ -57,24 +56,11 @@ def run_subject(
         run.go(chosen.program)
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed failed
         violations.append(_violation(name, error))
-    return Outcome(
-        seed,
-        name,
-        sorted(run.script, key=lambda fault: fault.at),
-        runs.seconds,
-        usual_s=chosen.seconds,
-        violations=violations,
-        digest=run.trace.digest(),
-        happened={f"{kind} × {doing}": count for (kind, doing), count in sorted(run.happened().items())},
-        steps=dict(run.cluster.steps.counts),
-        messages=run.cluster.messages(),
-        callbacks=run.loop.callbacks,
-        looks=run.invariants.looks,
-        terms=len(run.invariants.terms) + 1,
-        virtual_s=run.loop.now - START_S,
-        cpu_s=time.process_time() - begun,
-        trace=run.trace.lines(),
-    )
+    script = sorted(run.script, key=lambda fault: fault.at)
+    outcome = Outcome(seed, name, script, runs.seconds, violations, usual_s=chosen.seconds)
+    run.cluster.report(outcome, run.happened())
+    outcome.cpu_s = time.process_time() - begun
+    return outcome
 
 
 def shrink_subject(name: str, seed: int, *, script: Sequence[Fault] | None, work_s: float, tries: int) -> list[Fault]:

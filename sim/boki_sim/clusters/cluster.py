@@ -12,7 +12,7 @@ import asyncio
 import random  # noqa: TID251 - the type; the generators come from the seed
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -32,10 +32,11 @@ from boki_metalog.sequencer.sequencer import Sequencer
 from boki_sim.clusters.cluster_tokens import NO_PLAN, TokenFiles, TokenPlan, client_of
 from boki_sim.clusters.invariants import Invariants
 from boki_sim.clusters.shape import Shape, names
+from boki_sim.outcome import Outcome
 from boki_sim.world.disk import DiskPlan
 from boki_sim.world.errors import SimulationError
 from boki_sim.world.guard import EPOCH_S
-from boki_sim.world.loop import SimLoop
+from boki_sim.world.loop import START_S, SimLoop
 from boki_sim.world.metadata import ObservedTree, SimStore
 from boki_sim.world.network import Network
 from boki_sim.world.process import SimProcess
@@ -380,9 +381,17 @@ class Cluster:
 
     # -- for checks
 
-    def messages(self) -> int:
-        """Frames delivered between processes, operations of disks, answers of the metadata store."""
-        return self.network.frames + self._past_work + sum(_work(node) for node in self.nodes.values())
+    def report(self, outcome: Outcome, happened: Mapping[tuple[str, str], int]) -> None:
+        """Fills in what is known of a run here. `happened`: (kind of fault, step that it met) → how often."""
+        outcome.digest = self.trace.digest()
+        outcome.happened = {f"{kind} × {doing}": count for (kind, doing), count in sorted(happened.items())}
+        outcome.steps = dict(self.steps.counts)
+        outcome.messages = self.network.frames + self._past_work + sum(map(_work, self.nodes.values()))
+        outcome.callbacks = self.loop.callbacks
+        outcome.looks = self.invariants.looks
+        outcome.terms = len(self.invariants.terms) + 1
+        outcome.virtual_s = self.loop.now - START_S
+        outcome.trace = self.trace.lines()
 
     def look(self, moved: Iterable[SimProcess] | None = None) -> None:
         """Holds those that `moved` since the last look, or all, against the invariants."""

@@ -67,22 +67,9 @@ _CLOCKS: Final = {
     "perf_counter_ns": 1e9,
 }
 _RANDOM: Final = [
-    "betavariate",
-    "choice",
-    "choices",
-    "expovariate",
-    "gauss",
-    "getrandbits",
-    "normalvariate",
-    "randbytes",
-    "randint",
-    "random",
-    "randrange",
-    "sample",
-    "shuffle",
-    "triangular",
-    "uniform",
+    name for name, found in vars(random).items() if isinstance(getattr(found, "__self__", None), random.Random)
 ]
+"""Functions that draw from the generator that everybody shares, or set it."""
 
 
 class Guard:

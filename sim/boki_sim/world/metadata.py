@@ -151,13 +151,10 @@ class SimStore:
         )
 
     async def set(self, path: str, value: bytes, *, version: int, creating: Mapping[str, bytes] = NOTHING) -> int:
-        return await self._write(
-            "set",
-            path,
-            value,
-            lambda: self.inner.set(path, value, version=version, creating=creating),
-            besides=creating,
-        )
+        def change() -> Awaitable[int]:
+            return self.inner.set(path, value, version=version, creating=creating)
+
+        return await self._write("set", path, value, change, besides=creating)
 
     async def delete(self, path: str, *, version: int) -> None:
         await self._write("delete", path, None, lambda: self.inner.delete(path, version=version))

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from boki_common.bookkeeper import v2, v3
 from boki_common.bookkeeper.ledger_metadata import LedgerState, decode
@@ -25,6 +25,9 @@ from boki_metalog.entries import sequencer_protocol
 from boki_metalog.terms.term_record import TERMS_PATH
 from boki_metalog.terms.view import VIEW_PATH
 from boki_sim.world.process import SimProcess
+
+if TYPE_CHECKING:
+    from boki_sim.world.loop import SimLoop
 
 IDLE: Final = "idle"
 RECENT_S: Final = 0.05
@@ -178,26 +181,19 @@ class Met:
     path: str = ""
 
 
-class Clock(Protocol):
-    """Virtual time, as the loop has it."""
-
-    @property
-    def now(self) -> float: ...
-
-
 class Steps:
     """See the module. `counts`: step → how often it happened."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, loop: SimLoop) -> None:
         self.counts: dict[str, int] = defaultdict(int)
-        self._clock = clock
+        self._loop = loop
         self._last: dict[SimProcess, tuple[str, float]] = {}
         self._waiting: dict[str, list[tuple[int, Callable[[Met], None]]]] = {}
 
     def met(self, step: str, actor: SimProcess, peer: SimProcess | None = None, path: str = "") -> None:
         """It happens now."""
         self.counts[step] += 1
-        self._last[actor] = moment = (step, self._clock.now)
+        self._last[actor] = moment = (step, self._loop.now)
         if peer is not None:
             self._last[peer] = moment
         if step in self._waiting:
@@ -212,7 +208,7 @@ class Steps:
         if process is None or process not in self._last:
             return IDLE
         step, at = self._last[process]
-        return step if self._clock.now - at <= RECENT_S else IDLE
+        return step if self._loop.now - at <= RECENT_S else IDLE
 
     def forget_waiting(self) -> None:
         """Nobody is called back any more."""

@@ -9,7 +9,7 @@ Lines are kept as values, of which the digest is made (`settle`, which somebody 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
@@ -37,7 +37,6 @@ class Trace:
         self.note: Final[Callable[[Line], None]] = self._pending.append
         """As `add`, for what happens all the time: the whole line, which begins with the time that it is now."""
         self._lines: deque[Line] = deque(maxlen=None if keep else NEWEST_LINES)
-        self.count = 0
 
     def add(self, process: str, kind: str, *what: Value) -> None:
         """One thing that happened now."""
@@ -57,15 +56,10 @@ class Trace:
         """From now on, as `keep`."""
         self._lines = deque(self._lines)
 
-    def newest(self, count: int = NEWEST_LINES) -> list[str]:
-        """As text."""
-        self._digest_all()
-        return _as_text(list(self._lines)[-count:])
-
     def lines(self) -> list[str]:
         """All that are kept, as text."""
         self._digest_all()
-        return _as_text(self._lines)
+        return [" ".join((f"{line[0]:.7f}", *map(_shown, line[1:]))) for line in self._lines]
 
     def _digest_all(self) -> None:
         self.digest_pending()
@@ -77,11 +71,6 @@ class Trace:
         del self._pending[:count]
         self._digest.update(_encode(lines))
         self._lines.extend(lines)
-        self.count += count
-
-
-def _as_text(lines: Iterable[Line]) -> list[str]:
-    return [" ".join((f"{line[0]:.7f}", *map(_shown, line[1:]))) for line in lines]
 
 
 def _shown(value: Value) -> str:

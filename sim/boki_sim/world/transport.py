@@ -315,16 +315,10 @@ class SimServer:
     def getsockname(self) -> tuple[str, int]:
         return self._name
 
-    def is_serving(self) -> bool:
-        return self._serving
-
     def close(self) -> None:
         if self._serving:
             self._serving = False
             self._stop()
-
-    async def start_serving(self) -> None:
-        """It serves from the start."""
 
     async def wait_closed(self) -> None:
         """Connections are ended by their owners."""

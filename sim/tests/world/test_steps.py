@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from boki_common.bookkeeper import v2
@@ -107,18 +106,12 @@ def test_who_waits_is_notified_once_at_the_nth_time_from_then(simulation: Any) -
     assert steps.counts == {"data add": 4, "append": 4}
 
 
-@dataclass
-class Clock:
-    now: float
-
-
 def test_a_process_is_in_its_last_step_for_a_moment(simulation: Any) -> None:
-    clock = Clock(0.0)
-    steps = Steps(clock)
+    steps = Steps(simulation.loop)
     bookie = simulation.process("bookie-1")
     assert steps.of(bookie) == steps.of(None) == IDLE
     steps.met("journal write", bookie)
-    clock.now += RECENT_S
+    simulation.loop.now += RECENT_S * 0.9
     assert steps.of(bookie) == "journal write"
-    clock.now += RECENT_S
+    simulation.loop.now += RECENT_S
     assert steps.of(bookie) == IDLE
