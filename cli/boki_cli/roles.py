@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from boki_bookie.settings import BookieSettings
 from boki_common.advertised import advertised, all_advertised
@@ -125,16 +125,6 @@ class Parts(NamedTuple):
     """Asked of those who connect, and shown to others."""
 
 
-class PageParts(Protocol):
-    """What a page shows, and to whom."""
-
-    @property
-    def metrics(self) -> Metrics: ...
-
-    @property
-    def token(self) -> ClusterToken: ...
-
-
 class RunningRole(NamedTuple):
     """A role that serves."""
 
@@ -204,9 +194,10 @@ async def open_parts(settings: ProcessSettings) -> AsyncIterator[Parts]:
 
 @asynccontextmanager
 async def metrics_page(
-    parts: PageParts,
+    metrics: Metrics,
     settings: ProcessSettings,
     *,
+    token: ClusterToken,
     faults: Callable[[], Sequence[str]],
     unready: Callable[[], Sequence[str]] = tuple,
 ) -> AsyncIterator[str]:
@@ -225,13 +216,13 @@ async def metrics_page(
     )
 
     page = await start_metrics_page(
-        parts.metrics,
+        metrics,
         host=address.host,
         port=address.port,
         faults=faults,
         unready=unready,
         allowed_hosts=settings.allowed_hosts,
-        token=parts.token,
+        token=token,
     )
     try:
         yield str(Address(address.host, page.port))

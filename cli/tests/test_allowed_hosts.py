@@ -39,7 +39,9 @@ async def test_each_server_answers_addresses_and_named_hosts_only(tmp_path: Path
         bookie = await stack.enter_async_context(
             roles.running_bookie(parts, settings, data=tmp_path / "bookie", address=address)
         )
-        metrics = await stack.enter_async_context(roles.metrics_page(parts, settings, faults=list))
+        metrics = await stack.enter_async_context(
+            roles.metrics_page(parts.metrics, settings, token=parts.token, faults=list)
+        )
         cluster = await stack.enter_async_context(MemoryCluster())
         gateway = await stack.enter_async_context(
             running_gateway(cluster.url, settings, parts.metrics, address=Address(bound, 0), store=parts.metadata)

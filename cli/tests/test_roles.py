@@ -18,6 +18,7 @@ from boki_bookie.metric_definitions import JOURNAL_RECORDS
 from boki_cli import roles
 from boki_cli.roles import ProcessSettings
 from boki_common.bookkeeper.layout import LedgerLayout, read_layout
+from boki_common.cluster_token import NO_TOKEN
 from boki_common.errors import DirectoryInUse, SettingsError
 from boki_common.metadata.membership import members
 from boki_common.metadata.memory import MemoryStore
@@ -78,12 +79,13 @@ def test_where_a_role_listens() -> None:
 
 
 async def test_the_metrics_page_is_there_when_it_is_asked_for() -> None:
-    parts = roles.Parts(MemoryStore(), SystemClock(), SystemRandom(), Metrics())
-    parts.metrics.counter(JOURNAL_RECORDS).inc(7)
+    metrics = Metrics()
+    metrics.counter(JOURNAL_RECORDS).inc(7)
     faults = ["not up yet"]
-    async with roles.metrics_page(parts, settings(), faults=lambda: faults) as page:
+    page_of = partial(roles.metrics_page, metrics, token=NO_TOKEN, faults=lambda: faults)
+    async with page_of(settings()) as page:
         assert page == ""
-    async with roles.metrics_page(parts, settings(metrics_listen="127.0.0.1:0"), faults=lambda: faults) as page:
+    async with page_of(settings(metrics_listen="127.0.0.1:0")) as page:
         assert Address.parse(page).port > 0
         async with aiohttp.ClientSession(f"http://{page}") as session:
             async with session.get("/metrics") as response:
@@ -94,7 +96,7 @@ async def test_the_metrics_page_is_there_when_it_is_asked_for() -> None:
             async with session.get("/healthz") as response:
                 assert response.status == 200
     with pytest.raises(SettingsError, match=r"expected --metrics host:port, found unix:///tmp/x"):
-        await roles.metrics_page(parts, settings(metrics_listen="unix:///tmp/x"), faults=list).__aenter__()
+        await page_of(settings(metrics_listen="unix:///tmp/x")).__aenter__()
 
 
 async def test_a_directory_for_the_index_belongs_to_one_engine(tmp_path: Path) -> None:

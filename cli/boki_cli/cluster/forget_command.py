@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from boki_cli import exit_codes
-from boki_cli.cluster.metadata_option import found_settings, metadata_option
+from boki_cli.cluster.metadata_option import metadata_option, run_on_metadata
 from boki_cli.options import Invocation, command
 from boki_cli.wording import counted
 from boki_common.bookkeeper import layout
@@ -23,9 +22,9 @@ from boki_common.errors import BadVersion, BokiError, CorruptData, InvalidArgume
 from boki_common.metadata import registered
 from boki_common.metadata.membership import members
 from boki_common.net.connection import Address
-from boki_common.runtime import process
 
 if TYPE_CHECKING:
+    from boki_cli.roles import Parts
     from boki_common.metadata.store import MetadataStore
 
 ROLES: Final = ("bookie", "engine", "sequencer", "controller")
@@ -53,23 +52,18 @@ def forget(invocation: Invocation, metadata: str | None, role: str, name: str, w
         boki forget engine node3/10.0.0.3:7040
         boki forget bookie 6f1c1f5e-8e25-4a77-9f38-2f1f0a4bb0d1 --with-ledgers
     """
-    from boki_cli import roles
 
-    settings = found_settings(invocation, metadata)
-
-    async def main() -> int:
-        async with roles.open_metadata(settings) as parts:
-            if role == "bookie":
-                await forget_bookie(parts.metadata, name, with_ledgers=with_ledgers)
-            else:
-                await forget_role(parts.metadata, role, name)
+    async def run(parts: Parts, _: object) -> None:
+        if role == "bookie":
+            await forget_bookie(parts.metadata, name, with_ledgers=with_ledgers)
+        else:
+            await forget_role(parts.metadata, role, name)
         if invocation.json:
             invocation.emit({"role": role, "name": name, "forgotten": True})
         else:
             click.echo(f"{role} {name} is not expected any more")
-        return exit_codes.OK
 
-    return process.run_command(main)
+    return run_on_metadata(invocation, metadata, run)
 
 
 async def forget_role(store: MetadataStore, role: str, name: str) -> None:

@@ -7,7 +7,7 @@ A cluster's metadata store is named by the flag, a settings file or BOKI_METADAT
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -21,7 +21,7 @@ from boki_common.runtime.token_file import token_of
 
 if TYPE_CHECKING:
     from boki_cli.facts.cluster_status import Part
-    from boki_cli.roles import ProcessSettings
+    from boki_cli.roles import Parts, ProcessSettings
 
 ANSWER_S: Final = 2.0
 """How long an engine has to answer."""
@@ -102,6 +102,22 @@ def found_settings(invocation: Invocation, metadata: str | None) -> ProcessSetti
     raise Unreachable(
         f"expected --metadata URI (or BOKI_METADATA), or an engine at {invocation.url} that names the metadata store: {why}"
     )
+
+
+def run_on_metadata(
+    invocation: Invocation, metadata: str | None, use: Callable[[Parts, ProcessSettings], Awaitable[None]]
+) -> int:
+    """Runs `use` in a loop of its own, on the store that `found_settings` finds. Nothing is created in it."""
+    from boki_cli import roles
+
+    settings = found_settings(invocation, metadata)
+
+    async def main() -> int:
+        async with roles.open_metadata(settings) as parts:
+            await use(parts, settings)
+        return exit_codes.OK
+
+    return process.run_command(main)
 
 
 def _why_not(engine: Part) -> str:

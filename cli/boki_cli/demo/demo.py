@@ -116,8 +116,8 @@ class Demo:
 
     async def _append(self, book: boki.Book) -> None:
         given, report = self._given, self.report
-        async with self._steps.counting(f"append {report.records:,} records", report.records) as progress:
-            ingest = Ingest(book, progress=lambda records, _: progress(records))
+        async with self._steps.counting(f"append {report.records:,} records", report.records) as (bar, task):
+            ingest = Ingest(book, progress=lambda records, _: bar.update(task, completed=records))
             kill_at = int(report.records * KILL_AT)
             started = seconds_now()
             lines = map(record_lines.Line, given.records, given.tags)
@@ -165,26 +165,26 @@ class Demo:
         started = seconds_now()
         async with self._steps.counting(
             f"read back in order, then by {len(tags)} tags, and compare", total
-        ) as progress:
-            whole = await self._compare(book, "total order", None, range(len(given.records)), progress)
-            by_tag = [await self._compare(book, tag, tag, places[tag], progress) for tag in tags]
+        ) as counting:
+            whole = await self._compare(book, "total order", None, range(len(given.records)), counting)
+            by_tag = [await self._compare(book, tag, tag, places[tag], counting) for tag in tags]
         self.report.read_s = seconds_now() - started
         self.report.records_read = whole.records + sum(result.records for result in by_tag)
         self.report.checks.append(whole)
         self.report.checks += demo_report.joined_by_field(by_tag)
 
     async def _compare(
-        self, book: boki.Book, name: str, tag: str | None, places: Sequence[int], progress: demo_report.Progress
+        self, book: boki.Book, name: str, tag: str | None, places: Sequence[int], counting: demo_report.Counting
     ) -> CheckResult:
         records, seqnums = self._given.records, self._seqnums
         check = StreamCheck(name, [records[at] for at in places], [seqnums[at] for at in places])
-        count = 0
+        count, (bar, task) = 0, counting
         async for record in book.read(tag=tag):
             check.found(record.seqnum, record.data)
             count += 1
             if count % 4096 == 0:
-                progress.advance(4096)
-        progress.advance(count % 4096)
+                bar.advance(task, 4096)
+        bar.advance(task, count % 4096)
         return check.result()
 
     async def _append_again(self, book: boki.Book) -> None:

@@ -53,18 +53,8 @@ class DemoReport:
         return all(check.holds for check in self.checks)
 
 
-class Progress:
-    """Tells how far a step is: called with the count so far, or advanced."""
-
-    def __init__(self, bar: rich_progress.Progress, task: rich_progress.TaskID) -> None:
-        self._bar = bar
-        self._task = task
-
-    def __call__(self, count: int) -> None:
-        self._bar.update(self._task, completed=count)
-
-    def advance(self, count: int) -> None:
-        self._bar.advance(self._task, count)
+Counting = tuple[rich_progress.Progress, rich_progress.TaskID]
+"""A bar, and what of it tells how far a step is."""
 
 
 class Steps:
@@ -88,7 +78,7 @@ class Steps:
         self.console.print(f"[green]✓[/green] {text}")
 
     @asynccontextmanager
-    async def counting(self, text: str, total: int) -> AsyncIterator[Progress]:
+    async def counting(self, text: str, total: int) -> AsyncIterator[Counting]:
         bar = rich_progress.Progress(
             rich_progress.TextColumn("[bold]{task.description}"),
             rich_progress.BarColumn(),
@@ -99,7 +89,7 @@ class Steps:
             disable=not self.console.is_terminal,
         )
         with bar:
-            yield Progress(bar, bar.add_task(text, total=total))
+            yield bar, bar.add_task(text, total=total)
         self.console.print(f"[green]✓[/green] {text}")
 
 

@@ -144,11 +144,7 @@ class LocalCluster:
     @property
     def pids(self) -> dict[str, int]:
         """Process ids of the roles that run now."""
-        return {
-            role.name: role.process.pid
-            for role in self._roles.values()
-            if role.process is not None and role.process.returncode is None
-        }
+        return {one.name: one.process.pid for one in self._roles.values() if one.process is not None and one.running}
 
     def address(self, role: str) -> str:
         """Where a role listens; with port 0 before its first start."""
@@ -263,9 +259,8 @@ class LocalCluster:
 
     async def _start(self, role: _Role) -> None:
         if role.listen == [ANYWHERE] and not role.place.command:
-            role.listen = [
-                f"{HOST}:{lasting_port(HOST)}"
-            ]  # it is to begin again there, whoever asked for a port meanwhile
+            # It is to begin again there, whoever asked for a port meanwhile.
+            role.listen = [f"{HOST}:{lasting_port(HOST)}"]
         listen = [part for address in role.listen for part in ("--listen", address)]
         log = await asyncio.to_thread(role.log.open, "ab")
         try:

@@ -40,15 +40,10 @@ def recover(invocation: Invocation, ledger_id: int, metadata: str | None, passwo
 
     A ledger of records that its log still orders is refused: boki log roll ends that first.
     """
-    password = _password_in(password_file)
+    password = b"" if password_file is None else password_file.read().removesuffix(b"\n")
     return run_with_ledgers(
         invocation, metadata, lambda client, store: _recover(invocation, client, store, ledger_id, password)
     )
-
-
-def _password_in(file: BinaryIO | None) -> bytes:
-    content = b"" if file is None else file.read()
-    return content[:-1] if content.endswith(b"\n") else content
 
 
 async def _recover(

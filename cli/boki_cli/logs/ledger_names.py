@@ -12,8 +12,7 @@ A metalog that none of them names was a spare whose sequencer is gone; nobody ne
 
 from __future__ import annotations
 
-from typing import Final
-
+from boki_cli.logs.data_ledger import DATA_ROLE
 from boki_cli.logs.ledger_options import ROLE
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
 from boki_common.errors import NoNode
@@ -22,8 +21,6 @@ from boki_common.metadata.store import MetadataStore
 from boki_metalog.terms.metadata_tree import SEQUENCER_ROLE, read_record, read_view
 from boki_metalog.terms.term_record import TERMS_PATH, term_path
 from boki_metalog.terms.view import VIEW_PATH
-
-DATA_ROLE: Final = b"data"
 
 
 async def what_names(store: MetadataStore, ledger_id: int, metadata: LedgerMetadata) -> list[str]:

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from boki_cli import exit_codes
-from boki_cli.cluster.metadata_option import found_settings
+from boki_cli.cluster.metadata_option import run_on_metadata
 from boki_cli.number_types import Whole
 from boki_cli.options import Invocation
-from boki_common.runtime import process
 
 if TYPE_CHECKING:
     from boki_common.metadata.store import MetadataStore
@@ -30,11 +28,8 @@ def run_with_ledgers(
     """Runs `use(client, store)` in a loop of its own. Nothing is created in the metadata store."""
     from boki_cli import roles
 
-    settings = found_settings(invocation, metadata)
-
-    async def main() -> int:
-        async with roles.open_metadata(settings) as parts, roles.ledger_client(parts, settings) as client:
+    async def run(parts: roles.Parts, settings: roles.ProcessSettings) -> None:
+        async with roles.ledger_client(parts, settings) as client:
             await use(client, parts.metadata)
-        return exit_codes.OK
 
-    return process.run_command(main)
+    return run_on_metadata(invocation, metadata, run)

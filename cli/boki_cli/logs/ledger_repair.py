@@ -17,11 +17,11 @@ that does not answer is *unreachable*, not an unknown outcome.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -34,6 +34,8 @@ from boki_common.errors import BokiError, CorruptData, InvalidArgument, NoSuchLe
 from boki_common.ids import BookieId
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
     from boki_common.metadata.store import MetadataStore
     from boki_ledger.client import LedgerClient
@@ -258,36 +260,10 @@ class _Lines(Watcher):
 class _Bar(Watcher):
     """A progress bar on standard error."""
 
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-
-        self._progress = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("entries, {task.fields[copied]} copied"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        self._task = self._progress.add_task("repairing", total=None, copied=size_text(0))
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._task = progress.add_task("repairing", total=None, copied=size_text(0))
         self._copied = 0
-
-    def __enter__(self) -> _Bar:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self._progress.stop()
 
     def expect(self, entries: int) -> None:
         self._progress.update(self._task, total=entries)
@@ -297,7 +273,22 @@ class _Bar(Watcher):
         self._progress.update(self._task, advance=1, copied=size_text(self._copied))
 
 
-def _watcher(invocation: Invocation) -> AbstractContextManager[Watcher]:
-    if invocation.json:
-        return nullcontext(_Lines(invocation.emit))
-    return _Bar() if sys.stderr.isatty() else nullcontext(Watcher())
+@contextmanager
+def _watcher(invocation: Invocation) -> Iterator[Watcher]:
+    if invocation.json or not sys.stderr.isatty():
+        yield _Lines(invocation.emit) if invocation.json else Watcher()
+        return
+    from rich import progress as bars
+    from rich.console import Console
+
+    with bars.Progress(
+        bars.TextColumn("[bold]{task.description}"),
+        bars.BarColumn(),
+        bars.MofNCompleteColumn(),
+        bars.TextColumn("entries, {task.fields[copied]} copied"),
+        bars.TimeElapsedColumn(),
+        bars.TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as progress:
+        yield _Bar(progress)

@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from rich.table import Table
 
-from boki_cli import exit_codes
-from boki_cli.cluster.metadata_option import found_settings, metadata_option
+from boki_cli.cluster.metadata_option import metadata_option, run_on_metadata
 from boki_cli.logs import log_give_up
 from boki_cli.number_types import Real, Whole
 from boki_cli.options import CommandGroup, Invocation, command
 from boki_cli.wording import counted, field_line
 from boki_common.errors import InvalidArgument, NoNode
-from boki_common.runtime import process
 from boki_metalog.terms import slot_rules
 
 if TYPE_CHECKING:
@@ -70,7 +68,7 @@ log.add_command(log_give_up.give_up)
 @metadata_option
 def ls(invocation: Invocation, metadata: str | None) -> int:
     """List the logs: term, slots, who orders it."""
-    return _with_store(invocation, metadata, lambda store: _list(invocation, store))
+    return run_on_metadata(invocation, metadata, lambda parts, _: _list(invocation, parts.metadata))
 
 
 async def _list(invocation: Invocation, store: MetadataStore) -> None:
@@ -122,7 +120,7 @@ def show(invocation: Invocation, log: int, metadata: str | None, terms: int, los
     from boki_cli.logs.ledger_options import run_with_ledgers
 
     if not lost:
-        return _with_store(invocation, metadata, lambda store: _show(invocation, store, log, terms))
+        return run_on_metadata(invocation, metadata, lambda parts, _: _show(invocation, parts.metadata, log, terms))
 
     async def run(ledgers: LedgerClient, store: MetadataStore) -> None:
         await _show(invocation, store, log, terms, ledgers)
@@ -135,6 +133,7 @@ async def _show(
 ) -> None:
     """`ledgers`: to read what was given up."""
     from boki_cli.logs import log_losses
+    from boki_logbook.scan.metalogs import terms_in
     from boki_metalog.terms.metadata_tree import sealed_terms
 
     view = await _view(store)
@@ -159,7 +158,9 @@ async def _show(
     losses: list[dict[str, Any]] = []
     faults: list[str] = []
     if ledgers is not None:
-        losses, faults = await log_losses.losses_of(ledgers, view.installed(log), newest)
+        shown = {record.term for record in newest}
+        read = [one for one in await terms_in(store) if one.log == log and (one.end is None or one.term in shown)]
+        losses, faults = await log_losses.losses_of(ledgers, read)
         now |= {"lost": losses, "unreadable": faults} if invocation.json else {}
     if invocation.json:
         invocation.emit(now | {"terms": history})
@@ -338,19 +339,6 @@ async def _listed(store: MetadataStore) -> dict[str, str]:
     return {incarnation: member.address for incarnation, member in (await sequencer_members(store)).items()}
 
 
-def _with_store(invocation: Invocation, metadata: str | None, use: Callable[[MetadataStore], Awaitable[None]]) -> int:
-    from boki_cli import roles
-
-    settings = found_settings(invocation, metadata)
-
-    async def main() -> int:
-        async with roles.open_metadata(settings) as parts:
-            await use(parts.metadata)
-        return exit_codes.OK
-
-    return process.run_command(main)
-
-
 def _with_changes(
     invocation: Invocation,
     metadata: str | None,
@@ -360,16 +348,10 @@ def _with_changes(
     from boki_cli import roles
     from boki_metalog.control.log_changes import LogChanges
 
-    settings = found_settings(invocation, metadata)
+    async def run(parts: roles.Parts, settings: roles.ProcessSettings) -> None:
+        await _view(parts.metadata)
+        async with roles.ledger_client(parts, settings) as ledgers:
+            changes = LogChanges(parts.metadata, ledgers, parts.rng, retry_for_s=retry_for_s, token=parts.token)
+            await use(changes, parts.metadata)
 
-    async def main() -> int:
-        async with roles.open_metadata(settings) as parts:
-            await _view(parts.metadata)
-            async with roles.ledger_client(parts, settings) as ledgers:
-                await use(
-                    LogChanges(parts.metadata, ledgers, parts.rng, retry_for_s=retry_for_s, token=parts.token),
-                    parts.metadata,
-                )
-        return exit_codes.OK
-
-    return process.run_command(main)
+    return run_on_metadata(invocation, metadata, run)

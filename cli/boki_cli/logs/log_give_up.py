@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from boki_cli import exit_codes
-from boki_cli.cluster.metadata_option import found_settings, metadata_option
+from boki_cli.cluster.metadata_option import metadata_option
+from boki_cli.logs.ledger_options import run_with_ledgers
 from boki_cli.number_types import Whole
 from boki_cli.options import Invocation, command
 from boki_cli.wording import time_text
@@ -28,6 +28,7 @@ from boki_common.runtime import process
 if TYPE_CHECKING:
     from boki_cli.facts.cluster_facts import Part
     from boki_common.metadata.store import MetadataStore
+    from boki_ledger.client import LedgerClient
     from boki_logbook.state.snapshot_rules import SnapshotNode
     from boki_metalog.terms.term_record import GivenUp
 
@@ -56,23 +57,18 @@ def give_up(
     Engines, bookies and the index snapshot are asked; it is refused when one of them has what ENTRY orders. There is no
     way back.
     """
-    from boki_cli import roles
     from boki_metalog.control.log_changes import LogChanges
     from boki_metalog.terms.term_end import Decision
 
-    settings = found_settings(invocation, metadata)
+    async def run(ledgers: LedgerClient, store: MetadataStore) -> None:
+        log, done = await _term(store, term, entry)
+        if not done:  # else it is merely printed again
+            await _check_nobody_has(store, ledgers, log, (term, entry), gone=gone)
+            changes = LogChanges(store, ledgers, process.SystemRandom(), token=ledgers.token)
+            await changes.give_up(log, term, Decision(entry, reason, process.SystemClock().now_ms(), later))
+        await _report(invocation, store, log, term)
 
-    async def main() -> int:
-        async with roles.open_metadata(settings) as parts, roles.ledger_client(parts, settings) as ledgers:
-            log, done = await _term(parts.metadata, term, entry)
-            if not done:  # else it is merely printed again
-                await _check_nobody_has(parts.metadata, ledgers, parts.token, log, (term, entry), gone=gone)
-                changes = LogChanges(parts.metadata, ledgers, parts.rng, token=parts.token)
-                await changes.give_up(log, term, Decision(entry, reason, process.SystemClock().now_ms(), later))
-            await _report(invocation, parts.metadata, log, term)
-        return exit_codes.OK
-
-    return process.run_command(main)
+    return run_with_ledgers(invocation, metadata, run)
 
 
 async def _term(store: MetadataStore, term: int, entry: int) -> tuple[int, bool]:
@@ -90,7 +86,7 @@ async def _term(store: MetadataStore, term: int, entry: int) -> tuple[int, bool]
 
 
 async def _check_nobody_has(
-    store: MetadataStore, ledgers: Any, token: Any, log: int, at: tuple[int, int], *, gone: bool
+    store: MetadataStore, ledgers: LedgerClient, log: int, at: tuple[int, int], *, gone: bool
 ) -> None:
     """Raises Refused: somebody has, or may have, what lies behind a position of a log."""
     from boki_cli.facts.cluster_status import engines_of
@@ -102,7 +98,7 @@ async def _check_nobody_has(
             f"the index snapshot, written by engine {node.writer}, lies behind entry {at[1]} of term {at[0]}: an engine could read it, "
             "and others go on from that snapshot"
         )
-    fault = why_not(await engines_of(store, timeout_s=ASK_S, token=token), log, at, gone=gone)
+    fault = why_not(await engines_of(store, timeout_s=ASK_S, token=ledgers.token), log, at, gone=gone)
     if fault is not None:
         raise Refused(fault)
 

@@ -5,54 +5,37 @@ They are read from the metalogs, entry by entry; those of terms that were reclai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from boki_common.errors import BokiError, MetadataError
+from boki_logbook.scan.metalogs import Term, entries_of
 from boki_metalog.entries import loss_evidence
-from boki_metalog.entries.metalog_entry import Lost, decode
+from boki_metalog.entries.metalog_entry import Lost
 
 if TYPE_CHECKING:
     from boki_ledger.client import LedgerClient
-    from boki_metalog.terms.term_record import TermRecord
-    from boki_metalog.terms.view import Installed
-
-READ_ENTRIES: Final = 256
 
 
-async def losses_of(
-    ledgers: LedgerClient, installed: Installed | None, records: Sequence[TermRecord]
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """The losses that the current term and some sealed ones have ordered, oldest first; and what could not be read."""
+async def losses_of(ledgers: LedgerClient, terms: Iterable[Term]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The losses that some terms have ordered, in their order; and what could not be read."""
     found: list[dict[str, Any]] = []
     faults: list[str] = []
-    terms: list[tuple[int, int, int | None]] = [
-        (one.term, one.metalog_ledger, one.last_entry + 1) for one in records if not one.reclaimed
-    ]
-    if installed is not None:
-        terms.append((installed.term, installed.metalog_ledger, None))
-    for term, ledger_id, end in sorted(terms, key=itemgetter(0)):
+    for term in terms:
         try:
-            found += await _of_term(ledgers, term, ledger_id, end)
+            found += [] if term.reclaimed else await _of_term(ledgers, term)
         except BokiError as error:
             if isinstance(error, MetadataError):
                 raise
-            faults.append(f"not all of the metalog of term {term} can be read: {error}")
+            faults.append(f"not all of the metalog of term {term.term} can be read: {error}")
     return found, faults
 
 
-async def _of_term(ledgers: LedgerClient, term: int, ledger_id: int, end: int | None) -> list[dict[str, Any]]:
-    found = []
-    reader = await ledgers.open(ledger_id, recover=False)
-    try:
-        stop = await reader.read_lac() + 1 if end is None else end
-        for first in range(0, stop, READ_ENTRIES):
-            payloads = await reader.read(first, min(first + READ_ENTRIES, stop) - 1)
-            for number, payload in enumerate(payloads, first):
-                found += [_described(term, number, one) for one in decode(payload).commands if isinstance(one, Lost)]
-    finally:
-        await reader.close()
+async def _of_term(ledgers: LedgerClient, term: Term) -> list[dict[str, Any]]:
+    found, number = [], 0
+    async for entry in entries_of(ledgers, term):
+        found += [_described(term.term, number, one) for one in entry.commands if isinstance(one, Lost)]
+        number += 1
     return found
 
 

@@ -27,13 +27,14 @@ from boki_common.errors import BokiError, CorruptData, DigestMismatch, NoSuchEnt
 from boki_common.records.record_batch import RecordBatch
 from boki_common.runtime import process
 from boki_metalog.entries.loss_evidence import LossEvidence, described, encode_evidence
-from boki_metalog.entries.metalog_entry import Lost, MetalogEntry, Open, decode
+from boki_metalog.entries.metalog_entry import Lost, MetalogEntry, Open
 from boki_metalog.entries.progress import ShardRange
 
 if TYPE_CHECKING:
     from boki_common.ids import Position
     from boki_common.metadata.store import MetadataStore
     from boki_ledger.client import LedgerClient
+    from boki_logbook.scan.metalogs import Term
     from boki_logbook.state.snapshot_rules import SnapshotNode
     from boki_metalog.terms.view import View
 
@@ -41,20 +42,10 @@ ENTRIES: Final = 1_024
 """Entries that one command declares lost, at most: each is asked for."""
 ANSWERS_LISTED: Final = 16
 """Answers about entries that the evidence contains in full; their number is always given."""
-READ_ENTRIES: Final = 64
 
 
 class Refused(BokiError):
     """The entries are not declared lost."""
-
-
-class _Term(NamedTuple):
-    """Where a term is ordered. `end`: number of its metalog entries; None: it goes on."""
-
-    log: int
-    metalog_ledger: int
-    end: int | None
-    first_slot: int
 
 
 class _ShardEnds(NamedTuple):
@@ -130,11 +121,16 @@ async def declare_lost(
     Raises:
         Refused: see the module. BokiError: unknown whether it was ordered, or it was not; it may be repeated.
     """
+    from boki_logbook.scan.metalogs import terms_in
     from boki_logbook.state.snapshots import SnapshotStore
     from boki_metalog.terms.metadata_tree import read_view
 
     view = (await read_view(store)).view
-    term = await _term(store, view, what.term)
+    term = next((one for one in await terms_in(store) if one.term == what.term), None)
+    if term is None:
+        raise Refused(f"expected a term below {view.next_term} that was begun, found {what.term}")
+    if term.reclaimed:
+        raise Refused(f"term {what.term} was reclaimed: nothing of it is needed")
     shard = await _shard(ledgers, term, what)
     if what.stop_entry > shard.after(None) or what.first_entry >= what.stop_entry:
         raise Refused(
@@ -167,7 +163,7 @@ async def declare_lost(
             bookies=await _words(ledgers, shard.ledger_id, answers.listed),
         )
     )
-    await _not_copied(store, term, what)
+    await _not_copied(store, term)
     position = await _order(store, view, term, what._replace(evidence=evidence, indexed=indexed), ledgers.token)
     return described(evidence) | {"term": position.term, "entry": position.entry}
 
@@ -193,48 +189,30 @@ def somebody() -> str:
     return f"{user}@{platform.node() or 'a machine'}"
 
 
-async def _term(store: MetadataStore, view: View, number: int) -> _Term:
-    from boki_metalog.terms.metadata_tree import read_record
-
-    for log, installed in view.logs.items():
-        if installed is not None and installed.term == number:
-            return _Term(log, installed.metalog_ledger, None, view.slots_of(log)[0].first)
-    if not 0 < number < view.next_term:
-        raise Refused(f"expected a term below {view.next_term}, found {number}")
-    record = await read_record(store, number)
-    if record.reclaimed:
-        raise Refused(f"term {number} was reclaimed: nothing of it is needed")
-    return _Term(record.log, record.metalog_ledger, record.last_entry + 1, record.slots[0].first)
-
-
-async def _shard(ledgers: LedgerClient, term: _Term, what: Lost) -> _ShardEnds:
+async def _shard(ledgers: LedgerClient, term: Term, what: Lost) -> _ShardEnds:
     """The metalog's word on the shard."""
+    from boki_logbook.scan.metalogs import entries_of
+
     found: _ShardEnds | None = None
-    reader = await ledgers.open(term.metalog_ledger, recover=False)
-    try:
-        end = await reader.read_lac() + 1 if term.end is None else term.end
-        for first in range(0, end, READ_ENTRIES):
-            payloads = await reader.read(first, min(first + READ_ENTRIES, end) - 1)
-            for number, payload in enumerate(payloads, first):
-                entry: MetalogEntry = decode(payload)
-                for one in entry.commands:
-                    if isinstance(one, Open) and one.shard == what.shard:
-                        found = _ShardEnds(one.ledger_id, [], {}, [])
-                if found is not None:
-                    _take(found, number, entry, what.shard)
-    finally:
-        await reader.close()
+    count = 0
+    async for entry in entries_of(ledgers, term):
+        count += 1
+        for one in entry.commands:
+            if isinstance(one, Open) and one.shard == what.shard:
+                found = _ShardEnds(one.ledger_id, [], {}, [])
+        if found is not None:
+            _take(found, count, entry, what.shard)
     if found is None:
         raise Refused(f"term {what.term} has no shard {what.shard}", shard=what.shard)
     return found
 
 
-def _take(found: _ShardEnds, number: int, entry: MetalogEntry, shard: int) -> None:
-    """The next metalog entry's word on the shard."""
+def _take(found: _ShardEnds, count: int, entry: MetalogEntry, shard: int) -> None:
+    """The next metalog entry's word on the shard; with it there are so many."""
     for _, records_end, entries_end in (one for one in entry.shards if one.shard == shard):
         before = found.ranges[-1] if found.ranges else ShardRange(shard, 0, 0, 0, 0, 0)
         first_record, first_entry = before.first_record + before.record_count, before.first_entry + before.entry_count
-        found.ends.append((number + 1, entries_end))
+        found.ends.append((count, entries_end))
         if entries_end > first_entry:
             found.ranges.append(
                 ShardRange(shard, first_record, records_end - first_record, first_entry, entries_end - first_entry, 0)
@@ -308,7 +286,7 @@ def _parsed(body: bytes | None) -> RecordBatch | None:
         return None
 
 
-def _indexed(node: SnapshotNode, term: _Term, shard: _ShardEnds, what: Lost, *, forget_rows: bool) -> bool:
+def _indexed(node: SnapshotNode, term: Term, shard: _ShardEnds, what: Lost, *, forget_rows: bool) -> bool:
     """Whether the named snapshot has the entries. Raises Refused when it has some of them, or rows would go unasked."""
     covered = 0
     for point in node.logs:
@@ -331,29 +309,29 @@ def _indexed(node: SnapshotNode, term: _Term, shard: _ShardEnds, what: Lost, *, 
     return False
 
 
-async def _not_copied(store: MetadataStore, term: _Term, what: Lost) -> None:
+async def _not_copied(store: MetadataStore, term: Term) -> None:
     """Makes sure that nobody names files of a sealed term while its entries are declared lost: the record is written anew as it is,
     so that who read it before names nothing. Raises Refused: files have the term's records; BokiError: try again."""
     from boki_metalog.terms.term_record import COPIED, decode_record, term_path
 
     if term.end is None:
         return
-    value, version = await store.get(term_path(what.term))
-    location = decode_record(value, what.term).location
+    value, version = await store.get(term_path(term.term))
+    location = decode_record(value, term.term).location
     if location.kind == COPIED:
         raise Refused(
-            f"the live records of term {what.term} were copied into files, which have them: {location.path}; they are not lost, read "
+            f"the live records of term {term.term} were copied into files, which have them: {location.path}; they are not lost, read "
             "them there"
         )
-    await store.set(term_path(what.term), value, version=version)
+    await store.set(term_path(term.term), value, version=version)
 
 
-async def _order(store: MetadataStore, view: View, term: _Term, what: Lost, token: ClusterToken) -> Position:
+async def _order(store: MetadataStore, view: View, term: Term, what: Lost, token: ClusterToken) -> Position:
     """Has the command ordered in the entries' log, or in the one that has taken their slots."""
     from boki_common.net.connection import Address
     from boki_metalog.follow.sequencer_member import order_at, sequencer_members
 
-    log = term.log if view.installed(term.log) is not None else view.log_of(term.first_slot)
+    log = term.log if view.installed(term.log) is not None else view.log_of(term.slots[0].first)
     installed = view.installed(log)
     member = None if installed is None else (await sequencer_members(store)).get(installed.sequencer)
     if installed is None or member is None:

@@ -9,13 +9,15 @@ import click
 from rich.table import Table
 
 from boki_cli import exit_codes
-from boki_cli.cluster.metadata_option import found_settings, metadata_option
+from boki_cli.cluster.metadata_option import metadata_option
+from boki_cli.logs.ledger_options import run_with_ledgers
 from boki_cli.number_types import Whole
 from boki_cli.options import Invocation, command
 from boki_cli.wording import counted
-from boki_common.runtime import process
 
 if TYPE_CHECKING:
+    from boki_common.metadata.store import MetadataStore
+    from boki_ledger.client import LedgerClient
     from boki_logbook.scan.verify import Report
 
 FAULTS_SHOWN: Final = 20
@@ -31,18 +33,12 @@ def verify(invocation: Invocation, log: int | None, metadata: str | None) -> int
     Counts and digests are compared with the newest index snapshot, as far as it reaches: equal or different. Exit code
     1, with the evidence, when something is missing or different.
     """
-    from boki_cli import roles
     from boki_logbook.scan.verify import verify_logs
 
-    settings = found_settings(invocation, metadata)
+    async def run(ledgers: LedgerClient, store: MetadataStore) -> None:
+        _report(invocation, await verify_logs(store, ledgers, log, invocation.say))
 
-    async def main() -> int:
-        async with roles.open_metadata(settings) as parts, roles.ledger_client(parts, settings) as ledgers:
-            reports = await verify_logs(parts.metadata, ledgers, log, invocation.say)
-        _report(invocation, reports)
-        return exit_codes.OK
-
-    return process.run_command(main)
+    return run_with_ledgers(invocation, metadata, run)
 
 
 def _report(invocation: Invocation, reports: Sequence[Report]) -> None:

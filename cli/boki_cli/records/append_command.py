@@ -18,8 +18,8 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -287,38 +287,29 @@ def _report_append(invocation: Invocation, source: Source, ingest: Ingest, secon
     )
 
 
-class _Bar:
-    """A progress bar of committed bytes on standard error."""
-
-    def __init__(self, total: int | None) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-        self._progress = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[records]:,} records, {task.fields[rate]:,.0f}/s"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        self._task = self._progress.add_task("appending", total=total, records=0, rate=0.0)
-
-    def __enter__(self) -> _Bar:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def __call__(self, records: int, data_bytes: int) -> None:
-        elapsed = self._progress.tasks[0].elapsed or 0.0
-        rate = records / elapsed if elapsed else 0.0
-        self._progress.update(self._task, completed=data_bytes + records, records=records, rate=rate)
-
-
-def _progress(invocation: Invocation, total: int | None) -> AbstractContextManager[_Bar | None]:
+@contextmanager
+def _progress(invocation: Invocation, total: int | None) -> Iterator[Callable[[int, int], None] | None]:
+    """A progress bar of committed bytes on standard error, if that is a terminal."""
     if invocation.json or not sys.stderr.isatty():
-        return nullcontext()
-    return _Bar(total)
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    with Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[records]:,} records, {task.fields[rate]:,.0f}/s"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
+        task = bar.add_task("appending", total=total, records=0, rate=0.0)
+
+        def show(records: int, data_bytes: int) -> None:
+            elapsed = bar.tasks[0].elapsed
+            rate = records / elapsed if elapsed else 0.0
+            bar.update(task, completed=data_bytes + records, records=records, rate=rate)
+
+        yield show

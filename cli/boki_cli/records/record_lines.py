@@ -32,6 +32,9 @@ LINE_BYTES: Final = limits.RECORD_BYTES + limits.KIB
 COLUMN_TAGS: Final = 65_536
 """Tags kept per column: most columns worth a tag have few values, and making a tag is most of the work of a row."""
 
+LISTED: Final = 20
+"""Names of fields that a message lists."""
+
 _JSON_SUFFIXES: Final = (".jsonl", ".ndjson", ".json")
 _CSV_SUFFIXES: Final = (".csv",)
 _CSV_VALUE: Final = re.compile(rb'"([^"]*(?:""[^"]*)*)"|([^",]*)')
@@ -81,8 +84,8 @@ class RecordLines:
         self.field_counts = dict.fromkeys(tag_fields, 0)
         self._format = _format_by_name(source) if format == "auto" else format
         self._tag_fields = list(self.field_counts)
-        if self._format == "text":
-            self._check_text()
+        if self._format == "text" and self._tag_fields:
+            raise InvalidArgument(f"expected no tag fields with the format text, found {_listed(self._tag_fields)}")
         self._tags = list(dict.fromkeys(tags))
         self._unfinished = b""
         self._row: list[bytes] = []
@@ -271,10 +274,6 @@ class RecordLines:
             f"{_excerpt(line)}. Say --format jsonl, csv, or text (lines of anything)"
         )
 
-    def _check_text(self) -> None:
-        if self._tag_fields:
-            raise InvalidArgument(f"expected no tag fields with the format text, found {_listed(self._tag_fields)}")
-
     def _wrong(self, what: str) -> InvalidArgument:
         return InvalidArgument(f"{self.source}, line {self.line_number}: {what}", line_number=self.line_number)
 
@@ -322,8 +321,8 @@ def _excerpt(line: bytes) -> str:
     return repr(text) + ("…" if len(line) > 40 else "")
 
 
-def _listed(names: Sequence[str], *, most: int = 20) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:LISTED]) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")
 
 
 def _kind(value: Any) -> str:

@@ -35,6 +35,7 @@ from boki_cli.roles import (
     running_sequencer,
 )
 from boki_cli.start.gateway_command import address_of, running_gateway
+from boki_cli.start.role_process import until_failed
 from boki_common.backoff import Backoff
 from boki_common.errors import BokiError, SettingsError, WrongDirectory
 from boki_common.logs import get_logger
@@ -109,7 +110,9 @@ async def serve(
     async with open_parts(settings) as parts, AsyncExitStack() as stack:
         fatal: list[asyncio.Future[Any]] = []
         keepers: list[_Kept] = []
-        page = await stack.enter_async_context(metrics_page(parts, settings, faults=lambda: _faults(keepers)))
+        page = await stack.enter_async_context(
+            metrics_page(parts.metrics, settings, token=parts.token, faults=lambda: _faults(keepers))
+        )
         for number in range(1, bookies + 1):
             data = settings.data / f"bookie-{number}"
             role = await stack.enter_async_context(running_bookie(parts, settings, data=data, address=FREE_PORT))
@@ -131,14 +134,7 @@ async def serve(
         gateway = await _gateway(stack, parts, settings, engine.role.addresses[0])
         announce(engine.role.addresses, page, gateway)
         process.freeze_garbage()
-        waiting: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
-        try:
-            await asyncio.wait([waiting, *fatal], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waiting.cancel()
-        for ended in fatal:
-            if ended.done():
-                await ended
+        await until_failed(fatal, stop)
 
 
 async def _gateway(stack: AsyncExitStack, parts: Parts, settings: ProcessSettings, engine: str) -> str:

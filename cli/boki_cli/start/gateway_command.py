@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -102,15 +102,15 @@ async def _run(
     token = await token_of(settings.token_file)
     bare = split_options(invocation.url).engines
     url = with_token_file(bare, settings.token_file) if settings.token_file else invocation.url
-    shown = _PageParts(Metrics(), token)
+    metrics = Metrics()
     waits = ["no engine answered yet"]
     async with (
         kept_current(settings.token_file, token),
-        roles.metrics_page(shown, settings, faults=tuple, unready=lambda: waits) as page,
+        roles.metrics_page(metrics, settings, token=token, faults=tuple, unready=lambda: waits) as page,
     ):
         while await engine_answers(url, settings.gateway.call_timeout_s, stop):
             try:
-                async with running_gateway(url, settings, shown.metrics, address=address, token=token) as where:
+                async with running_gateway(url, settings, metrics, address=address, token=token) as where:
                     waits.clear()
                     announce_role(invocation, "gateway", [where], page)
                     process.freeze_garbage()
@@ -119,13 +119,6 @@ async def _run(
             except Unreachable as error:  # it went away between two calls
                 _log.info("waiting for an engine", url=url, error=error)
     return exit_codes.OK
-
-
-class _PageParts(NamedTuple):
-    """What the page of metrics shows."""
-
-    metrics: Metrics
-    token: ClusterToken
 
 
 @asynccontextmanager

@@ -25,6 +25,7 @@ from boki_cli.start.role_process import (
     announce_role,
     begin_logs,
     page_url,
+    until_failed,
     watch_stdin,
 )
 from boki_common.runtime import process
@@ -142,7 +143,8 @@ def dev(
         "logs": logs,
         "listen": listen or None,
         "metrics_listen": metrics,
-        **_gateway_at(gateway_port),
+        "gateway.listen": None if gateway_port is None else "",  # the flag wins over an address in the settings
+        "gateway.port": gateway_port,
         "bookie.salvage": salvage or None,
         "bookie.replace_lost_disk": replace_lost_disk or None,
         "token_file": invocation.token_file,
@@ -185,11 +187,6 @@ def _announce_dev(
         flush()
 
     return announce
-
-
-def _gateway_at(port: int | None) -> dict[str, object]:
-    """What a flag for the port of the gateway says: it wins over an address in the settings."""
-    return {} if port is None else {"gateway.listen": "", "gateway.port": port}
 
 
 def _unless_said(chosen: ProcessSettings, defaults: dict[str, object]) -> dict[str, object]:
@@ -315,30 +312,18 @@ def _run_role(invocation: Invocation, kind: Kind, flags: Mapping[str, object], *
 
         async with (
             roles.open_parts(settings) as parts,
-            roles.metrics_page(parts, settings, faults=faults, unready=unready) as page,
+            roles.metrics_page(parts.metrics, settings, token=parts.token, faults=faults, unready=unready) as page,
             roles.running(kind, parts, settings) as role,
             roles.registered(kind, parts, settings, role),
         ):
             found.append(role)
             announce_role(invocation, kind, role.addresses, page, role.admin)
             process.freeze_garbage()
-            await _until_failed(role.failed, stop)
+            await until_failed([role.failed], stop)
         return exit_codes.OK
 
     process.tune_memory()
     return process.run(main)
-
-
-async def _until_failed(failed: Any, stop: asyncio.Event) -> None:
-    """Returns when `stop` is set; raises what the role failed with."""
-    ended = asyncio.ensure_future(failed)
-    waiting = asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait([ended, waiting], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        waiting.cancel()
-    if ended.done():
-        await ended
 
 
 def _url(address: str) -> str:

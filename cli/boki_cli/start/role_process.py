@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -52,6 +52,19 @@ def page_url(page: str) -> str:
 def begin_logs(invocation: Invocation, settings: ProcessSettings) -> None:
     """Logs as the settings say, or everything with --debug."""
     logs.configure(level="debug" if invocation.debug else settings.log_level, json=settings.log_json)
+
+
+async def until_failed(failed: Iterable[Awaitable[Any]], stop: asyncio.Event) -> None:
+    """Returns when `stop` is set; raises what one of the others failed with."""
+    ending = [asyncio.ensure_future(one) for one in failed]
+    waiting: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([waiting, *ending], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+    for one in ending:
+        if one.done():
+            await one
 
 
 def watch_stdin(stop: asyncio.Event, *, wanted: bool) -> None:

@@ -8,12 +8,11 @@ For tests. Commands have an event loop of their own, so this cannot be called fr
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from typing import NamedTuple, TextIO, TypeAlias
 
 from click.testing import CliRunner
@@ -21,6 +20,7 @@ from click.testing import CliRunner
 from boki.testing import MemoryCluster
 from boki_cli import options
 from boki_cli.main import boki
+from boki_common.runtime.loop_thread import LoopThread
 
 
 class Outcome(NamedTuple):
@@ -45,24 +45,12 @@ def run_command_line(*arguments: str, stdin: bytes = b"") -> Outcome:
 @contextmanager
 def memory_cluster() -> Iterator[str]:
     """The URL of a cluster in memory whose loop runs in a thread: each command has a loop of its own."""
-    ready = threading.Event()
-    urls: list[str] = []
-    loop = asyncio.new_event_loop()
-    done = asyncio.Event()
-
-    async def serve() -> None:
-        async with MemoryCluster() as cluster:
-            urls.append(cluster.url)
-            ready.set()
-            await done.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    assert ready.wait(10)
-    yield urls[0]
-    loop.call_soon_threadsafe(done.set)
-    thread.join(10)
-    loop.close()
+    thread = LoopThread("a cluster in memory")
+    stack = AsyncExitStack()
+    cluster = thread.run(stack.enter_async_context(MemoryCluster()))
+    yield cluster.url
+    thread.run(stack.aclose())
+    thread.stop()
 
 
 @contextmanager

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -245,7 +246,8 @@ def _outcomes(
     pairs: Iterator[tuple[int, str]], jobs: int, seconds: float | None, ends: float | None
 ) -> Iterator[Outcome]:
     """Outcomes as they come; no seed begins after `ends`."""
-    todo = _until(((seed, profile, seconds, None, False) for seed, profile in pairs), ends)
+    jobs_of_seeds = ((seed, profile, seconds, None, False) for seed, profile in pairs)
+    todo = takewhile(lambda _: ends is None or time.monotonic() < ends, jobs_of_seeds)
     if jobs == 1:
         yield from map(_run_one, todo)
         return
@@ -257,13 +259,6 @@ def _outcomes(
                 yield running.pop(0).get()
         for one in running:
             yield one.get()
-
-
-def _until(todo: Iterator[_Job], ends: float | None) -> Iterator[_Job]:
-    for job in todo:
-        if ends is not None and time.monotonic() >= ends:
-            return
-        yield job
 
 
 def _read(script: Path | None) -> list[Fault] | None:
@@ -329,9 +324,6 @@ def _show(invocation: Invocation, summary: Summary, wall_s: float) -> None:
 def _table(row: str, cells: str, counts: dict[str, dict[str, int]]) -> Table:
     table = Table(row, "how often", cells, box=None, pad_edge=False)
     for name, found in counts.items():
-        text = ", ".join(f"{one} {count}" for one, count in sorted(found.items(), key=_most_first))
+        text = ", ".join(f"{one} {count}" for one, count in sorted(found.items(), key=lambda item: (-item[1], item[0])))
         table.add_row(name, str(sum(found.values())), text)
     return table
-
-
-_most_first: Callable[[tuple[str, int]], tuple[int, str]] = lambda item: (-item[1], item[0])  # noqa: E731 - a sort key

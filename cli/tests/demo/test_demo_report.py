@@ -79,7 +79,6 @@ async def test_steps_are_printed_once_they_are_done() -> None:
         steps.note("a note")
     async with steps.doing("start"):
         assert "✓" not in out.getvalue()
-    async with steps.counting("append", 10) as progress:
-        progress(4)
-        progress.advance(6)
+    async with steps.counting("append", 10) as (bar, task):
+        bar.advance(task, 10)
     assert out.getvalue().splitlines() == ["  a note", "✓ start", "✓ append"]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from boki_cli.logs.log_losses import lines, losses_of
+from boki_logbook.scan.metalogs import Term
 from boki_metalog.entries.loss_evidence import LossEvidence, encode_evidence
 from boki_metalog.entries.metalog_entry import Close, Lost, MetalogEntry, ShardEnd, encode
-from boki_metalog.terms.term_record import Location, TermRecord
-from boki_metalog.terms.view import Installed
 
 FIRE = Lost(
     1, 0, 4, 6, encode_evidence(LossEvidence(ledger=9, first=4, stop=6, reason="a fire", by="ops")), indexed=True
@@ -45,8 +44,8 @@ class Reader:
     async def close(self) -> None: ...
 
 
-def record(term: int, metalog: int, entries: int) -> TermRecord:
-    return TermRecord(1, term, 0, (), metalog, entries - 1, 0, 5, Location())
+def term(number: int, metalog: int, end: int | None, *, reclaimed: bool = False) -> Term:
+    return Term(0, number, metalog, end, None, reclaimed, (), None)
 
 
 async def test_losses_of_all_terms_are_listed_oldest_first_and_what_cannot_be_read() -> None:
@@ -56,8 +55,8 @@ async def test_losses_of_all_terms_are_listed_oldest_first_and_what_cannot_be_re
         m13=[with_commands(DAMAGED), NOTHING],
         m14=[],
     )
-    records = [record(2, 12, 2), record(1, 11, 2), record(4, 14, 0).at("reclaimed")]
-    found, faults = await losses_of(ledgers, Installed(3, 13, "s", "t", 0), records)  # type: ignore[arg-type]
+    terms = [term(1, 11, 2), term(2, 12, 2), term(3, 13, None), term(4, 14, 0, reclaimed=True)]
+    found, faults = await losses_of(ledgers, terms)  # type: ignore[arg-type]
     assert [(one["shard"], one["first"], one["stop"], one["ordered_in"]) for one in found] == [
         (0, 4, 6, {"term": 1, "entry": 1}),
         (2, 0, 1, {"term": 3, "entry": 0}),

@@ -11,11 +11,11 @@ import pytest
 
 import boki
 from boki_cli.demo.local_cluster import LocalCluster
-from boki_cli.logs.log_lost import Refused, _not_copied, _Term
+from boki_cli.logs.log_lost import Refused, _not_copied
 from boki_cli.testing.logs import ONE_COPY, closed_data_ledger, snapshot_reaching
 from boki_common.metadata.memory import MemoryStore
 from boki_common.metadata.store import ensure_path
-from boki_metalog.entries.metalog_entry import Lost
+from boki_logbook.scan.metalogs import Term
 from boki_metalog.terms.term_record import COPIED, TERMS_PATH, Location, TermRecord, encode_record, term_path
 from boki_metalog.terms.view import SlotRange
 
@@ -64,15 +64,15 @@ async def test_a_sealed_term_is_touched_and_a_copied_one_is_refused() -> None:
     await ensure_path(store, TERMS_PATH)
     record = TermRecord(1, 1, 0, (SlotRange(0, 1023),), 9, 2, 3, 5, Location())
     await store.create(term_path(1), encode_record(record))
-    term, what = _Term(0, 9, 3, 0), Lost(1, 0, 0, 1, b"")
-    await _not_copied(store, term, what)
+    term = Term(0, 1, 9, 3, 3, False, record.slots, 2)
+    await _not_copied(store, term)
     value, version = await store.get(term_path(1))
     assert (value, version) == (encode_record(record), 1)
-    await _not_copied(store, term._replace(end=None), what)
+    await _not_copied(store, term._replace(end=None))
     assert (await store.get(term_path(1))).version == 1, "a term that goes on has no record"
     await store.set(term_path(1), encode_record(record.at(COPIED, "s3://cold/manifest-1.json")), version=1)
     with pytest.raises(Refused, match=r"copied into files.*s3://cold/manifest-1\.json"):
-        await _not_copied(store, term, what)
+        await _not_copied(store, term)
 
 
 @pytest.mark.processes
