@@ -8,6 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import boki
+from boki._book import Book
 from boki.testing._engine import ModelEngine, Peer, appends_of
 from boki.testing._model import Model
 from boki_common.engine import engine_protocol as wire
@@ -111,3 +113,23 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
     yield start
     for server in servers:
         await server.close()
+
+
+@pytest.fixture
+async def engine(serve: Serve) -> FaultyEngine:
+    """One engine."""
+    started, _, _ = await serve()
+    return started
+
+
+@pytest.fixture
+async def client(engine: FaultyEngine, tmp_path: Path) -> AsyncIterator[boki.Client]:
+    """A client of it."""
+    async with boki.connect(f"unix://{tmp_path}/0") as connected:
+        yield connected
+
+
+@pytest.fixture
+def book(client: boki.Client) -> Book:
+    """One of its books."""
+    return client.book(1)

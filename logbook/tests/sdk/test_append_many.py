@@ -9,41 +9,37 @@ import pytest
 
 import boki
 from boki._append_many import CHUNK_RECORDS
+from boki._book import Book
 from boki_common import limits
 
 if TYPE_CHECKING:
-    from tests.sdk.conftest import Serve
+    from tests.sdk.conftest import FaultyEngine
 
 
-async def test_more_records_than_a_window_has_go_in_order_in_chunks(serve: Serve) -> None:
-    engine, url, _ = await serve()
+async def test_more_records_than_a_window_has_go_in_order_in_chunks(client: boki.Client, engine: FaultyEngine) -> None:
     count = limits.WINDOW_RECORDS + CHUNK_RECORDS + 1
-    async with boki.connect(url) as client:
-        seqnums = await client.book(1).append_many([(b"%d" % number, []) for number in range(count)])
+    seqnums = await client.book(1).append_many([(b"%d" % number, []) for number in range(count)])
     assert len(seqnums) == count and seqnums == sorted(seqnums)
     assert engine.ordered(1) == [b"%d" % number for number in range(count)]
 
 
-async def test_append_many_reports_its_prefix(serve: Serve) -> None:
-    engine, url, _ = await serve()
-    async with boki.connect(url) as client:
-        book = client.book(1)
-        warm = await book.append(b"warm")
+async def test_append_many_reports_its_prefix(client: boki.Client, book: Book, engine: FaultyEngine) -> None:
+    warm = await book.append(b"warm")
 
-        def stop_answering() -> None:
-            engine.mute = engine.frames > 1 and bool(engine.ordered(1)[256:])
-            if not engine.mute:
-                loop.call_soon(stop_answering)
+    def stop_answering() -> None:
+        engine.mute = engine.frames > 1 and bool(engine.ordered(1)[256:])
+        if not engine.mute:
+            loop.call_soon(stop_answering)
 
-        loop = asyncio.get_running_loop()
-        stop_answering()
-        with pytest.raises(boki.OutcomeUnknown) as caught:
-            await book.append_many([(b"%d" % number, []) for number in range(3_000)], timeout=0.3)
-        committed, seqnums = caught.value.committed, caught.value.seqnums
-        assert len(seqnums) == committed < 3_000
-        assert warm not in seqnums
-        ordered = engine.ordered(1)[1:]
-        assert ordered == [b"%d" % number for number in range(len(ordered))]
-        assert len(ordered) >= committed
-        assert client._connection is not None
-        await client._connection.close(0)
+    loop = asyncio.get_running_loop()
+    stop_answering()
+    with pytest.raises(boki.OutcomeUnknown) as caught:
+        await book.append_many([(b"%d" % number, []) for number in range(3_000)], timeout=0.3)
+    committed, seqnums = caught.value.committed, caught.value.seqnums
+    assert len(seqnums) == committed < 3_000
+    assert warm not in seqnums
+    ordered = engine.ordered(1)[1:]
+    assert ordered == [b"%d" % number for number in range(len(ordered))]
+    assert len(ordered) >= committed
+    assert client._connection is not None
+    await client._connection.close(0)

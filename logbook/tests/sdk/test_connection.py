@@ -11,6 +11,7 @@ import pytest
 
 import boki
 from boki._appends import Appends
+from boki._book import Book
 from boki._client import Client
 from boki._connection import Connection
 from boki._dial import dialer_for
@@ -26,110 +27,97 @@ from boki_common.testing.machine import ManualClock
 from boki_common.writer_ids import birth_of
 
 if TYPE_CHECKING:
-    from tests.sdk.conftest import Serve
+    from tests.sdk.conftest import FaultyEngine, Serve
 
 
-async def test_records_of_one_turn_leave_in_one_frame_over_all_books(serve: Serve) -> None:
-    engine, url, _ = await serve()
-    async with boki.connect(url) as client:
-        await asyncio.gather(*(client.book(number % 5 + 1).append(b"x") for number in range(100)))
-        assert engine.frames == 1
-        assert [(run.book, run.first, run.count) for run in engine.runs] == [(book, 1, 20) for book in range(1, 6)]
+async def test_records_of_one_turn_leave_in_one_frame_over_all_books(client: boki.Client, engine: FaultyEngine) -> None:
+    await asyncio.gather(*(client.book(number % 5 + 1).append(b"x") for number in range(100)))
+    assert engine.frames == 1
+    assert [(run.book, run.first, run.count) for run in engine.runs] == [(book, 1, 20) for book in range(1, 6)]
 
 
-async def test_books_that_append_together_get_answers_to_their_own_records(serve: Serve) -> None:
-    _, url, _ = await serve()
-    async with boki.connect(url) as client:
-        books = [client.book(number) for number in range(1, 101)]
-        writer = await books[0].writer("w")
-        for _ in range(2):
-            seqnums = await asyncio.gather(*(book.append(b"%d" % book.id) for book in books), writer.append(b"w"))
-            records = [await book.read_at(seqnum) for book, seqnum in zip(books, seqnums[:-1], strict=True)]
-            assert [record and record.data for record in records] == [b"%d" % book.id for book in books]
-            named = await books[0].read_at(seqnums[-1])
-            assert named is not None and named.data == b"w"
-            assert all(book.position is not None and book.position >= seqnums[at] for at, book in enumerate(books))
-            assert all(book.idle for book in books[1:])
+async def test_books_that_append_together_get_answers_to_their_own_records(client: boki.Client) -> None:
+    books = [client.book(number) for number in range(1, 101)]
+    writer = await books[0].writer("w")
+    for _ in range(2):
+        seqnums = await asyncio.gather(*(book.append(b"%d" % book.id) for book in books), writer.append(b"w"))
+        records = [await book.read_at(seqnum) for book, seqnum in zip(books, seqnums[:-1], strict=True)]
+        assert [record and record.data for record in records] == [b"%d" % book.id for book in books]
+        named = await books[0].read_at(seqnums[-1])
+        assert named is not None and named.data == b"w"
+        assert all(book.position is not None and book.position >= seqnums[at] for at, book in enumerate(books))
+        assert all(book.idle for book in books[1:])
 
 
-async def test_who_expects_something_says_what_its_session_has_seen(serve: Serve) -> None:
+async def test_who_expects_something_says_what_its_session_has_seen(client: boki.Client, engine: FaultyEngine) -> None:
     """An engine that shows less must not tell a conflict early, whichever connection the session has seen it on."""
-    engine, url, _ = await serve()
-    async with boki.connect(url) as client:
-        first = await client.book(1).append(b"x", tags=["a"])
-        later = client.session(client.session_token())
-        await asyncio.gather(client.book(2).append(b"y"), client.book(1).append(b"z"))
-        assert engine.tokens == [{}, {}], "who expects nothing says nothing"
-        await later.book(1).read_next("a")
-        seen = dict(later._session.positions)
-        await later.book(1).append(b"y", tags=["a"], expect={"a": first})
-        assert engine.tokens[2] == seen != {}
+    first = await client.book(1).append(b"x", tags=["a"])
+    later = client.session(client.session_token())
+    await asyncio.gather(client.book(2).append(b"y"), client.book(1).append(b"z"))
+    assert engine.tokens == [{}, {}], "who expects nothing says nothing"
+    await later.book(1).read_next("a")
+    seen = dict(later._session.positions)
+    await later.book(1).append(b"y", tags=["a"], expect={"a": first})
+    assert engine.tokens[2] == seen != {}
 
 
-async def test_large_records_leave_in_several_frames(serve: Serve) -> None:
-    engine, url, _ = await serve()
-    async with boki.connect(url) as client:
-        await asyncio.gather(*(client.book(1).append(bytes(100_000)) for _ in range(10)))
-        assert [run.count for run in engine.runs] == [3, 3, 3, 1]
-        assert [run.first for run in engine.runs] == [1, 4, 7, 10]
+async def test_large_records_leave_in_several_frames(client: boki.Client, engine: FaultyEngine) -> None:
+    await asyncio.gather(*(client.book(1).append(bytes(100_000)) for _ in range(10)))
+    assert [run.count for run in engine.runs] == [3, 3, 3, 1]
+    assert [run.first for run in engine.runs] == [1, 4, 7, 10]
 
 
-async def test_a_refused_frame_is_sent_again(serve: Serve) -> None:
-    engine, url, _ = await serve()
+async def test_a_refused_frame_is_sent_again(book: Book, engine: FaultyEngine) -> None:
     engine.refusals = [boki.Overloaded("full"), boki.Overloaded("still full")]
-    async with boki.connect(url) as client:
-        book = client.book(1)
-        seqnums = await asyncio.gather(*(book.append(bytes([number])) for number in range(5)))
-        assert seqnums == sorted(seqnums)
+    seqnums = await asyncio.gather(*(book.append(bytes([number])) for number in range(5)))
+    assert seqnums == sorted(seqnums)
     assert engine.ordered(1) == [bytes([number]) for number in range(5)]
     assert [run.flags for run in engine.runs] == [0, RUN_RESENT, RUN_RESENT]
 
 
-async def test_an_engine_that_keeps_refusing_the_bytes_ends_the_client(serve: Serve) -> None:
-    engine, url, _ = await serve()
+async def test_an_engine_that_keeps_refusing_the_bytes_ends_the_client(
+    client: boki.Client, engine: FaultyEngine
+) -> None:
     engine.refusals = [boki.ProtocolError(f"wrong {number}") for number in range(10)]
-    async with boki.connect(url) as client:
-        ticket = client.book(1).submit(b"x")
-        with pytest.raises(boki.OutcomeUnknown, match="refused this client's messages") as caught:
-            await ticket
-        assert isinstance(caught.value.__cause__, boki.ProtocolError)
-        assert caught.value.number == 1
-        with pytest.raises(boki.ProtocolError, match="wrong 2"):
-            await client.book(1).append(b"y")
-        with pytest.raises(boki.ProtocolError, match="wrong 2"):
-            await client.book(1).read_next()
+    ticket = client.book(1).submit(b"x")
+    with pytest.raises(boki.OutcomeUnknown, match="refused this client's messages") as caught:
+        await ticket
+    assert isinstance(caught.value.__cause__, boki.ProtocolError)
+    assert caught.value.number == 1
+    with pytest.raises(boki.ProtocolError, match="wrong 2"):
+        await client.book(1).append(b"y")
+    with pytest.raises(boki.ProtocolError, match="wrong 2"):
+        await client.book(1).read_next()
     assert len(engine.refusals) == 7
 
 
-async def test_answers_that_cannot_be_right_end_the_connection_not_the_client(serve: Serve) -> None:
-    engine, url, _ = await serve()
-    async with boki.connect(url) as client:
-        await client.book(1).append(b"1")
-        engine.peers[0].push(wire.OP_ANSWERS, b"\1")
-        await client.book(1).append(b"2")
-        engine.peers[-1].push(wire.OP_HELLO, b"what?")
-        await client.book(1).append(b"3")
+async def test_answers_that_cannot_be_right_end_the_connection_not_the_client(
+    client: boki.Client, engine: FaultyEngine
+) -> None:
+    await client.book(1).append(b"1")
+    engine.peers[0].push(wire.OP_ANSWERS, b"\1")
+    await client.book(1).append(b"2")
+    engine.peers[-1].push(wire.OP_HELLO, b"what?")
+    await client.book(1).append(b"3")
     assert engine.ordered(1) == [b"1", b"2", b"3"]
     assert len(engine.peers) >= 2
 
 
-async def test_answers_for_unknown_writers_are_ignored(serve: Serve) -> None:
-    engine, url, _ = await serve()
-    async with boki.connect(url) as client:
-        engine.mute = True
-        ticket = client.book(1).submit(b"1")
-        await client.book(1).read_next(wait=5)
-        (run,) = engine.runs
-        stray = [
-            AnswerRow(1, b"?" * 16, 1, 5, 5, 1, 0),
-            AnswerRow(2, run.writer, 1, 5, 5, 1, 0),
-        ]
-        engine.peers[0].push(wire.OP_ANSWERS, *encode_answers({}, stray))
-        await client.book(1).read_next()
-        assert not ticket.done()
-        engine.mute = False
-        engine.peers[0].close()
-        assert await ticket == engine.model.newest(1, 0)
+async def test_answers_for_unknown_writers_are_ignored(client: boki.Client, engine: FaultyEngine) -> None:
+    engine.mute = True
+    ticket = client.book(1).submit(b"1")
+    await client.book(1).read_next(wait=5)
+    (run,) = engine.runs
+    stray = [
+        AnswerRow(1, b"?" * 16, 1, 5, 5, 1, 0),
+        AnswerRow(2, run.writer, 1, 5, 5, 1, 0),
+    ]
+    engine.peers[0].push(wire.OP_ANSWERS, *encode_answers({}, stray))
+    await client.book(1).read_next()
+    assert not ticket.done()
+    engine.mute = False
+    engine.peers[0].close()
+    assert await ticket == engine.model.newest(1, 0)
 
 
 async def test_the_next_engine_is_used_when_one_is_down(serve: Serve, tmp_path: Path) -> None:

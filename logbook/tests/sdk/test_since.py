@@ -7,21 +7,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import boki
+from boki._book import Book
 from boki._since import check_seen
 from boki_common.ids import tag_id
 
 if TYPE_CHECKING:
-    from tests.sdk.conftest import Serve
+    pass
 
 
-async def test_a_stream_may_be_named_by_its_number(serve: Serve) -> None:
-    _, url, _ = await serve()
-    async with boki.connect(url) as client:
-        book = client.book(1)
-        first, second = [await book.append(b"x", tags=["a"]), await book.append(b"y", tags=["a"])]
-        for seen, expected in ((0, [first, second]), (first, [second]), (second, [])):
-            found = await book.read_since({tag_id("a"): seen})
-            assert [record.seqnum for record in found.records] == expected
+async def test_a_stream_may_be_named_by_its_number(book: Book) -> None:
+    first, second = [await book.append(b"x", tags=["a"]), await book.append(b"y", tags=["a"])]
+    for seen, expected in ((0, [first, second]), (first, [second]), (second, [])):
+        found = await book.read_since({tag_id("a"): seen})
+        assert [record.seqnum for record in found.records] == expected
 
 
 def test_a_stream_is_named_once() -> None:

@@ -21,7 +21,7 @@ from boki_common.net.messages import MessagePeer, MessageServer, connect_message
 from boki_common.net.strangers import BEFORE_FIRST_FRAME
 
 if TYPE_CHECKING:
-    from tests.sdk.conftest import Serve
+    from tests.sdk.conftest import FaultyEngine, Serve
 
 QUERY = wire.encode_query(1, 0, 0, 9, 1, 9, 0, Direction.NEXT, Consistency.LINEARIZABLE)
 TOKENS = [wire.encode_token({0: Position(1, entry)}) for entry in range(2)]
@@ -236,15 +236,15 @@ async def test_linearizable_reads_of_a_program_share_a_message_and_others_have_t
         ], "another session has seen less"
 
 
-async def test_a_read_whose_engine_is_lost_is_repeated_at_the_next_one(serve: Serve) -> None:
-    engine, url, _ = await serve()
-    async with boki.connect(url) as client:
-        book = client.book("b")
-        seqnum = await book.append(b"x")
-        engine.silent = True
-        reading = [asyncio.ensure_future(book.check_tail(consistency="linearizable")) for _ in range(3)]
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        engine.silent = False
-        engine.peers[-1].close()
-        assert [record.seqnum if record else None for record in await asyncio.gather(*reading)] == [seqnum] * 3
+async def test_a_read_whose_engine_is_lost_is_repeated_at_the_next_one(
+    client: boki.Client, engine: FaultyEngine
+) -> None:
+    book = client.book("b")
+    seqnum = await book.append(b"x")
+    engine.silent = True
+    reading = [asyncio.ensure_future(book.check_tail(consistency="linearizable")) for _ in range(3)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    engine.silent = False
+    engine.peers[-1].close()
+    assert [record.seqnum if record else None for record in await asyncio.gather(*reading)] == [seqnum] * 3

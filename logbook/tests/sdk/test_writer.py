@@ -13,7 +13,7 @@ from boki_common import limits
 from boki_common.records.record_batch import RUN_NAMED
 
 if TYPE_CHECKING:
-    from tests.sdk.conftest import Serve
+    from tests.sdk.conftest import FaultyEngine, Serve
 
 
 class SlowBook:
@@ -33,99 +33,91 @@ class SlowBook:
         return last
 
 
-async def test_every_run_says_that_its_writer_is_named(serve: Serve) -> None:
-    engine, url, _ = await serve()
-    async with boki.connect(url) as client:
-        writer = await client.book("b").writer("w")
-        await writer.append(b"1")
-        await writer.append_many([(b"2", []), (b"3", ["t"])])
+async def test_every_run_says_that_its_writer_is_named(client: boki.Client, engine: FaultyEngine) -> None:
+    writer = await client.book("b").writer("w")
+    await writer.append(b"1")
+    await writer.append_many([(b"2", []), (b"3", ["t"])])
     assert [(run.writer, run.first, run.flags & RUN_NAMED) for run in engine.runs] == [
         (writer_id("w"), 1, RUN_NAMED),
         (writer_id("w"), 2, RUN_NAMED),
     ]
 
 
-async def test_after_giving_up_the_log_says_where_to_go_on(serve: Serve) -> None:
-    engine, url, _ = await serve()
-    async with boki.connect(url) as client:
-        writer = await client.book("b").writer("w")
-        await writer.append(b"1")
-        engine.lost_frames = 1
-        ticket = writer.submit(b"lost")
-        await asyncio.sleep(0)
-        writer._appends.give_up(writer._numbers, "given up")
-        with pytest.raises(boki.OutcomeUnknown):
-            await ticket
-        assert writer.last == 1
-        await writer.append(b"2")
-        assert writer.last == 2
-        assert engine.ordered(client.book("b").id) == [b"1", b"2"]
-        with pytest.raises(boki.NumberReused):
-            await ticket.outcome()
-
-
-async def test_one_client_uses_a_name_once_at_a_time(serve: Serve) -> None:
-    engine, url, _ = await serve()
-    async with boki.connect(url) as client:
-        one = await client.book("b").writer("w")
-        other = await client.session().book("b").writer("w")
-        engine.mute = True
-        ticket = one.submit(b"1")
-        with pytest.raises(boki.InvalidArgument, match="one user at a time"):
-            _ = other.submit(b"2")
-        engine.mute = False
-        await asyncio.sleep(0)
-        for peer in engine.peers:
-            peer.close()
+async def test_after_giving_up_the_log_says_where_to_go_on(client: boki.Client, engine: FaultyEngine) -> None:
+    writer = await client.book("b").writer("w")
+    await writer.append(b"1")
+    engine.lost_frames = 1
+    ticket = writer.submit(b"lost")
+    await asyncio.sleep(0)
+    writer._appends.give_up(writer._numbers, "given up")
+    with pytest.raises(boki.OutcomeUnknown):
         await ticket
-        await other.refresh()
-        await other.append(b"2")
-        assert engine.ordered(client.book("b").id) == [b"1", b"2"], "what was refused had no number"
+    assert writer.last == 1
+    await writer.append(b"2")
+    assert writer.last == 2
+    assert engine.ordered(client.book("b").id) == [b"1", b"2"]
+    with pytest.raises(boki.NumberReused):
+        await ticket.outcome()
 
 
-async def test_who_waits_for_a_place_of_a_writer_that_is_given_up_gets_no_number(serve: Serve) -> None:
-    engine, url, _ = await serve()
-    async with boki.connect(url) as client:
-        writer = await client.book("b").writer("w")
-        engine.lost_frames = 1
-        tickets = [writer.submit(b"x") for _ in range(limits.WINDOW_RECORDS)]
-        waiting = [asyncio.ensure_future(writer.append(b"later")) for _ in range(limits.WINDOW_RECORDS + 1)]
-        many = asyncio.ensure_future(writer.append_many([(b"many", ())]))
-        while engine.lost_frames:
-            await asyncio.sleep(0)
-        client.book("b")._appends.give_up(writer._numbers, "given up")
-        for call in (*waiting, many):
-            with pytest.raises(boki.WindowFull, match="asks the log for its last number"):
-                await call
-        assert await tickets[-1].outcome(settle=True) == boki.Never()
-        assert engine.ordered(client.book("b").id) == []
-
-
-async def test_what_was_sent_of_many_is_unknown_when_their_writer_is_given_up(serve: Serve) -> None:
-    engine, url, _ = await serve()
+async def test_one_client_uses_a_name_once_at_a_time(client: boki.Client, engine: FaultyEngine) -> None:
+    one = await client.book("b").writer("w")
+    other = await client.session().book("b").writer("w")
     engine.mute = True
-    async with boki.connect(url) as client:
-        writer = await client.book("b").writer("w")
-        calls = asyncio.ensure_future(writer.append_many([(b"x", ())] * (limits.WINDOW_RECORDS + 1)))
-        while not engine.runs:
-            await asyncio.sleep(0)
-        client.book("b")._appends.give_up(writer._numbers, "given up")
-        with pytest.raises(boki.OutcomeUnknown, match="0 of 1025 records certainly are in the log"):
-            await calls
+    ticket = one.submit(b"1")
+    with pytest.raises(boki.InvalidArgument, match="one user at a time"):
+        _ = other.submit(b"2")
+    engine.mute = False
+    await asyncio.sleep(0)
+    for peer in engine.peers:
+        peer.close()
+    await ticket
+    await other.refresh()
+    await other.append(b"2")
+    assert engine.ordered(client.book("b").id) == [b"1", b"2"], "what was refused had no number"
 
 
-async def test_an_append_gives_up_waiting_for_a_place_of_its_writer(serve: Serve) -> None:
-    engine, url, _ = await serve()
-    async with boki.connect(url) as client:
-        writer = await client.book("b").writer("w")
-        engine.mute = True
-        tickets = [writer.submit(b"x") for _ in range(limits.WINDOW_RECORDS)]
-        for call in (writer.append(b"y", timeout=0), writer.append_many([(b"y", ())], timeout=0)):
-            with pytest.raises(boki.WindowFull, match="nothing was sent"):
-                await call
-        engine.mute = False
-        engine.peers[0].close()
-        assert await tickets[-1] > 0
+async def test_who_waits_for_a_place_of_a_writer_that_is_given_up_gets_no_number(
+    client: boki.Client, engine: FaultyEngine
+) -> None:
+    writer = await client.book("b").writer("w")
+    engine.lost_frames = 1
+    tickets = [writer.submit(b"x") for _ in range(limits.WINDOW_RECORDS)]
+    waiting = [asyncio.ensure_future(writer.append(b"later")) for _ in range(limits.WINDOW_RECORDS + 1)]
+    many = asyncio.ensure_future(writer.append_many([(b"many", ())]))
+    while engine.lost_frames:
+        await asyncio.sleep(0)
+    client.book("b")._appends.give_up(writer._numbers, "given up")
+    for call in (*waiting, many):
+        with pytest.raises(boki.WindowFull, match="asks the log for its last number"):
+            await call
+    assert await tickets[-1].outcome(settle=True) == boki.Never()
+    assert engine.ordered(client.book("b").id) == []
+
+
+async def test_what_was_sent_of_many_is_unknown_when_their_writer_is_given_up(
+    client: boki.Client, engine: FaultyEngine
+) -> None:
+    engine.mute = True
+    writer = await client.book("b").writer("w")
+    calls = asyncio.ensure_future(writer.append_many([(b"x", ())] * (limits.WINDOW_RECORDS + 1)))
+    while not engine.runs:
+        await asyncio.sleep(0)
+    client.book("b")._appends.give_up(writer._numbers, "given up")
+    with pytest.raises(boki.OutcomeUnknown, match="0 of 1025 records certainly are in the log"):
+        await calls
+
+
+async def test_an_append_gives_up_waiting_for_a_place_of_its_writer(client: boki.Client, engine: FaultyEngine) -> None:
+    writer = await client.book("b").writer("w")
+    engine.mute = True
+    tickets = [writer.submit(b"x") for _ in range(limits.WINDOW_RECORDS)]
+    for call in (writer.append(b"y", timeout=0), writer.append_many([(b"y", ())], timeout=0)):
+        with pytest.raises(boki.WindowFull, match="nothing was sent"):
+            await call
+    engine.mute = False
+    engine.peers[0].close()
+    assert await tickets[-1] > 0
 
 
 async def test_one_number_is_given_once_though_its_calls_look_at_the_book_first(serve: Serve) -> None:
@@ -138,53 +130,51 @@ async def test_one_number_is_given_once_though_its_calls_look_at_the_book_first(
         assert engine.ordered(book.id)[1:] == [b"pay"]
 
 
-async def test_an_old_answer_about_a_writer_has_no_number_given_twice(serve: Serve) -> None:
-    engine, url, _ = await serve()
-    async with boki.connect(url) as client:
-        book = client.book("b")
-        writer, slow = await book.writer("w"), SlowBook(book)
-        refreshing = asyncio.ensure_future(boki.Writer(slow, book._appends, writer._numbers, "w").refresh())
-        await slow.answered.wait()
-        await writer.append(b"x")
-        slow.come.set()
-        await refreshing
-        await writer.append(b"x")
-        assert engine.ordered(book.id) == [b"x", b"x"]
+async def test_an_old_answer_about_a_writer_has_no_number_given_twice(
+    client: boki.Client, engine: FaultyEngine
+) -> None:
+    book = client.book("b")
+    writer, slow = await book.writer("w"), SlowBook(book)
+    refreshing = asyncio.ensure_future(boki.Writer(slow, book._appends, writer._numbers, "w").refresh())
+    await slow.answered.wait()
+    await writer.append(b"x")
+    slow.come.set()
+    await refreshing
+    await writer.append(b"x")
+    assert engine.ordered(book.id) == [b"x", b"x"]
 
 
-async def test_many_begin_at_their_number_or_not_at_all_whoever_waits_before_them(serve: Serve) -> None:
-    engine, url, _ = await serve()
+async def test_many_begin_at_their_number_or_not_at_all_whoever_waits_before_them(
+    client: boki.Client, engine: FaultyEngine
+) -> None:
     engine.mute = True
-    async with boki.connect(url) as client:
-        writer = await client.book("b").writer("w")
-        tickets = [writer.submit(b"x") for _ in range(limits.WINDOW_RECORDS)]
-        waiting = [asyncio.ensure_future(writer.append(b"y"))]
-        await asyncio.sleep(0)
-        many = writer.append_many([(b"z", ())], first=limits.WINDOW_RECORDS + 1)
-        behind = asyncio.ensure_future(many)
-        await asyncio.sleep(0)
-        waiting.append(asyncio.ensure_future(writer.append(b"y")))
-        engine.mute = False
-        engine.peers[0].close()
-        with pytest.raises(boki.InvalidArgument, match="expected 1025 as the next number of writer 'w', found 1026"):
-            await behind
-        assert all([await ticket for ticket in tickets])
-        assert await waiting[0] < await waiting[1]
-        assert engine.ordered(client.book("b").id)[-3:] == [b"x", b"y", b"y"]
+    writer = await client.book("b").writer("w")
+    tickets = [writer.submit(b"x") for _ in range(limits.WINDOW_RECORDS)]
+    waiting = [asyncio.ensure_future(writer.append(b"y"))]
+    await asyncio.sleep(0)
+    many = writer.append_many([(b"z", ())], first=limits.WINDOW_RECORDS + 1)
+    behind = asyncio.ensure_future(many)
+    await asyncio.sleep(0)
+    waiting.append(asyncio.ensure_future(writer.append(b"y")))
+    engine.mute = False
+    engine.peers[0].close()
+    with pytest.raises(boki.InvalidArgument, match="expected 1025 as the next number of writer 'w', found 1026"):
+        await behind
+    assert all([await ticket for ticket in tickets])
+    assert await waiting[0] < await waiting[1]
+    assert engine.ordered(client.book("b").id)[-3:] == [b"x", b"y", b"y"]
 
 
-async def test_a_number_under_way_is_awaited_not_sent_again(serve: Serve) -> None:
-    engine, url, _ = await serve()
-    async with boki.connect(url) as client:
-        book = client.book("b")
-        writer = await book.writer("w")
-        ticket = writer.submit(b"1", tags=["t"])
-        assert await book.append(b"1", tags=["t"], writer=("w", 1)) == await ticket
-        ticket = writer.submit(b"2")
-        with pytest.raises(boki.NumberReused):
-            await book.append(b"another", writer=("w", 2))
-        await ticket
-        assert [run.first for run in engine.runs] == [1, 2]
+async def test_a_number_under_way_is_awaited_not_sent_again(client: boki.Client, engine: FaultyEngine) -> None:
+    book = client.book("b")
+    writer = await book.writer("w")
+    ticket = writer.submit(b"1", tags=["t"])
+    assert await book.append(b"1", tags=["t"], writer=("w", 1)) == await ticket
+    ticket = writer.submit(b"2")
+    with pytest.raises(boki.NumberReused):
+        await book.append(b"another", writer=("w", 2))
+    await ticket
+    assert [run.first for run in engine.runs] == [1, 2]
 
 
 @pytest.mark.parametrize("name", ["", "x" * 256, 7, "\ud800"])
