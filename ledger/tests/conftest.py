@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 from tests.real_bookies import Cluster
 
 from boki_common.cluster_token import NO_TOKEN
+from boki_common.testing.virtual_time import VirtualTimeLoop
 from boki_ledger.rules import unfenced
 from boki_ledger.testing.ledgers import Ledgers
 
@@ -21,10 +23,24 @@ async def ledgers() -> AsyncIterator[Ledgers]:
     await made.close()
 
 
+def pytest_asyncio_loop_factories(item: pytest.Function) -> Mapping[str, Callable[[], VirtualTimeLoop]] | None:
+    """Of tests that use `virtual_time`."""
+    return {"virtual": VirtualTimeLoop} if "virtual_time" in item.fixturenames else None
+
+
+@pytest.fixture
+async def virtual_time() -> AsyncIterator[None]:
+    """Time passes by itself, and no callback may fail."""
+    faults: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+    yield
+    assert faults == []
+
+
 @pytest.fixture
 def unhurried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where real time passes, a machine that is busy elsewhere leaves no question unproven."""
-    if inspect.iscoroutinefunction(request.function):
+    if inspect.iscoroutinefunction(request.function) and "virtual_time" not in request.fixturenames:
         monkeypatch.setattr(unfenced, "UNPROVEN_S", 20.0)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_common import limits
-from boki_common.testing.virtual_time import VirtualTimeLoop, let_pass
+from boki_common.testing.virtual_time import let_pass
 from boki_ledger.rules.unfenced import UNPROVEN_S, Mark, UnfencedChecks
 from boki_ledger.testing.ledgers import turns
 
@@ -59,19 +59,6 @@ class Asked:
             self.replicas[index].answered += count
         if self.checks.open:
             self.checks.answered()
-
-
-def virtually(test: Callable[[], Awaitable[None]]) -> None:
-    """Runs it where time passes by itself; no callback may fail."""
-    faults: list[object] = []
-
-    async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
-        await test()
-
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(main())
-    assert faults == []
 
 
 async def test_a_quorum_of_answers_proves_it_and_each_question_is_answered_once() -> None:
@@ -270,91 +257,78 @@ async def test_an_interruption_of_nobody_does_not_disturb_who_asks_next() -> Non
     assert asked.answers == [] and asked.checks.open
 
 
-def test_what_stays_unanswered_is_unproven_after_its_time_and_not_before() -> None:
-    async def main() -> None:
-        asked = Asked()
-        asked.ask("a")
-        asked.answer(0)
-        await let_pass(UNPROVEN_S * 0.9)
-        assert asked.answers == []
-        await let_pass(UNPROVEN_S * 0.2)
-        assert asked.answers == [("a", False)] and not asked.checks.open
-        asked.answer(1)
-        assert asked.answers == [("a", False)]
-
-    virtually(main)
+@pytest.mark.usefixtures("virtual_time")
+async def test_what_stays_unanswered_is_unproven_after_its_time_and_not_before() -> None:
+    asked = Asked()
+    asked.ask("a")
+    asked.answer(0)
+    await let_pass(UNPROVEN_S * 0.9)
+    assert asked.answers == []
+    await let_pass(UNPROVEN_S * 0.2)
+    assert asked.answers == [("a", False)] and not asked.checks.open
+    asked.answer(1)
+    assert asked.answers == [("a", False)]
 
 
-def test_each_first_question_has_its_whole_time() -> None:
+@pytest.mark.usefixtures("virtual_time")
+async def test_each_first_question_has_its_whole_time() -> None:
     """The first one was proven: the time of the second counts from when that one was asked."""
+    asked = Asked()
+    asked.ask("a")
+    await let_pass(UNPROVEN_S * 0.6)
+    asked.ask("b")
+    asked.answer(0, 1)
+    await let_pass(UNPROVEN_S * 0.9)
+    assert asked.answers == [("a", True)] and asked.checks.open
+    await let_pass(UNPROVEN_S * 0.2)
+    assert asked.answers == [("a", True), ("b", False)]
 
-    async def main() -> None:
-        asked = Asked()
-        asked.ask("a")
-        await let_pass(UNPROVEN_S * 0.6)
-        asked.ask("b")
+
+@pytest.mark.usefixtures("virtual_time")
+async def test_the_oldest_question_decides_when_all_are_answered() -> None:
+    asked = Asked()
+    asked.ask("a")
+    await let_pass(UNPROVEN_S * 0.6)
+    asked.ask("b")
+    await let_pass(UNPROVEN_S * 0.5)
+    assert asked.answers == [("a", False), ("b", False)]
+
+
+@pytest.mark.usefixtures("virtual_time")
+async def test_a_question_after_a_pause_has_its_whole_time_too() -> None:
+    asked = Asked()
+    for name in "ab":
+        asked.ask(name)
         asked.answer(0, 1)
-        await let_pass(UNPROVEN_S * 0.9)
-        assert asked.answers == [("a", True)] and asked.checks.open
-        await let_pass(UNPROVEN_S * 0.2)
-        assert asked.answers == [("a", True), ("b", False)]
-
-    virtually(main)
-
-
-def test_the_oldest_question_decides_when_all_are_answered() -> None:
-    async def main() -> None:
-        asked = Asked()
-        asked.ask("a")
-        await let_pass(UNPROVEN_S * 0.6)
-        asked.ask("b")
-        await let_pass(UNPROVEN_S * 0.5)
-        assert asked.answers == [("a", False), ("b", False)]
-
-    virtually(main)
+        await let_pass(UNPROVEN_S * 5)
+    asked.ask("c")
+    await let_pass(UNPROVEN_S * 0.9)
+    assert asked.checks.open
+    await let_pass(UNPROVEN_S * 0.2)
+    assert asked.answers == [("a", True), ("b", True), ("c", False)]
 
 
-def test_a_question_after_a_pause_has_its_whole_time_too() -> None:
-    async def main() -> None:
-        asked = Asked()
-        for name in "ab":
-            asked.ask(name)
-            asked.answer(0, 1)
-            await let_pass(UNPROVEN_S * 5)
-        asked.ask("c")
-        await let_pass(UNPROVEN_S * 0.9)
-        assert asked.checks.open
-        await let_pass(UNPROVEN_S * 0.2)
-        assert asked.answers == [("a", True), ("b", True), ("c", False)]
-
-    virtually(main)
+@pytest.mark.usefixtures("virtual_time")
+async def test_the_limit_answers_those_whose_question_was_not_sent_too() -> None:
+    asked = Asked()
+    for number in range(limits.LEDGER_FENCE_CHECKS + 2):
+        asked.ask(f"{number}")
+    await let_pass(UNPROVEN_S * 1.1)
+    assert asked.answers == [(f"{number}", False) for number in range(limits.LEDGER_FENCE_CHECKS + 2)]
+    assert asked.repeats == limits.LEDGER_FENCE_CHECKS
 
 
-def test_the_limit_answers_those_whose_question_was_not_sent_too() -> None:
-    async def main() -> None:
-        asked = Asked()
-        for number in range(limits.LEDGER_FENCE_CHECKS + 2):
-            asked.ask(f"{number}")
-        await let_pass(UNPROVEN_S * 1.1)
-        assert asked.answers == [(f"{number}", False) for number in range(limits.LEDGER_FENCE_CHECKS + 2)]
-        assert asked.repeats == limits.LEDGER_FENCE_CHECKS
-
-    virtually(main)
-
-
-def test_nobody_is_answered_after_the_end() -> None:
-    async def main() -> None:
-        asked = Asked()
-        for number in range(limits.LEDGER_FENCE_CHECKS + 2):
-            asked.ask(f"{number}")
-        asked.checks.interrupted()
-        asked.checks.close()
-        assert not asked.checks.open
-        await let_pass(UNPROVEN_S * 3)
-        assert asked.answers == []
-        asked.checks.close()
-
-    virtually(main)
+@pytest.mark.usefixtures("virtual_time")
+async def test_nobody_is_answered_after_the_end() -> None:
+    asked = Asked()
+    for number in range(limits.LEDGER_FENCE_CHECKS + 2):
+        asked.ask(f"{number}")
+    asked.checks.interrupted()
+    asked.checks.close()
+    assert not asked.checks.open
+    await let_pass(UNPROVEN_S * 3)
+    assert asked.answers == []
+    asked.checks.close()
 
 
 async def test_the_end_leaves_no_timer_behind() -> None:
@@ -390,30 +364,27 @@ async def test_who_is_answered_may_ask_again_at_once() -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_each_question_is_answered_exactly_once_whatever_happens(seed: int) -> None:
+@pytest.mark.usefixtures("virtual_time")
+async def test_each_question_is_answered_exactly_once_whatever_happens(seed: int) -> None:
     """Questions, answers, lost connections, interruptions and time, in any order; all are answered at the latest by the limit."""
-
-    async def main() -> None:
-        draw, asked, names = random.Random(seed), Asked(3, 2), itertools.count()
-        expected: list[str] = []
-        for _ in range(300):
-            asked.can_ask = draw.random() < 0.95
-            match draw.choices(["ask", "answer", "reconnect", "interrupt", "time"], [8, 20, 1, 1, 2])[0]:
-                case "ask":
-                    name = f"{next(names)}"
-                    expected += [name] if asked.ask(name) else []
-                case "answer":
-                    index = draw.randrange(3)
-                    if asked.replicas[index].answered < asked.replicas[index].sent:
-                        asked.answer(index)
-                case "reconnect":
-                    draw.choice(asked.replicas).reconnect()
-                case "interrupt":
-                    asked.checks.interrupted()
-                case "time":
-                    await let_pass(draw.choice([0.0, 0.01, 0.05]))
-        await let_pass(UNPROVEN_S * 2.1)
-        assert sorted(name for name, _ in asked.answers) == sorted(expected)
-        assert not asked.checks.open and {proven for _, proven in asked.answers} == {True, False}
-
-    virtually(main)
+    draw, asked, names = random.Random(seed), Asked(3, 2), itertools.count()
+    expected: list[str] = []
+    for _ in range(300):
+        asked.can_ask = draw.random() < 0.95
+        match draw.choices(["ask", "answer", "reconnect", "interrupt", "time"], [8, 20, 1, 1, 2])[0]:
+            case "ask":
+                name = f"{next(names)}"
+                expected += [name] if asked.ask(name) else []
+            case "answer":
+                index = draw.randrange(3)
+                if asked.replicas[index].answered < asked.replicas[index].sent:
+                    asked.answer(index)
+            case "reconnect":
+                draw.choice(asked.replicas).reconnect()
+            case "interrupt":
+                asked.checks.interrupted()
+            case "time":
+                await let_pass(draw.choice([0.0, 0.01, 0.05]))
+    await let_pass(UNPROVEN_S * 2.1)
+    assert sorted(name for name, _ in asked.answers) == sorted(expected)
+    assert not asked.checks.open and {proven for _, proven in asked.answers} == {True, False}

@@ -9,7 +9,7 @@ import pytest
 
 from boki_common import limits
 from boki_common.errors import ClosedError, LedgerFenced
-from boki_common.testing.virtual_time import VirtualTimeLoop, let_pass
+from boki_common.testing.virtual_time import let_pass
 from boki_ledger.rules.unfenced import UNPROVEN_S
 from boki_ledger.testing.ledgers import Ledgers, turns
 from boki_ledger.testing.questions import Question, first_entry, pass_on, recovered, sent
@@ -216,27 +216,21 @@ async def test_it_cannot_be_asked_in_the_turn_in_which_the_writer_begins_to_clos
 
 
 @pytest.mark.parametrize("how", ["closed", "abandoned", "fenced"])
-def test_the_time_limit_answers_nobody_after_the_end(how: str) -> None:
-    async def main() -> None:
-        ledgers = Ledgers()
-        await ledgers.start()
-        writer = await first_entry(ledgers)
-        held = ledgers.bookies.hold(kind="add", recovery=False, answer=True)
-        questions = [Question(writer) for _ in range(limits.LEDGER_FENCE_CHECKS + 1)]
+@pytest.mark.usefixtures("virtual_time")
+async def test_the_time_limit_answers_nobody_after_the_end(how: str, ledgers: Ledgers) -> None:
+    writer = await first_entry(ledgers)
+    held = ledgers.bookies.hold(kind="add", recovery=False, answer=True)
+    questions = [Question(writer) for _ in range(limits.LEDGER_FENCE_CHECKS + 1)]
+    await turns()
+    if how == "closed":
+        await writer.close()
+    elif how == "abandoned":
+        writer.abandon()
+    else:
+        await recovered(ledgers, writer)
+        writer.submit(b"1")
         await turns()
-        if how == "closed":
-            await writer.close()
-        elif how == "abandoned":
-            writer.abandon()
-        else:
-            await recovered(ledgers, writer)
-            writer.submit(b"1")
-            await turns()
-            pass_on(held, entry_id=1)
-            assert isinstance(writer.failed, LedgerFenced)
-        await let_pass(10 * UNPROVEN_S)
-        assert not any(one.replies for one in questions)
-        await ledgers.close()
-
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(main())
+        pass_on(held, entry_id=1)
+        assert isinstance(writer.failed, LedgerFenced)
+    await let_pass(10 * UNPROVEN_S)
+    assert not any(one.replies for one in questions)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from boki_common import limits
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import LedgerFenced
-from boki_common.testing.virtual_time import VirtualTimeLoop, let_pass
+from boki_common.testing.virtual_time import let_pass
 from boki_ledger.rules.unfenced import UNPROVEN_S
 from boki_ledger.rules.write_set import write_set
 from boki_ledger.testing.ledgers import Ledgers, RecordedAcks, turns, until
@@ -335,28 +333,22 @@ async def test_a_bookie_that_refuses_the_repeat_leaves_it_unproven_and_is_tried_
     assert again.replies == [True] and writer.failed is None
 
 
-def test_bookies_that_do_not_answer_leave_it_unproven_after_a_tenth_of_a_second() -> None:
-    async def main() -> None:
-        ledgers = Ledgers()
-        await ledgers.start()
-        writer = await first_entry(ledgers)
-        held = [ledgers.bookies.hold(bookie=name, kind="add") for name in ("b1", "b2")]
-        questions = [Question(writer) for _ in range(limits.LEDGER_FENCE_CHECKS + 1)]
-        await let_pass(UNPROVEN_S * 0.9)
-        assert not any(one.replies for one in questions)
-        await let_pass(UNPROVEN_S * 0.2)
-        assert [one.replies for one in questions] == [[False]] * (limits.LEDGER_FENCE_CHECKS + 1)
-        for one in held:
-            one.release()
-        await let_pass(UNPROVEN_S)
-        assert [one.replies for one in questions] == [[False]] * (limits.LEDGER_FENCE_CHECKS + 1)
-        again = Question(writer)
-        await turns()
-        assert again.replies == [True]
-        await ledgers.close()
-
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(main())
+@pytest.mark.usefixtures("virtual_time")
+async def test_bookies_that_do_not_answer_leave_it_unproven_after_a_tenth_of_a_second(ledgers: Ledgers) -> None:
+    writer = await first_entry(ledgers)
+    held = [ledgers.bookies.hold(bookie=name, kind="add") for name in ("b1", "b2")]
+    questions = [Question(writer) for _ in range(limits.LEDGER_FENCE_CHECKS + 1)]
+    await let_pass(UNPROVEN_S * 0.9)
+    assert not any(one.replies for one in questions)
+    await let_pass(UNPROVEN_S * 0.2)
+    assert [one.replies for one in questions] == [[False]] * (limits.LEDGER_FENCE_CHECKS + 1)
+    for one in held:
+        one.release()
+    await let_pass(UNPROVEN_S)
+    assert [one.replies for one in questions] == [[False]] * (limits.LEDGER_FENCE_CHECKS + 1)
+    again = Question(writer)
+    await turns()
+    assert again.replies == [True]
 
 
 # -- a ledger that is fenced
