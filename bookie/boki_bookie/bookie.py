@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from boki_bookie import metric_definitions
-from boki_bookie.begin.identity import Identity, establish_all
+from boki_bookie.begin.identity import Identity, establish
 from boki_bookie.begin.life import Life
 from boki_bookie.entries.ledger_digests import LedgerDigests
 from boki_bookie.entries.validation import LedgerValidation
@@ -133,7 +133,7 @@ class Bookie:
             for one in disks:
                 stack.push_async_callback(one.close)
                 await one.lock()
-            identity = await establish_all(
+            identity = await establish(
                 disks,
                 metadata,
                 host=settings.host or address.host,

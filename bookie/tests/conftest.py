@@ -14,6 +14,7 @@ from boki_bookie.bookie import Bookie
 from boki_bookie.entries.ledger_index import Place
 from boki_bookie.entries.tombstones import DAY_MS
 from boki_bookie.settings import BookieSettings
+from boki_bookie.space.garbage_collection import GcState
 from boki_bookie.space.ledger_facts import MetadataFacts
 from boki_bookie.storage.storage import Storage
 from boki_bookie.storage.storage_router import StorageRouter
@@ -302,6 +303,13 @@ class Collected:
         """Deletes a ledger's metadata, as a client does."""
         path = layout.ledger_path(ledger_id)
         await self.store.delete(path, version=(await self.store.get(path)).version)
+
+    async def delete(self, storage: Storage, *ledgers: int) -> GcState:
+        """Forgets ledgers, and collects until they are proven gone."""
+        for ledger_id in ledgers:
+            await self.forget(ledger_id)
+        await storage.collect_garbage()
+        return await storage.collect_garbage()
 
     async def close_elsewhere(self, ledger_id: int) -> None:
         """Recovery and repair: closed, and all its entries are on another bookie."""

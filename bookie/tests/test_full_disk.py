@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.storage.crashes import end_all_tasks
+from tests.turns import turns
 
 from boki_bookie.entries.checkpoint import INDEX_FOLDER, index_name
 from boki_bookie.space.disk_reserve import NAME as RESERVE
@@ -25,8 +26,7 @@ async def until_quiet(disk: MemoryDisk) -> None:
     before = -1
     while disk.steps != before:
         before = disk.steps
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await turns(20)
 
 
 async def killed(disk: MemoryDisk) -> MemoryDisk:

@@ -64,10 +64,8 @@ _FOLDERS: Final = ("", ENTRIES_FOLDER, INDEX_FOLDER, JOURNAL_FOLDER)
 
 _log = get_logger("bookie")
 
-Format = Callable[[bytes], Awaitable[None]]
-"""Lays down an empty store for the bookie with these 16 bytes."""
-FormatOn = Callable[[Disk, bytes], Awaitable[None]]
-"""The same, on one directory of several."""
+Format = Callable[[Disk, bytes], Awaitable[None]]
+"""Lays down an empty store on a directory, for the bookie with these 16 bytes."""
 
 
 class _IdentityFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -103,27 +101,13 @@ class Identity(NamedTuple):
 
 
 async def establish(
-    disk: Disk, metadata: MetadataStore, *, host: str, rng: Random, replace_lost_disk: bool, format_store: Format
-) -> Identity:
-    """As `establish_all`, on one directory."""
-    return await establish_all(
-        [disk],
-        metadata,
-        host=host,
-        rng=rng,
-        replace_lost_disk=replace_lost_disk,
-        format_store=lambda _, raw: format_store(raw),
-    )
-
-
-async def establish_all(
     disks: Sequence[Disk],
     metadata: MetadataStore,
     *,
     host: str,
     rng: Random,
     replace_lost_disk: bool,
-    format_store: FormatOn,
+    format_store: Format,
     salvage: bool = False,
 ) -> Identity:
     """Applies the table above; the directories, in their order, must be locked. With `salvage` an older copy is no error.
@@ -160,9 +144,7 @@ async def establish_all(
         )
     bookie_id = known[0].bookie_id if known else random_uuid(rng)
     identity = Identity(BookieId(bookie_id), instance_id, places[0], tuple(places[1:]))
-    for (
-        lost_id
-    ) in lost:  # before the new one can serve at its address: whoever believed the lost one has to learn of it
+    for lost_id in lost:  # before the new one can serve at its address: who believed the lost one has to learn of it
         await _retire(metadata, lost_id)
     await _format(disks, metadata, identity, format_store)
     return identity
@@ -170,11 +152,8 @@ async def establish_all(
 
 def _served(known: Sequence[_IdentityFile]) -> bool:
     """Whether a bookie may have served from these: one whose formatting was cut short has not."""
-    ready = [file for file in known if file.state == "ready"]
-    if not ready:
-        return False
-    cut_short = [file for file in known if file.state == "formatting" and file.bookie_id == ready[0].bookie_id]
-    return not cut_short
+    ready = [file.bookie_id for file in known if file.state == "ready"]
+    return bool(ready) and (ready[0] not in [file.bookie_id for file in known if file.state == "formatting"])
 
 
 def _check_directories(disks: Sequence[Disk], found: Sequence[_IdentityFile | None], ready: _IdentityFile) -> None:
@@ -228,7 +207,7 @@ def _check_directories(disks: Sequence[Disk], found: Sequence[_IdentityFile | No
             )
 
 
-async def _format(disks: Sequence[Disk], metadata: MetadataStore, identity: Identity, format_store: FormatOn) -> None:
+async def _format(disks: Sequence[Disk], metadata: MetadataStore, identity: Identity, format_store: Format) -> None:
     """Makes a bookie. The files say *formatting* until everything else is there, so that a crash is met by another try."""
     for number in range(len(disks)):
         await _write(disks, number, identity, "formatting")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
+from tests.storage.crashes import end_all_tasks, until_stopped
 
-from boki_bookie.begin.identity import IDENTITY_NAME, Identity, establish, establish_all
+from boki_bookie.begin.identity import IDENTITY_NAME, Identity, establish
 from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper.layout import COOKIES, INSTANCE_ID, cookie_path, decode_cookie
 from boki_common.errors import CorruptData, DiskFull, MetadataUnavailable, VersionMismatch, WrongDirectory
@@ -18,8 +18,8 @@ from boki_common.metadata.memory import MemoryStore
 from boki_common.runtime.memory_disk import MemoryDisk
 
 
-async def start(
-    disk: MemoryDisk,
+async def start_all(
+    disks: Sequence[MemoryDisk],
     world: Any,
     *,
     host: str = "here",
@@ -29,12 +29,16 @@ async def start(
 ) -> Identity:
     rng = world.seeded(seed)
 
-    async def format_store(raw: bytes) -> None:
+    async def format_store(disk: Any, raw: bytes) -> None:
         await Storage.format(disk, raw, rng, world.settings)
 
     return await establish(
-        disk, store or world.store, host=host, rng=rng, replace_lost_disk=replace, format_store=format_store
+        disks, store or world.store, host=host, rng=rng, replace_lost_disk=replace, format_store=format_store
     )
+
+
+async def start(disk: MemoryDisk, world: Any, **options: Any) -> Identity:
+    return await start_all([disk], world, **options)
 
 
 async def test_an_empty_directory_becomes_a_bookie_and_stays_it(world: Any) -> None:
@@ -89,12 +93,12 @@ async def test_a_directory_of_another_cluster_is_refused(world: Any) -> None:
 async def test_a_lost_bookie_is_retired_before_the_new_one_can_serve(world: Any) -> None:
     lost = await start(MemoryDisk("/data/one"), world)
 
-    async def cut_short(raw: bytes) -> None:
+    async def cut_short(disk: object, raw: bytes) -> None:
         raise DiskFull("no space left")
 
     with pytest.raises(DiskFull):
         await establish(
-            MemoryDisk("/data/one"),
+            [MemoryDisk("/data/one")],
             world.store,
             host="here",
             rng=world.seeded(2),
@@ -158,17 +162,6 @@ async def test_without_metadata_there_is_no_start(world: Any) -> None:
 
 
 # -- several directories
-
-
-async def start_all(disks: Sequence[MemoryDisk], world: Any, *, seed: int = 1, replace: bool = False) -> Identity:
-    rng = world.seeded(seed)
-
-    async def format_store(disk: Any, raw: bytes) -> None:
-        await Storage.format(disk, raw, rng, world.settings)
-
-    return await establish_all(
-        disks, world.store, host="here", rng=rng, replace_lost_disk=replace, format_store=format_store
-    )
 
 
 def directories(count: int = 3) -> list[MemoryDisk]:
@@ -242,29 +235,20 @@ async def test_wiped_directories_are_another_bookie(world: Any) -> None:
 async def test_a_crash_at_any_moment_of_formatting_is_repaired_by_the_next_start(
     world: Any, count: int, least: int
 ) -> None:
-    async def begun(disks: Sequence[MemoryDisk], seed: int = 1) -> Identity:
-        return await (start(disks[0], world, seed=seed) if count == 1 else start_all(disks, world, seed=seed))
-
     steps = 0
     while True:
         store = world.store = MemoryStore()
         await store.start()
         disks = directories(count)
         disks[-1].stop_after(steps)
-        running = asyncio.ensure_future(begun(disks))
-        stopped = asyncio.ensure_future(disks[-1].stopped.wait())
-        await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
+        stopped = await until_stopped(disks[-1], start_all(disks, world))
         survivors = [disk.crash(world.seeded(steps)) for disk in disks]
-        ended = running.done()
-        for task in (running, stopped):
-            while not task.done():
-                task.cancel()
-                await asyncio.sleep(0)
-        identity = await begun(survivors, seed=9)
+        await end_all_tasks(stopped)
+        identity = await start_all(survivors, world, seed=9)
         assert await store.children(COOKIES) == [identity.bookie_id]
-        assert await begun(survivors, seed=10) == identity
+        assert await start_all(survivors, world, seed=10) == identity
         await store.close()
-        if ended:
+        if not stopped.early:
             break
         steps += 1
     assert steps > least

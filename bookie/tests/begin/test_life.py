@@ -9,6 +9,8 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.storage.crashes import end_all_tasks, until_stopped
+from tests.turns import turns
 
 from boki_bookie.begin.identity import Identity, establish
 from boki_bookie.begin.life import Life
@@ -44,11 +46,11 @@ class Machine:
         self.starts += 1
         rng = self.world.seeded(self.starts)
 
-        async def format_store(raw: bytes) -> None:
+        async def format_store(disk: Any, raw: bytes) -> None:
             await Storage.format(disk, raw, rng, self.world.settings)
 
         return await establish(
-            disk, self.world.store, host="here", rng=rng, replace_lost_disk=False, format_store=format_store
+            [disk], self.world.store, host="here", rng=rng, replace_lost_disk=False, format_store=format_store
         )
 
     async def live(self, disk: MemoryDisk) -> Life:
@@ -155,16 +157,12 @@ async def test_a_crash_at_any_step_of_the_disk_locks_nobody_out(world: Any, mach
     steps = 0
     while True:
         disk.stop_after(steps)
-        living = asyncio.ensure_future(machine.live(disk))
-        stopped = asyncio.ensure_future(disk.stopped.wait())
-        await asyncio.wait([living, stopped], return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if living.done():
+        stopped = await until_stopped(disk, machine.live(disk))
+        if not stopped.early:
             break
-        living.cancel()
         disk = disk.crash(world.seeded(steps))
+        await end_all_tasks(stopped)
         steps += 1
-    living.result()
     assert steps > 8
     await machine.live(disk.crash(world.seeded(1)))
 
@@ -183,8 +181,7 @@ async def test_a_lost_answer_at_any_write_of_the_cookie_locks_nobody_out(
     world.store.fail_next_write(fault)
     living = asyncio.ensure_future(machine.begin(disk, identity))
     if dies:
-        for _ in range(300):
-            await asyncio.sleep(0)
+        await turns(300)
         living.cancel()
     try:
         await living
@@ -349,14 +346,11 @@ async def test_a_salvage_of_an_older_copy_that_is_cut_short_is_no_start_yet(worl
     for steps in range(1, 2_000, 9):
         part = older.reopen()
         part.stop_after(steps)
-        salvaging = asyncio.ensure_future(start(part, salvage=True))
-        stopped = asyncio.ensure_future(part.stopped.wait())
-        await asyncio.wait([salvaging, stopped], return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if salvaging.done():
+        stopped = await until_stopped(part, start(part, salvage=True))
+        if not stopped.early:
             return
-        salvaging.cancel()
         crashed = part.crash(world.seeded(steps))
+        await end_all_tasks(stopped)
         with pytest.raises(WrongDirectory, match=OLDER):
             await start(crashed)
     raise AssertionError("the salvage never ended")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from tests.turns import turns
+
 from boki_bookie.begin.life_file import LIFE_NAME, format_life, read_life, write_slot
 from boki_bookie.begin.life_rules import Slot, StoredLife
 from boki_common.runtime.memory_disk import MemoryDisk
@@ -26,8 +28,7 @@ async def test_slots_are_written_without_space_and_a_torn_one_leaves_the_other(w
     await write_slot(disk, 1, ONE, world.raw_id)
     disk.hold("sync")
     writing = asyncio.ensure_future(write_slot(disk, 0, TWO, world.raw_id))
-    for _ in range(20):
-        await asyncio.sleep(0)
+    await turns(20)
     writing.cancel()
     found = {(await read_life(disk.crash(world.seeded(seed)), world.raw_id)).slots for seed in range(20)}
     assert found == {(None, ONE), (TWO, ONE)}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
+from tests.storage.crashes import end_all_tasks, until_stopped
 
 from boki_bookie.begin.salvage import Salvage, Salvaged
 from boki_bookie.entries.checkpoint import MARK_NAME
@@ -160,20 +160,14 @@ async def test_a_crash_at_every_step_is_met_by_another_try(world: Any, damaged: 
     while True:
         disk = damaged.crash(world.seeded(seed)).reopen()
         disk.stop_after(steps)
-        running = asyncio.ensure_future(salvage(world, disk))
-        stopped = asyncio.ensure_future(disk.stopped.wait())
-        await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
-        ended = running.done()
+        stopped = await until_stopped(disk, salvage(world, disk))
         survivor = disk.crash(world.seeded(steps))
-        for task in (running, stopped):
-            while not task.done():
-                task.cancel()
-                await asyncio.sleep(0)
+        await end_all_tasks(stopped)
         await salvage(world, survivor)
         storage = await world.open(survivor)
         assert await held(world, storage) == expected
         await storage.close()
-        if ended:
+        if not stopped.early:
             break
         steps += 3
     assert steps > 30

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from tests.turns import turns
 
 from boki_bookie.entries.checkpoint import Checkpointer
 from boki_bookie.entries.validation import LedgerValidation
@@ -23,11 +24,6 @@ from boki_common.runtime.memory_disk import MemoryDisk
 OLD, NEW = "11111111-0000-4000-8000-000000000000", "22222222-0000-4000-8000-000000000000"
 
 STEPS = ("add", "add", "add", "look", "hold", "release", "turns", "checkpoint")
-
-
-async def turns(count: int = 30) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 # -- a bookie that was made anew

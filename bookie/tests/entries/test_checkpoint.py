@@ -7,6 +7,7 @@ import itertools
 from typing import Any
 
 import pytest
+from tests.turns import turns
 
 from boki_bookie.entries.checkpoint import INDEX_SLACK_BYTES, MARK_NAME, Checkpointer
 from boki_bookie.entries.ledger_index import Ledger, LedgerIndex
@@ -44,8 +45,7 @@ async def test_the_mark_waits_for_the_journal(disk: MemoryDisk, world: Any) -> N
     journal.durable.clear()
     before = disk.contents(MARK_NAME)
     running = asyncio.ensure_future(checkpointer.run(journal))
-    for _ in range(50):
-        await asyncio.sleep(0)
+    await turns(50)
     assert disk.contents(MARK_NAME) == before
     assert journal.released == []
     journal.durable.set()

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.turns import turns
 
 from boki_bookie.entries.tombstones import Run
 from boki_bookie.formats.journal_format import RecordKind, encode_tombstone
@@ -15,11 +16,6 @@ from boki_common.limits import KIB
 from boki_common.runtime.memory_disk import MemoryDisk
 
 OK = V2Status.OK
-
-
-async def turns(count: int = 30) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 async def test_acks_are_held_and_adds_refused_by_a_filling_cache(world: Any, disk: MemoryDisk) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from typing import Any
 
 import pytest
+from tests.turns import turns
 
 from boki_bookie.entries.ledger_digests import LedgerDigests, matcher_of
 from boki_bookie.entries.validation import LedgerValidation
@@ -66,8 +66,7 @@ class Checked:
 
 async def learned(world: Any) -> None:
     """Lets reads of the metadata end."""
-    for _ in range(20):
-        await asyncio.sleep(0)
+    await turns(20)
 
 
 async def test_the_first_add_of_a_new_ledger_is_checked(world: Any, disk: MemoryDisk) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.turns import turns
 
 from boki_bookie.entries.validation import LedgerValidation, judge
 from boki_common.bookkeeper.layout import LEDGER_ID_MAX, create_ledger, ledger_path
@@ -41,8 +42,7 @@ async def test_a_ledger_of_others_and_an_unknown_one_are_fenced(world: Any, vali
 async def test_metadata_that_comes_late_is_waited_for(world: Any) -> None:
     validate = LedgerValidation(world.store, "me", world.tiny(validation_timeout_s=20.0, validation_retry_for_s=20.0))
     looking = asyncio.ensure_future(validate(7))
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await turns(10)
     assert not looking.done()
     await world.ledger(7, "me")
     assert await looking is V2Status.OK
@@ -52,8 +52,7 @@ async def test_a_store_that_is_away_is_waited_for_and_never_guessed_at(world: An
     await world.ledger(7, "me")
     world.store.disconnect()
     looking = asyncio.ensure_future(validate(7))
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await turns(10)
     assert not looking.done()
     world.store.reconnect()
     assert await looking is V2Status.OK

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.turns import turns
 
 from boki_bookie.formats.journal_format import RecordKind, SegmentScan
 from boki_bookie.journal.journal import Journal
@@ -40,8 +41,7 @@ async def test_nothing_is_acknowledged_before_the_flush(disk: MemoryDisk, world:
     journal.append(ENTRY, b"x" * 100)
     journal.when_durable(results.append)
     waiter = asyncio.ensure_future(journal.flushed())
-    for _ in range(50):
-        await asyncio.sleep(0)
+    await turns(50)
     assert results == []
     assert not waiter.done()
     assert b"x" * 100 not in disk.crash(NoSectors()).contents("journal/0000000001.segment")
@@ -289,8 +289,7 @@ async def test_a_full_disk_makes_the_journal_wait_for_a_recycled_segment(disk: M
         await journal.flushed()
     journal.append(ENTRY, bytes(8_000))
     waiter = asyncio.ensure_future(journal.flushed())
-    for _ in range(50):
-        await asyncio.sleep(0)
+    await turns(50)
     assert not waiter.done()
     assert not journal.failed.done()
     await journal.release(2)

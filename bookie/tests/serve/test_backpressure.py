@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.serve.requester import Requester
+from tests.turns import turns
 
 from boki_bookie.serve import long_polls
 from boki_bookie.serve.backpressure import Backpressure, BackpressureLimits
@@ -95,8 +96,7 @@ async def settle(served: Served) -> None:
     before = -1
     while served.storage.cached_bytes != before:
         before = served.storage.cached_bytes
-        for _ in range(300):
-            await asyncio.sleep(0)
+        await turns(300)
 
 
 async def test_adds_that_wait_for_the_journal_stop_the_reading(serve: Serve, disk: MemoryDisk) -> None:
@@ -212,7 +212,7 @@ async def test_answers_that_nobody_takes_are_bounded_and_come_when_they_are_take
         client.connection.send(v2.encode_read(1, number % 10))
     most = 0
     for _ in range(2_000):
-        await asyncio.sleep(0)
+        await turns(1)
         most = max(most, served.connections[0].unsent_bytes)
     assert 512 * KIB < most < 1 * MIB + 3 * LOAD_BYTES, "of 150 MB that were asked for"
     client.connection.resume_reading()
@@ -265,7 +265,7 @@ async def test_handshakes_without_end_are_not_answered_without_end(serve: Serve)
         client.connection.send(handshake * 2_000)
     most = 0
     for _ in range(2_000):
-        await asyncio.sleep(0)
+        await turns(1)
         most = max(most, served.connections[0].unsent_bytes)
     assert most < 1 * MIB, "one read of 256 KiB is answered whole"
 
@@ -293,8 +293,7 @@ async def test_long_polls_of_a_connection_and_watchers_of_a_bookie_are_bounded(
     while served.requests.watchers.is_full:
         await asyncio.sleep(0)
     second.connection.send(poll(9))
-    for _ in range(100):
-        await asyncio.sleep(0)
+    await turns(100)
     assert second.frames.empty(), "room again: it waits"
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 from tests.serve.requester import Recorded, Served, serving
+from tests.turns import turns
 
 from boki_common import limits
 from boki_common.bookkeeper import auth
@@ -78,8 +79,7 @@ async def test_a_fencing_read_is_answered_only_when_the_fence_is_durable(served:
             client.connection.send(encode_read(ledger_id, entry_id, fence_key=served.world.key))
         client.connection.send(encode_read(1, 0))
         assert (await client.next()).entry_id == 0, "a plain read does not wait"
-        for _ in range(50):
-            await asyncio.sleep(0)
+        await turns(50)
         assert client.frames.empty()
         disk.release("sync")
         answers = [await client.next() for _ in range(2)]
@@ -133,8 +133,7 @@ async def test_a_fencing_read_waits_for_the_entry_it_finds(served: Served, disk:
     disk.hold("sync")
     client.connection.send(*served.add(1, 0, recovery=True))
     client.connection.send(encode_read(1, 0, fence_key=served.world.key))
-    for _ in range(50):
-        await asyncio.sleep(0)
+    await turns(50)
     assert client.frames.empty()
     disk.release("sync")
     first, second = [await client.next() for _ in range(2)]

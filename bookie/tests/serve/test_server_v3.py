@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 from tests.serve.requester import Recorded, Served, serving
+from tests.turns import turns
 
 from boki_common import limits
 from boki_common.bookkeeper import auth, availability, v2, v3
@@ -37,6 +38,8 @@ RECORDED: Final = (
     "fence-read-entry", "fence-read-unknown-ledger", "add-fenced", "recovery-add", "add-again", "add-deferred-sync",
     "force-ledger", "force-no-ledger", "list-of-entries-no-ledger", "long-poll-bad-request",
 )  # fmt: skip
+LACS: Final = "add-deferred-sync", "write-lac", "read-lac", "add-crc32", "read-lac-no-explicit", "read-lac-no-ledger"
+POLLS: Final = "add-deferred-sync", "write-lac", "long-poll-now", "long-poll-timeout", "long-poll-no-ledger"
 
 
 def read(txn_id: int, ledger_id: int, entry_id: int, key: bytes | None = None) -> ReadRequest:
@@ -49,17 +52,14 @@ async def served(world: Any, disk: MemoryDisk) -> AsyncIterator[Served]:
         yield made
 
 
-async def turns(count: int = 50) -> None:
-    """Lets everything that can happen without the disk happen."""
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
+@pytest.mark.parametrize("names", [RECORDED, LACS, POLLS], ids=["adds and reads", "LACs", "long polls"])
 @pytest.mark.parametrize("stored", [False, True])
-async def test_recorded_requests_get_the_recorded_responses(served: Served, recorded: Recorded, stored: bool) -> None:
+async def test_recorded_requests_get_the_recorded_responses(
+    served: Served, recorded: Recorded, stored: bool, names: tuple[str, ...]
+) -> None:
     """In the order in which Apache's client sent them to Apache's bookie; once from memory, once from the entry log."""
     client = await served.connect()
-    for name in RECORDED:
+    for name in names:
         await client.replay(recorded(f"v3-{name}"), name)
         if stored:
             await served.storage.checkpoint()
@@ -339,18 +339,6 @@ def written(txn_id: int, ledger_id: int, lac: int, key: bytes) -> WriteLacReques
     return WriteLacRequest(txn_id, None, ledger_id, lac, key, memoryview(body))
 
 
-@pytest.mark.parametrize("stored", [False, True])
-async def test_recorded_lac_requests_get_the_recorded_responses(
-    served: Served, recorded: Recorded, stored: bool
-) -> None:
-    client = await served.connect()
-    cases = ("add-deferred-sync", "write-lac", "read-lac", "add-crc32", "read-lac-no-explicit", "read-lac-no-ledger")
-    for name in cases:
-        await client.replay(recorded(f"v3-{name}"), name)
-        if stored:
-            await served.storage.checkpoint()
-
-
 async def test_a_written_lac_is_answered_when_durable_and_carried_by_reads(served: Served, disk: MemoryDisk) -> None:
     client = await served.connect()
     for entry_id in range(3):
@@ -420,15 +408,6 @@ async def test_written_lacs_survive_a_crash(world: Any, disk: MemoryDisk, checkp
 
 def poll(txn_id: int, ledger_id: int, previous_lac: int, timeout_ms: int) -> ReadRequest:
     return ReadRequest(txn_id, None, ledger_id, -1, None, True, previous_lac, timeout_ms)
-
-
-@pytest.mark.parametrize("stored", [False, True])
-async def test_recorded_long_polls_get_the_recorded_responses(served: Served, recorded: Recorded, stored: bool) -> None:
-    client = await served.connect()
-    for name in ("add-deferred-sync", "write-lac", "long-poll-now", "long-poll-timeout", "long-poll-no-ledger"):
-        await client.replay(recorded(f"v3-{name}"), name)
-        if stored:
-            await served.storage.checkpoint()
 
 
 @pytest.mark.parametrize("waker", ["v2", "v3", "explicit"])

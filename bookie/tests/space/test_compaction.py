@@ -38,13 +38,6 @@ async def scattered(collected: Any, disk: MemoryDisk, **changes: Any) -> Storage
     return storage
 
 
-async def delete(collected: Any, storage: Storage, *ledgers: int) -> None:
-    for ledger_id in ledgers:
-        await collected.forget(ledger_id)
-    await storage.collect_garbage()
-    await storage.collect_garbage()
-
-
 async def all_there(collected: Any, storage: Storage) -> None:
     world = collected.world
     for ledger_id in KEPT:
@@ -62,7 +55,7 @@ async def test_live_entries_are_copied_and_their_files_go(collected: Any, disk: 
     world = collected.world
     storage = await scattered(collected, disk)
     before = files(disk)
-    await delete(collected, storage, *SHORT)
+    await collected.delete(storage, *SHORT)
     state = storage.gc_state()
     assert state.removed_files >= len(before) - 1
     assert len(files(disk)) <= len(before) / 2
@@ -111,7 +104,7 @@ async def test_an_entry_that_cannot_be_read_ends_the_compaction_of_its_file(coll
     number = storage.look_up(8, 2).place.location >> 40  # type: ignore[union-attr]
     contents = disk.contents(file_name(number))
     disk.flip_bit(file_name(number), contents.index(payload(8, 2)))
-    await delete(collected, storage, *SHORT)
+    await collected.delete(storage, *SHORT)
     state = await storage.collect_garbage(major=True)
     assert state.damaged_files == (number,)
     assert file_name(number) in files(disk)
@@ -126,7 +119,7 @@ async def test_a_read_that_got_its_place_before_finds_the_entry_afterwards(colle
     world = collected.world
     storage = await scattered(collected, disk)
     places = {entry_id: storage.look_up(8, entry_id).place for entry_id in range(8)}
-    await delete(collected, storage, *SHORT)
+    await collected.delete(storage, *SHORT)
     assert storage.look_up(8, 0).place != places[0]
     bodies = await storage.load([(8, place) for place in places.values() if place is not None])
     assert [bytes(body) for body in bodies if isinstance(body, memoryview)] == [
@@ -140,7 +133,7 @@ async def test_a_run_that_was_looked_up_before_is_read_afterwards(collected: Any
     status, parts = storage.look_up_run(8, 1, count=100, room=1 << 20, overhead=4)
     assert status is V2Status.OK
     _, gone = storage.look_up_run(SHORT[0], 0, count=100, room=1 << 20, overhead=4)
-    await delete(collected, storage, *SHORT)
+    await collected.delete(storage, *SHORT)
     assert storage.look_up_run(8, 1, count=100, room=1 << 20, overhead=4).parts != parts
     assert await storage.load_run(8, parts) == [
         world.body(8, entry_id, payload(8, entry_id)) for entry_id in range(1, 8)
@@ -150,7 +143,7 @@ async def test_a_run_that_was_looked_up_before_is_read_afterwards(collected: Any
 
 async def test_reads_at_any_moment_of_a_compaction_succeed(collected: Any, disk: MemoryDisk) -> None:
     storage = await scattered(collected, disk)
-    deleting = asyncio.ensure_future(delete(collected, storage, *SHORT))
+    deleting = asyncio.ensure_future(collected.delete(storage, *SHORT))
     rounds = 0
     while not deleting.done():
         await all_there(collected, storage)
@@ -162,7 +155,7 @@ async def test_reads_at_any_moment_of_a_compaction_succeed(collected: Any, disk:
 async def test_a_repeated_add_is_compared_with_the_entry_where_it_is_now(collected: Any, disk: MemoryDisk) -> None:
     world = collected.world
     storage = await scattered(collected, disk)
-    deleting = asyncio.ensure_future(delete(collected, storage, *SHORT))
+    deleting = asyncio.ensure_future(collected.delete(storage, *SHORT))
     while not deleting.done():
         again = [world.add(8, entry_id, payload(8, entry_id)) for entry_id in range(8)]
         assert await world.put(storage, *again) == [OK] * 8
@@ -172,7 +165,7 @@ async def test_a_repeated_add_is_compared_with_the_entry_where_it_is_now(collect
 async def test_adds_and_deletions_during_a_compaction_are_kept(collected: Any, disk: MemoryDisk) -> None:
     world = collected.world
     storage = await scattered(collected, disk)
-    await delete(collected, storage, *SHORT[:-1])
+    await collected.delete(storage, *SHORT[:-1])
     await collected.forget(SHORT[-1])
     await storage.collect_garbage()
     running = asyncio.ensure_future(storage.collect_garbage(major=True))

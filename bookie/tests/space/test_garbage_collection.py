@@ -63,9 +63,7 @@ class TestDeletedLedgers:
         world = collected.world
         storage = await held(collected, disk, 1)
         assert await world.fence(storage, 1) is OK
-        await collected.forget(1)
-        await storage.collect_garbage()
-        await storage.collect_garbage()
+        await collected.delete(storage, 1)
         if stored:
             await storage.checkpoint()
             await storage.checkpoint()
@@ -93,8 +91,7 @@ class TestDeletedLedgers:
         await world.put(storage, world.add(1, 0, recovery=True))
         waiting = world.submit(storage, world.add(1, 1))
         await storage.checkpoint()
-        await storage.collect_garbage()
-        await storage.collect_garbage()
+        await collected.delete(storage)
         assert storage.ledger_count == 0, "made by a fence or by recovery, they go by the same proof"
         gate.set()
         assert await waiting is FENCED
@@ -103,9 +100,7 @@ class TestDeletedLedgers:
         world = collected.world
         storage = await held(collected, disk, 1)
         await world.put(storage, world.add(1, 1, bytes(1_000)))
-        await collected.forget(1)
-        await storage.collect_garbage()
-        await storage.collect_garbage()
+        await collected.delete(storage, 1)
         assert (storage.ledger_count, storage.cached_bytes) == (0, 0)
         later = await collected.open(disk.crash(world.seeded(2)))
         assert await world.put(later, world.add(1, 2)) == [FENCED]
@@ -117,10 +112,7 @@ class TestDeletedLedgers:
             await collected.world.put(storage, collected.world.add(ledger_id, 0, bytes(12_000)))
             await storage.checkpoint()
         before = [name for name in disk.all_names() if name.endswith(".entries")]
-        for ledger_id in range(7):
-            await collected.forget(ledger_id)
-        await storage.collect_garbage()
-        state = await storage.collect_garbage()
+        state = await collected.delete(storage, *range(7))
         after = [name for name in disk.all_names() if name.endswith(".entries")]
         assert len(before) > 3
         assert len(after) == 1
@@ -131,9 +123,7 @@ class TestDeletedLedgers:
 
     async def test_are_remembered_for_days_and_then_forgotten(self, collected: Any, disk: MemoryDisk) -> None:
         storage = await held(collected, disk, 1)
-        await collected.forget(1)
-        await storage.collect_garbage()
-        await storage.collect_garbage()
+        await collected.delete(storage, 1)
         collected.today += 7
         assert (await storage.collect_garbage()).tombstones == 1
         collected.today += 1
@@ -235,9 +225,7 @@ class TestOverReplicatedLedgers:
         assert (state.emptied_ledgers, state.candidates) == (0, 0)
         assert (state.elsewhere_ledgers, state.elsewhere) == (2, (1, 3))
         assert await is_there(collected, storage, 1)
-        await collected.forget(1)
-        runs = [await storage.collect_garbage() for _ in range(2)]
-        state = runs[-1]
+        state = await collected.delete(storage, 1)
         assert (state.deleted_ledgers, state.elsewhere) == (1, (3,))
 
     @pytest.mark.parametrize("state", [LedgerState.OPEN, LedgerState.IN_RECOVERY])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from typing import Any, NamedTuple
 
 from boki_bookie.storage.storage import Storage
@@ -60,7 +60,7 @@ async def end_all_tasks(stopped: Stopped | None = None) -> None:
                 task.exception()
 
 
-async def until_stopped(disk: MemoryDisk, work: Coroutine[Any, Any, object]) -> Stopped:
+async def until_stopped(disk: MemoryDisk, work: Awaitable[object]) -> Stopped:
     """Runs the work until it is done, or the disk stops. Raises what it raises."""
     running = asyncio.ensure_future(work)
     stopped = asyncio.ensure_future(disk.stopped.wait())

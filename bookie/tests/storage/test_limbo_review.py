@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.turns import turns
 
 from boki_bookie.begin.identity import Identity
 from boki_bookie.entries.checkpoint import MARK_NAME
@@ -265,8 +266,7 @@ async def test_what_is_only_on_its_way_to_the_disk_proves_nothing(world: Any, li
     life.disk.hold("sync")
     adds = [world.submit(storage, world.add(CLOSED_HERE, entry, recovery=True)) for entry in (4, 5)]
     looking = asyncio.ensure_future(life.review(storage).look())
-    for _ in range(200):
-        await asyncio.sleep(0)
+    await turns(200)
     assert LIMBO_NAME in life.disk.all_names()
     assert await world.read(storage, CLOSED_HERE, 9) is UNKNOWN
     life.disk.release("sync")
@@ -306,8 +306,7 @@ async def test_the_review_runs_by_itself_and_survives_an_absent_store(world: Any
     review = LimboReview(storage, world.store, ME.bookie_id, interval_s=0.001)
     world.store.disconnect()
     review.start()
-    for _ in range(50):
-        await asyncio.sleep(0)
+    await turns(50)
     assert review.in_limbo
     world.store.reconnect()
     for ledger_id in (OPEN_HERE, OPEN_ELSEWHERE, RECOVERED_HERE, CLOSED_HERE):

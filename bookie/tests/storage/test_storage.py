@@ -6,17 +6,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from tests.turns import turns
+
 from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import CorruptData, DiskFailed
 from boki_common.runtime.memory_disk import MemoryDisk
 
 OK = V2Status.OK
-
-
-async def turns(count: int = 30) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 async def test_entries_are_read_from_memory_from_the_entry_log_and_after_a_restart(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final
 
 import pytest
+from tests.storage.crashes import end_all_tasks, until_stopped
+from tests.turns import turns
 
 from boki_bookie.storage.storage import Storage
 from boki_bookie.storage.storage_router import StorageRouter, directory_of
@@ -14,11 +15,6 @@ from boki_common.runtime.memory_disk import MemoryDisk
 
 OK: Final = V2Status.OK
 PAGE: Final = 4_096
-
-
-async def turns(count: int = 40) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("before", ["nothing", "entries in memory", "stored entries", "an empty checkpoint"])
@@ -152,15 +148,9 @@ async def test_a_crash_in_the_checkpoint_of_any_directory_costs_no_directory_any
             for ledger_id in (1, 2, 3):
                 assert await world.fence(router.of(ledger_id), ledger_id) is OK
             disks[crashing].stop_after(steps)
-            running = asyncio.ensure_future(world.checkpoint(router))
-            stopped = asyncio.ensure_future(disks[crashing].stopped.wait())
-            await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
-            ended = running.done()
+            stopped = await until_stopped(disks[crashing], world.checkpoint(router))
             survivors = [disk.crash(world.seeded(steps)) for disk in disks]
-            for task in (running, stopped):
-                while not task.done():
-                    task.cancel()
-                    await asyncio.sleep(0)
+            await end_all_tasks(stopped)
             disks[crashing].stop_after(10**9)
             later = StorageRouter([await world.open(disk) for disk in survivors])
             for (ledger_id, entry), request in sent.items():
@@ -168,7 +158,7 @@ async def test_a_crash_in_the_checkpoint_of_any_directory_costs_no_directory_any
             assert [later.of(ledger_id).is_fenced(ledger_id) for ledger_id in range(1, 7)] == [True] * 3 + [False] * 3
             for storage in later.storages:
                 await storage.close()
-            if ended:
+            if not stopped.early:
                 break
             steps += 2
         assert steps > 8

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.turns import turns
 
 from boki_bookie.entries.ledger_index import Extent
 from boki_bookie.storage.storage import Storage
@@ -130,8 +131,7 @@ async def test_single_entries_are_read_a_few_at_a_time_and_come_in_order(
     disk.plan = plan
     disk.hold("read")
     loading = asyncio.ensure_future(storage.load(wanted))
-    for _ in range(50):
-        await asyncio.sleep(0)
+    await turns(50)
     assert begun == ["read"] * LOADS_AT_ONCE and not loading.done()
     disk.release("read")
     assert len(await loading) == len(wanted)

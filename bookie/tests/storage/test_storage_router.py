@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.turns import turns
 
 from boki_bookie.storage.storage_router import StorageRouter, directory_of
 from boki_common.bookkeeper.status import V2Status
@@ -23,11 +24,6 @@ def disks() -> list[MemoryDisk]:
 
 async def opened(world: Any, disks: list[MemoryDisk]) -> StorageRouter:
     return StorageRouter([await world.open(disk) for disk in disks])
-
-
-async def turns(count: int = 60) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 def ledger_of(directory: int, *, count: int = 3) -> int:

@@ -6,17 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.turns import turns
 
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import CorruptData
 from boki_common.runtime.memory_disk import MemoryDisk
 
 OK = V2Status.OK
-
-
-async def turns(count: int = 30) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("stored", [False, True])
