@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from dataclasses import replace
+from typing import Any, Final, TypeVar
 
-from boki_common.bookkeeper import layout
+from boki_common.bookkeeper import layout, ledger_metadata
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
 from boki_common.errors import BokiError
 from boki_common.ids import BookieId
@@ -130,6 +131,13 @@ class Ledgers:
         )
         seen = await made._updates.create(ledger_id, metadata)
         return LedgerWriter(ledger_id, seen, made._ports()._replace(settings=settings))
+
+    async def change(self, ledger_id: int, **changes: Any) -> None:
+        """What another process makes of a ledger's metadata."""
+        path = layout.ledger_path(ledger_id)
+        seen = await self.store.get(path)
+        changed = replace(ledger_metadata.decode(seen.value), ctoken=77, **changes)
+        await self.store.set(path, ledger_metadata.encode(changed), version=seen.version)
 
     async def metadata(self, ledger_id: int) -> LedgerMetadata:
         return await self.clients[-1].metadata_of(ledger_id)

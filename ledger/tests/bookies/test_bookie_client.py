@@ -79,10 +79,8 @@ async def short_timeout() -> AsyncIterator[Wire]:
 
 
 async def test_acks_of_consecutive_entries_come_as_runs_in_batches(wire: Wire) -> None:
-    listener = Listener()
-    channel = wire.network.open_channel(B1, LEDGER, listener)
-    await until(lambda: listener.ups == 1)
-    assert channel.up
+    channel, listener = await wire.channel()
+    assert listener.ups == 1
     for entry_id in range(100):
         channel.send(add(entry_id))
     await until(lambda: sum(count for _, count in listener.acked) == 100)
@@ -93,9 +91,7 @@ async def test_acks_of_consecutive_entries_come_as_runs_in_batches(wire: Wire) -
 
 async def test_refusals_carry_entry_and_status(wire: Wire) -> None:
     wire.bookie.state.fenced[LEDGER] = True
-    listener = Listener()
-    channel = wire.network.open_channel(B1, LEDGER, listener)
-    await until(lambda: channel.up)
+    channel, listener = await wire.channel()
     channel.send(add(3))
     await until(lambda: bool(listener.refused))
     assert listener.refused == [(3, V2Status.FENCED)] and listener.acked == []
@@ -305,9 +301,7 @@ async def test_a_new_channel_never_gets_answers_to_the_old_one(wire: Wire) -> No
 
 
 async def test_a_lost_connection_is_reported_once_and_made_again(wire: Wire) -> None:
-    listener = Listener()
-    channel = wire.network.open_channel(B1, LEDGER, listener)
-    await until(lambda: channel.up)
+    channel, listener = await wire.channel()
     wire.bookie.mute = True
     channel.send(add(0))
     reading = wire.network.read(B1, LEDGER, 0)
@@ -330,9 +324,7 @@ async def test_a_lost_connection_is_reported_once_and_made_again(wire: Wire) -> 
 
 
 async def test_a_bookie_that_returns_elsewhere_is_found_by_its_registration(wire: Wire) -> None:
-    listener = Listener()
-    channel = wire.network.open_channel(B1, LEDGER, listener)
-    await until(lambda: channel.up)
+    channel, listener = await wire.channel()
     await wire.bookie.stop()
     await wire.bookie.start()
     await wire.register(wire.bookie.server.address.port)
@@ -355,9 +347,7 @@ async def test_an_unreachable_bookie_is_reported_to_every_channel(wire: Wire) ->
 
 
 async def test_a_bookie_that_answers_nothing_is_dropped(short_timeout: Wire) -> None:
-    listener = Listener()
-    channel = short_timeout.network.open_channel(B1, LEDGER, listener)
-    await until(lambda: channel.up)
+    channel, listener = await short_timeout.channel()
     short_timeout.bookie.mute = True
     channel.send(add(0))
     await until(lambda: bool(listener.downs))
@@ -373,9 +363,7 @@ async def test_an_idle_connection_is_not_taken_for_a_hung_one(short_timeout: Wir
     hung.mute = True
     await hung.start()
     await short_timeout.register(hung.server.address.port, BookieId("b2"))
-    listener = Listener()
-    channel = short_timeout.network.open_channel(B1, LEDGER, listener)
-    await until(lambda: channel.up)
+    channel, listener = await short_timeout.channel()
     channel.send(add(0))
     await until(lambda: bool(listener.acked))
     reading = await short_timeout.network.read(BookieId("b2"), LEDGER, 0)
@@ -400,9 +388,7 @@ async def test_an_idle_connection_is_not_taken_for_a_hung_one(short_timeout: Wir
     ids=["short", "ledger 0", "another ledger", "unasked read", "unknown opcode", "unknown status", "huge length"],
 )
 async def test_an_answer_that_cannot_be_right_ends_the_connection(wire: Wire, raw: bytes) -> None:
-    listener = Listener()
-    channel = wire.network.open_channel(B1, LEDGER, listener)
-    await until(lambda: channel.up)
+    channel, listener = await wire.channel()
     wire.bookie.raw = raw
     channel.send(add(0))
     await until(lambda: bool(listener.downs))
@@ -412,9 +398,7 @@ async def test_an_answer_that_cannot_be_right_ends_the_connection(wire: Wire, ra
 
 
 async def test_closing_ends_reads_and_notifies_no_channel(wire: Wire) -> None:
-    listener = Listener()
-    channel = wire.network.open_channel(B1, LEDGER, listener)
-    await until(lambda: channel.up)
+    channel, listener = await wire.channel()
     wire.bookie.mute = True
     reading = wire.network.read(B1, LEDGER, 0)
     await wire.network.close()

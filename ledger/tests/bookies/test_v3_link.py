@@ -219,9 +219,7 @@ async def test_a_poll_without_an_answer_in_time_drops_a_silent_connection(short_
 
 
 async def test_a_lost_connection_makes_everything_unknown_and_is_made_again(wire: Wire) -> None:
-    listener = Listener()
-    channel = wire.network.open_channel(B1, LEDGER, listener)
-    await until(lambda: channel.up)
+    channel, listener = await wire.channel()
     wire.bookie.mute = True
     channel.send(add(0))
     force, poll = wire.network.force(B1, LEDGER), wire.network.wait_for_lac(B1, LEDGER, 0, wait_s=9.0)
@@ -263,9 +261,7 @@ async def test_an_answer_to_something_else_ends_the_connection(
 
 async def test_an_add_answered_with_another_entry_ends_the_connection(wire: Wire) -> None:
     wire.bookie.change = lambda response: AddResponse(response.txn_id, V2Status.OK, LEDGER, 5)
-    listener = Listener()
-    channel = wire.network.open_channel(B1, LEDGER, listener)
-    await until(lambda: channel.up)
+    channel, listener = await wire.channel()
     channel.send(add(0))
     await until(lambda: bool(listener.downs))
     assert isinstance(listener.downs[0], ProtocolError) and listener.acked == []

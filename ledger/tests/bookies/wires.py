@@ -22,6 +22,7 @@ from boki_ledger.bookies.bookie_directory import BookieDirectory
 from boki_ledger.settings import WIRE_V2
 from boki_ledger.testing.ledgers import QUICK, make_cookie, until
 from boki_ledger.testing.scripted_bookies import ScriptedBookie
+from boki_ledger.transport import AddChannel
 
 KEY: Final = master_key(b"")
 LEDGER: Final = 7
@@ -152,6 +153,13 @@ class Wire(Generic[B]):
         await self.network.close()
         await self.directory.close()
         await self.bookie.server.close()
+
+    async def channel(self) -> tuple[AddChannel, Listener]:
+        """One that is up, and who listens to it."""
+        listener = Listener()
+        channel = self.network.open_channel(B1, LEDGER, listener)
+        await until(lambda: channel.up)
+        return channel, listener
 
     async def register(self, port: int, bookie: BookieId = B1) -> None:
         await register(self.store, port, bookie)

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from boki_common.bookkeeper import layout, ledger_metadata
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import DigestMismatch, EntryUnknown, NoSuchEntry
 from boki_ledger.read.reader import LedgerReader
@@ -74,10 +73,7 @@ async def test_a_batch_that_ends_early_is_continued_where_it_ended(
 
 async def test_striped_and_single_entries_are_read_one_by_one(ledgers: Ledgers) -> None:
     await written(ledgers)
-    path = layout.ledger_path(0)
-    seen = await ledgers.store.get(path)
-    striped = replace(ledger_metadata.decode(seen.value), write_quorum=2)
-    await ledgers.store.set(path, ledger_metadata.encode(striped), version=seen.version)
+    await ledgers.change(0, write_quorum=2)
     reader = await opened(ledgers)
     assert await read(reader) == WANTED
     assert await read(reader, 3, 3) == WANTED[3:4]

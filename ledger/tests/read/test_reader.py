@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from boki_common.bookkeeper import layout, ledger_metadata
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import (
     ClosedError,
@@ -120,11 +119,8 @@ async def test_only_when_every_replica_denies_an_entry_it_does_not_exist(ledgers
 async def test_a_negative_is_checked_against_newer_metadata(ledgers: Ledgers) -> None:
     """The entry was moved to other bookies, and its old ones collected it."""
     reader = await closed_ledger(ledgers, 1)
-    path = layout.ledger_path(0)
-    seen = await ledgers.store.get(path)
     body = ledgers.bookies["b1"].entries[0][0]
-    moved = replace(ledger_metadata.decode(seen.value), ensembles=((0, ensemble("b4", "b5", "b1")),))
-    await ledgers.store.set(path, ledger_metadata.encode(moved), version=seen.version)
+    await ledgers.change(0, ensembles=((0, ensemble("b4", "b5", "b1")),))
     for bookie in ("b1", "b2", "b3"):
         ledgers.bookies[bookie].entries.pop(0)
     ledgers.bookies["b4"].entries[0] = {0: body}

@@ -6,18 +6,15 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from tests.recover.recoveries import NAMES, recovered, written
 
 from boki_common.bookkeeper.ledger_metadata import LedgerState
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import LedgerFenced, RecoveryFailed
 from boki_common.ids import BookieId
 from boki_common.metadata.memory import Fault
-from boki_ledger.read.reader import LedgerReader
-from boki_ledger.testing.ledgers import QUICK, Ledgers, make_cookie, turns
+from boki_ledger.testing.ledgers import QUICK, Ledgers, make_cookie
 from boki_ledger.transport import Outcome
-from boki_ledger.write.writer import LedgerWriter
-
-NAMES = ("b1", "b2", "b3")
 
 
 @pytest.fixture
@@ -26,19 +23,6 @@ async def apache(ledgers: Ledgers) -> Ledgers:
     for name in NAMES:
         await make_cookie(ledgers.store, name, ours=False)
     return ledgers
-
-
-async def written(ledgers: Ledgers, count: int) -> LedgerWriter:
-    writer = await ledgers.client.create()
-    for _ in range(count):
-        await writer.append(b"x")
-    await turns()
-    return writer
-
-
-async def recovered(ledgers: Ledgers, ledger_id: int) -> LedgerReader:
-    client = await ledgers.other_client()
-    return await client.open(ledger_id, recover=True)
 
 
 def forces(ledgers: Ledgers) -> list[str]:
@@ -53,7 +37,7 @@ async def state(ledgers: Ledgers, ledger_id: int) -> LedgerState:
 async def test_a_ledger_on_apaches_bookies_ends_where_it_did_once_their_fences_are_forced(
     apache: Ledgers, entries: int
 ) -> None:
-    writer = await written(apache, entries)
+    writer = await written(apache, *[b"x"] * entries)
     reader = await recovered(apache, writer.ledger_id)
     assert reader.last_entry == entries - 1
     assert len(set(forces(apache))) >= 2, "(Qw - Qa) + 1 denials count, each after a force"
@@ -61,13 +45,13 @@ async def test_a_ledger_on_apaches_bookies_ends_where_it_did_once_their_fences_a
 
 
 async def test_our_bookies_are_asked_for_no_force(ledgers: Ledgers) -> None:
-    writer = await written(ledgers, 2)
+    writer = await written(ledgers, *[b"x"] * 2)
     await recovered(ledgers, writer.ledger_id)
     assert forces(ledgers) == []
 
 
 async def test_denials_do_not_count_while_the_force_fails(apache: Ledgers) -> None:
-    writer = await written(apache, 2)
+    writer = await written(apache, *[b"x"] * 2)
     ends = [apache.bookies.answer(V2Status.IO_ERROR, bookie=name, kind="force") for name in ("b1", "b2")]
     asked = len(apache.bookies.seen)
     with pytest.raises(RecoveryFailed, match="too few bookies"):
@@ -85,7 +69,7 @@ async def test_a_bookie_that_forgot_the_fence_between_denial_and_force_is_not_be
     apache: Ledgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The force of a process that was never asked to fence succeeds, and says nothing."""
-    writer = await written(apache, 1)
+    writer = await written(apache, *[b"x"] * 1)
     bookies = apache.bookies
     bookies.crash("b3")
     restarted: list[BookieId] = []
@@ -108,7 +92,7 @@ async def test_a_bookie_that_forgot_the_fence_between_denial_and_force_is_not_be
 
 async def test_a_bookie_formatted_anew_under_its_id_is_never_believed(apache: Ledgers) -> None:
     """Both that held the acknowledged entry: they deny it, and nothing may be closed."""
-    writer = await written(apache, 1)
+    writer = await written(apache, *[b"x"] * 1)
     ledger_id = writer.ledger_id
     for name in ("b1", "b2"):
         apache.bookies[name].entries.clear()
@@ -124,14 +108,14 @@ async def test_a_bookie_formatted_anew_under_its_id_is_never_believed(apache: Le
 
 
 async def test_one_bookie_formatted_anew_does_not_hinder_the_others(apache: Ledgers) -> None:
-    writer = await written(apache, 2)
+    writer = await written(apache, *[b"x"] * 2)
     apache.bookies["b1"].entries.clear()
     await make_cookie(apache.store, "b1", ours=False)
     assert (await recovered(apache, writer.ledger_id)).last_entry == 1
 
 
 async def test_a_bookie_formatted_anew_amid_the_recovery_is_noticed_before_the_close(apache: Ledgers) -> None:
-    writer = await written(apache, 1)
+    writer = await written(apache, *[b"x"] * 1)
     store = await apache.other_client()
     assert store is not None
     looks = 0
@@ -157,7 +141,7 @@ async def test_a_bookie_that_lost_its_disk_amid_a_recovery_is_noticed_before_the
     ledgers: Ledgers,
 ) -> None:
     """What was made in its place denies everything, and answers at its address until its registration expires."""
-    writer = await written(ledgers, 1)
+    writer = await written(ledgers, *[b"x"] * 1)
     store = await ledgers.other_client()
     assert store is not None
     swapped = ledgers.stores[-1]
@@ -179,7 +163,7 @@ async def test_a_bookie_that_lost_its_disk_amid_a_recovery_is_noticed_before_the
 
 
 async def test_a_bookie_without_a_cookie_is_not_believed(ledgers: Ledgers) -> None:
-    writer = await written(ledgers, 1)
+    writer = await written(ledgers, *[b"x"] * 1)
     for name in ("b1", "b2"):
         await make_cookie(ledgers.store, name, ours=False)
         path = f"/ledgers/cookies/{name}"
@@ -189,7 +173,7 @@ async def test_a_bookie_without_a_cookie_is_not_believed(ledgers: Ledgers) -> No
 
 
 async def test_the_writer_is_fenced_by_then(apache: Ledgers) -> None:
-    writer = await written(apache, 1)
+    writer = await written(apache, *[b"x"] * 1)
     await recovered(apache, writer.ledger_id)
     with pytest.raises(LedgerFenced):
         await writer.append(b"late")

@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from tests.recover.recoveries import payloads_of, put, recovered, written
 
-from boki_common.bookkeeper import layout, ledger_ids, ledger_metadata, v2
-from boki_common.bookkeeper.digests import CRC32C, master_key
-from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
+from boki_common.bookkeeper import layout
+from boki_common.bookkeeper.ledger_metadata import LedgerState
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import (
     LedgerDataMissing,
@@ -21,41 +21,7 @@ from boki_common.errors import (
     Unauthorized,
 )
 from boki_common.metadata.memory import Fault
-from boki_ledger.read.reader import LedgerReader
 from boki_ledger.testing.ledgers import QUICK, Ledgers, RecordedAcks, ensemble, turns, until
-from boki_ledger.write.writer import LedgerWriter
-
-
-async def written(ledgers: Ledgers, *payloads: bytes) -> LedgerWriter:
-    """A ledger on b1, b2, b3 with acknowledged entries."""
-    writer = await ledgers.client.create()
-    for payload in payloads:
-        await writer.append(payload)
-    await turns()
-    return writer
-
-
-async def recovered(ledgers: Ledgers, ledger_id: int, *, floor: int = 0) -> LedgerReader:
-    client = await ledgers.other_client()
-    reader = await client.open(ledger_id, recover=True, floor=floor)
-    assert reader.closed
-    return reader
-
-
-async def payloads_of(reader: LedgerReader) -> list[bytes]:
-    if reader.last_entry < 0:
-        return []
-    return [bytes(payload) for payload in await reader.read(0, reader.last_entry)]
-
-
-def put(ledgers: Ledgers, bookie: str, ledger_id: int, entry_id: int, *, lac: int = -1, length: int = 1) -> None:
-    """Stores an entry on a bookie as a writer would have."""
-    header = v2.EntryHeader(ledger_id, entry_id, lac, length)
-    frame = b"".join(v2.encode_add(header, CRC32C, master_key(b""), [b"x"]))
-    request = v2.decode_request(memoryview(frame)[4:])
-    assert isinstance(request, v2.AddRequest)
-    assert ledgers.bookies[bookie].add(request) is V2Status.OK
-
 
 # -- what is acknowledged survives, what is not may
 
@@ -249,18 +215,12 @@ async def test_opening_without_recovery_fences_nobody(ledgers: Ledgers) -> None:
 
 async def test_recovery_of_a_new_fragment_starts_there_although_its_bookies_know_no_lac(ledgers: Ledgers) -> None:
     writer = await written(ledgers, b"0", b"1", b"2")
-    path = layout.ledger_path(writer.ledger_id)
-    seen = await ledgers.store.get(path)
-    moved = replace(
-        ledger_metadata.decode(seen.value),
-        ensembles=((0, ensemble("b1", "b2", "b3")), (3, ensemble("b1", "b4", "b5"))),
-        ctoken=9,
-    )
-    await ledgers.store.set(path, ledger_metadata.encode(moved), version=seen.version)
+    fragments = (0, ensemble("b1", "b2", "b3")), (3, ensemble("b1", "b4", "b5"))
+    await ledgers.change(writer.ledger_id, ensembles=fragments)
     ledgers.bookies.hold(bookie="b1", kind="read", fence=True)
     reader = await recovered(ledgers, writer.ledger_id)
     metadata = await ledgers.metadata(writer.ledger_id)
-    assert metadata.ensembles == moved.ensembles and metadata.last_entry == 2
+    assert metadata.ensembles == fragments and metadata.last_entry == 2
     assert metadata.length == 3, "read from the earlier fragment"
     assert await payloads_of(reader) == [b"0", b"1", b"2"]
 
@@ -304,11 +264,7 @@ async def test_bookies_lost_amid_the_write_back_begin_one_fragment_there(
     assert metadata.ensembles == ((0, ("b1", "b2", "b3")), (1, fragment))
     assert reader.last_entry == 2
     assert ledgers.bookies.stored("b4", writer.ledger_id) == [1, 2]
-    assert await payloads_of_tail(reader) == [b"x"]
-
-
-async def payloads_of_tail(reader: LedgerReader) -> list[bytes]:
-    return [bytes(payload) for payload in await reader.read(reader.last_entry, reader.last_entry)]
+    assert await reader.read(reader.last_entry, reader.last_entry) == [b"x"]
 
 
 async def test_replacements_reach_the_metadata_only_with_the_close(ledgers: Ledgers) -> None:
@@ -411,10 +367,7 @@ async def test_the_loser_adopts_the_end_of_who_closed_first(ledgers: Ledgers) ->
     held = ledgers.bookies.hold(kind="add", recovery=True, answer=True)
     opening = asyncio.ensure_future(recovered(ledgers, writer.ledger_id))
     await turns()
-    path = layout.ledger_path(writer.ledger_id)
-    seen = await ledgers.store.get(path)
-    closed = replace(ledger_metadata.decode(seen.value), state=LedgerState.CLOSED, last_entry=-1, length=0, ctoken=3)
-    await ledgers.store.set(path, ledger_metadata.encode(closed), version=seen.version)
+    await ledgers.change(writer.ledger_id, state=LedgerState.CLOSED, last_entry=-1, length=0)
     held.release()
     reader = await opening
     assert reader.last_entry == -1 and await payloads_of(reader) == []
@@ -425,15 +378,12 @@ async def test_a_foreign_fragment_during_recovery_aborts_it(ledgers: Ledgers) ->
     held = ledgers.bookies.hold(kind="add", recovery=True, answer=True)
     opening = asyncio.ensure_future(recovered(ledgers, writer.ledger_id))
     await turns()
-    path = layout.ledger_path(writer.ledger_id)
-    seen = await ledgers.store.get(path)
-    current = ledger_metadata.decode(seen.value)
-    foreign = replace(current, ensembles=(*current.ensembles, (2, ensemble("b4", "b2", "b3"))), ctoken=3)
-    await ledgers.store.set(path, ledger_metadata.encode(foreign), version=seen.version)
+    fragments = (0, ensemble("b1", "b2", "b3")), (2, ensemble("b4", "b2", "b3"))
+    await ledgers.change(writer.ledger_id, ensembles=fragments)
     held.release()
     with pytest.raises(RecoveryFailed, match="changed while"):
         await opening
-    assert (await ledgers.metadata(writer.ledger_id)).ensembles == foreign.ensembles
+    assert (await ledgers.metadata(writer.ledger_id)).ensembles == fragments
 
 
 async def test_a_writer_and_a_recovery_race_for_the_end(ledgers: Ledgers) -> None:
@@ -487,11 +437,9 @@ async def test_a_ledger_that_does_not_exist(ledgers: Ledgers) -> None:
 
 async def test_a_striped_ledger_needs_an_answer_in_every_window(ledgers: Ledgers) -> None:
     """E = 4, Qw = Qa = 2: one bookie down leaves windows in which one answer is enough; two neighbours down do not."""
-    client = ledgers.client
-    ledger_id = await ledger_ids.next_ledger_id(ledgers.store)
-    bookies = ensemble("b1", "b2", "b3", "b4")
-    metadata = LedgerMetadata(ensemble_size=4, write_quorum=2, ack_quorum=2, ensembles=((0, bookies),))
-    await client._updates.create(ledger_id, metadata)
+    ledgers.bookies.register("b1", "b2", "b3", "b4")
+    ledger_id = (await ledgers.striped(4, 2, 2)).ledger_id
+    ledgers.bookies.register("b1", "b2", "b3")
     for entry_id in range(5):
         for slot in (entry_id % 4, (entry_id + 1) % 4):
             put(ledgers, f"b{slot + 1}", ledger_id, entry_id, lac=entry_id - 1, length=entry_id + 1)

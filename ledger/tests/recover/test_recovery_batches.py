@@ -9,9 +9,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.recover.recoveries import NAMES, put
 
-from boki_common.bookkeeper import v2
-from boki_common.bookkeeper.digests import CRC32C, master_key
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError
 from boki_common.testing.virtual_time import VirtualTimeLoop
@@ -19,7 +18,6 @@ from boki_ledger.recover import end_search
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.testing.ledgers import QUICK, Ledgers, make_cookie
 
-NAMES = ("b1", "b2", "b3")
 GOOD, MISSING, DAMAGED, UNREADABLE = "good", "missing", "damaged", "unreadable"
 
 SEQUENTIAL = replace(QUICK, reads_in_flight=1, batch_read_entries=1, batch_reads_in_flight=1)
@@ -42,18 +40,13 @@ async def prepared(table: list[tuple[str, str, str]], *, apache: bool) -> tuple[
             await make_cookie(ledgers.store, name, ours=False)
     writer = await ledgers.client.create()
     writer.abandon()
-    ledger_id, key = writer.ledger_id, master_key(b"")
+    ledger_id = writer.ledger_id
     for entry_id, states in enumerate(table):
-        header = v2.EntryHeader(ledger_id, entry_id, -1, 11 * (entry_id + 1))
-        frame = b"".join(v2.encode_add(header, CRC32C, key, [payload_of(entry_id)]))
-        request = v2.decode_request(memoryview(frame)[4:])
-        assert isinstance(request, v2.AddRequest)
         for name, state in zip(NAMES, states, strict=True):
-            bookie = ledgers.bookies[name]
             if state in (GOOD, DAMAGED):
-                bookie.add(request)
+                put(ledgers, name, ledger_id, entry_id, payload_of(entry_id), length=11 * (entry_id + 1))
             if state == DAMAGED:
-                held = bookie.entries[ledger_id]
+                held = ledgers.bookies[name].entries[ledger_id]
                 held[entry_id] = held[entry_id][:-1] + b"?"
             if state == UNREADABLE:
                 ledgers.bookies.answer(V2Status.IO_ERROR, bookie=name, kind="read", entry_id=entry_id, fence=True)

@@ -3,52 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
 import pytest
+from tests.recover.recoveries import NAMES, payloads_of, put, recovered, written
 
-from boki_common.bookkeeper import layout, ledger_metadata, v2
-from boki_common.bookkeeper.digests import digest_for, master_key
+from boki_common.bookkeeper import v2
+from boki_common.bookkeeper.digests import digest_for
 from boki_common.bookkeeper.entry_body import verify_body
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.errors import LedgerDataMissing, LedgerFenced, NotEnoughBookies, RecoveryFailed
 from boki_common.runtime.ports import Buffer
 from boki_ledger.read.reader import LedgerReader
 from boki_ledger.testing.ledgers import QUICK, Ledgers, RecordedAcks, ensemble, turns
-from boki_ledger.write.writer import LedgerWriter
 
-NAMES = ("b1", "b2", "b3")
 HAS, LACKS = "has", "lacks"
-
-
-async def written(ledgers: Ledgers, *payloads: bytes) -> LedgerWriter:
-    """A ledger on b1, b2, b3 with acknowledged entries."""
-    writer = await ledgers.client.create()
-    for payload in payloads:
-        await writer.append(payload)
-    await turns()
-    return writer
-
-
-async def recovered(ledgers: Ledgers, ledger_id: int, carried: Mapping[int, bytes], *, floor: int = 0) -> LedgerReader:
-    client = await ledgers.other_client()
-    reader = await client.open(ledger_id, recover=True, floor=floor, carried=carried)
-    assert reader.closed
-    return reader
-
-
-async def payloads_of(reader: LedgerReader) -> list[bytes]:
-    return [bytes(payload) for payload in await reader.read(0, reader.last_entry)]
-
-
-def put(ledgers: Ledgers, bookie: str, metadata: LedgerMetadata, header: v2.EntryHeader, payload: bytes) -> None:
-    """Stores an entry on a bookie as its writer would have."""
-    digest, key = digest_for(metadata.digest_type, metadata.password), master_key(metadata.password)
-    request = v2.decode_request(memoryview(b"".join(v2.encode_add(header, digest, key, [payload])))[4:])
-    assert isinstance(request, v2.AddRequest)
-    ledgers.bookies[bookie].add(request)
 
 
 def headers_of(ledgers: Ledgers, metadata: LedgerMetadata, ledger_id: int, entry_id: int) -> list[v2.EntryHeader]:
@@ -85,14 +56,8 @@ async def test_several_in_a_row_that_no_bookie_has_are_made_as_the_writer_would_
 async def test_the_length_before_the_first_is_read_when_nothing_else_is(ledgers: Ledgers) -> None:
     """A new fragment begins with what is carried: its bookies know nothing, and the entry before is in the old one."""
     writer = await written(ledgers, b"zero", b"1")
-    path = layout.ledger_path(writer.ledger_id)
-    seen = await ledgers.store.get(path)
-    moved = replace(
-        ledger_metadata.decode(seen.value),
-        ensembles=((0, ensemble("b1", "b2", "b3")), (2, ensemble("b1", "b4", "b5"))),
-        ctoken=9,
-    )
-    await ledgers.store.set(path, ledger_metadata.encode(moved), version=seen.version)
+    fragments = (0, ensemble("b1", "b2", "b3")), (2, ensemble("b1", "b4", "b5"))
+    await ledgers.change(writer.ledger_id, ensembles=fragments)
     reader = await recovered(ledgers, writer.ledger_id, {2: b"22"})
     assert await payloads_of(reader) == [b"zero", b"1", b"22"] and reader.metadata.length == 7
     assert headers_of(ledgers, reader.metadata, writer.ledger_id, 2)[0] == (writer.ledger_id, 2, 1, 7)
@@ -117,7 +82,7 @@ async def test_what_lies_below_the_lac_is_left_alone(ledgers: Ledgers) -> None:
 async def test_they_are_made_through_the_smallest_window(ledgers: Ledgers, count: int) -> None:
     """Questions go no further than what is written and the window: what is carried must be written before any answer."""
     writer = await written(ledgers, b"0", b"1")
-    put(ledgers, "b1", await ledgers.metadata(writer.ledger_id), v2.EntryHeader(writer.ledger_id, 20, 1, 99), b"beyond")
+    put(ledgers, "b1", writer.ledger_id, 20, b"beyond", lac=1, length=99)
     client = await ledgers.other_client(replace(QUICK, reads_in_flight=1))
     reader = await client.open(writer.ledger_id, recover=True, carried=dict.fromkeys(range(2, 2 + count), b"x"))
     assert (reader.last_entry, reader.metadata.length) == (1 + count, 2 + count)
@@ -141,12 +106,12 @@ async def test_it_ends_where_it_must_whoever_has_the_carried_entry(
 ) -> None:
     """Entries 0 and 1 are acknowledged, 2 is carried; 3 was on its way."""
     writer = await written(ledgers, b"0", b"1")
-    ledger_id, metadata = writer.ledger_id, await ledgers.metadata(writer.ledger_id)
+    ledger_id = writer.ledger_id
     for name, state in zip(NAMES, held, strict=True):
         if state == HAS:
-            put(ledgers, name, metadata, v2.EntryHeader(ledger_id, 2, 1, 9), b"carried")
+            put(ledgers, name, ledger_id, 2, b"carried", lac=1, length=9)
     if plain == HAS:
-        put(ledgers, "b2", metadata, v2.EntryHeader(ledger_id, 3, 1, 10), b"3")
+        put(ledgers, "b2", ledger_id, 3, b"3", lac=1, length=10)
     if away is not None:
         ledgers.bookies.crash(NAMES[away])
     reader = await recovered(ledgers, ledger_id, {2: b"carried"}, floor=3)
@@ -163,9 +128,8 @@ async def test_it_ends_where_it_must_whoever_has_the_carried_entry(
 
 async def test_damaged_copies_of_it_do_not_matter(ledgers: Ledgers) -> None:
     writer = await written(ledgers, b"0", b"1")
-    metadata = await ledgers.metadata(writer.ledger_id)
     for name in NAMES:
-        put(ledgers, name, metadata, v2.EntryHeader(writer.ledger_id, 2, 0, 9), b"carried")
+        put(ledgers, name, writer.ledger_id, 2, b"carried", lac=0, length=9)
         stored = ledgers.bookies[name].entries[writer.ledger_id]
         stored[2] = stored[2][:-1] + b"?"
     with pytest.raises(RecoveryFailed):
@@ -197,8 +161,7 @@ async def test_beyond_a_missing_entry_it_is_evidence_of_loss_and_closes_nothing(
 
 async def test_beyond_an_entry_that_one_bookie_may_have_it_waits_for_that_bookie(ledgers: Ledgers) -> None:
     writer = await written(ledgers, b"0", b"1")
-    metadata = await ledgers.metadata(writer.ledger_id)
-    put(ledgers, "b3", metadata, v2.EntryHeader(writer.ledger_id, 2, 0, 9), b"plain 2")
+    put(ledgers, "b3", writer.ledger_id, 2, b"plain 2", lac=0, length=9)
     ledgers.bookies.crash("b3")
     with pytest.raises(RecoveryFailed, match="b3"):
         await recovered(ledgers, writer.ledger_id, {3: b"carried"})

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from boki_common.bookkeeper import layout, ledger_ids, ledger_metadata
 from boki_common.bookkeeper.digests import CRC32C
 from boki_common.bookkeeper.entry_body import verify_body
-from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
+from boki_common.bookkeeper.ledger_metadata import LedgerState
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import (
     ClosedError,
@@ -26,16 +25,6 @@ from boki_common.limits import ENTRY_BYTES, KIB
 from boki_common.metadata.memory import Fault
 from boki_ledger.testing.ledgers import QUICK, Ledgers, RecordedAcks, ensemble, turns, until
 from boki_ledger.write.replicated_adds import EARLY_SEND_BYTES
-from boki_ledger.write.writer import LedgerWriter
-
-
-async def set_state(ledgers: Ledgers, ledger_id: int, state: LedgerState, *, last_entry: int = -1) -> None:
-    """What another process does to the metadata."""
-    path = layout.ledger_path(ledger_id)
-    seen = await ledgers.store.get(path)
-    changed = replace(ledger_metadata.decode(seen.value), state=state, last_entry=last_entry, ctoken=77)
-    await ledgers.store.set(path, ledger_metadata.encode(changed), version=seen.version)
-
 
 # -- acks
 
@@ -331,7 +320,8 @@ async def test_a_change_that_leads_back_to_the_same_bookies_sends_again_and_comp
 
 
 async def test_a_bookie_that_fails_between_its_entries_is_replaced_for_the_next(ledgers: Ledgers) -> None:
-    writer, ledger_id = await striped_writer(ledgers)
+    writer = await ledgers.striped(3, 2, 2)  # which `create` never makes but BookKeeper knows
+    ledger_id = writer.ledger_id
     await writer.append(b"0")
     ledgers.bookies.crash("b3")
     writer.submit(b"1")
@@ -342,19 +332,9 @@ async def test_a_bookie_that_fails_between_its_entries_is_replaced_for_the_next(
     writer.abandon()
 
 
-async def striped_writer(ledgers: Ledgers) -> tuple[LedgerWriter, int]:
-    """A writer with E = 3, Qw = Qa = 2, which `create` never makes but BookKeeper knows."""
-    client = ledgers.client
-    ledger_id = await ledger_ids.next_ledger_id(ledgers.store)
-    metadata = LedgerMetadata(
-        ensemble_size=3, write_quorum=2, ack_quorum=2, ensembles=((0, tuple(ledgers.bookies.writable()[:3])),)
-    )
-    seen = await client._updates.create(ledger_id, metadata)
-    return LedgerWriter(ledger_id, seen, client._ports()), ledger_id
-
-
 async def test_striped_entries_go_to_their_write_sets_also_after_a_change(ledgers: Ledgers) -> None:
-    writer, ledger_id = await striped_writer(ledgers)
+    writer = await ledgers.striped(3, 2, 2)  # which `create` never makes but BookKeeper knows
+    ledger_id = writer.ledger_id
     assert [await writer.append(b"x") for _ in range(4)] == [0, 1, 2, 3]
     assert ledgers.bookies.stored("b1", ledger_id) == [0, 2, 3]
     assert ledgers.bookies.stored("b2", ledger_id) == [0, 1, 3]
@@ -402,7 +382,7 @@ async def test_a_writer_whose_ledger_is_no_longer_open_fails_at_the_next_change(
 ) -> None:
     writer = await ledgers.client.create()
     acks = RecordedAcks(writer)
-    await set_state(ledgers, writer.ledger_id, state)
+    await ledgers.change(writer.ledger_id, state=state, last_entry=-1)
     ledgers.bookies.register("b2", "b3", "b4")
     ledgers.bookies.crash("b1")
     ledgers.bookies.hold(bookie="b2", kind="add")
@@ -418,10 +398,7 @@ async def test_a_writer_whose_ledger_is_no_longer_open_fails_at_the_next_change(
 
 async def test_a_writer_whose_ensemble_somebody_else_changed_fails(ledgers: Ledgers) -> None:
     writer = await ledgers.client.create()
-    path = layout.ledger_path(writer.ledger_id)
-    seen = await ledgers.store.get(path)
-    foreign = replace(ledger_metadata.decode(seen.value), ensembles=((0, ensemble("b5", "b2", "b3")),), ctoken=5)
-    await ledgers.store.set(path, ledger_metadata.encode(foreign), version=seen.version)
+    await ledgers.change(writer.ledger_id, ensembles=((0, ensemble("b5", "b2", "b3")),))
     ledgers.bookies.register("b2", "b3", "b4")
     ledgers.bookies.crash("b1")
     ledgers.bookies.hold(bookie="b2", kind="add")
@@ -497,7 +474,7 @@ async def test_an_empty_ledger_closes_at_minus_one(ledgers: Ledgers) -> None:
 async def test_a_writer_cannot_close_a_ledger_in_recovery(ledgers: Ledgers) -> None:
     writer = await ledgers.client.create()
     await writer.append(b"0")
-    await set_state(ledgers, writer.ledger_id, LedgerState.IN_RECOVERY)
+    await ledgers.change(writer.ledger_id, state=LedgerState.IN_RECOVERY, last_entry=-1)
     with pytest.raises(LedgerFenced):
         await writer.close()
     assert (await ledgers.metadata(writer.ledger_id)).state is LedgerState.IN_RECOVERY
