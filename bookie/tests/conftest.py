@@ -223,6 +223,12 @@ async def world() -> AsyncIterator[World]:
     await made.store.close()
 
 
+@pytest.fixture
+async def storage(world: World, disk: MemoryDisk) -> Storage:
+    """An empty one."""
+    return await world.open(disk)
+
+
 Start = Callable[..., Awaitable[Bookie]]
 
 

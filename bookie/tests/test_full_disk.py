@@ -57,8 +57,7 @@ def groups(disk: MemoryDisk) -> int:
     return sum(disk.contents(name).count(b"BKG1") for name in disk.all_names())
 
 
-async def test_many_restarts_on_a_full_disk_change_nothing(world: Any, disk: MemoryDisk) -> None:
-    storage = await world.open(disk)
+async def test_many_restarts_on_a_full_disk_change_nothing(world: Any, disk: MemoryDisk, storage: Any) -> None:
     bodies = [bytes([entry]) * 3_000 for entry in range(4)]
     for entry, body in enumerate(bodies):
         await world.put(storage, world.add(1, entry, body))
@@ -194,10 +193,9 @@ async def test_a_journal_longer_than_the_write_cache_is_replayed_on_a_full_disk(
 
 
 async def test_index_files_that_the_mark_does_not_name_go_after_the_first_own_mark(
-    world: Any, disk: MemoryDisk
+    world: Any, disk: MemoryDisk, storage: Any
 ) -> None:
     """Until then a power cut may bring back the mark before, which names one of them."""
-    storage = await world.open(disk)
     await world.put(storage, world.add(1, 0))
     await storage.close()
     disk = await killed(disk)

@@ -13,6 +13,7 @@ from boki_common.cluster_token import NO_TOKEN
 from boki_common.testing.virtual_time import VirtualTimeLoop
 from boki_ledger.rules import unfenced
 from boki_ledger.testing.ledgers import Ledgers
+from boki_ledger.write.writer import LedgerWriter
 
 
 @pytest.fixture
@@ -35,6 +36,12 @@ async def virtual_time() -> AsyncIterator[None]:
     asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
     yield
     assert faults == []
+
+
+@pytest.fixture
+async def writer(ledgers: Ledgers) -> LedgerWriter:
+    """Of a ledger on three bookies, which has no entry yet."""
+    return await ledgers.client.create()
 
 
 @pytest.fixture

@@ -139,9 +139,8 @@ def logged() -> Iterator[io.StringIO]:
         yield stream
 
 
-async def test_keys_are_in_no_log_line(world: Any, disk: MemoryDisk, logged: io.StringIO) -> None:
+async def test_keys_are_in_no_log_line(world: Any, storage: Any, logged: io.StringIO) -> None:
     """Apache's bookie logs both keys in clear when they differ (`LedgerDescriptorImpl.checkAccess`)."""
-    storage = await world.open(disk)
     await world.put(storage, world.add(1, 0))
     assert await world.put(storage, world.add(1, 1, key=world.other_key)) == [V2Status.UNAUTHORIZED]
     assert await world.fence(storage, 1, world.other_key) is V2Status.UNAUTHORIZED
@@ -179,8 +178,7 @@ async def test_the_mark_is_where_the_checkpoint_began(world: Any, disk: MemoryDi
     assert journal.released == [2]
 
 
-async def test_what_comes_during_a_checkpoint_survives_it(world: Any, disk: MemoryDisk) -> None:
-    storage = await world.open(disk)
+async def test_what_comes_during_a_checkpoint_survives_it(world: Any, disk: MemoryDisk, storage: Any) -> None:
     await world.put(storage, *(world.add(1, entry_id) for entry_id in range(3)))
     disk.hold("replace")
     running = asyncio.ensure_future(storage.checkpoint())
@@ -195,10 +193,9 @@ async def test_what_comes_during_a_checkpoint_survives_it(world: Any, disk: Memo
 
 
 async def test_a_fence_of_a_stored_ledger_survives_checkpoints_with_no_entry_to_store(
-    world: Any, disk: MemoryDisk
+    world: Any, disk: MemoryDisk, storage: Any
 ) -> None:
     """apache/bookkeeper#4843: with an empty write cache the checkpoint skipped the index, yet the mark passed the fence."""
-    storage = await world.open(disk)
     await world.put(storage, world.add(1, 0))
     await storage.checkpoint()
     assert await world.fence(storage, 1) is V2Status.OK

@@ -85,8 +85,7 @@ async def test_many_segments_ask_for_a_checkpoint(world: Any, disk: MemoryDisk) 
             await asyncio.sleep(0)
 
 
-async def test_checkpoints_at_the_same_time_run_one_after_the_other(world: Any, disk: MemoryDisk) -> None:
-    storage = await world.open(disk)
+async def test_checkpoints_at_the_same_time_run_one_after_the_other(world: Any, storage: Any) -> None:
     for entry in range(8):
         await world.put(storage, world.add(1, entry, bytes(6_000)))
     await asyncio.gather(*(storage.checkpoint() for _ in range(4)))
@@ -96,9 +95,8 @@ async def test_checkpoints_at_the_same_time_run_one_after_the_other(world: Any, 
 
 @pytest.mark.parametrize("finished", [False, True])
 async def test_deletions_are_persisted_beside_a_checkpoint_that_a_full_disk_stopped(
-    world: Any, disk: MemoryDisk, finished: bool
+    world: Any, disk: MemoryDisk, storage: Any, finished: bool
 ) -> None:
-    storage = await world.open(disk)
     for ledger_id in (1, 2, 3):
         await world.put(storage, world.add(ledger_id, 0, bytes(2_000)))
     await storage.checkpoint()
@@ -125,8 +123,7 @@ async def test_deletions_are_persisted_beside_a_checkpoint_that_a_full_disk_stop
         assert await world.read(later, ledger_id, entry_id) == bytes(world.body(ledger_id, entry_id, bytes(2_000)))
 
 
-async def test_what_cannot_be_persisted_is_persisted_later(world: Any, disk: MemoryDisk) -> None:
-    storage = await world.open(disk)
+async def test_what_cannot_be_persisted_is_persisted_later(world: Any, disk: MemoryDisk, storage: Any) -> None:
     await world.put(storage, world.add(1, 0, bytes(2_000)), world.add(2, 0, bytes(2_000)))
     await storage.checkpoint()
     storage.journal.append(RecordKind.TOMBSTONE, encode_tombstone(1, 20_000))

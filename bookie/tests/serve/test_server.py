@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import pytest
-from tests.serve.requester import Recorded, Served, serving
+from tests.serve.requester import Recorded, Requester, Served, serving
 from tests.turns import turns
 
 from boki_common import limits
@@ -51,15 +51,13 @@ async def test_recorded_requests_get_the_recorded_responses(served: Served, reco
             await served.storage.checkpoint()
 
 
-async def test_recorded_life_of_a_ledger(served: Served, recorded: Recorded) -> None:
+async def test_recorded_life_of_a_ledger(client: Requester, recorded: Recorded) -> None:
     """A full client: adds, fencing read, recovery reads and adds, the old writer that learns of it, reads."""
-    client = await served.connect()
     for name in ("1-write", "2-open-no-recovery", "3-recover", "4-fenced-append", "5-read"):
         await client.replay(recorded(f"trace-v2-{name}"), name)
 
 
-async def test_acks_of_one_batch_leave_together(served: Served) -> None:
-    client = await served.connect()
+async def test_acks_of_one_batch_leave_together(served: Served, client: Requester) -> None:
     assert (await client.ask(*served.add(1, 0))).status is V2Status.OK
     before = served.storage.journal.groups_written
     for entry in range(1, 41):
@@ -88,9 +86,8 @@ async def test_a_fencing_read_is_answered_only_when_the_fence_is_durable(served:
         }
 
 
-async def test_many_reads_at_once_get_the_answers_of_each(served: Served) -> None:
+async def test_many_reads_at_once_get_the_answers_of_each(served: Served, client: Requester) -> None:
     """Of several ledgers, stored, cached and absent, between other requests."""
-    client = await served.connect()
     for ledger_id in (1, 2):
         for entry_id in range(6):
             await client.ask(*served.add(ledger_id, entry_id, b"%d/%d" % (ledger_id, entry_id)))
@@ -127,8 +124,7 @@ async def test_reads_beyond_what_may_be_unanswered_are_refused_one_by_one(served
     assert (await client.ask(encode_read(1, 0))).status is V2Status.OK
 
 
-async def test_a_fencing_read_waits_for_the_entry_it_finds(served: Served, disk: MemoryDisk) -> None:
-    client = await served.connect()
+async def test_a_fencing_read_waits_for_the_entry_it_finds(served: Served, disk: MemoryDisk, client: Requester) -> None:
     await client.ask(encode_read(1, -1, fence_key=served.world.key))
     disk.hold("sync")
     client.connection.send(*served.add(1, 0, recovery=True))
@@ -156,8 +152,7 @@ async def test_a_damaged_entry_is_io_error_and_a_batch_ends_before_it(served: Se
     )
 
 
-async def test_many_stored_entries_come_back_to_a_pipelining_client(served: Served) -> None:
-    client = await served.connect()
+async def test_many_stored_entries_come_back_to_a_pipelining_client(served: Served, client: Requester) -> None:
     for entry in range(40):
         await client.ask(*served.add(1, entry, bytes([entry]) * 300))
     await served.storage.checkpoint()
@@ -191,9 +186,8 @@ async def test_a_client_that_begins_with_a_handshake_is_answered_that_there_is_n
     assert (await client.ask(*served.add(1, 0))).status is V2Status.OK
 
 
-async def test_who_asks_for_a_bookie_is_answered_with_the_id_of_this_one(served: Served) -> None:
+async def test_who_asks_for_a_bookie_is_answered_with_the_id_of_this_one(served: Served, client: Requester) -> None:
     """Not whether it is the one that is meant: that is the client's to say."""
-    client = await served.connect()
     for meant in ("b1", "another"):
         client.connection.send(encode_auth(auth.greeting(meant)))
         assert decode_auth(memoryview(await client.frames.get())) == auth.greeting("b1")
@@ -227,30 +221,26 @@ async def test_impossible_lengths_and_opcodes_end_the_connection_and_nothing_els
     [(-1, 0, -1, 0), (1, -1, -2, 0), (1, 5, 5, 0), (1, 5, -2, 0), (1, 5, 4, -1)],
 )
 async def test_headers_that_cannot_be_are_bad_requests(
-    served: Served, ledger_id: int, entry_id: int, lac: int, length: int
+    served: Served, client: Requester, ledger_id: int, entry_id: int, lac: int, length: int
 ) -> None:
-    client = await served.connect()
     body = b"".join(number.to_bytes(8, "big", signed=True) for number in (ledger_id, entry_id, lac, length)) + bytes(8)
     answer = await client.ask(*encode_add_body([body], served.world.key))
     assert (answer.status, answer.ledger_id, answer.entry_id) == (V2Status.BAD_REQUEST, ledger_id, entry_id)
 
 
-async def test_an_entry_larger_than_a_segment_is_a_bad_request(served: Served) -> None:
-    client = await served.connect()
+async def test_an_entry_larger_than_a_segment_is_a_bad_request(served: Served, client: Requester) -> None:
     assert (await client.ask(*served.add(1, 0, bytes(20_000)))).status is V2Status.BAD_REQUEST
     assert (await client.ask(*served.add(1, 0, bytes(10_000)))).status is V2Status.OK
 
 
-async def test_reads_of_impossible_entries_are_bad_requests(served: Served) -> None:
-    client = await served.connect()
+async def test_reads_of_impossible_entries_are_bad_requests(served: Served, client: Requester) -> None:
     await client.ask(*served.add(1, 0))
     assert (await client.ask(encode_read(1, -5))).status is V2Status.BAD_REQUEST
     answer = await client.ask(encode_batch_read(1, -1, request_id=1, max_count=1, max_bytes=100))
     assert answer.status is V2Status.BAD_REQUEST
 
 
-async def test_too_many_unanswered_requests_are_refused(served: Served, disk: MemoryDisk) -> None:
-    client = await served.connect()
+async def test_too_many_unanswered_requests_are_refused(served: Served, disk: MemoryDisk, client: Requester) -> None:
     await client.ask(*served.add(9, 0, bytes(32 * limits.KIB)))  # one read now takes all that follows
     await client.ask(*served.add(1, 0))
     disk.hold("sync")
@@ -277,8 +267,7 @@ async def test_a_failed_journal_ends_connections_without_an_answer(served: Serve
     await served.storage.failed
 
 
-async def test_answers_to_a_client_that_left_go_nowhere(served: Served, disk: MemoryDisk) -> None:
-    client = await served.connect()
+async def test_answers_to_a_client_that_left_go_nowhere(served: Served, disk: MemoryDisk, client: Requester) -> None:
     await client.ask(*served.add(1, 0))
     disk.hold("sync")
     client.connection.send(*served.add(1, 1), encode_read(1, 0, fence_key=served.world.key), encode_read(1, 0))

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import pytest
-from tests.serve.requester import Recorded, Served, serving
+from tests.serve.requester import Recorded, Requester, Served, serving
 from tests.turns import turns
 
 from boki_common import limits
@@ -55,18 +55,16 @@ async def served(world: Any, disk: MemoryDisk) -> AsyncIterator[Served]:
 @pytest.mark.parametrize("names", [RECORDED, LACS, POLLS], ids=["adds and reads", "LACs", "long polls"])
 @pytest.mark.parametrize("stored", [False, True])
 async def test_recorded_requests_get_the_recorded_responses(
-    served: Served, recorded: Recorded, stored: bool, names: tuple[str, ...]
+    served: Served, client: Requester, recorded: Recorded, stored: bool, names: tuple[str, ...]
 ) -> None:
     """In the order in which Apache's client sent them to Apache's bookie; once from memory, once from the entry log."""
-    client = await served.connect()
     for name in names:
         await client.replay(recorded(f"v3-{name}"), name)
         if stored:
             await served.storage.checkpoint()
 
 
-async def test_recorded_lists_of_entries(served: Served, recorded: Recorded) -> None:
-    client = await served.connect()
+async def test_recorded_lists_of_entries(served: Served, client: Requester, recorded: Recorded) -> None:
     for entry_id in range(3):
         await client.ask_v3(served.add_v3(1, 2030, entry_id))
     cases = [*recorded("v3-list-of-entries"), *recorded("v3-list-of-entries-gaps")]
@@ -74,16 +72,14 @@ async def test_recorded_lists_of_entries(served: Served, recorded: Recorded) -> 
     await client.replay(cases)
 
 
-async def test_recorded_life_of_a_ledger(served: Served, recorded: Recorded) -> None:
+async def test_recorded_life_of_a_ledger(client: Requester, recorded: Recorded) -> None:
     """A full client: adds, a LAC, fencing read, recovery reads and adds, the old writer that learns of it, reads."""
-    client = await served.connect()
     for name in ("1-write", "2-open-no-recovery", "3-recover", "4-fenced-append", "5-read"):
         await client.replay(recorded(f"trace-v3-{name}"), name)
 
 
-async def test_recorded_tail_of_an_open_ledger(served: Served, recorded: Recorded) -> None:
+async def test_recorded_tail_of_an_open_ledger(client: Requester, recorded: Recorded) -> None:
     """A long poll that the second add after it wakes; it is answered last, and may be before that add here."""
-    client = await served.connect()
     exchanges = recorded("trace-v3-6-tail")
     expected: dict[int, Any] = {
         found.txn_id: found for found in (v3.decode_response(memoryview(frame)[4:]) for _, frame in exchanges)
@@ -105,8 +101,7 @@ async def test_recorded_tail_of_an_open_ledger(served: Served, recorded: Recorde
     assert answers == expected
 
 
-async def test_v2_and_v3_share_a_connection_and_a_batch(served: Served) -> None:
-    client = await served.connect()
+async def test_v2_and_v3_share_a_connection_and_a_batch(served: Served, client: Requester) -> None:
     await client.ask_v3(served.add_v3(1, 1, 0))
     frames: list[Any] = []
     for entry_id in range(1, 9):
@@ -124,8 +119,7 @@ async def test_v2_and_v3_share_a_connection_and_a_batch(served: Served) -> None:
     assert sorted(one.entry_id for one in theirs) == [0, 1, 3, 5, 7]
 
 
-async def test_adds_are_answered_only_when_durable(served: Served, disk: MemoryDisk) -> None:
-    client = await served.connect()
+async def test_adds_are_answered_only_when_durable(served: Served, disk: MemoryDisk, client: Requester) -> None:
     await client.ask_v3(served.add_v3(1, 1, 0))
     disk.hold("sync")
     client.connection.send(v3.encode_request(served.add_v3(2, 1, 1)))
@@ -137,9 +131,8 @@ async def test_adds_are_answered_only_when_durable(served: Served, disk: MemoryD
 
 
 async def test_adds_with_deferred_sync_are_answered_before_they_are_durable_force_after(
-    served: Served, disk: MemoryDisk
+    served: Served, disk: MemoryDisk, client: Requester
 ) -> None:
-    client = await served.connect()
     await client.ask_v3(served.add_v3(1, 1, 0))
     disk.hold("sync")
     client.connection.send(v3.encode_request(served.add_v3(2, 1, 1)))
@@ -202,8 +195,7 @@ async def test_a_fencing_read_is_answered_only_when_the_fence_is_durable(served:
     assert (await client.ask_v3(served.add_v3(10, 1, 1, recovery=True))).status is V2Status.OK
 
 
-async def test_reads_carry_the_lac_of_the_last_entry_in_memory_and_stored(served: Served) -> None:
-    client = await served.connect()
+async def test_reads_carry_the_lac_of_the_last_entry_in_memory_and_stored(served: Served, client: Requester) -> None:
     for entry_id in range(5):
         await client.ask_v3(served.add_v3(1, 1, entry_id))
     assert (await client.ask_v3(read(2, 1, 0))).lac == 3
@@ -218,9 +210,8 @@ async def test_reads_carry_the_lac_of_the_last_entry_in_memory_and_stored(served
 
 
 async def test_a_damaged_entry_is_io_error_and_a_damaged_last_one_costs_only_the_lac(
-    served: Served, disk: MemoryDisk
+    served: Served, disk: MemoryDisk, client: Requester
 ) -> None:
-    client = await served.connect()
     for entry_id, letter in enumerate(b"abc"):
         await client.ask_v3(served.add_v3(1, 1, entry_id, payload=bytes([letter]) * 50))
     await served.storage.checkpoint()
@@ -231,8 +222,7 @@ async def test_a_damaged_entry_is_io_error_and_a_damaged_last_one_costs_only_the
     assert (answer.status, answer.lac) == (V2Status.OK, None)
 
 
-async def test_lists_of_entries_join_what_is_stored_and_what_is_cached(served: Served) -> None:
-    client = await served.connect()
+async def test_lists_of_entries_join_what_is_stored_and_what_is_cached(served: Served, client: Requester) -> None:
     for entry_id in (0, 1, 4):
         await client.ask_v3(served.add_v3(1, 1, entry_id))
     await served.storage.checkpoint()
@@ -242,8 +232,7 @@ async def test_lists_of_entries_join_what_is_stored_and_what_is_cached(served: S
     assert [entry for run in availability.decode(answer.availability) for entry in run] == [0, 1, 2, 4, 7]
 
 
-async def test_bookie_info_has_what_was_asked_for(served: Served, disk: MemoryDisk) -> None:
-    client = await served.connect()
+async def test_bookie_info_has_what_was_asked_for(disk: MemoryDisk, client: Requester) -> None:
     free = await disk.free_bytes()
     info = await client.ask_v3(BookieInfoRequest(1, None, v3.INFO_TOTAL | v3.INFO_FREE))
     assert (info.status, info.free_bytes) == (V2Status.OK, free)
@@ -273,23 +262,20 @@ async def test_a_client_that_begins_with_a_handshake_is_answered_that_there_is_n
     assert (await client.ask_v3(served.add_v3(8, 1, 0))).status is V2Status.OK
 
 
-async def test_who_asks_for_a_bookie_is_answered_with_the_id_of_this_one(served: Served) -> None:
-    client = await served.connect()
+async def test_who_asks_for_a_bookie_is_answered_with_the_id_of_this_one(client: Requester) -> None:
     for meant in ("b1", "another"):
         answer = await client.ask_v3(AuthRequest(7, None, auth.greeting(meant)))
         assert answer == AuthResponse(7, V2Status.OK, auth.greeting("b1"))
 
 
-async def test_encryption_is_refused_as_apache_refuses_it_unconfigured(served: Served) -> None:
-    client = await served.connect()
+async def test_encryption_is_refused_as_apache_refuses_it_unconfigured(served: Served, client: Requester) -> None:
     start_tls = bytes.fromhex("0a06080310091805" + "d20600")
     client.connection.send(len(start_tls).to_bytes(4, "big") + start_tls)
     assert (await client.frames.get()).hex() == "0a06080310091805" + "109403", "status 404 and nothing else"
     assert (await client.ask_v3(served.add_v3(8, 1, 0))).status is V2Status.OK
 
 
-async def test_what_is_not_served_is_a_bad_request_and_ends_nothing(served: Served) -> None:
-    client = await served.connect()
+async def test_what_is_not_served_is_a_bad_request_and_ends_nothing(served: Served, client: Requester) -> None:
     unknown = bytes.fromhex("0a060803106318 05".replace(" ", ""))
     client.connection.send(len(unknown).to_bytes(4, "big") + unknown)
     assert await client.next_v3() == UnknownResponse(5, 0x63, V2Status.BAD_REQUEST)
@@ -307,8 +293,7 @@ async def test_messages_that_cannot_be_end_the_connection_and_nothing_else(serve
     assert (await other.ask_v3(read(3, 1, 0))).status is V2Status.OK
 
 
-async def test_too_many_unanswered_requests_are_refused(served: Served, disk: MemoryDisk) -> None:
-    client = await served.connect()
+async def test_too_many_unanswered_requests_are_refused(served: Served, disk: MemoryDisk, client: Requester) -> None:
     await client.ask_v3(served.add_v3(1, 9, 0, payload=bytes(32 * limits.KIB)))  # one read now takes all that follows
     await client.ask_v3(served.add_v3(2, 1, 0))
     disk.hold("sync")
@@ -353,8 +338,7 @@ async def test_a_written_lac_is_answered_when_durable_and_carried_by_reads(serve
     assert (await client.ask_v3(read(4, 1, 0))).lac == 2
 
 
-async def test_a_written_lac_never_falls_and_needs_the_key(served: Served) -> None:
-    client = await served.connect()
+async def test_a_written_lac_never_falls_and_needs_the_key(served: Served, client: Requester) -> None:
     await client.ask_v3(served.add_v3(1, 1, 0))
     for lac in (5, 4, 5):
         assert (await client.ask_v3(written(2, 1, lac, served.world.key))).status is V2Status.OK
@@ -367,8 +351,7 @@ async def test_a_written_lac_never_falls_and_needs_the_key(served: Served) -> No
     assert bytes((await client.ask_v3(ReadLacRequest(6, None, 1))).lac_body)[15] == 5
 
 
-async def test_a_ledger_with_nothing_in_it_has_no_lac_to_read(served: Served) -> None:
-    client = await served.connect()
+async def test_a_ledger_with_nothing_in_it_has_no_lac_to_read(served: Served, client: Requester) -> None:
     await client.ask_v3(read(1, 1, -1, served.world.key))
     assert await client.ask_v3(ReadLacRequest(2, None, 1)) == ReadLacResponse(2, V2Status.NO_ENTRY, 1)
     assert (await client.ask_v3(written(3, 7, 0, served.world.key))).status is V2Status.OK
@@ -433,8 +416,7 @@ async def test_a_long_poll_ends_when_the_lac_advances(served: Served, waker: str
     assert bytes(answer.body) == bytes(served.world.body(1, 1))
 
 
-async def test_a_long_poll_without_the_entry_brings_the_lac(served: Served) -> None:
-    client = await served.connect()
+async def test_a_long_poll_without_the_entry_brings_the_lac(served: Served, client: Requester) -> None:
     await client.ask_v3(served.add_v3(1, 1, 5))
     assert await client.ask_v3(poll(2, 1, 0, 600_000)) == ReadResponse(2, V2Status.OK, 1, -1, None, 4)
 

@@ -17,9 +17,8 @@ OK = V2Status.OK
 
 
 async def test_entries_are_read_from_memory_from_the_entry_log_and_after_a_restart(
-    world: Any, disk: MemoryDisk
+    world: Any, disk: MemoryDisk, storage: Any
 ) -> None:
-    storage = await world.open(disk)
     assert await world.put(storage, *(world.add(1, entry, b"%d" % entry) for entry in range(5))) == [OK] * 5
     expected = [bytes(world.body(1, entry, b"%d" % entry)) for entry in range(5)]
     assert [await world.read(storage, 1, entry) for entry in range(5)] == expected
@@ -48,8 +47,7 @@ async def test_an_entry_is_read_before_it_is_durable_and_acknowledged_after(worl
     assert await answered is OK
 
 
-async def test_entries_may_come_in_any_order(world: Any, disk: MemoryDisk) -> None:
-    storage = await world.open(disk)
+async def test_entries_may_come_in_any_order(world: Any, storage: Any) -> None:
     for entries in ([5, 3], [4, 9], [0, 1]):
         await world.put(storage, *(world.add(1, entry, recovery=True) for entry in entries))
         await storage.checkpoint()
@@ -59,8 +57,7 @@ async def test_entries_may_come_in_any_order(world: Any, disk: MemoryDisk) -> No
     assert await world.read(storage, 1, -1) == bytes(world.body(1, 9))
 
 
-async def test_a_fence_refuses_adds_at_once_and_for_ever(world: Any, disk: MemoryDisk) -> None:
-    storage = await world.open(disk)
+async def test_a_fence_refuses_adds_at_once_and_for_ever(world: Any, disk: MemoryDisk, storage: Any) -> None:
     await world.put(storage, world.add(1, 0))
     assert await world.fence(storage, 1) is OK
     assert await world.put(storage, world.add(1, 1)) == [V2Status.FENCED]
@@ -72,16 +69,14 @@ async def test_a_fence_refuses_adds_at_once_and_for_ever(world: Any, disk: Memor
     assert await world.put(later, world.add(1, 2)) == [V2Status.FENCED]
 
 
-async def test_fencing_an_unknown_ledger_makes_it_and_is_certain_that_it_is_empty(world: Any, disk: MemoryDisk) -> None:
-    storage = await world.open(disk)
+async def test_fencing_an_unknown_ledger_makes_it_and_is_certain_that_it_is_empty(world: Any, storage: Any) -> None:
     assert await world.fence(storage, 9) is OK
     assert storage.look_up(9, -1).status is V2Status.NO_ENTRY
     assert await world.put(storage, world.add(9, 0)) == [V2Status.FENCED]
     assert world.looks == []
 
 
-async def test_a_wrong_key_neither_adds_nor_fences(world: Any, disk: MemoryDisk) -> None:
-    storage = await world.open(disk)
+async def test_a_wrong_key_neither_adds_nor_fences(world: Any, storage: Any) -> None:
     await world.put(storage, world.add(1, 0))
     assert await world.put(storage, world.add(1, 1, key=world.other_key)) == [V2Status.UNAUTHORIZED]
     assert await world.fence(storage, 1, world.other_key) is V2Status.UNAUTHORIZED
@@ -97,9 +92,8 @@ async def test_a_fence_with_no_entry_survives_checkpoints_and_recycled_journals(
     assert await world.put(later, world.add(9, 0)) == [V2Status.FENCED]
 
 
-async def test_a_fence_of_what_no_ledger_can_be_called_is_refused_and_makes_none(world: Any, disk: MemoryDisk) -> None:
+async def test_a_fence_of_what_no_ledger_can_be_called_is_refused_and_makes_none(world: Any, storage: Any) -> None:
     """Garbage collection asks the metadata about every ledger here, by paths that no negative number has."""
-    storage = await world.open(disk)
     assert [await world.fence(storage, ledger_id) for ledger_id in (-1, -(2**63))] == [V2Status.BAD_REQUEST] * 2
     assert await world.fence(storage, 2**63 - 1) is V2Status.OK
     assert storage.ledger_count == 1
@@ -117,8 +111,7 @@ async def test_a_failed_journal_fails_the_storage_and_is_answered_as_unknown(wor
     assert storage.fence(2, world.key) is V2Status.IO_ERROR
 
 
-async def test_a_damaged_stored_entry_is_unknown_and_never_absent(world: Any, disk: MemoryDisk) -> None:
-    storage = await world.open(disk)
+async def test_a_damaged_stored_entry_is_unknown_and_never_absent(world: Any, disk: MemoryDisk, storage: Any) -> None:
     await world.put(storage, world.add(1, 0, b"a" * 100), world.add(1, 1, b"b" * 100))
     await storage.checkpoint()
     contents = disk.contents("entries/0000000001.entries")
@@ -129,8 +122,7 @@ async def test_a_damaged_stored_entry_is_unknown_and_never_absent(world: Any, di
 
 
 class TestFullDisk:
-    async def test_normal_adds_are_refused_and_recovery_goes_on(self, world: Any, disk: MemoryDisk) -> None:
-        storage = await world.open(disk)
+    async def test_normal_adds_are_refused_and_recovery_goes_on(self, world: Any, storage: Any) -> None:
         await world.put(storage, world.add(1, 0))
         storage.set_read_only(True)
         assert await world.put(storage, world.add(1, 1)) == [V2Status.READ_ONLY]

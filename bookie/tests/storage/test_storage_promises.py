@@ -103,9 +103,8 @@ async def test_a_torn_record_is_never_readable(world: Any, disk: MemoryDisk, cut
 
 
 @pytest.mark.parametrize("groups", [0, 1])
-async def test_a_journal_with_a_header_alone_is_empty(world: Any, disk: MemoryDisk, groups: int) -> None:
+async def test_a_journal_with_a_header_alone_is_empty(world: Any, disk: MemoryDisk, storage: Any, groups: int) -> None:
     """apache/bookkeeper BookieJournalTest.testHeaderOnly, testEmpty."""
-    storage = await world.open(disk)
     if groups:
         await world.put(storage, world.add(1, 0))
     later = await world.open(disk.crash(world.seeded(1)))

@@ -16,8 +16,7 @@ OK = V2Status.OK
 
 
 @pytest.mark.parametrize("stored", [False, True])
-async def test_repeats_are_accepted_and_contradictions_refused(world: Any, disk: MemoryDisk, stored: bool) -> None:
-    storage = await world.open(disk)
+async def test_repeats_are_accepted_and_contradictions_refused(world: Any, storage: Any, stored: bool) -> None:
     await world.put(storage, world.add(1, 0, b"original"))
     if stored:
         await storage.checkpoint()
@@ -28,8 +27,7 @@ async def test_repeats_are_accepted_and_contradictions_refused(world: Any, disk:
     assert await world.read(storage, 1, 0) == bytes(world.body(1, 0, b"original"))
 
 
-async def test_many_repeats_of_stored_entries_are_each_answered(world: Any, disk: MemoryDisk) -> None:
-    storage = await world.open(disk)
+async def test_many_repeats_of_stored_entries_are_each_answered(world: Any, storage: Any) -> None:
     adds = [world.add(1, entry) for entry in range(20)]
     await world.put(storage, *adds)
     await storage.checkpoint()
@@ -58,9 +56,8 @@ async def journal_is_idle(storage: Any) -> tuple[Any, int]:
 
 @pytest.mark.parametrize("stored", [False, True])
 async def test_a_repeat_is_acknowledged_with_nothing_written_and_nothing_flushed(
-    world: Any, disk: MemoryDisk, stored: bool
+    world: Any, disk: MemoryDisk, storage: Any, stored: bool
 ) -> None:
-    storage = await world.open(disk)
     adds = [world.add(1, entry) for entry in range(3)]
     await world.put(storage, *adds)
     if stored:
@@ -78,10 +75,9 @@ async def test_a_repeat_is_acknowledged_with_nothing_written_and_nothing_flushed
 @pytest.mark.parametrize("stored", [False, True])
 @pytest.mark.parametrize("crashed", [False, True])
 async def test_a_repeat_to_a_fenced_ledger_is_refused(
-    world: Any, disk: MemoryDisk, stored: bool, crashed: bool
+    world: Any, disk: MemoryDisk, storage: Any, stored: bool, crashed: bool
 ) -> None:
     """It proves to a writer that nobody fenced: so it may not be taken for what is held already."""
-    storage = await world.open(disk)
     last = world.add(1, 1)
     await world.put(storage, world.add(1, 0), last)
     assert await world.put(storage, last) == [OK]
@@ -99,9 +95,8 @@ async def test_a_repeat_to_a_fenced_ledger_is_refused(
 
 
 async def test_a_repeat_is_refused_from_when_the_fence_came_though_it_is_not_durable_yet(
-    world: Any, disk: MemoryDisk
+    world: Any, disk: MemoryDisk, storage: Any
 ) -> None:
-    storage = await world.open(disk)
     await world.put(storage, world.add(1, 0))
     disk.hold("sync")
     fencing = asyncio.ensure_future(world.fence(storage, 1))
@@ -166,8 +161,7 @@ async def test_a_copy_that_cannot_be_read_now_may_come_back_and_stays(world: Any
     assert storage.ledger(1).place(0) is not None
 
 
-async def test_a_ledger_is_validated_once_and_that_is_remembered(world: Any, disk: MemoryDisk) -> None:
-    storage = await world.open(disk)
+async def test_a_ledger_is_validated_once_and_that_is_remembered(world: Any, disk: MemoryDisk, storage: Any) -> None:
     adds = [world.add(1, entry) for entry in range(3)]
     assert await world.put(storage, *adds) == [OK] * 3
     assert world.looks == [1]

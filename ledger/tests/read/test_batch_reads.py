@@ -11,6 +11,7 @@ from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import DigestMismatch, EntryUnknown, NoSuchEntry
 from boki_ledger.read.reader import LedgerReader
 from boki_ledger.testing.ledgers import QUICK, Ledgers, turns
+from boki_ledger.write.writer import LedgerWriter
 
 COUNT = 40
 WANTED = [b"payload %d" % number for number in range(COUNT)]
@@ -80,8 +81,7 @@ async def test_striped_and_single_entries_are_read_one_by_one(ledgers: Ledgers) 
     assert {entries for _, _, entries in requests(ledgers)} == {1}
 
 
-async def test_a_range_over_fragments_is_read_from_the_bookies_of_each(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_a_range_over_fragments_is_read_from_the_bookies_of_each(ledgers: Ledgers, writer: LedgerWriter) -> None:
     for payload in WANTED[:20]:
         await writer.append(payload)
     ledgers.bookies.register("b2", "b3", "b4")
@@ -176,8 +176,7 @@ async def test_the_range_that_follows_is_asked_for_before_it_is_wanted(ledgers: 
     assert len(requests(ledgers)) == 5
 
 
-async def test_nothing_is_asked_ahead_of_who_jumps_or_beyond_the_lac(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_nothing_is_asked_ahead_of_who_jumps_or_beyond_the_lac(ledgers: Ledgers, writer: LedgerWriter) -> None:
     for payload in WANTED:
         await writer.append(payload)
     reader = await opened(ledgers)

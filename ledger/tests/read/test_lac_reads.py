@@ -9,6 +9,7 @@ from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import EntryUnknown
 from boki_ledger.rules.lac_body import encode_lac
 from boki_ledger.testing.ledgers import Ledgers
+from boki_ledger.write.writer import LedgerWriter
 
 
 async def test_the_higher_of_both_lacs_counts_from_whichever_bookie_it_comes(ledgers: Ledgers) -> None:
@@ -35,8 +36,7 @@ async def test_a_bookie_that_does_not_serve_lac_reads_is_asked_for_its_last_entr
     assert await reader.read_lac() == 2
 
 
-async def test_without_any_definite_answer_it_is_unknown(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_without_any_definite_answer_it_is_unknown(ledgers: Ledgers, writer: LedgerWriter) -> None:
     await writer.append(b"0")
     reader = await ledgers.client.open(writer.ledger_id, recover=False)
     for bookie in ("b1", "b2", "b3"):

@@ -34,6 +34,11 @@ async def closed_ledger(ledgers: Ledgers, *, count: int = COUNT) -> int:
     return writer.ledger_id
 
 
+@pytest.fixture
+async def ledger_id(ledgers: Ledgers) -> int:
+    return await closed_ledger(ledgers)
+
+
 async def copies(
     ledgers: Ledgers, ledger_id: int, bookie: BookieId = B1, *, client: LedgerClient | None = None
 ) -> ReplicaCopies:
@@ -59,8 +64,7 @@ def asked(ledgers: Ledgers, kind: str) -> list[Message]:
     return [one for one in ledgers.bookies.seen if one.kind == kind and not one.answer]
 
 
-async def test_what_is_lacking_is_copied_bit_by_bit_and_nothing_else(ledgers: Ledgers) -> None:
-    ledger_id = await closed_ledger(ledgers)
+async def test_what_is_lacking_is_copied_bit_by_bit_and_nothing_else(ledgers: Ledgers, ledger_id: int) -> None:
     lose(ledgers, ledger_id, B1, 3, 4, 9)
     before = await ledgers.metadata(ledger_id)
     swaps = sum(store.swaps for store in ledgers.stores)
@@ -76,8 +80,7 @@ async def test_what_is_lacking_is_copied_bit_by_bit_and_nothing_else(ledgers: Le
     assert not any(one.fence for one in ledgers.bookies.seen), "and nothing is fenced"
 
 
-async def test_a_second_run_finds_everything_and_sends_nothing(ledgers: Ledgers) -> None:
-    ledger_id = await closed_ledger(ledgers)
+async def test_a_second_run_finds_everything_and_sends_nothing(ledgers: Ledgers, ledger_id: int) -> None:
     lose(ledgers, ledger_id, B1, 5)
     await make_whole(ledgers, ledger_id)
     ledgers.bookies.seen.clear()
@@ -86,25 +89,22 @@ async def test_a_second_run_finds_everything_and_sends_nothing(ledgers: Ledgers)
     assert {one.kind for one in ledgers.bookies.seen} == {"list"}
 
 
-async def test_a_bookie_that_knows_nothing_of_the_ledger_gets_all_of_it(ledgers: Ledgers) -> None:
-    ledger_id = await closed_ledger(ledgers)
+async def test_a_bookie_that_knows_nothing_of_the_ledger_gets_all_of_it(ledgers: Ledgers, ledger_id: int) -> None:
     del ledgers.bookies[B1].entries[ledger_id]
     done = await make_whole(ledgers, ledger_id)
     assert (done.held, done.copied) == (0, COUNT)
     assert not any(one.bookie == "b1" for one in asked(ledgers, "read"))
 
 
-async def test_a_list_that_goes_beyond_the_ledger_changes_nothing(ledgers: Ledgers) -> None:
-    ledger_id = await closed_ledger(ledgers)
+async def test_a_list_that_goes_beyond_the_ledger_changes_nothing(ledgers: Ledgers, ledger_id: int) -> None:
     lose(ledgers, ledger_id, B1, 3, COUNT - 1)
     ledgers.bookies[B1].entries[ledger_id].update(dict.fromkeys((COUNT, COUNT + 1, 50_000_000), b"beyond the end"))
     done = await make_whole(ledgers, ledger_id)
     assert (done.held, done.copied) == (COUNT - 2, 2)
 
 
-async def test_a_bookie_in_limbo_is_asked_for_every_entry(ledgers: Ledgers) -> None:
+async def test_a_bookie_in_limbo_is_asked_for_every_entry(ledgers: Ledgers, ledger_id: int) -> None:
     """It gives no list, since a reader would take what is not on it for absent."""
-    ledger_id = await closed_ledger(ledgers)
     lose(ledgers, ledger_id, B1, 2)
     damage(ledgers, ledger_id, B1, 7)
     ledgers.bookies.answer(V2Status.UNKNOWN_LEDGER_STATE, bookie="b1", kind="list")
@@ -113,8 +113,7 @@ async def test_a_bookie_in_limbo_is_asked_for_every_entry(ledgers: Ledgers) -> N
     assert ledgers.bookies[B1].entries[ledger_id] == ledgers.bookies[B2].entries[ledger_id]
 
 
-async def test_damaged_copies_are_not_passed_on(ledgers: Ledgers) -> None:
-    ledger_id = await closed_ledger(ledgers)
+async def test_damaged_copies_are_not_passed_on(ledgers: Ledgers, ledger_id: int) -> None:
     lose(ledgers, ledger_id, B1, 3, 4)
     damage(ledgers, ledger_id, B2, 3)
     damage(ledgers, ledger_id, B2, 4)
@@ -153,8 +152,7 @@ async def test_peers_of_a_striped_ledger_are_those_of_the_write_set(ledgers: Led
     }
 
 
-async def test_a_bookie_that_is_away_is_reported_at_once(ledgers: Ledgers) -> None:
-    ledger_id = await closed_ledger(ledgers)
+async def test_a_bookie_that_is_away_is_reported_at_once(ledgers: Ledgers, ledger_id: int) -> None:
     ledgers.bookies.crash("b1")
     with pytest.raises(Unreachable, match="b1"):
         await make_whole(ledgers, ledger_id)
@@ -175,8 +173,7 @@ async def test_a_bookie_that_returns_is_sent_again_what_it_did_not_acknowledge(l
     assert ledgers.bookies[B1].entries[ledger_id] == ledgers.bookies[B2].entries[ledger_id]
 
 
-async def test_a_bookie_that_does_not_come_back_is_given_up(ledgers: Ledgers) -> None:
-    ledger_id = await closed_ledger(ledgers)
+async def test_a_bookie_that_does_not_come_back_is_given_up(ledgers: Ledgers, ledger_id: int) -> None:
     lose(ledgers, ledger_id, B1, 3)
     client = await ledgers.other_client(replace(QUICK, answer_timeout_s=0.25))
     ledgers.bookies.hold(bookie="b1", kind="add")
@@ -202,8 +199,7 @@ async def test_a_refusal_for_a_while_is_waited_for_and_a_lasting_one_is_reported
         await make_whole(ledgers, ledger_id)
 
 
-async def test_a_bookie_with_another_password_is_not_forced(ledgers: Ledgers) -> None:
-    ledger_id = await closed_ledger(ledgers)
+async def test_a_bookie_with_another_password_is_not_forced(ledgers: Ledgers, ledger_id: int) -> None:
     lose(ledgers, ledger_id, B1, 3)
     ledgers.bookies[B1].keys[ledger_id] = b"another key of 20 by"
     with pytest.raises(Unauthorized):

@@ -170,9 +170,8 @@ async def test_a_bookie_that_lags_and_forgets_polls_as_apaches_do_is_followed(le
     await follower.task
 
 
-async def test_the_word_of_one_bookie_about_the_lac_confirms_nothing(ledgers: Ledgers) -> None:
+async def test_the_word_of_one_bookie_about_the_lac_confirms_nothing(ledgers: Ledgers, writer: LedgerWriter) -> None:
     """A damaged answer must not make an entry that recovery may drop look certain."""
-    writer = await ledgers.client.create()
     await append(writer, 0, 2)
     liar = ledgers.bookies["b1"]
     honest = liar.poll
@@ -215,8 +214,7 @@ async def test_a_reader_that_is_closed_or_a_ledger_that_is_deleted_ends_it(ledge
         await other.task
 
 
-async def test_a_follower_that_stops_leaves_nothing_behind(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_a_follower_that_stops_leaves_nothing_behind(ledgers: Ledgers, writer: LedgerWriter) -> None:
     reader = await ledgers.client.open(writer.ledger_id, recover=False)
     entries = reader.follow(0, wait_s=30.0)
     waiting = asyncio.ensure_future(anext(entries))
@@ -227,8 +225,7 @@ async def test_a_follower_that_stops_leaves_nothing_behind(ledgers: Ledgers) -> 
     assert all(future.done() for future in ledgers.bookies._asked)
 
 
-async def test_what_is_not_confirmed_is_read_only_when_asked_so(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_what_is_not_confirmed_is_read_only_when_asked_so(ledgers: Ledgers, writer: LedgerWriter) -> None:
     await append(writer, 0, 1)
     held = ledgers.bookies.hold(kind="add", bookie="b2")
     also = ledgers.bookies.hold(kind="add", bookie="b3")

@@ -22,6 +22,7 @@ from boki_common.errors import (
 )
 from boki_common.metadata.memory import Fault
 from boki_ledger.testing.ledgers import QUICK, Ledgers, RecordedAcks, ensemble, turns, until
+from boki_ledger.write.writer import LedgerWriter
 
 # -- what is acknowledged survives, what is not may
 
@@ -245,9 +246,8 @@ async def test_a_bookie_lost_before_the_write_back_is_replaced_in_the_last_fragm
     ids=["one", "two at once"],
 )
 async def test_bookies_lost_amid_the_write_back_begin_one_fragment_there(
-    ledgers: Ledgers, spares: tuple[str, ...], lost: tuple[str, ...], fragment: tuple[str, ...]
+    ledgers: Ledgers, writer: LedgerWriter, spares: tuple[str, ...], lost: tuple[str, ...], fragment: tuple[str, ...]
 ) -> None:
-    writer = await ledgers.client.create()
     for entry_id in range(3):
         for bookie in ("b1", "b2", "b3"):
             put(ledgers, bookie, writer.ledger_id, entry_id, length=entry_id + 1)
@@ -297,8 +297,7 @@ async def test_entries_that_no_quorum_takes_fail_the_recovery_and_a_later_try_su
 # -- gaps and floors
 
 
-async def test_a_gap_ends_the_ledger_before_it(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_a_gap_ends_the_ledger_before_it(ledgers: Ledgers, writer: LedgerWriter) -> None:
     for entry_id in [*range(10), 14]:
         put(ledgers, "b1", writer.ledger_id, entry_id, length=entry_id + 1)
         put(ledgers, "b2", writer.ledger_id, entry_id, length=entry_id + 1)
@@ -307,8 +306,7 @@ async def test_a_gap_ends_the_ledger_before_it(ledgers: Ledgers) -> None:
     assert len(await payloads_of(reader)) == 10
 
 
-async def test_many_entries_are_recovered_through_a_small_window(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_many_entries_are_recovered_through_a_small_window(ledgers: Ledgers, writer: LedgerWriter) -> None:
     for entry_id in range(50):
         put(ledgers, "b2", writer.ledger_id, entry_id, length=entry_id + 1)
         put(ledgers, f"b{entry_id % 2 * 2 + 1}", writer.ledger_id, entry_id, length=entry_id + 1)

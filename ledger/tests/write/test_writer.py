@@ -25,6 +25,7 @@ from boki_common.limits import ENTRY_BYTES, KIB
 from boki_common.metadata.memory import Fault
 from boki_ledger.testing.ledgers import QUICK, Ledgers, RecordedAcks, ensemble, turns, until
 from boki_ledger.write.replicated_adds import EARLY_SEND_BYTES
+from boki_ledger.write.writer import LedgerWriter
 
 # -- acks
 
@@ -83,9 +84,8 @@ async def test_a_full_window_refuses_and_takes_again_after_acks(ledgers: Ledgers
     assert writer.last_acked == 2
 
 
-async def test_entries_of_one_turn_reach_each_bookie_once_and_in_order(ledgers: Ledgers) -> None:
+async def test_entries_of_one_turn_reach_each_bookie_once_and_in_order(ledgers: Ledgers, writer: LedgerWriter) -> None:
     """They leave at the end of the turn: a connection that is lost and made again before gets them once, not twice."""
-    writer = await ledgers.client.create()
     await writer.append(b"0")
     ledgers.bookies.seen.clear()
     for number in range(1, 4):
@@ -101,8 +101,7 @@ async def test_entries_of_one_turn_reach_each_bookie_once_and_in_order(ledgers: 
     assert writer.last_acked == 4
 
 
-async def test_what_is_submitted_now_leaves_with_what_waited_and_once(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_what_is_submitted_now_leaves_with_what_waited_and_once(ledgers: Ledgers, writer: LedgerWriter) -> None:
     await writer.append(b"0")
     ledgers.bookies.seen.clear()
     writer.submit(b"1")
@@ -117,8 +116,7 @@ async def test_what_is_submitted_now_leaves_with_what_waited_and_once(ledgers: L
     assert writer.last_acked == 3
 
 
-async def test_much_that_one_turn_submits_does_not_wait_for_its_end(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_much_that_one_turn_submits_does_not_wait_for_its_end(ledgers: Ledgers, writer: LedgerWriter) -> None:
     await writer.append(b"0")
     ledgers.bookies.seen.clear()
     while not ledgers.bookies.seen:
@@ -129,8 +127,7 @@ async def test_much_that_one_turn_submits_does_not_wait_for_its_end(ledgers: Led
     assert writer.last_acked == last
 
 
-async def test_an_entry_over_the_limit_is_refused_and_takes_no_id(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_an_entry_over_the_limit_is_refused_and_takes_no_id(writer: LedgerWriter) -> None:
     with pytest.raises(RecordTooLarge):
         writer.submit(bytes(ENTRY_BYTES), b"1")
     assert await writer.append(b"x") == 0
@@ -140,9 +137,8 @@ async def test_an_entry_over_the_limit_is_refused_and_takes_no_id(ledgers: Ledge
 
 
 async def test_without_a_spare_the_ensemble_stays_and_a_bookie_that_returns_catches_up(
-    ledgers: Ledgers,
+    ledgers: Ledgers, writer: LedgerWriter
 ) -> None:
-    writer = await ledgers.client.create()
     await writer.append(b"0")
     ledgers.bookies.crash("b1")
     await writer.append(b"1")
@@ -191,8 +187,7 @@ async def test_a_bookie_that_refuses_adds_is_tried_again_after_a_pause(ledgers: 
 # -- ensemble changes
 
 
-async def test_a_failed_bookie_is_replaced_with_one_metadata_write(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_a_failed_bookie_is_replaced_with_one_metadata_write(ledgers: Ledgers, writer: LedgerWriter) -> None:
     await writer.append(b"0")
     ledgers.bookies.register("b2", "b3", "b4")
     held = ledgers.bookies.hold(bookie="b3", kind="add", entry_id=1)
@@ -208,8 +203,7 @@ async def test_a_failed_bookie_is_replaced_with_one_metadata_write(ledgers: Ledg
     assert writer.last_acked == 2 and ledgers.store.swaps == 1
 
 
-async def test_an_idle_writer_changes_nothing_until_the_next_entry(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_an_idle_writer_changes_nothing_until_the_next_entry(ledgers: Ledgers, writer: LedgerWriter) -> None:
     ledgers.bookies.register("b1", "b2", "b3", "b4")
     ledgers.bookies.crash("b2")
     await turns()
@@ -219,8 +213,7 @@ async def test_an_idle_writer_changes_nothing_until_the_next_entry(ledgers: Ledg
     assert (await ledgers.metadata(writer.ledger_id)).ensembles[-1][1] == ("b1", "b4", "b3")
 
 
-async def test_a_bookie_that_registers_later_takes_the_failed_place(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_a_bookie_that_registers_later_takes_the_failed_place(ledgers: Ledgers, writer: LedgerWriter) -> None:
     ledgers.bookies.crash("b1")
     ledgers.bookies.crash("b2")
     writer.submit(b"0")
@@ -348,8 +341,7 @@ async def test_striped_entries_go_to_their_write_sets_also_after_a_change(ledger
     writer.abandon()
 
 
-async def test_a_replacement_that_is_down_too_is_replaced(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_a_replacement_that_is_down_too_is_replaced(ledgers: Ledgers, writer: LedgerWriter) -> None:
     ledgers.bookies.register("b2", "b3", "b4", "b5")
     ledgers.bookies.crash("b4")
     ledgers.bookies.crash("b1")
@@ -378,9 +370,8 @@ async def test_a_hung_bookie_is_dropped_after_the_time_out_and_replaced(ledgers:
 
 @pytest.mark.parametrize("state", [LedgerState.IN_RECOVERY, LedgerState.CLOSED])
 async def test_a_writer_whose_ledger_is_no_longer_open_fails_at_the_next_change(
-    ledgers: Ledgers, state: LedgerState
+    ledgers: Ledgers, writer: LedgerWriter, state: LedgerState
 ) -> None:
-    writer = await ledgers.client.create()
     acks = RecordedAcks(writer)
     await ledgers.change(writer.ledger_id, state=state, last_entry=-1)
     ledgers.bookies.register("b2", "b3", "b4")
@@ -396,8 +387,7 @@ async def test_a_writer_whose_ledger_is_no_longer_open_fails_at_the_next_change(
     assert ledgers.bookies.channels == []
 
 
-async def test_a_writer_whose_ensemble_somebody_else_changed_fails(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_a_writer_whose_ensemble_somebody_else_changed_fails(ledgers: Ledgers, writer: LedgerWriter) -> None:
     await ledgers.change(writer.ledger_id, ensembles=((0, ensemble("b5", "b2", "b3")),))
     ledgers.bookies.register("b2", "b3", "b4")
     ledgers.bookies.crash("b1")
@@ -406,8 +396,7 @@ async def test_a_writer_whose_ensemble_somebody_else_changed_fails(ledgers: Ledg
         await writer.append(b"x")
 
 
-async def test_a_writer_of_a_deleted_ledger_fails_at_the_next_change(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_a_writer_of_a_deleted_ledger_fails_at_the_next_change(ledgers: Ledgers, writer: LedgerWriter) -> None:
     await ledgers.client.delete(writer.ledger_id)
     ledgers.bookies.register("b2", "b3", "b4")
     ledgers.bookies.crash("b1")
@@ -421,8 +410,7 @@ async def test_a_writer_of_a_deleted_ledger_fails_at_the_next_change(ledgers: Le
 # -- fences
 
 
-async def test_a_fenced_writer_fails_once_with_an_unknown_outcome(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_a_fenced_writer_fails_once_with_an_unknown_outcome(ledgers: Ledgers, writer: LedgerWriter) -> None:
     acks = RecordedAcks(writer)
     await writer.append(b"0")
     for bookie in ("b1", "b2"):
@@ -446,8 +434,7 @@ async def test_a_wrong_password_fails_the_writer(ledgers: Ledgers) -> None:
 # -- closing
 
 
-async def test_closing_fixes_the_end_at_lac_with_its_length(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_closing_fixes_the_end_at_lac_with_its_length(ledgers: Ledgers, writer: LedgerWriter) -> None:
     for payload in (b"a", b"bb", b"ccc"):
         await writer.append(payload)
     held = ledgers.bookies.hold(kind="add")
@@ -464,15 +451,13 @@ async def test_closing_fixes_the_end_at_lac_with_its_length(ledgers: Ledgers) ->
         writer.submit(b"x")
 
 
-async def test_an_empty_ledger_closes_at_minus_one(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_an_empty_ledger_closes_at_minus_one(ledgers: Ledgers, writer: LedgerWriter) -> None:
     assert await writer.close() == -1
     metadata = await ledgers.metadata(writer.ledger_id)
     assert (metadata.state, metadata.last_entry, metadata.length) == (LedgerState.CLOSED, -1, 0)
 
 
-async def test_a_writer_cannot_close_a_ledger_in_recovery(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_a_writer_cannot_close_a_ledger_in_recovery(ledgers: Ledgers, writer: LedgerWriter) -> None:
     await writer.append(b"0")
     await ledgers.change(writer.ledger_id, state=LedgerState.IN_RECOVERY, last_entry=-1)
     with pytest.raises(LedgerFenced):
@@ -480,8 +465,7 @@ async def test_a_writer_cannot_close_a_ledger_in_recovery(ledgers: Ledgers) -> N
     assert (await ledgers.metadata(writer.ledger_id)).state is LedgerState.IN_RECOVERY
 
 
-async def test_a_close_waits_for_the_change_in_flight(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_a_close_waits_for_the_change_in_flight(ledgers: Ledgers, writer: LedgerWriter) -> None:
     ledgers.bookies.register("b2", "b3", "b4")
     ledgers.store.gate.clear()
     held = ledgers.bookies.hold(kind="add", answer=True)
@@ -498,15 +482,13 @@ async def test_a_close_waits_for_the_change_in_flight(ledgers: Ledgers) -> None:
     assert metadata.ensembles == ((0, ("b4", "b2", "b3")),) and metadata.last_entry == 0
 
 
-async def test_a_close_whose_answer_is_lost_is_settled(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_a_close_whose_answer_is_lost_is_settled(ledgers: Ledgers, writer: LedgerWriter) -> None:
     await writer.append(b"0")
     ledgers.store.fail_next_write(Fault.ANSWER_LOST)
     assert await writer.close() == 0
 
 
-async def test_a_close_without_the_metadata_store_can_be_tried_again(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_a_close_without_the_metadata_store_can_be_tried_again(ledgers: Ledgers, writer: LedgerWriter) -> None:
     await writer.append(b"0")
     ledgers.store.disconnect()
     with pytest.raises(MetadataUnavailable):
@@ -516,8 +498,7 @@ async def test_a_close_without_the_metadata_store_can_be_tried_again(ledgers: Le
     assert await writer.close() == 1
 
 
-async def test_an_abandoned_writer_touches_nothing(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_an_abandoned_writer_touches_nothing(ledgers: Ledgers, writer: LedgerWriter) -> None:
     held = ledgers.bookies.hold(kind="add")
     waiting = asyncio.ensure_future(writer.append(b"0"))
     await turns()
@@ -534,8 +515,7 @@ async def test_an_abandoned_writer_touches_nothing(ledgers: Ledgers) -> None:
     assert (await ledgers.metadata(writer.ledger_id)).state is LedgerState.OPEN
 
 
-async def test_a_listener_may_submit_and_close_from_its_callback(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_a_listener_may_submit_and_close_from_its_callback(writer: LedgerWriter) -> None:
     seen: list[int] = []
 
     def acked(lac: int) -> None:

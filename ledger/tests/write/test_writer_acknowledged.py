@@ -36,8 +36,7 @@ async def test_who_waits_is_woken_when_all_up_to_his_entry_is_acknowledged(ledge
     assert await later == 2
 
 
-async def test_what_is_acknowledged_is_not_waited_for_even_at_the_end(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_what_is_acknowledged_is_not_waited_for_even_at_the_end(writer: LedgerWriter) -> None:
     await writer.acknowledged(-1)
     await writer.append(b"0")
     await writer.acknowledged(0)
@@ -47,8 +46,7 @@ async def test_what_is_acknowledged_is_not_waited_for_even_at_the_end(ledgers: L
         await writer.acknowledged(1)
 
 
-async def test_what_is_not_submitted_yet_is_waited_for_and_holds_up_nobody(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_what_is_not_submitted_yet_is_waited_for_and_holds_up_nobody(writer: LedgerWriter) -> None:
     (second,) = waiting_for(writer, 1)
     await turns()
     assert await writer.append(b"0") == 0
@@ -57,8 +55,7 @@ async def test_what_is_not_submitted_yet_is_waited_for_and_holds_up_nobody(ledge
     await second
 
 
-async def test_who_gives_up_holds_up_nobody(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_who_gives_up_holds_up_nobody(ledgers: Ledgers, writer: LedgerWriter) -> None:
     held = ledgers.bookies.hold(kind="add")
     writer.submit(b"0")
     gone, stays = waiting_for(writer, 0, 0)
@@ -70,8 +67,7 @@ async def test_who_gives_up_holds_up_nobody(ledgers: Ledgers) -> None:
 
 
 @pytest.mark.parametrize("how", ["fenced", "closed", "abandoned"])
-async def test_the_end_of_the_writer_is_notified(ledgers: Ledgers, how: str) -> None:
-    writer = await ledgers.client.create()
+async def test_the_end_of_the_writer_is_notified(ledgers: Ledgers, writer: LedgerWriter, how: str) -> None:
     await writer.append(b"0")
     held = ledgers.bookies.hold(kind="add", recovery=False)
     writer.submit(b"1")
@@ -117,8 +113,7 @@ async def test_while_it_closes_nobody_begins_to_wait_and_who_waits_gets_the_outc
     await writer.acknowledged(0)
 
 
-async def test_a_close_behind_what_is_acknowledged_has_it(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_a_close_behind_what_is_acknowledged_has_it(ledgers: Ledgers, writer: LedgerWriter) -> None:
     held = ledgers.bookies.hold(kind="add")
     for number in range(3):
         writer.submit(b"%d" % number)

@@ -10,6 +10,7 @@ from boki_common.bookkeeper.ledger_metadata import LedgerState
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import ClosedError, LedgerFenced, Unauthorized
 from boki_ledger.testing.ledgers import Ledgers, turns
+from boki_ledger.write.writer import LedgerWriter
 
 
 async def test_a_close_that_meets_a_refusal_says_so_instead_of_being_cancelled(ledgers: Ledgers) -> None:
@@ -27,9 +28,8 @@ async def test_a_close_that_meets_a_refusal_says_so_instead_of_being_cancelled(l
 
 
 async def test_a_bookie_that_refuses_a_late_entry_of_a_closed_ledger_fails_no_close(
-    ledgers: Ledgers,
+    ledgers: Ledgers, writer: LedgerWriter
 ) -> None:
-    writer = await ledgers.client.create()
     late = ledgers.bookies.hold(kind="add", bookie="b3")
     assert await writer.append(b"0") == 0
     ledgers.store.gate.clear()
@@ -45,8 +45,7 @@ async def test_a_bookie_that_refuses_a_late_entry_of_a_closed_ledger_fails_no_cl
     assert (metadata.state, metadata.last_entry) == (LedgerState.CLOSED, 0)
 
 
-async def test_a_close_that_comes_after_a_recovery_fails_with_its_fence(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_a_close_that_comes_after_a_recovery_fails_with_its_fence(ledgers: Ledgers, writer: LedgerWriter) -> None:
     late = [ledgers.bookies.hold(kind="add", bookie=bookie, recovery=False) for bookie in ("b2", "b3")]
     writer.submit(b"0")
     await turns()
@@ -84,8 +83,7 @@ async def test_a_fence_that_a_close_met_counts_when_the_metadata_cannot_be_asked
         await waiting
 
 
-async def test_a_close_of_a_writer_that_is_abandoned_meanwhile_says_so(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_a_close_of_a_writer_that_is_abandoned_meanwhile_says_so(ledgers: Ledgers, writer: LedgerWriter) -> None:
     ledgers.store.gate.clear()
     closing = asyncio.ensure_future(writer.close())
     await turns()
@@ -95,8 +93,7 @@ async def test_a_close_of_a_writer_that_is_abandoned_meanwhile_says_so(ledgers: 
     ledgers.store.gate.set()
 
 
-async def test_whoever_cancels_a_close_is_cancelled(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
+async def test_whoever_cancels_a_close_is_cancelled(ledgers: Ledgers, writer: LedgerWriter) -> None:
     ledgers.store.gate.clear()
     closing = asyncio.ensure_future(writer.close())
     await turns()

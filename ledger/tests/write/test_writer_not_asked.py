@@ -14,8 +14,14 @@ from boki_ledger.rules.unfenced import UNPROVEN_S
 from boki_ledger.testing.ledgers import Ledgers, turns
 from boki_ledger.testing.questions import Question, first_entry, pass_on, recovered, sent
 from boki_ledger.write.replicated_adds import JOINED_BYTES
+from boki_ledger.write.writer import LedgerWriter
 
 pytestmark = pytest.mark.usefixtures("unhurried")
+
+
+@pytest.fixture
+async def writer(ledgers: Ledgers) -> LedgerWriter:
+    return await first_entry(ledgers)
 
 
 async def test_it_cannot_be_asked_before_an_entry_is_acknowledged(ledgers: Ledgers) -> None:
@@ -64,9 +70,8 @@ async def test_of_entries_that_complete_together_the_last_decides(ledgers: Ledge
 
 
 async def test_after_a_change_of_the_ensemble_it_can_be_asked_from_the_next_entry_on(
-    ledgers: Ledgers,
+    ledgers: Ledgers, writer: LedgerWriter
 ) -> None:
-    writer = await first_entry(ledgers)
     ledgers.store.gate.clear()
     ledgers.bookies.register("b1", "b2", "b3", "b4")
     adds = ledgers.bookies.hold(kind="add")
@@ -130,10 +135,9 @@ async def test_whoever_waits_when_a_change_begins_is_answered_that_nothing_is_pr
 
 
 async def test_bookies_that_a_recovery_left_out_prove_nothing_during_a_change(
-    ledgers: Ledgers,
+    ledgers: Ledgers, writer: LedgerWriter
 ) -> None:
     """The store has the new ensemble, its answer is lost on the way to the writer; the recovery fences the new ensemble only."""
-    writer = await first_entry(ledgers)
     committed = answers_shut(ledgers)
     ledgers.bookies.register("b1", "b2", "b3", "b4", "b5")
     adds = ledgers.bookies.hold(kind="add", recovery=False)
@@ -217,8 +221,7 @@ async def test_it_cannot_be_asked_in_the_turn_in_which_the_writer_begins_to_clos
 
 @pytest.mark.parametrize("how", ["closed", "abandoned", "fenced"])
 @pytest.mark.usefixtures("virtual_time")
-async def test_the_time_limit_answers_nobody_after_the_end(how: str, ledgers: Ledgers) -> None:
-    writer = await first_entry(ledgers)
+async def test_the_time_limit_answers_nobody_after_the_end(how: str, ledgers: Ledgers, writer: LedgerWriter) -> None:
     held = ledgers.bookies.hold(kind="add", recovery=False, answer=True)
     questions = [Question(writer) for _ in range(limits.LEDGER_FENCE_CHECKS + 1)]
     await turns()

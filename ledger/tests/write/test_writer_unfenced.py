@@ -12,15 +12,20 @@ from boki_ledger.rules.unfenced import UNPROVEN_S
 from boki_ledger.rules.write_set import write_set
 from boki_ledger.testing.ledgers import Ledgers, RecordedAcks, turns, until
 from boki_ledger.testing.questions import Question, first_entry, pass_on, recovered, sent
+from boki_ledger.write.writer import LedgerWriter
 
 pytestmark = pytest.mark.usefixtures("unhurried")
+
+
+@pytest.fixture
+async def writer(ledgers: Ledgers) -> LedgerWriter:
+    return await first_entry(ledgers)
 
 
 # -- what is proven, and what it costs
 
 
-async def test_it_is_proven_by_two_of_three_answers(ledgers: Ledgers) -> None:
-    writer = await first_entry(ledgers)
+async def test_it_is_proven_by_two_of_three_answers(ledgers: Ledgers, writer: LedgerWriter) -> None:
     held = {name: ledgers.bookies.hold(bookie=name, kind="add", answer=True) for name in ("b1", "b2", "b3")}
     question = Question(writer)
     assert question.taken
@@ -35,8 +40,7 @@ async def test_it_is_proven_by_two_of_three_answers(ledgers: Ledgers) -> None:
     assert question.replies == [True]
 
 
-async def test_nothing_is_stored_and_no_number_is_used(ledgers: Ledgers) -> None:
-    writer = await first_entry(ledgers)
+async def test_nothing_is_stored_and_no_number_is_used(ledgers: Ledgers, writer: LedgerWriter) -> None:
     replies = RecordedAcks(writer)
     stored = {name: dict(one.entries[writer.ledger_id]) for name, one in ledgers.bookies.bookies.items() if one.entries}
     questions = [Question(writer) for _ in range(3)]
@@ -50,8 +54,7 @@ async def test_nothing_is_stored_and_no_number_is_used(ledgers: Ledgers) -> None
     assert (await ledgers.metadata(writer.ledger_id)).length == 2
 
 
-async def test_the_last_acknowledged_entry_is_what_is_sent_again(ledgers: Ledgers) -> None:
-    writer = await first_entry(ledgers)
+async def test_the_last_acknowledged_entry_is_what_is_sent_again(ledgers: Ledgers, writer: LedgerWriter) -> None:
     held = ledgers.bookies.hold(kind="add", entry_id=2, answer=True)
     for number in range(1, 3):
         writer.submit(b"%d" % number)
@@ -169,8 +172,7 @@ async def test_entries_that_were_not_sent_yet_when_it_was_asked_prove_it_too(led
     assert writer.last_acked == 2
 
 
-async def test_entries_in_flight_complete_as_before(ledgers: Ledgers) -> None:
-    writer = await first_entry(ledgers)
+async def test_entries_in_flight_complete_as_before(ledgers: Ledgers, writer: LedgerWriter) -> None:
     replies = RecordedAcks(writer)
     held = ledgers.bookies.hold(kind="add")
     questions = []
@@ -226,8 +228,7 @@ async def test_runs_of_acknowledgements_count_each_entry(ledgers: Ledgers) -> No
     held.discard()
 
 
-async def test_what_was_sent_again_before_the_question_does_not_count(ledgers: Ledgers) -> None:
-    writer = await first_entry(ledgers)
+async def test_what_was_sent_again_before_the_question_does_not_count(ledgers: Ledgers, writer: LedgerWriter) -> None:
     answers = ledgers.bookies.hold(kind="add", answer=True)
     writer.submit(b"1")
     await turns()
@@ -286,9 +287,8 @@ async def test_what_a_bookie_answered_on_an_earlier_connection_does_not_count(le
 
 
 async def test_answers_on_a_new_connection_do_not_count_even_before_it_is_reported(
-    ledgers: Ledgers,
+    ledgers: Ledgers, writer: LedgerWriter
 ) -> None:
-    writer = await first_entry(ledgers)
     held = ledgers.bookies.hold(kind="add")
     question = Question(writer)
     first, second, _ = writer._adds._slots
@@ -354,8 +354,7 @@ async def test_bookies_that_do_not_answer_leave_it_unproven_after_a_tenth_of_a_s
 # -- a ledger that is fenced
 
 
-async def test_a_ledger_that_another_client_recovered_fails_the_writer(ledgers: Ledgers) -> None:
-    writer = await first_entry(ledgers)
+async def test_a_ledger_that_another_client_recovered_fails_the_writer(ledgers: Ledgers, writer: LedgerWriter) -> None:
     replies = RecordedAcks(writer)
     assert await recovered(ledgers, writer) == 0
     question, more = Question(writer), [Question(writer) for _ in range(limits.LEDGER_FENCE_CHECKS)]
@@ -369,9 +368,8 @@ async def test_a_ledger_that_another_client_recovered_fails_the_writer(ledgers: 
 
 
 @pytest.mark.parametrize("unfenced", ["b1", "b2", "b3"])
-async def test_one_bookie_that_nobody_fenced_is_no_proof(ledgers: Ledgers, unfenced: str) -> None:
+async def test_one_bookie_that_nobody_fenced_is_no_proof(ledgers: Ledgers, writer: LedgerWriter, unfenced: str) -> None:
     """The fence of a third bookie is late: a recovery needs two of three."""
-    writer = await first_entry(ledgers)
     late = ledgers.bookies.hold(bookie=unfenced, kind="read", fence=True)
     assert await recovered(ledgers, writer) == 0
     assert not ledgers.bookies[unfenced].fenced.get(writer.ledger_id)
@@ -408,8 +406,7 @@ async def test_acknowledgements_from_before_the_fence_prove_nothing_after_it(led
     assert isinstance(writer.failed, LedgerFenced) and question.replies == []
 
 
-async def test_a_repeat_that_arrives_after_the_fence_is_refused(ledgers: Ledgers) -> None:
-    writer = await first_entry(ledgers)
+async def test_a_repeat_that_arrives_after_the_fence_is_refused(ledgers: Ledgers, writer: LedgerWriter) -> None:
     under_way = ledgers.bookies.hold(kind="add", recovery=False)
     question = Question(writer)
     await turns()
