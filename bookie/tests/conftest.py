@@ -11,8 +11,10 @@ from typing import Any, Final, TypeVar
 import pytest
 
 from boki_bookie.bookie import Bookie
+from boki_bookie.entries.entry_log import file_name
 from boki_bookie.entries.ledger_index import Place
 from boki_bookie.entries.tombstones import DAY_MS
+from boki_bookie.journal.journal import Journal
 from boki_bookie.settings import BookieSettings
 from boki_bookie.space.garbage_collection import GcState
 from boki_bookie.space.ledger_facts import MetadataFacts
@@ -90,6 +92,8 @@ class World:
         """What the metadata store waits for, if it is slow."""
         self.tree = MemoryTree()
         self.store = MemoryStore(self.tree)
+        self.opened: list[Journal] = []
+        """What tests opened by themselves."""
         self._opened: list[tuple[Storage, MemoryDisk]] = []
 
     @staticmethod
@@ -191,6 +195,10 @@ class World:
         body = (await storage.load([(ledger_id, place)]))[0]
         return body if isinstance(body, StorageError) else bytes(body)
 
+    def damage(self, disk: MemoryDisk, payload: bytes) -> None:
+        """Flips a bit of what the first file of the entry log has."""
+        disk.flip_bit(file_name(1), disk.contents(file_name(1)).index(payload))
+
     async def ledger(
         self, ledger_id: int, bookie_id: str, state: LedgerState = LedgerState.OPEN, *, others: Sequence[str] = ()
     ) -> None:
@@ -212,6 +220,8 @@ class World:
         for storage, disk in self._opened:
             if not disk.stopped.is_set():  # else it belonged to a process that was killed
                 await storage.close()
+        for journal in self.opened:
+            await journal.close()
 
 
 @pytest.fixture

@@ -29,10 +29,12 @@ class Journal:
                 buffers, _ = encode_group(segment.header, number, [1], [b"body %d" % number])
                 await segment.file.write(page * PAGE_BYTES, buffers, durable=True)
 
+    async def begun(self, generation: int, group: int) -> JournalReplay:
+        found = await self.files.find()
+        return JournalReplay(self.disk, self.files, found, first_generation=generation, first_group=group)
+
     async def replay(self, generation: int, group: int) -> tuple[Any, list[int]]:
-        replay = JournalReplay(
-            self.disk, self.files, await self.files.find(), first_generation=generation, first_group=group
-        )
+        replay = await self.begun(generation, group)
         end = await replay.verify()
         numbers: list[int] = []
         async for _, groups in replay.segments():
@@ -40,9 +42,7 @@ class Journal:
         return end, numbers
 
     async def settle(self, generation: int, group: int) -> None:
-        replay = JournalReplay(
-            self.disk, self.files, await self.files.find(), first_generation=generation, first_group=group
-        )
+        replay = await self.begun(generation, group)
         await replay.repair_end(await replay.verify())
 
 

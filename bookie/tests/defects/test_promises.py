@@ -74,13 +74,8 @@ async def fence_among_adds(seed: int) -> None:
     world = WORLD()
     await world.store.start()
     disk = MemoryDisk()
-    look = asyncio.Event()
-
-    async def validate(ledger_id: int) -> V2Status:
-        await look.wait()
-        return V2Status.OK
-
-    storage = await world.open(disk, validate=validate)
+    look = world.validate_after = asyncio.Event()
+    storage = await world.open(disk)
     adds: dict[int, asyncio.Future[V2Status]] = {}
     seen: set[int] = set()
     fence_at = draw.randrange(2, 14)

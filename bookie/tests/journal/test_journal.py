@@ -31,6 +31,7 @@ async def start(disk: MemoryDisk, world: Any, settings: BookieSettings | None = 
     chosen: BookieSettings = settings or world.tiny(journal_spare_segments=2)
     journal = Journal(SegmentFiles(disk, world.rng, world.raw_id, chosen), chosen, Metrics())
     await journal.start(1, 0)
+    world.opened.append(journal)
     return journal
 
 
@@ -49,7 +50,6 @@ async def test_nothing_is_acknowledged_before_the_flush(disk: MemoryDisk, world:
     await waiter
     assert results == [None]
     assert b"x" * 100 in disk.crash(NoSectors()).contents("journal/0000000001.segment")
-    await journal.close()
 
 
 class NoSectors:
@@ -81,7 +81,6 @@ async def test_one_flush_serves_all_that_came_while_the_last_one_ran(disk: Memor
     await journal.flushed()
     assert order == list(range(100))
     assert journal.groups_written == 2
-    await journal.close()
 
 
 async def test_when_everything_is_durable_the_callback_comes_at_once(disk: MemoryDisk, world: Any) -> None:
@@ -89,7 +88,6 @@ async def test_when_everything_is_durable_the_callback_comes_at_once(disk: Memor
     results: list[BokiError | None] = []
     journal.when_durable(results.append)
     assert results == [None]
-    await journal.close()
 
 
 async def test_a_full_queue_refuses_and_has_taken_nothing(disk: MemoryDisk, world: Any) -> None:
@@ -105,7 +103,6 @@ async def test_a_full_queue_refuses_and_has_taken_nothing(disk: MemoryDisk, worl
     await journal.flushed()
     journal.append(ENTRY, b"x")
     await journal.flushed()
-    await journal.close()
 
 
 async def test_a_run_is_taken_whole_or_not_at_all(disk: MemoryDisk, world: Any) -> None:
@@ -134,7 +131,6 @@ async def test_a_record_no_segment_can_hold_is_refused(disk: MemoryDisk, world: 
         journal.append(ENTRY, bytes(12_241))
     journal.append(ENTRY, bytes(12_240))
     await journal.flushed()
-    await journal.close()
 
 
 async def test_a_failed_flush_is_final(disk: MemoryDisk, world: Any) -> None:
@@ -185,7 +181,6 @@ async def test_on_a_quick_disk_a_turn_of_the_loop_is_one_write_at_its_end(disk: 
     assert results == [None, None]
     assert b"second" in disk.crash(NoSectors()).contents("journal/0000000001.segment")
     assert journal.groups_written == before + 1
-    await journal.close()
 
 
 async def test_a_disk_that_is_quick_no_more_is_waited_for_and_nothing_is_lost(disk: MemoryDisk, world: Any) -> None:
@@ -225,7 +220,6 @@ async def test_what_a_callback_appends_is_written_after_it(disk: MemoryDisk, wor
     await asyncio.sleep(0)
     assert results == [None]
     assert b"again" in disk.crash(NoSectors()).contents("journal/0000000001.segment")
-    await journal.close()
 
 
 async def test_a_flush_that_fails_at_once_is_final(disk: MemoryDisk, world: Any) -> None:
@@ -242,7 +236,6 @@ async def test_a_flush_that_fails_at_once_is_final(disk: MemoryDisk, world: Any)
         journal.append(ENTRY, b"second")
     journal.when_durable(results.append)
     assert results == [error, error]
-    await journal.close()
 
 
 async def test_closing_in_the_turn_of_an_append_writes_it(disk: MemoryDisk, world: Any) -> None:
@@ -277,7 +270,6 @@ async def test_full_segments_are_followed_by_prepared_ones(disk: MemoryDisk, wor
         "journal/0000000010.segment",
     ]
     assert sum(name.endswith(".spare") for name in names) == 2
-    await journal.close()
 
 
 async def test_a_full_disk_makes_the_journal_wait_for_a_recycled_segment(disk: MemoryDisk, world: Any) -> None:
@@ -295,7 +287,6 @@ async def test_a_full_disk_makes_the_journal_wait_for_a_recycled_segment(disk: M
     await journal.release(2)
     await waiter
     assert list(journal.live) == [2, 3]
-    await journal.close()
 
 
 async def test_closing_writes_what_was_appended_and_then_refuses(disk: MemoryDisk, world: Any) -> None:

@@ -141,8 +141,7 @@ async def test_a_damaged_entry_is_io_error_and_a_batch_ends_before_it(served: Se
     for entry, letter in enumerate(b"abc"):
         await client.ask(*served.add(1, entry, bytes([letter]) * 50))
     await served.storage.checkpoint()
-    name = "entries/0000000001.entries"
-    disk.flip_bit(name, disk.contents(name).index(b"b" * 50))
+    served.world.damage(disk, b"b" * 50)
     assert (await client.ask(encode_read(1, 1))).status is V2Status.IO_ERROR
     assert (await client.ask(encode_read(1, 2))).status is V2Status.OK
     batch = await client.ask(encode_batch_read(1, 0, request_id=5, max_count=3, max_bytes=10_000))

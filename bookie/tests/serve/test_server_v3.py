@@ -215,8 +215,7 @@ async def test_a_damaged_entry_is_io_error_and_a_damaged_last_one_costs_only_the
     for entry_id, letter in enumerate(b"abc"):
         await client.ask_v3(served.add_v3(1, 1, entry_id, payload=bytes([letter]) * 50))
     await served.storage.checkpoint()
-    name = "entries/0000000001.entries"
-    disk.flip_bit(name, disk.contents(name).index(b"c" * 50))
+    served.world.damage(disk, b"c" * 50)
     assert await client.ask_v3(read(1, 1, 2)) == ReadResponse(1, V2Status.IO_ERROR, 1, 2)
     answer = await client.ask_v3(read(2, 1, 0))
     assert (answer.status, answer.lac) == (V2Status.OK, None)
@@ -363,8 +362,7 @@ async def test_a_damaged_last_entry_is_an_io_error_of_the_lac(served: Served, di
     client = await served.connect()
     await client.ask_v3(served.add_v3(1, 1, 0, payload=b"c" * 50))
     await served.storage.checkpoint()
-    name = "entries/0000000001.entries"
-    disk.flip_bit(name, disk.contents(name).index(b"c" * 50))
+    served.world.damage(disk, b"c" * 50)
     assert await client.ask_v3(ReadLacRequest(2, None, 1)) == ReadLacResponse(2, V2Status.IO_ERROR, 1)
 
 

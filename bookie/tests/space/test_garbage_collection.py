@@ -80,13 +80,8 @@ class TestDeletedLedgers:
     async def test_go_while_their_first_adds_wait_for_validation(self, collected: Any, disk: MemoryDisk) -> None:
         """TestFencing.testConcurrentFenceAndDeleteLedger: the add is refused, not stored anew."""
         world = collected.world
-        gate = asyncio.Event()
-
-        async def validate(ledger_id: int) -> V2Status:
-            await gate.wait()
-            return OK
-
-        storage = await world.open(disk, collected.settings, validate=validate, facts=collected.facts, clock=collected)
+        gate = world.validate_after = asyncio.Event()
+        storage = await collected.open(disk)
         assert await world.fence(storage, 2) is OK
         await world.put(storage, world.add(1, 0, recovery=True))
         waiting = world.submit(storage, world.add(1, 1))

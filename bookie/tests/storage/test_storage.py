@@ -114,8 +114,7 @@ async def test_a_failed_journal_fails_the_storage_and_is_answered_as_unknown(wor
 async def test_a_damaged_stored_entry_is_unknown_and_never_absent(world: Any, disk: MemoryDisk, storage: Any) -> None:
     await world.put(storage, world.add(1, 0, b"a" * 100), world.add(1, 1, b"b" * 100))
     await storage.checkpoint()
-    contents = disk.contents("entries/0000000001.entries")
-    disk.flip_bit("entries/0000000001.entries", contents.index(b"b" * 100))
+    world.damage(disk, b"b" * 100)
     assert await world.read(storage, 1, 0) == bytes(world.body(1, 0, b"a" * 100))
     assert isinstance(await world.read(storage, 1, 1), CorruptData)
     assert await world.put(storage, world.add(1, 1, b"b" * 100)) == [V2Status.IO_ERROR]

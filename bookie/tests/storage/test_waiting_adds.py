@@ -112,8 +112,7 @@ async def damaged_entry(world: Any, disk: MemoryDisk) -> Any:
     storage = await world.open(disk)
     await world.put(storage, *(world.add(1, entry, b"%d" % entry * 100) for entry in range(3)))
     await storage.checkpoint()
-    contents = disk.contents("entries/0000000001.entries")
-    disk.flip_bit("entries/0000000001.entries", contents.index(b"1" * 100))
+    world.damage(disk, b"1" * 100)
     assert isinstance(await world.read(storage, 1, 1), CorruptData)
     return storage
 
@@ -185,13 +184,8 @@ async def test_an_entry_that_recovery_or_repair_brought_is_no_validation(world: 
 
 
 async def test_first_adds_wait_for_the_metadata_bounded(world: Any, disk: MemoryDisk) -> None:
-    gate = asyncio.Event()
-
-    async def validate(ledger_id: int) -> V2Status:
-        await gate.wait()
-        return OK
-
-    storage = await world.open(disk, world.tiny(validation_waiting_bytes=300), validate=validate)
+    gate = world.validate_after = asyncio.Event()
+    storage = await world.open(disk, world.tiny(validation_waiting_bytes=300))
     first = [world.submit(storage, world.add(1, entry, bytes(100))) for entry in range(2)]
     assert await world.submit(storage, world.add(2, 0, bytes(100))) is V2Status.TOO_MANY_REQUESTS
     await turns()
@@ -202,13 +196,8 @@ async def test_first_adds_wait_for_the_metadata_bounded(world: Any, disk: Memory
 
 
 async def test_a_fence_that_comes_while_adds_wait_for_validation_wins(world: Any, disk: MemoryDisk) -> None:
-    gate = asyncio.Event()
-
-    async def validate(ledger_id: int) -> V2Status:
-        await gate.wait()
-        return OK
-
-    storage = await world.open(disk, validate=validate)
+    gate = world.validate_after = asyncio.Event()
+    storage = await world.open(disk)
     add = world.submit(storage, world.add(1, 0))
     await turns()
     assert await world.fence(storage, 1) is OK
