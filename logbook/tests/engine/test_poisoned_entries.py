@@ -4,14 +4,13 @@ that it cannot read, and goes on when that is mended, or given up by a LOST comm
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine.scripted import Scripted
 
-from boki_common.metrics import Metrics
 from boki_common.records.record_batch import RecordBatch, join
 from boki_logbook.apply.indexer import PENDING_CUTS
 from boki_logbook.core import EngineCore
@@ -20,12 +19,10 @@ from boki_logbook.state.state import StateDisagrees
 from boki_logbook.testing.cluster import (
     RecordingSource,
     RunSpec,
-    ScriptedLog,
     append,
     committed,
     data_of,
     make_batch,
-    model_ledgers,
     plain_records,
     query,
     read,
@@ -139,41 +136,29 @@ async def test_a_pushed_header_that_is_of_another_entry_is_read_from_bookies_ins
 @given(at=st.integers(0, 10_000), bits=st.integers(1, 255))
 async def test_an_entry_with_any_byte_changed_is_taken_or_waited_for_by_all_alike(at: int, bits: int) -> None:
     """Digests are right, so nobody sees that it was another one: it is a batch that fits, or it may be given up."""
-    ledgers, log = model_ledgers(), ScriptedLog()
-    cores: list[EngineCore] = []
-    ledgers.entries_elsewhere = log.metalog
+    world = Scripted()
+    log = world.log
     await log.begin_term()
-
-    async def engine() -> EngineCore:
-        core = EngineCore(ledgers=ledgers, incarnation=f"{len(cores):032x}", settings=QUICK, metrics=Metrics())
-        cores.append(core)
-        await log.join(core)
-        return core
-
-    async def until(holds: Callable[[], object]) -> None:
-        async with asyncio.timeout(10):
-            while not holds():
-                await asyncio.sleep(0)
-
     try:
-        reader, ledger = await engine(), await ledgers.create()
+        reader, ledger = world.core(), await world.ledgers.create()
+        await log.join(reader)
         link = log.link(reader)
         shard = await link.open_shard("ee" * 16, ledger.ledger_id)
         good = entry(0, "1", "2", "3", shard=shard)
         at %= len(good)
         ledger.submit(good[:at] + bytes([good[at] ^ bits]) + good[at + 1 :])
         link.report(shard, 3, 1)
-        await until(lambda: reader.logs[0].indexer.unreadable or reader.state.records == 3)
+        await world.until(lambda: reader.logs[0].indexer.unreadable or reader.state.records == 3)
         if reader.logs[0].indexer.unreadable:
             await link.order(Lost(1, shard, 0, 1, b"{}"))
-        await until(lambda: not reader.pending)
-        await engine()
-        await until(lambda: same_state(*cores))
-        assert not any(core.failed.done() for core in cores)
-        assert cores[0].state.records == 3
+        await world.until(lambda: not reader.pending)
+        late = world.core()
+        await log.join(late)
+        await world.until(lambda: same_state(reader, late))
+        assert not reader.failed.done() and not late.failed.done()
+        assert reader.state.records == 3
     finally:
-        for core in cores:
-            await core.close()
+        await world.close()
 
 
 async def test_what_was_given_up_long_after_it_is_known_to_who_begins_later(cluster: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.engine.scripted import until
 from tests.engine.test_server import Served, served, url_of
 
 import boki
@@ -30,7 +31,5 @@ async def test_sdks_are_notified_when_appends_are_refused_and_taken_again(served
         assert caught.value.definite and caught.value.retryable
         for connection in served.connections:
             connection.announce_admission(room)
-        async with asyncio.timeout(5):
-            while book._appends._admission is not TAKEN:
-                await asyncio.sleep(0)
+        await until(lambda: book._appends._admission is TAKEN)
         await book.append(b"y")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.engine.scripted import until
+
 from boki_common.errors import Overloaded
 from boki_logbook.append.append_queue import AppendQueue
 from boki_logbook.append.shard import Piece
@@ -33,9 +35,7 @@ async def test_old_batches_are_dropped_and_their_senders_notified() -> None:
     now_s = asyncio.get_running_loop().time()
     queue.put_back([piece(1, source, now_s - 1), piece(2, source, now_s - 1)])
     queue.add(piece(3, source, now_s + 60))
-    async with asyncio.timeout(10):
-        while len(dropped) < 2:
-            await asyncio.sleep(0)
+    await until(lambda: len(dropped) >= 2)
     assert dropped == [1, 2]
     assert [(number, type(error)) for number, error in source.refusals] == [(1, Overloaded), (2, Overloaded)]
     assert [one.request_id for one in queue.pieces] == [3]

@@ -4,52 +4,46 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine.scripted import QUICK, Scripted
 
 from boki_common.engine.engine_protocol import Verdict
 from boki_common.errors import Overloaded
 from boki_common.ids import slot_of, term_of
-from boki_common.metrics import Metrics
 from boki_logbook.core import EngineCore
 from boki_logbook.engine_status import faults_of
-from boki_logbook.settings import EngineSettings
 from boki_logbook.testing.cluster import (
     RecordingSource,
     RunSpec,
-    ScriptedLogs,
     append,
     batches,
     make_batch,
-    model_ledgers,
     plain_records,
     same_state,
 )
 
 WRITER = bytes(15) + b"w"
-QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1, carried_entry_bytes=0)
 BOOKS = (1, 2, 3, 4, 5, 6)
 
 
-class World:
+class World(Scripted):
     """Engines over several logs, and one pipelined writer per book."""
 
     def __init__(self, count: int) -> None:
-        self.ledgers = model_ledgers()
-        self.logs = ScriptedLogs(count)
-        self.cores: list[EngineCore] = []
+        super().__init__(count)
         self.source = RecordingSource()
         self.sent: dict[int, int] = {}
 
-    async def engine(self, *, live: bool = True, settings: EngineSettings = QUICK) -> EngineCore:
-        core = EngineCore(
-            ledgers=self.ledgers, incarnation=f"{len(self.cores) + 1:032x}", settings=settings, metrics=Metrics()
-        )
-        self.cores.append(core)
+    async def engine(self, *, live: bool = True) -> EngineCore:
+        """It follows all logs, and has the shards that it can have, if it is `live`."""
+        core = self.core()
         await self.logs.join(core, live=live)
+        await self.until(lambda: not live or all(log.appender.shard for log in core.logs.values() if log.link))
         return core
 
     def send(self, core: EngineCore, *books: int) -> None:
@@ -60,17 +54,11 @@ class World:
             runs.append(RunSpec(book, WRITER, self.sent[book], plain_records(f"{book}.{self.sent[book]}")))
         append(core, self.source, *runs)
 
-    async def until(self, holds: Any) -> None:
-        async with asyncio.timeout(10):
-            while not holds():
-                for core in self.cores:
-                    if core.failed.done():
-                        await core.failed
-                await asyncio.sleep(0)
-
-    async def settle(self) -> None:
-        for _ in range(30):
-            await asyncio.sleep(0)
+    async def until(self, holds: Callable[[], object]) -> None:
+        """As ever, and no engine ends meanwhile."""
+        await super().until(lambda: holds() or any(core.failed.done() for core in self.cores))
+        for core in self.cores:
+            assert not core.failed.done(), core.failed.exception()
 
     def answered(self) -> int:
         return sum(row.count for row in self.source.rows if row.verdict == Verdict.COMMITTED)
@@ -92,10 +80,6 @@ class World:
             holders = self.cores[0].state.places.terms
             assert all(self.logs[holders[term_of(seqnum)].log] for _, seqnum in rows)
 
-    async def close(self) -> None:
-        for core in self.cores:
-            await core.close()
-
 
 @pytest.fixture
 async def world() -> Any:
@@ -107,7 +91,6 @@ async def world() -> Any:
 
 async def test_a_batch_is_split_by_the_slots_of_its_books(world: World) -> None:
     core = await world.engine()
-    await world.until(lambda: all(log.appender.shard for log in core.logs.values()))
     world.send(core, *BOOKS)
     await world.until(lambda: world.answered() == len(BOOKS))
     world.check()
@@ -123,7 +106,6 @@ async def test_a_batch_is_split_by_the_slots_of_its_books(world: World) -> None:
 
 async def test_a_batch_of_one_logs_books_is_not_copied(world: World) -> None:
     core = await world.engine()
-    await world.until(lambda: all(log.appender.shard for log in core.logs.values()))
     batch = make_batch(RunSpec(1, WRITER, 1, plain_records("x")))
     core.appender.append(batch, world.source, 0)
     shards = [log.appender.shard for log in core.logs.values()]
@@ -144,8 +126,7 @@ async def test_all_or_nothing_of_a_batch_is_taken(world: World) -> None:
 
 
 async def test_appends_before_any_log_is_known_wait(world: World) -> None:
-    core = EngineCore(ledgers=world.ledgers, incarnation="f" * 32, settings=QUICK, metrics=Metrics())
-    world.cores.append(core)
+    core = world.core()
     world.send(core, *BOOKS)
     await world.settle()
     assert core.appender.queued == 1
@@ -156,7 +137,6 @@ async def test_appends_before_any_log_is_known_wait(world: World) -> None:
 
 async def test_what_the_old_log_did_not_cut_goes_the_new_way_first(world: World) -> None:
     core = await world.engine()
-    await world.until(lambda: all(log.appender.shard for log in core.logs.values()))
     book = next(book for book in BOOKS if world.logs.slots[slot_of(book)] == 0)
     world.send(core, book)
     await world.until(lambda: world.answered() == 1)
@@ -181,7 +161,6 @@ async def test_what_the_old_log_did_not_cut_goes_the_new_way_first(world: World)
 
 async def test_appends_wait_for_the_new_log(world: World) -> None:
     core = await world.engine()
-    await world.until(lambda: all(log.appender.shard for log in core.logs.values()))
     book = next(book for book in BOOKS if world.logs.slots[slot_of(book)] == 0)
     other = next(book for book in BOOKS if world.logs.slots[slot_of(book)] == 0 and slot_of(book) != slot_of(1))
     world.logs.holding = [1]
@@ -198,7 +177,6 @@ async def test_appends_wait_for_the_new_log(world: World) -> None:
 
 async def test_a_book_of_another_log_never_enters_a_shard(world: World) -> None:
     core = await world.engine()
-    await world.until(lambda: all(log.appender.shard for log in core.logs.values()))
     book = next(book for book in BOOKS if world.logs.slots[slot_of(book)] == 0)
     core.appender._routes.started(1, 999, world.logs.slots_of(0))
     core.appender._routes.ended(world.logs[0].term)  # a fault: the routes send it to log 1
@@ -209,7 +187,6 @@ async def test_a_book_of_another_log_never_enters_a_shard(world: World) -> None:
 async def test_what_somebody_puts_into_another_log_joins_nothing_on_any_engine(world: World) -> None:
     """Its checksums are right, and logs know no order between each other: it is no part of its book."""
     cores = [await world.engine() for _ in range(2)]
-    await world.until(lambda: all(log.appender.shard for core in cores for log in core.logs.values()))
     book = next(book for book in BOOKS if world.logs.slots[slot_of(book)] == 1)
     world.send(cores[0], book)
     log, ledger = world.logs[0], await world.ledgers.create()
@@ -234,7 +211,6 @@ async def test_a_log_that_is_added_takes_over_slots(world: World) -> None:
     alone = World(1)
     await alone.logs.begin()
     core = await alone.engine()
-    await alone.until(lambda: core.logs[0].appender.shard)
     assert core.appender._only is core.logs[0].appender
     alone.logs[0].cut_by_itself = False
     alone.send(core, *BOOKS)
@@ -275,7 +251,9 @@ async def test_moves_under_pipelined_appends_are_exactly_once_and_in_order(steps
     world = World(3)
     await world.logs.begin()
     try:
-        core, other = await world.engine(), await world.engine()
+        core, other = world.core(), world.core()
+        for one in (core, other):  # whether there are shards by then or not
+            await world.logs.join(one)
         world.ledgers.hold_acks = True
         for log in world.logs.logs.values():
             log.cut_by_itself = False

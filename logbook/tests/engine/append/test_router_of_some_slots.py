@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Final
 
 import pytest
+from tests.engine.scripted import QUICK, Scripted
 
 from boki_common.ids import slot_of
-from boki_common.metrics import Metrics
 from boki_logbook.core import EngineCore
-from boki_logbook.settings import EngineSettings
-from boki_logbook.testing.cluster import RecordingSource, RunSpec, ScriptedLogs, append, model_ledgers, plain_records
+from boki_logbook.testing.cluster import RecordingSource, RunSpec, append, plain_records
 
 WRITER: Final = bytes(15) + b"w"
-LOWER_HALF: Final = EngineSettings(
-    index_slots="0-511", retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1, carried_entry_bytes=0
-)
 BOOK: Final = next(book for book in range(1, 100) if slot_of(book) < 512)
 """Of the first of two logs."""
 
@@ -25,15 +22,15 @@ BOOK: Final = next(book for book in range(1, 100) if slot_of(book) < 512)
 @pytest.fixture
 async def core() -> AsyncIterator[EngineCore]:
     """It has met the first of two logs, and has no reason to follow the other."""
-    ledgers, logs = model_ledgers(), ScriptedLogs(2)
-    await logs.begin()
-    core = EngineCore(ledgers=ledgers, incarnation="1".zfill(32), settings=LOWER_HALF, metrics=Metrics())
+    world = Scripted(2)
+    await world.logs.begin()
+    core = world.core(replace(QUICK, index_slots="0-511"))
     core.log_found(0)
-    core.view_changed(logs.view)
-    logs.members.append(core)
-    await logs[0].join(core, live=True)
+    core.view_changed(world.logs.view)
+    world.logs.members.append(core)
+    await world.log.join(core, live=True)
     yield core
-    await core.close()
+    await world.close()
 
 
 async def test_appends_join_the_only_log_that_it_knows(core: EngineCore) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-
 import pytest
+from tests.engine.scripted import until
 
 from boki_common.errors import CallTimeout, NotEnoughBookies
 from boki_ledger.testing.model_ledgers import ModelLedgers
@@ -14,12 +12,6 @@ from boki_logbook.settings import EngineSettings
 from boki_logbook.testing.cluster import ScriptedLog, model_ledgers
 from boki_logbook.testing.logs import ScriptedLink
 from boki_metalog.errors import ShardNotOpen
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
-        while not holds():
-            await asyncio.sleep(0)
 
 
 async def made() -> tuple[ModelLedgers, SpareLedger, ScriptedLink]:

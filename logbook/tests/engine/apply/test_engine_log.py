@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
+from tests.engine.scripted import Scripted
 
 from boki_common.engine.engine_protocol import GapKind, GapRow
 from boki_common.errors import NoSequencer, TermEndedMeanwhile, TermOver
 from boki_common.ids import slot_of
-from boki_common.metrics import Metrics
 from boki_logbook import sequencer_calls
 from boki_logbook.apply.lost_entries import LostEntries
 from boki_logbook.core import EngineCore
 from boki_logbook.engine_status import status_of
-from boki_logbook.settings import EngineSettings
 from boki_logbook.state.state import StateDisagrees
 from boki_logbook.testing.cluster import (
     RecordingSource,
     RunSpec,
-    ScriptedLogs,
     append,
     committed,
     data_of,
-    model_ledgers,
     plain_records,
     query,
     read,
@@ -35,28 +31,21 @@ from boki_logbook.testing.logs import ScriptedLink
 from boki_metalog.entries.metalog_entry import Lost, Trim
 
 WRITER = bytes(15) + b"w"
-QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1, carried_entry_bytes=0)
 LOW = next(book for book in range(1, 1_000) if slot_of(book) < 512)
 """A book of log 0."""
 HIGH = next(book for book in range(1, 1_000) if slot_of(book) >= 512)
 """A book of log 1."""
 
 
-class World:
+class World(Scripted):
     """Two logs with half of the slots each, and engines on both."""
 
     def __init__(self) -> None:
-        self.ledgers = model_ledgers()
-        self.logs = ScriptedLogs(2)
-        self.cores: list[EngineCore] = []
+        super().__init__(2)
         self.numbers: dict[int, int] = {}
 
     async def engine(self, given_up: LostEntries | None = None) -> EngineCore:
-        incarnation = f"{len(self.cores) + 1:032x}"
-        core = EngineCore(
-            ledgers=self.ledgers, incarnation=incarnation, settings=QUICK, metrics=Metrics(), given_up=given_up
-        )
-        self.cores.append(core)
+        core = self.core(given_up=given_up)
         await self.logs.join(core)
         await self.until(lambda: all(log.appender.shard for log in core.logs.values() if log.link))
         return core
@@ -65,15 +54,6 @@ class World:
         number = self.numbers[book] = self.numbers.get(book, 0) + 1
         (seqnum,) = await committed(core, RunSpec(book, WRITER, number, plain_records(str(number), tags=(5,))))
         return seqnum
-
-    async def until(self, holds: Any) -> None:
-        async with asyncio.timeout(10):
-            while not holds():
-                await asyncio.sleep(0)
-
-    async def settle(self) -> None:
-        for _ in range(50):
-            await asyncio.sleep(0)
 
     def hold_entries_of(self, core: EngineCore, log: int) -> asyncio.Event:
         """Nobody else can read the entries of that engine's shard, from the next on."""
@@ -88,8 +68,7 @@ async def world() -> AsyncIterator[World]:
     made = World()
     await made.logs.begin()
     yield made
-    for core in made.cores:
-        await core.close()
+    await made.close()
 
 
 async def test_a_log_that_stands_still_delays_only_its_own_books(world: World) -> None:
@@ -180,8 +159,7 @@ async def test_a_log_where_nothing_comes_does_not_keep_an_engine_from_being_read
     await world.append(core, HIGH)
     await world.logs.move(range(512, 1_024), to=0)
     world.logs[1].seal()
-    late = EngineCore(ledgers=world.ledgers, incarnation="e" * 32, settings=QUICK, metrics=Metrics())
-    world.cores.append(late)
+    late = world.core()
     await world.logs.join(late)
     await world.until(lambda: late.logs[0].indexer.ready)
     assert not late.ready

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine.scripted import until
 
 from boki_common.backoff import Backoff
 from boki_common.records.record_batch import RecordBatch
@@ -194,9 +195,7 @@ async def test_what_is_carried_and_nobody_can_read_is_waited_for_and_may_be_give
     (said,) = feeding.feed.unreadable
     assert "the metalog carries it, but what it carries is no record batch" in said["error"]
     feeding.feed.lost(0, 2, 3)
-    async with asyncio.timeout(10):
-        while not feeding.feed.take_lost(0, 2):
-            await asyncio.sleep(0)
+    await until(lambda: feeding.feed.take_lost(0, 2))
     assert not feeding.feed.unreadable and not feeding.feed._unfit_carried
     await feeding.close()
 

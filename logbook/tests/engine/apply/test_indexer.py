@@ -9,24 +9,20 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine.scripted import QUICK, Scripted
 
 from boki_common.engine.answers import Answers
 from boki_common.engine.engine_protocol import Token, Verdict
-from boki_common.metrics import Metrics
 from boki_common.records.numpy_pays import FEW_ROWS
 from boki_common.records.record_batch import RUN_END, RUN_VOID
-from boki_logbook.core import EngineCore
-from boki_logbook.settings import EngineSettings
 from boki_logbook.testing.cluster import (
     RecordingSource,
     RecordSpec,
     RunSpec,
-    ScriptedLog,
     append,
     committed,
     data_of,
     make_batch,
-    model_ledgers,
     plain_records,
     query,
     read,
@@ -36,7 +32,6 @@ from boki_metalog.entries.metalog_entry import Lost
 
 ALICE = bytes(15) + b"a"
 BOB = bytes(15) + b"b"
-QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1, carried_entry_bytes=0)
 
 
 async def test_an_answered_append_can_be_read(cluster: Any) -> None:
@@ -206,11 +201,9 @@ RUN = st.tuples(
 @given(st.lists(st.tuples(st.integers(0, 1), st.lists(RUN, min_size=1, max_size=3), st.booleans()), max_size=12))
 async def test_live_and_rebuilt_indexes_are_equal(steps: list[tuple[int, list[RunSpec], bool]]) -> None:
     """DESIGN §11.7: two engines that append, and one that only rebuilds, know the same at one position."""
-    ledgers, log = model_ledgers(), ScriptedLog()
+    world = Scripted()
+    log, cores = world.log, [world.core() for _ in range(3)]
     await log.begin_term()
-    cores = [
-        EngineCore(ledgers=ledgers, incarnation=str(at) * 32, settings=QUICK, metrics=Metrics()) for at in range(3)
-    ]
     try:
         for core in cores[:2]:
             await log.join(core)
@@ -221,22 +214,14 @@ async def test_live_and_rebuilt_indexes_are_equal(steps: list[tuple[int, list[Ru
             await asyncio.sleep(0)
             if ends_term:
                 await log.next_term()
-        async with asyncio.timeout(10):
-            while (
-                sum(row.count for row in source.rows) != sent
-                or cores[0].logs[0].indexer.pending
-                or cores[1].logs[0].indexer.pending
-            ):
-                await asyncio.sleep(0)
+        await world.until(lambda: sum(row.count for row in source.rows) == sent)
+        await world.until(lambda: not cores[0].pending and not cores[1].pending)
         await log.join(cores[2], live=False)
-        async with asyncio.timeout(10):
-            while cores[2].logs[0].indexer.pending:
-                await asyncio.sleep(0)
+        await world.until(lambda: not cores[2].pending)
         assert same_state(cores[0], cores[1])
         assert same_state(cores[0], cores[2])
     finally:
-        for core in cores:
-            await core.close()
+        await world.close()
 
 
 async def test_bytes_that_are_no_batch_are_waited_for_and_reported(cluster: Any) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.engine.scripted import until
 
 from boki_common.backoff import Backoff
 from boki_ledger.testing.model_ledgers import ModelLedger, ModelLedgers
@@ -52,9 +53,7 @@ def ended(writer: ModelLedger, entries: int) -> ShardPlace:
 
 
 async def closed(ledgers: ModelLedgers, *ledger_ids: int) -> None:
-    async with asyncio.timeout(10):
-        while any(ledgers[ledger_id].closed_at is None for ledger_id in ledger_ids):
-            await asyncio.sleep(0)
+    await until(lambda: all(ledgers[ledger_id].closed_at is not None for ledger_id in ledger_ids))
 
 
 async def test_a_writer_closes_its_own_ledger(ledgers: ModelLedgers, sealer: Sealer) -> None:
@@ -83,9 +82,7 @@ async def test_another_engine_has_the_time_to_close_what_it_wrote(ledgers: Model
         await asyncio.sleep(0)
     assert sealer.waiting == 1
     await writer.close()
-    async with asyncio.timeout(10):
-        while sealer.waiting:
-            await asyncio.sleep(0)
+    await until(lambda: not sealer.waiting)
     assert ledgers.recovered == [], "it was looked at, and closed already"
 
 
@@ -140,9 +137,7 @@ async def test_a_metalog_that_cannot_be_read_keeps_a_ledger_open(
     carries(log, b"second")
     ledgers.missing[1_001, 1] = None
     sealer.seal(ended(writer, 2), None)
-    async with asyncio.timeout(10):
-        while ledgers.refusals < 2:
-            await asyncio.sleep(0)
+    await until(lambda: ledgers.refusals >= 2)
     assert writer.closed_at is None
     ledgers.missing.clear()
     await closed(ledgers, writer.ledger_id)

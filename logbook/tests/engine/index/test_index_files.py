@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.engine.scripted import until
 
 from boki_common.errors import DiskFull
 from boki_common.runtime.memory_disk import MemoryDisk
@@ -123,7 +123,5 @@ async def test_it_goes_on_by_itself(index: Index) -> None:
     for at in range(30):
         add(index, at)
     await files.start()
-    async with asyncio.timeout(5):
-        while not mapped_bytes(index):
-            await asyncio.sleep(0)
+    await until(lambda: mapped_bytes(index))
     await files.close()

@@ -132,9 +132,7 @@ async def test_rounds_of_linearizable_reads_of_which_some_are_given_up(cluster: 
             await asyncio.gather(*(reads(reader) for reader in range(readers)))
         assert high.core.frontier.positions[0].entry - before < rounds * readers / 2, "they shared entries"
         assert await book.append(b"the connection goes on") > newest[0]
-        async with asyncio.timeout(20):
-            while low.core.reader.parked or high.core.reader.parked:
-                await asyncio.sleep(0)
+        await cluster.until(lambda: not (low.core.reader.parked or high.core.reader.parked))
 
 
 async def test_one_frame_with_books_of_both_kinds_is_split(cluster: Cluster) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.engine.scripted import until
 
 from boki_common.errors import DigestMismatch, EntryUnknown
 from boki_common.ids import seqnum
@@ -75,9 +76,7 @@ async def test_an_entry_is_read_once_however_many_ask(made: Loads) -> None:
 async def test_what_is_not_found_yet_is_looked_for_again(made: Loads) -> None:
     made.ledgers.missing[made.ledger_id, 1] = None
     loading = asyncio.ensure_future(made.load(1))
-    async with asyncio.timeout(10):
-        while not made.reads:
-            await asyncio.sleep(0)
+    await until(lambda: made.reads)
     del made.ledgers.missing[made.ledger_id, 1]
     assert [batch.runs[0].first for batch in await loading] == [2]
 
@@ -120,9 +119,7 @@ async def test_what_only_the_metalog_has_is_taken_from_there(made: Loads) -> Non
 async def test_closing_ends_what_is_under_way(made: Loads) -> None:
     made.ledgers.gates[made.ledger_id, 1] = asyncio.Event()
     loading = asyncio.ensure_future(made.load(1))
-    async with asyncio.timeout(10):
-        while not made.reads:
-            await asyncio.sleep(0)
+    await until(lambda: made.reads)
     await made.loads.close()
     with pytest.raises(asyncio.CancelledError):
         await loading

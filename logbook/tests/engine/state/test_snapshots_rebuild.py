@@ -7,25 +7,21 @@ from typing import Any, NamedTuple
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine.scripted import Scripted
 
 from boki_common import ids
-from boki_common.metrics import Metrics
 from boki_common.records.record_batch import RUN_NAMED
 from boki_logbook.core import EngineCore
-from boki_logbook.settings import EngineSettings
 from boki_logbook.state.snapshot_format import Decoder, Snapshot, encode, raw_bytes
 from boki_logbook.testing.cluster import (
     RecordingSource,
     RecordSpec,
     RunSpec,
-    ScriptedLogs,
     append,
-    model_ledgers,
     same_state,
 )
 from boki_metalog.entries.metalog_entry import Expire, Trim
 
-QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1, carried_entry_bytes=0)
 BOOKS = (1, 2, 3, 4)
 TAGS = (5, 6)
 WRITERS = {bytes(15) + b"a": 0, bytes(15) + b"b": RUN_NAMED}
@@ -86,28 +82,17 @@ STEPS = st.lists(
 )
 
 
-class World:
+class World(Scripted):
     """Two logs and the engine that writes them."""
 
     def __init__(self) -> None:
-        self.ledgers = model_ledgers()
-        self.logs = ScriptedLogs(2)
-        self.cores: list[EngineCore] = []
+        super().__init__(2)
         self.numbers: dict[tuple[int, bytes], int] = {}
         self.source = RecordingSource()
 
-    def core(self) -> EngineCore:
-        incarnation = f"{len(self.cores) + 1:032x}"
-        made = EngineCore(ledgers=self.ledgers, incarnation=incarnation, settings=QUICK, metrics=Metrics())
-        self.cores.append(made)
-        return made
-
-    async def settle(self, core: EngineCore) -> None:
-        for _ in range(30):
-            await asyncio.sleep(0)
-        async with asyncio.timeout(10):
-            while core.pending or any(log.appender.shard is None for log in core.logs.values()):
-                await asyncio.sleep(0)
+    async def settled(self, core: EngineCore) -> None:
+        await self.settle()
+        await self.until(lambda: not core.pending and all(log.appender.shard for log in core.logs.values()))
 
     async def step(self, core: EngineCore, step: Any) -> Snapshot | None:
         if isinstance(step, Append):
@@ -127,7 +112,7 @@ class World:
         elif isinstance(step, Move):
             moved = () if step.first is None else range(step.first, step.first + 300)
             await self.logs.move(moved, to=step.log)
-        await self.settle(core)
+        await self.settled(core)
         return await core.snapshots.snapshot() if isinstance(step, Take) else None
 
     async def replay(self, core: EngineCore) -> None:
@@ -147,13 +132,7 @@ class World:
                 part.entries_ordered(term, first, log.history[term][first:])
                 if record is not None:
                     await part.term_ended(record)
-        async with asyncio.timeout(10):
-            while core.pending:
-                await asyncio.sleep(0)
-
-    async def close(self) -> None:
-        for core in self.cores:
-            await core.close()
+        await self.until(lambda: not core.pending)
 
 
 def written_and_read(snapshot: Snapshot) -> Snapshot:
@@ -171,7 +150,7 @@ async def play(steps: list[Any]) -> None:
         await world.logs.begin()
         writer = world.core()
         await world.logs.join(writer)
-        await world.settle(writer)
+        await world.settled(writer)
         taken = [await writer.snapshots.snapshot()]
         for step in steps:
             snapshot = await world.step(writer, step)
