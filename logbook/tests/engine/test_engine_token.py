@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.engine.silent import Silent
 
 import boki
 from boki_common.cluster_token import NO_TOKEN, parse
@@ -26,16 +27,6 @@ from boki_metalog.terms.term_order import ALL_SLOTS
 
 OLD, NEW = "a-token-of-the-cluster-01", "a-token-of-another-one-02"
 SETTINGS = EngineSettings(retry_first_s=0.005, retry_limit_s=0.01)
-
-
-class Peer:
-    def __init__(self) -> None:
-        self.lost = asyncio.Event()
-
-    def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None: ...
-
-    def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
-        self.lost.set()
 
 
 class Cluster(EngineCluster):
@@ -63,8 +54,8 @@ def url_of(engine: Engine) -> str:
     return f"boki://{engine.addresses[0]}"
 
 
-async def hello(engine: Engine, said: dict[str, Any]) -> tuple[MessagePeer, Peer, Any]:
-    handler = Peer()
+async def hello(engine: Engine, said: dict[str, Any]) -> tuple[MessagePeer, Silent, Any]:
+    handler = Silent()
     peer = await connect_messages(engine.addresses[0], handler)
     try:
         return peer, handler, msgspec.msgpack.decode(await peer.call(wire.OP_HELLO, msgspec.msgpack.encode(said)))
@@ -88,12 +79,12 @@ async def test_hello_is_taken_only_with_the_token_whatever_role_it_names(
         peer.close()
     else:
         assert isinstance(answer, Unauthenticated) and "this engine asks for a cluster token" in str(answer)
-        await handler.lost.wait()
+        await handler.lost
 
 
 async def test_nothing_behind_a_refused_hello_is_processed(guarded: Cluster) -> None:
     engine = await guarded.start()
-    peer = await connect_messages(engine.addresses[0], Peer())
+    peer = await connect_messages(engine.addresses[0], Silent())
     asked = [
         peer.request(wire.OP_HELLO, msgspec.msgpack.encode({"versions": [1], "auth": NEW})),
         peer.request(wire.OP_STATUS),
@@ -227,6 +218,6 @@ async def test_another_engine_is_dialed_with_the_token(guarded: Cluster) -> None
     engine = await guarded.start()
     member = EngineMember(engine.incarnation, (str(engine.addresses[0]),), ALL_SLOTS)
     with pytest.raises(Unauthenticated):
-        await dial_engine(member, member.addresses[0], Peer(), token=parse(NEW, "test"))
-    peer, _ = await dial_engine(member, member.addresses[0], Peer(), token=guarded.token)
+        await dial_engine(member, member.addresses[0], Silent(), token=parse(NEW, "test"))
+    peer, _ = await dial_engine(member, member.addresses[0], Silent(), token=guarded.token)
     peer.close()

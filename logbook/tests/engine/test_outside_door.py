@@ -6,24 +6,14 @@ import asyncio
 import dataclasses
 
 import msgspec
+from tests.engine.silent import Silent
 
 from boki_common.engine import engine_protocol as wire
-from boki_common.errors import BokiError
-from boki_common.net.messages import MessagePeer, connect_messages
+from boki_common.net.messages import connect_messages
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing.engines import ANYWHERE, EngineCluster
 
 SETTINGS = EngineSettings(retry_first_s=0.005, retry_limit_s=0.01)
-
-
-class Nobody:
-    """Whoever only says HELLO."""
-
-    def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
-        """Nothing is pushed to it."""
-
-    def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
-        """The call fails by itself."""
 
 
 async def test_who_comes_from_outside_gets_the_outside_addresses_of_all_engines(engines: EngineCluster) -> None:
@@ -40,7 +30,7 @@ async def test_who_comes_from_outside_gets_the_outside_addresses_of_all_engines(
         await asyncio.sleep(0)
     assert inside < set(first.known_engines)
     (door,) = first._outside._servers
-    peer = await connect_messages(door.address, Nobody())
+    peer = await connect_messages(door.address, Silent())
     answer = msgspec.msgpack.decode(await peer.call(wire.OP_HELLO, msgspec.msgpack.encode({"versions": [1]})))
     peer.close()
     assert set(answer["engines"]) == {"one.example:7040", "two.example:7040"}

@@ -15,7 +15,11 @@ from boki_logbook.testing.cluster import RecordingSource, committed_numbers, led
 CARRYING = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1)
 
 
-async def carrying(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, RecordingSource, Any]:
+Carrying = tuple[Any, RecordingSource, Any]
+
+
+@pytest.fixture
+async def carrying(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> Carrying:
     """An engine whose shard has one entry: the next ones may be carried, and no timer writes them."""
     monkeypatch.setattr("boki_logbook.append.appender.WRITE_AFTER_S", 3_600.0)
     core, source = await cluster.engine(settings=CARRYING, carrying=True), RecordingSource()
@@ -26,10 +30,8 @@ async def carrying(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, 
     return core, source, ledger
 
 
-async def test_a_single_batch_is_ordered_before_its_ledger_has_it(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    core, source, ledger = await carrying(cluster, monkeypatch)
+async def test_a_single_batch_is_ordered_before_its_ledger_has_it(cluster: Any, carrying: Carrying) -> None:
+    core, source, ledger = carrying
     for number in (2, 3):
         send(core, source, number)
         await cluster.until(lambda number=number: committed_numbers(source)[-1] == number)
@@ -44,8 +46,10 @@ async def test_a_single_batch_is_ordered_before_its_ledger_has_it(
     await cluster.until(lambda: ledger.closed_at == 3)
 
 
-async def test_carried_entries_are_written_a_while_later(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    core, source, ledger = await carrying(cluster, monkeypatch)
+async def test_carried_entries_are_written_a_while_later(
+    cluster: Any, carrying: Carrying, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core, source, ledger = carrying
     monkeypatch.setattr("boki_logbook.append.appender.WRITE_AFTER_S", 0.001)
     send(core, source, 2)
     await cluster.until(lambda: ledger.acked == 2)
@@ -53,9 +57,9 @@ async def test_carried_entries_are_written_a_while_later(cluster: Any, monkeypat
 
 
 async def test_what_comes_while_an_entry_is_carried_is_carried_next_if_it_is_small(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
+    cluster: Any, carrying: Carrying
 ) -> None:
-    core, source, ledger = await carrying(cluster, monkeypatch)
+    core, source, ledger = carrying
     cluster.log.cut_by_itself = False
     for number in range(2, 6):
         send(core, source, number)
@@ -69,10 +73,8 @@ async def test_what_comes_while_an_entry_is_carried_is_carried_next_if_it_is_sma
     assert len(ledger.entries) == 1
 
 
-async def test_what_is_large_goes_to_the_ledger_behind_what_is_carried(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    core, source, ledger = await carrying(cluster, monkeypatch)
+async def test_what_is_large_goes_to_the_ledger_behind_what_is_carried(cluster: Any, carrying: Carrying) -> None:
+    core, source, ledger = carrying
     cluster.log.cut_by_itself = False
     send(core, source, 2)
     send(core, source, 3, data=bytes(limits.CARRIED_ENTRY_BYTES))
@@ -82,9 +84,9 @@ async def test_what_is_large_goes_to_the_ledger_behind_what_is_carried(
 
 
 async def test_a_carried_entry_that_did_not_reach_the_sequencer_is_written_and_reported(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
+    cluster: Any, carrying: Carrying
 ) -> None:
-    core, source, ledger = await carrying(cluster, monkeypatch)
+    core, source, ledger = carrying
     core.logs[0].link.up = False
     send(core, source, 2)
     cluster.log.disconnect(core)
@@ -96,10 +98,8 @@ async def test_a_carried_entry_that_did_not_reach_the_sequencer_is_written_and_r
     await cluster.until(lambda: committed_numbers(source) == [1, 2])
 
 
-async def test_a_ledger_is_not_left_further_behind_than_what_is_looked_for(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    core, source, ledger = await carrying(cluster, monkeypatch)
+async def test_a_ledger_is_not_left_further_behind_than_what_is_looked_for(cluster: Any, carrying: Carrying) -> None:
+    core, source, ledger = carrying
     cluster.ledgers.hold_acks = True
     for number in range(2, 2 + limits.CARRIED_BEHIND):
         send(core, source, number)
@@ -110,10 +110,8 @@ async def test_a_ledger_is_not_left_further_behind_than_what_is_looked_for(
     assert core.logs[0].appender.shard.in_flight == 1
 
 
-async def test_what_was_carried_and_not_cut_in_its_term_is_appended_again(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    core, source, ledger = await carrying(cluster, monkeypatch)
+async def test_what_was_carried_and_not_cut_in_its_term_is_appended_again(cluster: Any, carrying: Carrying) -> None:
+    core, source, ledger = carrying
     cluster.log.cut_by_itself = False
     send(core, source, 2)
     cluster.log.cut()
@@ -127,10 +125,8 @@ async def test_what_was_carried_and_not_cut_in_its_term_is_appended_again(
     await cluster.until(lambda: committed_numbers(source) == [1, 2, 3, 4])
 
 
-async def test_a_closed_shard_is_completed_before_its_ledger_is_closed(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    core, source, ledger = await carrying(cluster, monkeypatch)
+async def test_a_closed_shard_is_completed_before_its_ledger_is_closed(cluster: Any, carrying: Carrying) -> None:
+    core, source, ledger = carrying
     cluster.ledgers.hold_acks = True
     send(core, source, 2)
     await cluster.until(lambda: committed_numbers(source) == [1, 2])
@@ -145,10 +141,8 @@ async def test_a_closed_shard_is_completed_before_its_ledger_is_closed(
     assert not cluster.ledgers.recovered
 
 
-async def test_a_ledger_that_fails_gets_from_the_metalog_what_was_carried(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    core, source, ledger = await carrying(cluster, monkeypatch)
+async def test_a_ledger_that_fails_gets_from_the_metalog_what_was_carried(cluster: Any, carrying: Carrying) -> None:
+    core, source, ledger = carrying
     for number in (2, 3):
         send(core, source, number)
         await cluster.until(lambda number=number: committed_numbers(source)[-1] == number)
@@ -161,10 +155,10 @@ async def test_a_ledger_that_fails_gets_from_the_metalog_what_was_carried(
 
 
 async def test_a_ledger_that_fails_with_its_last_entry_carried_waits_for_the_metalog(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
+    cluster: Any, carrying: Carrying
 ) -> None:
     """Whether the entry reached the sequencer is unknown: it may be ordered yet, and must not be twice."""
-    core, source, ledger = await carrying(cluster, monkeypatch)
+    core, source, ledger = carrying
     shard = core.logs[0].appender.shard
     core.logs[0].link.up = False
     send(core, source, 2)
@@ -177,10 +171,10 @@ async def test_a_ledger_that_fails_with_its_last_entry_carried_waits_for_the_met
 
 
 async def test_a_busy_sequencer_is_asked_again_to_close_a_shard_whose_end_nobody_knows(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
+    cluster: Any, carrying: Carrying
 ) -> None:
     """Without its CLOSE no append of this engine would be ordered until the term ends."""
-    core, source, ledger = await carrying(cluster, monkeypatch)
+    core, source, ledger = carrying
     link, shard = core.logs[0].link, core.logs[0].appender.shard
     link.up = False
     send(core, source, 2)  # it does not arrive
@@ -190,8 +184,8 @@ async def test_a_busy_sequencer_is_asked_again_to_close_a_shard_whose_end_nobody
     assert core.logs[0].appender.shard is not shard and link.close_faults == []
 
 
-async def test_a_sequencer_that_does_not_carry_gets_reports(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    core, source, ledger = await carrying(cluster, monkeypatch)
+async def test_a_sequencer_that_does_not_carry_gets_reports(cluster: Any, carrying: Carrying) -> None:
+    core, source, ledger = carrying
     core.logs[0].link.carries = False
     send(core, source, 2)
     assert len(ledger.entries) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 from hypothesis import given, settings
@@ -20,21 +21,20 @@ from boki_logbook.testing.cluster import RecordSpec, RunSpec, make_batch, model_
 class Feeding:
     """A feed over some ledgers, and what it called."""
 
-    def __init__(self, shards: int, entries: int) -> None:
+    def __init__(self) -> None:
         self.ledgers = model_ledgers()
         self.arrivals = 0
         self.source = EntrySource(self.ledgers)
         self.pushed = PushedHeaders()
         self.feed = HeaderFeed(self.source, self._arrived, pushed=self.pushed, backoff=lambda: Backoff(0.001, 0.001))
-        self._shards, self._entries = shards, entries
 
     def _arrived(self) -> None:
         self.arrivals += 1
 
-    async def fill(self) -> None:
-        for _ in range(self._shards):
+    async def fill(self, shards: int, entries: int) -> None:
+        for _ in range(shards):
             ledger = await self.ledgers.create()
-            for entry in range(self._entries):
+            for entry in range(entries):
                 ledger.submit(make_batch(RunSpec(1, bytes(16), 1 + entry, (RecordSpec(),)))._view)
 
     async def take(self, ledger_id: int, entry: int) -> int:
@@ -59,19 +59,23 @@ class Feeding:
         await self.source.close()
 
 
-async def test_neighbours_are_read_at_once() -> None:
-    feeding = Feeding(1, 20)
-    await feeding.fill()
+@pytest.fixture
+async def feeding() -> AsyncIterator[Feeding]:
+    made = Feeding()
+    yield made
+    await made.close()
+
+
+async def test_neighbours_are_read_at_once(feeding: Feeding) -> None:
+    await feeding.fill(1, 20)
     for entry in range(20):
         feeding.feed.want(0, entry, 1)
     assert [await feeding.take(0, entry) for entry in range(20)] == list(range(1, 21))
     assert len(feeding.ledgers.reads) == -(-20 // READ_ENTRIES)
-    await feeding.close()
 
 
-async def test_the_window_bounds_what_is_fetched_ahead() -> None:
-    feeding = Feeding(1, 400)
-    await feeding.fill()
+async def test_the_window_bounds_what_is_fetched_ahead(feeding: Feeding) -> None:
+    await feeding.fill(1, 400)
     feeding.feed.want(0, 0, 400)
     for _ in range(200):
         feeding.feed.fetch(blocked=False)
@@ -79,24 +83,20 @@ async def test_the_window_bounds_what_is_fetched_ahead() -> None:
     fetched = sum(last - first + 1 for _, first, last in feeding.ledgers.reads)
     assert fetched <= WINDOW_ENTRIES + READ_ENTRIES
     assert [await feeding.take(0, entry) for entry in range(400)] == list(range(1, 401))
-    await feeding.close()
 
 
-async def test_what_is_needed_comes_although_the_window_is_full_of_what_is_not() -> None:
+async def test_what_is_needed_comes_although_the_window_is_full_of_what_is_not(feeding: Feeding) -> None:
     shards = 2 + WINDOW_ENTRIES // (READ_ENTRIES - 1)
-    feeding = Feeding(shards, READ_ENTRIES)
-    await feeding.fill()
+    await feeding.fill(shards, READ_ENTRIES)
     order = [(shard, entry) for entry in range(READ_ENTRIES) for shard in range(shards)]
     for shard, entry in order:
         feeding.feed.want(shard, entry, 1)
     for shard, entry in order:
         assert await feeding.take(shard, entry) == entry + 1
-    await feeding.close()
 
 
-async def test_a_read_that_fails_is_repeated_and_others_go_on() -> None:
-    feeding = Feeding(READS, 1)
-    await feeding.fill()
+async def test_a_read_that_fails_is_repeated_and_others_go_on(feeding: Feeding) -> None:
+    await feeding.fill(READS, 1)
     feeding.ledgers.missing[0, 0] = None
     for shard in range(READS):
         feeding.feed.want(shard, 0, 1)
@@ -105,14 +105,13 @@ async def test_a_read_that_fails_is_repeated_and_others_go_on() -> None:
     assert feeding.feed.take(0, 0) is None
     feeding.ledgers.missing.clear()
     await feeding.take(0, 0)
-    await feeding.close()
 
 
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 12)), max_size=25))
 async def test_everything_wanted_comes_once(wanted: list[tuple[int, int]]) -> None:
-    feeding = Feeding(4, sum(count for _, count in wanted))
-    await feeding.fill()
+    feeding = Feeding()
+    await feeding.fill(4, sum(count for _, count in wanted))
     ends = dict.fromkeys(range(4), 0)
     order = []
     for shard, count in wanted:
@@ -125,9 +124,8 @@ async def test_everything_wanted_comes_once(wanted: list[tuple[int, int]]) -> No
     await feeding.close()
 
 
-async def test_only_entries_that_were_given_up_and_cannot_be_had_are_lost() -> None:
-    feeding = Feeding(shards=1, entries=6)
-    await feeding.fill()
+async def test_only_entries_that_were_given_up_and_cannot_be_had_are_lost(feeding: Feeding) -> None:
+    await feeding.fill(1, 6)
     feeding.ledgers.missing.update({(0, 1): None, (0, 4): None})
     feeding.feed.want(0, 0, 6)
     assert await feeding.take(0, 0) == 1, "those that can be had do not wait for others"
@@ -142,12 +140,10 @@ async def test_only_entries_that_were_given_up_and_cannot_be_had_are_lost() -> N
     del feeding.ledgers.missing[0, 4]
     assert [await feeding.take(0, entry) for entry in (4, 5)] == [5, 6]
     assert not feeding.feed.waits
-    await feeding.close()
 
 
-async def test_what_was_pushed_is_not_read_and_gaps_are() -> None:
-    feeding = Feeding(1, 12)
-    await feeding.fill()
+async def test_what_was_pushed_is_not_read_and_gaps_are(feeding: Feeding) -> None:
+    await feeding.fill(1, 12)
     for entry in (0, 1, 2, 6, 7, 11):
         (whole,) = await feeding.source.read(0, entry, entry)
         feeding.pushed.add(0, entry, RecordBatch.parse(memoryview(bytes(whole.header)), header_only=True))
@@ -155,12 +151,10 @@ async def test_what_was_pushed_is_not_read_and_gaps_are() -> None:
     feeding.feed.want(0, 0, 12)
     assert [await feeding.take(0, entry) for entry in range(12)] == list(range(1, 13))
     assert [read[1:] for read in feeding.ledgers.reads] == [(3, 5), (8, 10)]
-    await feeding.close()
 
 
-async def test_pushed_headers_beyond_the_window_are_read_again_in_their_turn() -> None:
-    feeding = Feeding(1, 2 * WINDOW_ENTRIES)
-    await feeding.fill()
+async def test_pushed_headers_beyond_the_window_are_read_again_in_their_turn(feeding: Feeding) -> None:
+    await feeding.fill(1, 2 * WINDOW_ENTRIES)
     for entry in range(2 * WINDOW_ENTRIES):
         (whole,) = await feeding.source.read(0, entry, entry)
         feeding.pushed.add(0, entry, whole)
@@ -169,23 +163,21 @@ async def test_pushed_headers_beyond_the_window_are_read_again_in_their_turn() -
     assert [await feeding.take(0, entry) for entry in range(2 * WINDOW_ENTRIES)] == list(
         range(1, 2 * WINDOW_ENTRIES + 1)
     )
-    await feeding.close()
 
 
-async def test_what_the_metalog_carries_is_not_read() -> None:
-    feeding = Feeding(1, 4)
-    await feeding.fill()
+async def test_what_the_metalog_carries_is_not_read(feeding: Feeding) -> None:
+    await feeding.fill(1, 4)
     feeding.feed.carried(0, 2, feeding.ledgers[0].entries[2])
     feeding.feed.want(0, 0, 4)
     assert [await feeding.take(0, entry) for entry in range(4)] == [1, 2, 3, 4]
     assert feeding.ledgers.reads == [(0, 0, 1), (0, 3, 3)]
-    await feeding.close()
 
 
 @pytest.mark.parametrize("written", [True, False], ids=["as it is carried", "not at all"])
-async def test_what_is_carried_and_nobody_can_read_is_waited_for_and_may_be_given_up(written: bool) -> None:
-    feeding = Feeding(1, 2)
-    await feeding.fill()
+async def test_what_is_carried_and_nobody_can_read_is_waited_for_and_may_be_given_up(
+    feeding: Feeding, written: bool
+) -> None:
+    await feeding.fill(1, 2)
     assert feeding.feed.carried(0, 2, b"garbage") is None
     if written:
         feeding.ledgers[0].submit(b"garbage")
@@ -197,23 +189,19 @@ async def test_what_is_carried_and_nobody_can_read_is_waited_for_and_may_be_give
     feeding.feed.lost(0, 2, 3)
     await until(lambda: feeding.feed.take_lost(0, 2))
     assert not feeding.feed.unreadable and not feeding.feed._unfit_carried
-    await feeding.close()
 
 
-async def test_what_the_metalog_carries_badly_and_its_ledger_has_well_is_read_there() -> None:
-    feeding = Feeding(1, 3)
-    await feeding.fill()
+async def test_what_the_metalog_carries_badly_and_its_ledger_has_well_is_read_there(feeding: Feeding) -> None:
+    await feeding.fill(1, 3)
     assert feeding.feed.carried(0, 2, feeding.ledgers[0].entries[2][:-1]) is None
     feeding.feed.want(0, 2, 1)
     assert await feeding.take(0, 2) == 3
     assert not feeding.feed._unfit_carried
-    await feeding.close()
 
 
 @pytest.mark.parametrize("bad", range(4))
-async def test_of_entries_that_are_read_together_only_the_bad_one_is_waited_for(bad: int) -> None:
-    feeding = Feeding(1, 4)
-    await feeding.fill()
+async def test_of_entries_that_are_read_together_only_the_bad_one_is_waited_for(feeding: Feeding, bad: int) -> None:
+    await feeding.fill(1, 4)
     good, feeding.ledgers[0].entries[bad] = feeding.ledgers[0].entries[bad], b"no batch"
     feeding.feed.want(0, 0, 4)
     assert [await feeding.take(0, entry) for entry in range(bad)] == list(range(1, bad + 1))
@@ -221,4 +209,3 @@ async def test_of_entries_that_are_read_together_only_the_bad_one_is_waited_for(
     assert [(one["first"], one["last"]) for one in feeding.feed.unreadable] == [(bad, bad)]
     feeding.ledgers[0].entries[bad] = good
     assert [await feeding.take(0, entry) for entry in range(bad, 4)] == list(range(bad + 1, 5))
-    await feeding.close()

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.engine.silent import Silent
 
 import boki
 from boki_common import ids, limits
@@ -207,21 +208,8 @@ async def test_calls_wait_for_an_engine_that_indexes_the_slot_and_then_are_refus
     peer.close()
 
 
-class Pushes:
-    """A client that keeps its verdicts."""
-
-    def __init__(self) -> None:
-        self.lost: asyncio.Future[BokiError | None] = asyncio.get_running_loop().create_future()
-
-    def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
-        """Verdicts are not looked at."""
-
-    def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
-        self.lost.set_result(error)
-
-
-async def greeted(engine: Engine, *features: str, pushes: Pushes | None = None) -> MessagePeer:
-    peer = await connect_messages(engine.addresses[0], pushes or Pushes())
+async def greeted(engine: Engine, *features: str, handler: Silent | None = None) -> MessagePeer:
+    peer = await connect_messages(engine.addresses[0], handler or Silent())
     await peer.call(wire.OP_HELLO, msgspec.msgpack.encode({"versions": [1], "features": list(features)}))
     return peer
 
@@ -235,10 +223,10 @@ async def test_what_was_forwarded_is_not_forwarded_again(cluster: Cluster) -> No
         await peer.call(wire.OP_POSITION, *wire.encode_position({}, other))
     wire.decode_position(await peer.call(wire.OP_POSITION, *wire.encode_position({}, book_in(LOW))))
     peer.close()
-    pushes = Pushes()
-    peer = await greeted(engine, FORWARDED, pushes=pushes)
+    handler = Silent()
+    peer = await greeted(engine, FORWARDED, handler=handler)
     peer.push(wire.OP_APPEND, wire.encode_token({}), make_batch(RunSpec(other, ALICE, 1, plain_records("x")))._view)
-    assert isinstance(await pushes.lost, SlotNotInTerm)
+    assert isinstance(await handler.lost, SlotNotInTerm)
 
 
 async def test_of_reads_that_came_together_each_goes_where_its_book_is(cluster: Cluster) -> None:
