@@ -11,6 +11,7 @@ from tests.engine.scripted import QUICK, Scripted
 from boki_common.runtime.ports import MachineClock
 from boki_logbook.core import EngineCore
 from boki_logbook.settings import EngineSettings
+from boki_logbook.testing.cluster import RecordingSource
 from boki_logbook.testing.engines import EngineCluster
 
 
@@ -39,6 +40,17 @@ async def cluster() -> AsyncIterator[Cluster]:
     await made.log.begin_term()
     yield made
     await made.close()
+
+
+@pytest.fixture
+async def core(cluster: Cluster) -> EngineCore:
+    """An engine that follows the log and has its shard."""
+    return await cluster.engine()
+
+
+@pytest.fixture
+async def source() -> RecordingSource:
+    return RecordingSource()
 
 
 @pytest.fixture

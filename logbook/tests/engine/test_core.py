@@ -26,8 +26,7 @@ ALICE = bytes(15) + b"a"
 BOB = bytes(15) + b"b"
 
 
-async def test_ledgers_of_ended_terms_are_closed_at_what_is_ordered(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_ledgers_of_ended_terms_are_closed_at_what_is_ordered(cluster: Any, core: Any) -> None:
     ledger = core.logs[0].appender.shard.writer
     await committed(core, RunSpec(1, ALICE, 1, plain_records("a")))
     lost = await cluster.engine()
@@ -39,8 +38,7 @@ async def test_ledgers_of_ended_terms_are_closed_at_what_is_ordered(cluster: Any
     assert (orphan.ledger_id, 1) in cluster.ledgers.recovered
 
 
-async def test_a_ledger_below_its_floor_is_not_closed(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_a_ledger_below_its_floor_is_not_closed(cluster: Any, core: Any) -> None:
     lost = await cluster.engine()
     orphan = lost.logs[0].appender.shard.writer
     await committed(lost, RunSpec(1, BOB, 1, plain_records("b")))
@@ -85,8 +83,7 @@ async def test_compressed_entries_read_the_same(cluster: Any) -> None:
     assert sum(map(len, core.logs[0].appender.shard.writer.entries)) < 3_000
 
 
-async def test_status_is_json_and_complete(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_status_is_json_and_complete(core: Any) -> None:
     await committed(core, RunSpec(1, ALICE, 1, plain_records("x", tags=(5,))), RunSpec(2, BOB, 1, plain_records("y")))
     status = status_of(core)
     assert (status["term"], status["ready"], status["lag_entries"]) == (1, True, 0)
@@ -96,8 +93,7 @@ async def test_status_is_json_and_complete(cluster: Any) -> None:
     assert status["shard"]["cut_entries"] == 1
 
 
-async def test_the_status_says_what_pending_operations_wait_for(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_the_status_says_what_pending_operations_wait_for(cluster: Any, core: Any) -> None:
     source = RecordingSource()
 
     def waits() -> list[str]:

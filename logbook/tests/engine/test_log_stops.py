@@ -89,8 +89,7 @@ async def test_an_entry_that_was_pushed_badly_is_read_from_bookies_and_nothing_i
     assert one.faults() == [] and one.core.logs[0].stop is None
 
 
-async def test_an_engine_refuses_an_entry_before_it_notes_any_of_it(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_an_engine_refuses_an_entry_before_it_notes_any_of_it(cluster: Any, core: Any) -> None:
     part, position = core.logs[0], core.positions[0]
     following = MetalogEntry(0, 0, cluster.log.time_ms, (ShardEnd(0, 0, 0),))
     wrong = MetalogEntry(0, 0, cluster.log.time_ms, (ShardEnd(0, 0, 0),), (Close(5),))
@@ -102,8 +101,7 @@ async def test_an_engine_refuses_an_entry_before_it_notes_any_of_it(cluster: Any
     assert core.positions[0] == Position(1, position.entry + 2)
 
 
-async def test_the_status_says_where_a_log_stops_until_it_goes_on(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_the_status_says_where_a_log_stops_until_it_goes_on(core: Any) -> None:
     core.logs[0].stopped(Position(1, 9), ValueError("why"))
     assert status_of(core)["logs"][0]["stopped"] == {"term": 1, "entry": 9, "error": "why"}
     assert core.needing_snapshot() == {0: core.positions[0]}

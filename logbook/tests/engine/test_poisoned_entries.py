@@ -177,9 +177,10 @@ async def test_what_was_given_up_long_after_it_is_known_to_who_begins_later(clus
     assert late.state.records == 1 and late.state.places.passed
 
 
-async def test_an_engine_whose_shard_is_ordered_further_than_it_said_begins_anew(cluster: Any) -> None:
+async def test_an_engine_whose_shard_is_ordered_further_than_it_said_begins_anew(
+    cluster: Any, core: Any, source: RecordingSource
+) -> None:
     """It must not answer for what is not durable, whoever reported it."""
-    core, source = await cluster.engine(), RecordingSource()
     await committed(core, RunSpec(1, ALICE, 1, plain_records("1")))
     cluster.ledgers.hold_acks = True
     append(core, source, RunSpec(1, ALICE, 2, plain_records("2")))
@@ -190,8 +191,9 @@ async def test_an_engine_whose_shard_is_ordered_further_than_it_said_begins_anew
     assert source.rows == []
 
 
-async def test_an_engine_whose_entries_are_ordered_with_other_counts_begins_anew(cluster: Any) -> None:
-    core, source = await cluster.engine(), RecordingSource()
+async def test_an_engine_whose_entries_are_ordered_with_other_counts_begins_anew(
+    cluster: Any, core: Any, source: RecordingSource
+) -> None:
     cluster.ledgers.hold_acks = True
     cluster.log.cut_by_itself = False
     append(core, source, RunSpec(1, ALICE, 1, plain_records("1")))

@@ -31,9 +31,8 @@ CARRYING = dataclasses.replace(QUICK, carried_entry_bytes=limits.CARRIED_ENTRY_B
 
 
 async def test_what_finds_nothing_in_flight_goes_at_once_more_of_the_turn_as_one(
-    cluster: Any,
+    cluster: Any, core: Any, source: RecordingSource
 ) -> None:
-    core, source = await cluster.engine(), RecordingSource()
     ledger = core.logs[0].appender.shard.writer
     send(core, source, 1)
     assert numbers(cluster.ledgers, ledger.ledger_id) == [[(1, 1)]]
@@ -47,8 +46,9 @@ async def test_what_finds_nothing_in_flight_goes_at_once_more_of_the_turn_as_one
     assert committed_numbers(source) == [1, 2, 3, 4, 5]
 
 
-async def test_what_waits_goes_before_what_finds_nothing_in_flight(cluster: Any) -> None:
-    core, source = await cluster.engine(), RecordingSource()
+async def test_what_waits_goes_before_what_finds_nothing_in_flight(
+    cluster: Any, core: Any, source: RecordingSource
+) -> None:
     cluster.ledgers.hold_acks = True
     ledger = core.logs[0].appender.shard.writer
     send(core, source, 1)
@@ -62,8 +62,9 @@ async def test_what_waits_goes_before_what_finds_nothing_in_flight(cluster: Any)
     await cluster.until(lambda: committed_numbers(source) == [1, 2, 3])
 
 
-async def test_what_a_full_writer_refuses_goes_first_when_it_has_room(cluster: Any) -> None:
-    core, source = await cluster.engine(), RecordingSource()
+async def test_what_a_full_writer_refuses_goes_first_when_it_has_room(
+    cluster: Any, core: Any, source: RecordingSource
+) -> None:
     ledger = core.logs[0].appender.shard.writer
     ledger.fault = Overloaded("the window of the ledger is full")
     send(core, source, 1)
@@ -77,8 +78,9 @@ async def test_what_a_full_writer_refuses_goes_first_when_it_has_room(cluster: A
     assert core.appender.queued_bytes == 0
 
 
-async def test_an_ack_that_leaves_nothing_in_flight_is_reported_at_once(cluster: Any) -> None:
-    core, source = await cluster.engine(), RecordingSource()
+async def test_an_ack_that_leaves_nothing_in_flight_is_reported_at_once(
+    cluster: Any, core: Any, source: RecordingSource
+) -> None:
     cluster.ledgers.hold_acks = True
     appender = core.logs[0].appender
     for first in (1, 2):
@@ -90,8 +92,9 @@ async def test_an_ack_that_leaves_nothing_in_flight_is_reported_at_once(cluster:
     await cluster.until(lambda: committed_numbers(source) == [1, 2])
 
 
-async def test_four_entries_in_flight_then_everything_that_queued_up(cluster: Any) -> None:
-    core, source = await cluster.engine(), RecordingSource()
+async def test_four_entries_in_flight_then_everything_that_queued_up(
+    cluster: Any, core: Any, source: RecordingSource
+) -> None:
     cluster.ledgers.hold_acks = True
     ledger = core.logs[0].appender.shard.writer
     for first in range(1, 11):
@@ -109,8 +112,9 @@ async def test_four_entries_in_flight_then_everything_that_queued_up(cluster: An
     assert source.pushes == pushes + 1, "one for all that one turn applied"
 
 
-async def test_an_entry_is_closed_at_its_size_and_no_batch_is_split(cluster: Any) -> None:
-    core, source = await cluster.engine(), RecordingSource()
+async def test_an_entry_is_closed_at_its_size_and_no_batch_is_split(
+    cluster: Any, core: Any, source: RecordingSource
+) -> None:
     cluster.ledgers.hold_acks = True
     send(core, source, 1)
     for at in range(5):
@@ -201,8 +205,9 @@ async def test_a_ledger_offered_with_unknown_outcome_is_of_no_use_in_the_next_te
     assert core.logs[0].appender.shard.writer.ledger_id == 1
 
 
-async def test_a_reconnected_sequencer_gets_the_progress_again(cluster: Any) -> None:
-    core, source = await cluster.engine(), RecordingSource()
+async def test_a_reconnected_sequencer_gets_the_progress_again(
+    cluster: Any, core: Any, source: RecordingSource
+) -> None:
     shard = core.logs[0].appender.shard
     cluster.log.disconnect(core)
     send(core, source, 1, count=3)
@@ -213,8 +218,9 @@ async def test_a_reconnected_sequencer_gets_the_progress_again(cluster: Any) -> 
     assert core.logs[0].appender.shard is shard
 
 
-async def test_what_is_not_cut_at_the_end_of_a_term_is_appended_again_in_order(cluster: Any) -> None:
-    core, source = await cluster.engine(), RecordingSource()
+async def test_what_is_not_cut_at_the_end_of_a_term_is_appended_again_in_order(
+    cluster: Any, core: Any, source: RecordingSource
+) -> None:
     old = core.logs[0].appender.shard.writer
     send(core, source, 1)
     await cluster.until(lambda: committed_numbers(source) == [1])
@@ -236,8 +242,9 @@ async def test_what_is_not_cut_at_the_end_of_a_term_is_appended_again_in_order(c
     await cluster.until(lambda: old.closed_at is not None)
 
 
-async def test_a_closed_shard_is_left_and_what_is_not_cut_goes_to_the_next(cluster: Any) -> None:
-    core, source = await cluster.engine(), RecordingSource()
+async def test_a_closed_shard_is_left_and_what_is_not_cut_goes_to_the_next(
+    cluster: Any, core: Any, source: RecordingSource
+) -> None:
     old = core.logs[0].appender.shard
     cluster.ledgers.hold_acks = True
     for first in range(1, 6):
@@ -256,9 +263,10 @@ async def test_a_closed_shard_is_left_and_what_is_not_cut_goes_to_the_next(clust
     assert [run for runs in entries for run in runs] == [(3, 1), (4, 1), (5, 1)]
 
 
-async def test_a_failed_ledger_is_left_only_when_all_it_reported_is_cut(cluster: Any) -> None:
+async def test_a_failed_ledger_is_left_only_when_all_it_reported_is_cut(
+    cluster: Any, core: Any, source: RecordingSource
+) -> None:
     """core-review F9: else what is appended again could be ordered before its predecessors."""
-    core, source = await cluster.engine(), RecordingSource()
     old = core.logs[0].appender.shard
     cluster.ledgers.hold_acks = True
     cluster.log.cut_by_itself = False
@@ -281,8 +289,9 @@ async def test_a_failed_ledger_is_left_only_when_all_it_reported_is_cut(cluster:
     await cluster.until(lambda: (old.writer.ledger_id, 2) in cluster.ledgers.recovered)
 
 
-async def test_a_ledger_that_fails_while_the_sequencer_is_away(cluster: Any) -> None:
-    core, source = await cluster.engine(), RecordingSource()
+async def test_a_ledger_that_fails_while_the_sequencer_is_away(
+    cluster: Any, core: Any, source: RecordingSource
+) -> None:
     old = core.logs[0].appender.shard
     cluster.log.disconnect(core)
     send(core, source, 1)
@@ -313,8 +322,7 @@ async def test_shards_roll_by_size_in_order(cluster: Any) -> None:
     await cluster.until(lambda: all(one.closed_at is not None for one in used[:-1]))
 
 
-async def test_the_engine_leaves_politely(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_the_engine_leaves_politely(cluster: Any, core: Any) -> None:
     appender = core.logs[0].appender
     await cluster.until(lambda: appender._spare.spare is not None)
     shard, spare = appender.shard, appender._spare.spare

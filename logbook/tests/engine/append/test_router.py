@@ -89,8 +89,12 @@ async def world() -> Any:
     await made.close()
 
 
-async def test_a_batch_is_split_by_the_slots_of_its_books(world: World) -> None:
-    core = await world.engine()
+@pytest.fixture
+async def core(world: World) -> EngineCore:
+    return await world.engine()
+
+
+async def test_a_batch_is_split_by_the_slots_of_its_books(world: World, core: EngineCore) -> None:
     world.send(core, *BOOKS)
     await world.until(lambda: world.answered() == len(BOOKS))
     world.check()
@@ -104,16 +108,14 @@ async def test_a_batch_is_split_by_the_slots_of_its_books(world: World) -> None:
     assert core.appender.queued_bytes == 0
 
 
-async def test_a_batch_of_one_logs_books_is_not_copied(world: World) -> None:
-    core = await world.engine()
+async def test_a_batch_of_one_logs_books_is_not_copied(world: World, core: EngineCore) -> None:
     batch = make_batch(RunSpec(1, WRITER, 1, plain_records("x")))
     core.appender.append(batch, world.source, 0)
     shards = [log.appender.shard for log in core.logs.values()]
     assert [own.batch for shard in shards if shard for own in shard._entries] == [batch]
 
 
-async def test_all_or_nothing_of_a_batch_is_taken(world: World) -> None:
-    core = await world.engine()
+async def test_all_or_nothing_of_a_batch_is_taken(world: World, core: EngineCore) -> None:
     core.appender._settings = dataclasses.replace(QUICK, append_queue_bytes=8_000)
     world.send(core, 1, 2)
     with pytest.raises(Overloaded):
@@ -135,8 +137,7 @@ async def test_appends_before_any_log_is_known_wait(world: World) -> None:
     world.check()
 
 
-async def test_what_the_old_log_did_not_cut_goes_the_new_way_first(world: World) -> None:
-    core = await world.engine()
+async def test_what_the_old_log_did_not_cut_goes_the_new_way_first(world: World, core: EngineCore) -> None:
     book = next(book for book in BOOKS if world.logs.slots[slot_of(book)] == 0)
     world.send(core, book)
     await world.until(lambda: world.answered() == 1)
@@ -159,8 +160,7 @@ async def test_what_the_old_log_did_not_cut_goes_the_new_way_first(world: World)
     assert terms[0] == 1 and set(terms[1:]) == {world.logs[1].term}
 
 
-async def test_appends_wait_for_the_new_log(world: World) -> None:
-    core = await world.engine()
+async def test_appends_wait_for_the_new_log(world: World, core: EngineCore) -> None:
     book = next(book for book in BOOKS if world.logs.slots[slot_of(book)] == 0)
     other = next(book for book in BOOKS if world.logs.slots[slot_of(book)] == 0 and slot_of(book) != slot_of(1))
     world.logs.holding = [1]
@@ -175,8 +175,7 @@ async def test_appends_wait_for_the_new_log(world: World) -> None:
     world.check()
 
 
-async def test_a_book_of_another_log_never_enters_a_shard(world: World) -> None:
-    core = await world.engine()
+async def test_a_book_of_another_log_never_enters_a_shard(world: World, core: EngineCore) -> None:
     book = next(book for book in BOOKS if world.logs.slots[slot_of(book)] == 0)
     core.appender._routes.started(1, 999, world.logs.slots_of(0))
     core.appender._routes.ended(world.logs[0].term)  # a fault: the routes send it to log 1

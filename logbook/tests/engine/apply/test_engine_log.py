@@ -71,6 +71,11 @@ async def world() -> AsyncIterator[World]:
     await made.close()
 
 
+@pytest.fixture
+async def core(world: World) -> EngineCore:
+    return await world.engine()
+
+
 async def test_a_log_that_stands_still_delays_only_its_own_books(world: World) -> None:
     writer, other = await world.engine(), await world.engine()
     gate = world.hold_entries_of(writer, 0)
@@ -123,8 +128,7 @@ async def test_a_term_is_applied_only_after_the_terms_it_comes_after(world: Worl
     assert same_state(writer, other)
 
 
-async def test_what_is_covered_never_goes_back_when_a_book_moves(world: World) -> None:
-    core = await world.engine()
+async def test_what_is_covered_never_goes_back_when_a_book_moves(world: World, core: EngineCore) -> None:
     newest = 0
     for to in (1, 0, 1):
         newest = await world.append(core, LOW)
@@ -135,8 +139,7 @@ async def test_what_is_covered_never_goes_back_when_a_book_moves(world: World) -
     assert core.frontier.reached(token) and list(token) == [1]
 
 
-async def test_twenty_terms_with_slots_moved_and_everything_restarted(world: World) -> None:
-    core = await world.engine()
+async def test_twenty_terms_with_slots_moved_and_everything_restarted(world: World, core: EngineCore) -> None:
     seqnums: dict[int, list[int]] = {LOW: [], HIGH: []}
     for turn in range(20):
         for book, found in seqnums.items():
@@ -154,8 +157,9 @@ async def test_twenty_terms_with_slots_moved_and_everything_restarted(world: Wor
 
 
 @pytest.mark.parametrize("complete", [False, True], ids=["without slots", "complete and served by nobody"])
-async def test_a_log_where_nothing_comes_does_not_keep_an_engine_from_being_ready(world: World, complete: bool) -> None:
-    core = await world.engine()
+async def test_a_log_where_nothing_comes_does_not_keep_an_engine_from_being_ready(
+    world: World, core: EngineCore, complete: bool
+) -> None:
     await world.append(core, HIGH)
     await world.logs.move(range(512, 1_024), to=0)
     world.logs[1].seal()
@@ -173,8 +177,7 @@ async def test_a_log_where_nothing_comes_does_not_keep_an_engine_from_being_read
     assert not late.logs[1].status()["idle"], "it has a term"
 
 
-async def test_barriers_and_commands_go_to_the_log_of_the_book(world: World) -> None:
-    core = await world.engine()
+async def test_barriers_and_commands_go_to_the_log_of_the_book(world: World, core: EngineCore) -> None:
     for book, log in ((LOW, 0), (HIGH, 1)):
         found, position = await core.barrier(book)
         assert found == log
@@ -201,8 +204,7 @@ async def test_a_trim_takes_its_place_in_the_order_of_its_log(world: World) -> N
     assert data_of(await read(core, query(5, book=LOW, start=fourth))) == [b"x"]
 
 
-async def test_a_barrier_waits_for_the_next_term(world: World) -> None:
-    core = await world.engine()
+async def test_a_barrier_waits_for_the_next_term(world: World, core: EngineCore) -> None:
     world.logs[0].seal()
     waiting = asyncio.ensure_future(core.barrier(LOW))
     await world.settle()
@@ -212,8 +214,7 @@ async def test_a_barrier_waits_for_the_next_term(world: World) -> None:
     assert (log, position.term) == (0, world.logs[0].term)
 
 
-async def test_a_barrier_that_a_dead_term_refused_is_asked_of_the_next(world: World) -> None:
-    core = await world.engine()
+async def test_a_barrier_that_a_dead_term_refused_is_asked_of_the_next(world: World, core: EngineCore) -> None:
     world.logs[0].sealed = True  # the sequencer knows, the engine was not told
     waiting = asyncio.ensure_future(core.barrier(LOW))
     await world.settle()
@@ -224,8 +225,7 @@ async def test_a_barrier_that_a_dead_term_refused_is_asked_of_the_next(world: Wo
     assert (await waiting)[1].term == world.logs[0].term
 
 
-async def test_nobody_to_ask(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    core = await world.engine()
+async def test_nobody_to_ask(world: World, core: EngineCore, monkeypatch: pytest.MonkeyPatch) -> None:
     world.logs[0].seal()
     monkeypatch.setattr(sequencer_calls, "ORDER_WAIT_S", 0.01)
     with pytest.raises(NoSequencer, match="log 0"):
@@ -234,9 +234,8 @@ async def test_nobody_to_ask(world: World, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("fault", [TermOver("over"), TermEndedMeanwhile("in flight")], ids=["refused", "in flight"])
 async def test_a_command_that_may_have_been_ordered_has_an_unknown_outcome(
-    world: World, monkeypatch: pytest.MonkeyPatch, fault: TermOver
+    world: World, core: EngineCore, monkeypatch: pytest.MonkeyPatch, fault: TermOver
 ) -> None:
-    core = await world.engine()
     before = await world.append(core, LOW)
     link = core.logs[0].link
     assert isinstance(link, ScriptedLink)

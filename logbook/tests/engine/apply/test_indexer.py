@@ -34,8 +34,7 @@ ALICE = bytes(15) + b"a"
 BOB = bytes(15) + b"b"
 
 
-async def test_an_answered_append_can_be_read(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_an_answered_append_can_be_read(cluster: Any, core: Any) -> None:
     seqnums = await committed(core, RunSpec(1, ALICE, 1, plain_records("x", "y", tags=(5,))))
     reply = await read(core, query(5))
     assert reply.records.seqnums.tolist() == seqnums
@@ -46,9 +45,8 @@ async def test_an_answered_append_can_be_read(cluster: Any) -> None:
     assert not reply.more
 
 
-async def test_answers_leave_before_the_index_is_busy_with_their_records(cluster: Any) -> None:
+async def test_answers_leave_before_the_index_is_busy_with_their_records(cluster: Any, core: Any) -> None:
     """What an answer promises can be read when its callback has ended: nobody can ask before."""
-    core = await cluster.engine()
     rows_when_notified: list[int] = []
 
     class Source(RecordingSource):
@@ -64,8 +62,7 @@ async def test_answers_leave_before_the_index_is_busy_with_their_records(cluster
     assert data_of(await read(core, query(5))) == [b"x", b"y"]
 
 
-async def test_answers_carry_the_position_that_was_passed(cluster: Any) -> None:
-    core, source = await cluster.engine(), RecordingSource()
+async def test_answers_carry_the_position_that_was_passed(cluster: Any, core: Any, source: RecordingSource) -> None:
     append(core, source, RunSpec(1, ALICE, 1, plain_records("x", "y")))
     await cluster.until(lambda: source.rows)
     assert source.tokens == [core.frontier.positions]
@@ -81,8 +78,7 @@ async def test_a_resent_append_is_applied_once(cluster: Any) -> None:
     assert len((await read(core, query())).records.seqnums) == 2
 
 
-async def test_conflicts_gaps_and_voids_are_answered(cluster: Any) -> None:
-    core, source = await cluster.engine(), RecordingSource()
+async def test_conflicts_gaps_and_voids_are_answered(cluster: Any, core: Any, source: RecordingSource) -> None:
     (seqnum,) = await committed(core, RunSpec(1, BOB, 1, plain_records("x", tags=(5,))))
     append(
         core,
@@ -160,8 +156,7 @@ async def test_an_entry_that_is_not_found_yet_is_looked_for_again(cluster: Any) 
     await cluster.until(lambda: same_state(writer, reader))
 
 
-async def test_a_restarted_engine_rebuilds_the_same(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_a_restarted_engine_rebuilds_the_same(cluster: Any, core: Any) -> None:
     await committed(core, RunSpec(1, ALICE, 1, plain_records("a", "b", tags=(5,))))
     await cluster.log.next_term()
     await committed(
@@ -279,8 +274,9 @@ async def test_each_of_many_runs_of_an_entry_is_answered_to_who_sent_it(cluster:
     assert len(sources[1].rows) == FEW_ROWS + lost
 
 
-async def test_who_sent_an_entry_that_is_given_up_gets_a_gap_and_sends_it_again(cluster: Any) -> None:
-    core, source = await cluster.engine(), RecordingSource()
+async def test_who_sent_an_entry_that_is_given_up_gets_a_gap_and_sends_it_again(
+    cluster: Any, core: Any, source: RecordingSource
+) -> None:
     await committed(core, RunSpec(1, ALICE, 1, plain_records("before")))
     shard = core.logs[0].appender.shard
     cluster.log.cut_by_itself = False

@@ -316,8 +316,7 @@ async def test_reads_that_came_together_are_answered_as_if_each_had_come_by_itse
     assert reads.waiting == 0
 
 
-async def test_reads_of_an_engine_see_what_was_ordered_before_them(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_reads_of_an_engine_see_what_was_ordered_before_them(cluster: Any, core: Any) -> None:
     await committed(core, RunSpec(1, ALICE, 1, plain_records("x", "y")))
     connection = Connection()
     entries = len(cluster.log.history[cluster.log.term])

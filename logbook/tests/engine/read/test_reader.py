@@ -36,8 +36,7 @@ BOB = bytes(15) + b"b"
 QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1, carried_entry_bytes=0)
 
 
-async def test_a_blocked_read_wakes_at_the_cut(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_a_blocked_read_wakes_at_the_cut(cluster: Any, core: Any) -> None:
     waiting = asyncio.ensure_future(read(core, query(5, wait_ms=5_000)))
     await cluster.settle()
     await committed(core, RunSpec(1, ALICE, 1, plain_records("other tag", tags=(6,))))
@@ -49,9 +48,8 @@ async def test_a_blocked_read_wakes_at_the_cut(cluster: Any) -> None:
     assert core.reader.parked == 0
 
 
-async def test_a_read_of_one_record_says_what_a_read_of_two_says_of_the_first(cluster: Any) -> None:
+async def test_a_read_of_one_record_says_what_a_read_of_two_says_of_the_first(core: Any) -> None:
     """The short way and the long one: every bound of every stream, both directions, before and after a trim."""
-    core = await cluster.engine()
     many = [RecordSpec((5, 6)[: at % 3], b"x%d" % at) for at in range(6)]
     many.append(RecordSpec(tuple(range(20, 21 + POINT_TAGS)), b"many tags"))
     seqnums = await committed(core, RunSpec(1, ALICE, 1, tuple(many)))
@@ -83,8 +81,7 @@ async def test_a_read_of_one_record_whose_batch_is_not_cached_waits_for_it(clust
     assert data_of(await read(core, query(max_records=1))) == [b"x"]
 
 
-async def test_a_blocked_read_crosses_terms(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_a_blocked_read_crosses_terms(cluster: Any, core: Any) -> None:
     (seqnum,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x")))
     waiting = asyncio.ensure_future(read(core, query(start=seqnum + 1, wait_ms=5_000)))
     await cluster.log.next_term()
@@ -93,23 +90,20 @@ async def test_a_blocked_read_crosses_terms(cluster: Any) -> None:
     assert data_of(await waiting) == [b"y"]
 
 
-async def test_a_blocked_read_ends_with_nothing(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_a_blocked_read_ends_with_nothing(core: Any) -> None:
     reply = await read(core, query(5, wait_ms=2))
     assert len(reply.records.seqnums) == 0
     assert not reply.more
 
 
-async def test_records_beyond_the_stop_do_not_wake_a_read_for_good(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_records_beyond_the_stop_do_not_wake_a_read_for_good(cluster: Any, core: Any) -> None:
     waiting = asyncio.ensure_future(read(core, query(start=5, stop=6, wait_ms=20)))
     await cluster.settle()
     await committed(core, RunSpec(1, ALICE, 1, plain_records("x")))
     assert data_of(await waiting) == []
 
 
-async def test_a_session_waits_for_its_position(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_a_session_waits_for_its_position(cluster: Any, core: Any) -> None:
     term, entry = core.frontier.positions[0]
     token = {0: Position(term, entry + 1)}
     waiting = asyncio.ensure_future(read(core, query(), token))
@@ -128,8 +122,7 @@ async def test_a_position_that_never_comes_is_overloaded(cluster: Any) -> None:
         await read(core, query(), {7: Position(1, 0)})
 
 
-async def test_a_fresh_engine_shows_nothing_before_it_has_caught_up(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_a_fresh_engine_shows_nothing_before_it_has_caught_up(cluster: Any, core: Any) -> None:
     await committed(core, RunSpec(1, ALICE, 1, plain_records("x")))
     ledger_id = core.logs[0].appender.shard.writer.ledger_id
     cluster.ledgers.missing[ledger_id, 0] = None
@@ -203,8 +196,7 @@ async def test_too_many_waiting_reads_are_refused(cluster: Any) -> None:
     assert core.reader.parked == 0
 
 
-async def test_reads_are_bounded_and_say_that_more_follows(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_reads_are_bounded_and_say_that_more_follows(core: Any) -> None:
     seqnums = await committed(core, RunSpec(1, ALICE, 1, plain_records(*"abcdefgh")))
     reply = await read(core, query(max_records=3))
     assert data_of(reply) == [b"a", b"b", b"c"]
@@ -216,8 +208,7 @@ async def test_reads_are_bounded_and_say_that_more_follows(cluster: Any) -> None
     assert data_of(reply) == [b"f", b"g"]
 
 
-async def test_reading_backwards(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_reading_backwards(core: Any) -> None:
     seqnums = []
     for at in range(4):
         seqnums += await committed(core, RunSpec(1, ALICE, 1 + 2 * at, plain_records(f"{at}a", f"{at}b")))
@@ -259,8 +250,7 @@ async def test_an_entry_that_cannot_be_read_now_is_named(cluster: Any) -> None:
     assert data_of(await read(core, query())) == [b"x"]
 
 
-async def test_prev_many_has_one_row_per_query(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_prev_many_has_one_row_per_query(core: Any) -> None:
     a, b = await committed(core, RunSpec(1, ALICE, 1, (RecordSpec((5,), b"a"), RecordSpec((6,), b"b"))))
     queries = [(5, 2**63 - 1), (7, 2**63 - 1), (6, a), (0, b), (5, a)]
     buffers = await core.reader.prev_many({}, 1, queries, Consistency.SESSION)
@@ -269,15 +259,13 @@ async def test_prev_many_has_one_row_per_query(cluster: Any) -> None:
     assert data_of(reply) == [b"a", b"", b"", b"b", b"a"]
 
 
-async def test_prev_many_of_too_many_bytes_is_refused(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_prev_many_of_too_many_bytes_is_refused(core: Any) -> None:
     await committed(core, RunSpec(1, ALICE, 1, (RecordSpec((5,), bytes(1_000_000)),)))
     with pytest.raises(InvalidArgument, match="ask for fewer"):
         await core.reader.prev_many({}, 1, [(5, 2**63 - 1)] * 5, Consistency.SESSION)
 
 
-async def test_position_covers_what_is_indexed(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_position_covers_what_is_indexed(core: Any) -> None:
     (seqnum,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x")))
     token, position = decode_position(memoryview(b"".join(await core.reader.position({}, 1))))
     assert (token, position) == (core.frontier.positions, seqnum)
@@ -333,8 +321,7 @@ async def test_lost_entries_are_gaps_and_what_is_behind_them_is_read(cluster: An
     assert str(lost.value).endswith(words)
 
 
-async def test_a_waiting_read_gets_a_gap_of_what_was_trimmed_before_it_could_look(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_a_waiting_read_gets_a_gap_of_what_was_trimmed_before_it_could_look(cluster: Any, core: Any) -> None:
     (first,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x", tags=(5,))))
     following = asyncio.ensure_future(read(core, query(5, start=first, wait_ms=5_000)))
     assert data_of(await following) == [b"x"]
@@ -355,8 +342,7 @@ async def test_a_waiting_read_gets_a_gap_of_what_was_trimmed_before_it_could_loo
     assert list(reply.gaps) == [GapRow(position + 1, second, GapKind.TRIMMED)]
 
 
-async def test_a_waiting_read_gets_no_gap_of_trims_where_it_had_looked(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_a_waiting_read_gets_no_gap_of_trims_where_it_had_looked(cluster: Any, core: Any) -> None:
     (first,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x", tags=(6,))))
     waiting = asyncio.ensure_future(read(core, query(5, start=first, wait_ms=5_000)))
     await cluster.settle()
@@ -374,10 +360,7 @@ async def tagged(core: Any, *rows: TagRow, **how: Any) -> ReadReply:
     return decode_read_reply(memoryview(b"".join(parts)))
 
 
-async def test_a_waiting_read_of_tags_gets_its_own_and_no_gap_of_what_it_looked_at(
-    cluster: Any,
-) -> None:
-    core = await cluster.engine()
+async def test_a_waiting_read_of_tags_gets_its_own_and_no_gap_of_what_it_looked_at(cluster: Any, core: Any) -> None:
     (first,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x", tags=(6,))))
     rows = TagRow(5, first), TagRow(7, first)
     waiting = asyncio.ensure_future(tagged(core, *rows, start=first, wait_ms=5_000))
@@ -394,8 +377,7 @@ async def test_a_waiting_read_of_tags_gets_its_own_and_no_gap_of_what_it_looked_
     assert list(late.gaps) == [GapRow(first, last - 1, GapKind.TRIMMED, place) for place in (1, 2)]
 
 
-async def test_a_read_of_tags_that_waits_in_vain_returns_how_far_it_looked(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_a_read_of_tags_that_waits_in_vain_returns_how_far_it_looked(cluster: Any, core: Any) -> None:
     (first,) = await committed(core, RunSpec(1, ALICE, 1, plain_records("x", tags=(6,))))
     waiting = asyncio.ensure_future(tagged(core, TagRow(5, first), start=first, wait_ms=50))
     await cluster.settle()
@@ -406,8 +388,7 @@ async def test_a_read_of_tags_that_waits_in_vain_returns_how_far_it_looked(clust
     assert reply.position == last
 
 
-async def test_a_read_of_tags_below_what_the_book_has_forgotten(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_a_read_of_tags_below_what_the_book_has_forgotten(core: Any) -> None:
     first, second = await committed(core, RunSpec(1, ALICE, 1, plain_records("x", "y", tags=(5,))))
     await core.reader.trim(1, [(9, 1)], forget=False)
     core.state.index.book_marks[1] = 0
@@ -418,16 +399,14 @@ async def test_a_read_of_tags_below_what_the_book_has_forgotten(cluster: Any) ->
     assert list(one.gaps) == [GapRow(first, second, GapKind.TRIMMED)]
 
 
-async def test_a_linearizable_read_is_not_answered_without_a_barrier(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_a_linearizable_read_is_not_answered_without_a_barrier(core: Any) -> None:
     await committed(core, RunSpec(1, ALICE, 1, plain_records("x")))
     asked = query(consistency=Consistency.LINEARIZABLE)
     assert core.reader.answer_now({}, asked) is None
     assert core.reader.answer_here(asked, *core.reader.view_of(1)) is not None
 
 
-async def test_a_linearizable_read_waits_for_what_its_barrier_covers(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_a_linearizable_read_waits_for_what_its_barrier_covers(core: Any) -> None:
     await committed(core, RunSpec(1, ALICE, 1, plain_records("x")))
     barriers: list[int] = []
     barrier = core.barrier
@@ -455,9 +434,8 @@ async def test_a_book_full_of_named_writers_takes_no_new_one(cluster: Any, monke
     assert caught.value.definite and not caught.value.retryable
 
 
-async def test_nothing_found_below_what_the_book_has_forgotten_is_trimmed_and_not_empty(cluster: Any) -> None:
+async def test_nothing_found_below_what_the_book_has_forgotten_is_trimmed_and_not_empty(core: Any) -> None:
     """Marks go with the streams they are of: an answer that there was nothing would be a lie."""
-    core = await cluster.engine()
     first, second = await committed(core, RunSpec(1, ALICE, 1, plain_records("x", "y", tags=(5,))))
     core.state.verdicts.raise_floor(1, second)
     for tag, start, gaps in (

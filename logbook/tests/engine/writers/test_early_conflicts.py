@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,7 +51,9 @@ def at(pos: int) -> int:
     return ids.seqnum(1, pos)
 
 
-def two_in_stream_5() -> Engine:
+@pytest.fixture
+def engine() -> Engine:
+    """With two records in stream 5."""
     engine = Engine()
     engine.apply(make_batch(RunSpec(BOOK, ALICE, 1, (RecordSpec(tags=(5,)), RecordSpec(tags=(5,))))))
     return engine
@@ -63,8 +66,7 @@ def attempt(*records: RecordSpec, flags: int = 0, first: int = 1) -> RecordBatch
 LOSER = RecordSpec(tags=(5, 6), data=b"payload", expect=((5, at(0)),))
 
 
-def test_a_certain_loser_is_answered_and_loses_its_payload() -> None:
-    engine = two_in_stream_5()
+def test_a_certain_loser_is_answered_and_loses_its_payload(engine: Engine) -> None:
     found = early_conflicts(
         attempt(RecordSpec((8,), b"before"), LOSER, RecordSpec((9,), b"after")), {}, engine.state, engine
     )
@@ -77,46 +79,39 @@ def test_a_certain_loser_is_answered_and_loses_its_payload() -> None:
     assert engine.apply(batch) == [(1, 1, Verdict.COMMITTED), (2, 1, Verdict.CONFLICT), (3, 1, Verdict.COMMITTED)]
 
 
-def test_what_holds_is_left_alone() -> None:
-    engine = two_in_stream_5()
+def test_what_holds_is_left_alone(engine: Engine) -> None:
     assert early_conflicts(attempt(RecordSpec(expect=((5, at(1)),))), {}, engine.state, engine) is None
     assert early_conflicts(attempt(RecordSpec(expect=((6, 0),))), {}, engine.state, engine) is None
     assert early_conflicts(attempt(RecordSpec()), {}, engine.state, engine) is None
 
 
-def test_an_expectation_of_nothing_decides_nothing_as_streams_may_be_forgotten() -> None:
-    engine = two_in_stream_5()
+def test_an_expectation_of_nothing_decides_nothing_as_streams_may_be_forgotten(engine: Engine) -> None:
     assert early_conflicts(attempt(RecordSpec(expect=((5, 0),))), {}, engine.state, engine) is None
 
 
-def test_what_was_sent_before_or_has_a_name_is_left_to_the_log() -> None:
-    engine = two_in_stream_5()
+def test_what_was_sent_before_or_has_a_name_is_left_to_the_log(engine: Engine) -> None:
     for flags in (RUN_RESENT, RUN_NAMED, RUN_NAMED | RUN_RESENT):
         assert early_conflicts(attempt(LOSER, flags=flags), {}, engine.state, engine) is None
 
 
-def test_an_engine_that_lags_its_caller_says_nothing() -> None:
-    engine = two_in_stream_5()
+def test_an_engine_that_lags_its_caller_says_nothing(engine: Engine) -> None:
     engine.behind = True
     assert early_conflicts(attempt(LOSER), {0: Position(9, 9)}, engine.state, engine) is None
 
 
-def test_a_winner_of_a_cut_that_is_not_passed_is_not_named() -> None:
-    engine = two_in_stream_5()
+def test_a_winner_of_a_cut_that_is_not_passed_is_not_named(engine: Engine) -> None:
     engine.hidden = 1
     assert early_conflicts(attempt(LOSER), {}, engine.state, engine) is None
 
 
-def test_a_forgotten_stream_fails_what_expected_less_than_its_floor() -> None:
-    engine = two_in_stream_5()
+def test_a_forgotten_stream_fails_what_expected_less_than_its_floor(engine: Engine) -> None:
     engine.state.apply_command(engine.places, Trim(BOOK, ((5, at(9)),), forget=True), time_ms=2 * HOUR_MS)
     found = early_conflicts(attempt(LOSER), {}, engine.state, engine)
     assert found is not None
     assert found.rows[0].actual == ((5, NEWEST_FORGOTTEN),)
 
 
-def test_other_runs_of_the_batch_stay_as_they_are() -> None:
-    engine = two_in_stream_5()
+def test_other_runs_of_the_batch_stay_as_they_are(engine: Engine) -> None:
     runs = [
         RunSpec(BOOK, BOB, 1, (LOSER,)),
         RunSpec(8, ALICE, 4, (RecordSpec((1, 2), b"x", ((3, 4),)), RecordSpec((), b"y")), low=2, flags=RUN_NAMED),
@@ -176,8 +171,7 @@ def test_the_log_decides_what_was_answered_early_and_all_else_as_without_it(
     assert one.places.losers() == other.places.losers()
 
 
-async def test_an_engine_answers_a_conflict_before_the_record_is_ordered(cluster: Any) -> None:
-    core = await cluster.engine()
+async def test_an_engine_answers_a_conflict_before_the_record_is_ordered(cluster: Any, core: Any) -> None:
     source = RecordingSource()
     append(core, source, RunSpec(BOOK, ALICE, 1, (RecordSpec(tags=(5,)), RecordSpec(tags=(5,)))))
     await cluster.until(lambda: source.rows)

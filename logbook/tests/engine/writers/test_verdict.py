@@ -49,6 +49,11 @@ class Log:
         return decision
 
 
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
 def crcs_of(runs: Iterable[RunSpec]) -> Iterator[int]:
     """One number per record of a named run, the same for the same record."""
     return (crc32(repr(record).encode()) for run in runs if run.flags & RUN_NAMED for record in run.records)
@@ -78,31 +83,27 @@ def one(decision: Decision) -> Answer:
     return answer
 
 
-def test_first_numbers_are_committed_as_one_run() -> None:
-    log = Log()
+def test_first_numbers_are_committed_as_one_run(log: Log) -> None:
     answer = one(log.decide(run(1, 300)))
     assert answer == Answer(0, 1, 300, FIRST_SEQNUM, Verdict.COMMITTED, ())
     assert log.streams.committed == [(0, 300)]
     assert log.verdicts.last(7, ALICE) == 300
 
 
-def test_runs_of_several_writers_and_books_are_independent() -> None:
-    log = Log()
+def test_runs_of_several_writers_and_books_are_independent(log: Log) -> None:
     decision = log.decide(run(1, 2), run(1, 2, writer=BOB), run(1, 1, book=8), run(3, 1))
     assert [answer.first_seqnum - FIRST_SEQNUM for answer in decision.answers] == [0, 2, 4, 5]
     assert log.streams.committed == [(0, 6)]
 
 
-def test_a_duplicate_gets_the_answer_of_the_first() -> None:
-    log = Log()
+def test_a_duplicate_gets_the_answer_of_the_first(log: Log) -> None:
     log.decide(run(1, 4))
     answer = one(log.decide(run(2, 2)))
     assert answer == Answer(0, 2, 2, FIRST_SEQNUM + 1, Verdict.COMMITTED, ())
     assert log.streams.committed == []
 
 
-def test_a_resent_run_may_begin_known_and_end_new() -> None:
-    log = Log()
+def test_a_resent_run_may_begin_known_and_end_new(log: Log) -> None:
     log.decide(run(1, 2))
     decision = log.decide(run(1, 5))
     assert decision.answers == [
@@ -112,8 +113,7 @@ def test_a_resent_run_may_begin_known_and_end_new() -> None:
     assert decision.losers == [(0, 2)]
 
 
-def test_a_gap_decides_nothing_and_answers_the_last_number() -> None:
-    log = Log()
+def test_a_gap_decides_nothing_and_answers_the_last_number(log: Log) -> None:
     log.decide(run(1, 2))
     answer = one(log.decide(run(4, 3)))
     assert answer == Answer(0, 4, 3, 2, Verdict.GAP, ())
@@ -121,29 +121,25 @@ def test_a_gap_decides_nothing_and_answers_the_last_number() -> None:
     assert one(log.decide(run(3, 4))).verdict == Verdict.COMMITTED
 
 
-def test_a_gap_of_an_unknown_writer_leaves_no_state() -> None:
-    log = Log()
+def test_a_gap_of_an_unknown_writer_leaves_no_state(log: Log) -> None:
     assert one(log.decide(run(5))) == Answer(0, 5, 1, 0, Verdict.GAP, ())
     assert len(log.verdicts.writers) == 0
 
 
-def test_the_same_number_twice_in_one_batch() -> None:
-    log = Log()
+def test_the_same_number_twice_in_one_batch(log: Log) -> None:
     decision = log.decide(run(1, 2), run(1, 2))
     assert decision.answers[1] == Answer(1, 1, 2, FIRST_SEQNUM, Verdict.COMMITTED, ())
     assert decision.losers == [(2, 4)]
 
 
-def test_a_void_decides_never_and_wins_over_what_comes_later() -> None:
-    log = Log()
+def test_a_void_decides_never_and_wins_over_what_comes_later(log: Log) -> None:
     assert one(log.decide(run(1, flags=RUN_VOID))).verdict == Verdict.NEVER
     assert one(log.decide(run(1))) == Answer(0, 1, 1, 0, Verdict.NEVER, ())
     log.decide(run(2))
     assert one(log.decide(run(2, flags=RUN_VOID))) == Answer(0, 2, 1, FIRST_SEQNUM + 2, Verdict.COMMITTED, ())
 
 
-def test_a_void_beyond_the_next_number_is_a_gap() -> None:
-    log = Log()
+def test_a_void_beyond_the_next_number_is_a_gap(log: Log) -> None:
     assert one(log.decide(run(2, flags=RUN_VOID))).verdict == Verdict.GAP
 
 
@@ -151,8 +147,7 @@ def expecting(first: int, *records: RecordSpec, writer: bytes = ALICE) -> RunSpe
     return RunSpec(7, writer, first, records)
 
 
-def test_expecting_none_holds_once() -> None:
-    log = Log()
+def test_expecting_none_holds_once(log: Log) -> None:
     create = RecordSpec(tags=(5,), expect=((5, 0),))
     decision = log.decide(expecting(1, create), expecting(1, create, writer=BOB))
     assert decision.answers[0].verdict == Verdict.COMMITTED
@@ -160,8 +155,7 @@ def test_expecting_none_holds_once() -> None:
     assert decision.losers == [(1, 2)]
 
 
-def test_expecting_a_seqnum_holds_iff_nothing_is_newer() -> None:
-    log = Log()
+def test_expecting_a_seqnum_holds_iff_nothing_is_newer(log: Log) -> None:
     log.decide(expecting(1, RecordSpec(tags=(5,)), RecordSpec(tags=(6,))))
     assert one(log.decide(expecting(3, RecordSpec(expect=((5, FIRST_SEQNUM),))))).verdict == Verdict.COMMITTED
     assert one(log.decide(expecting(4, RecordSpec(expect=((5, FIRST_SEQNUM + 9),))))).verdict == Verdict.COMMITTED
@@ -170,15 +164,13 @@ def test_expecting_a_seqnum_holds_iff_nothing_is_newer() -> None:
     assert answer.verdict == Verdict.CONFLICT
 
 
-def test_tag_0_expects_about_the_whole_book() -> None:
-    log = Log()
+def test_tag_0_expects_about_the_whole_book(log: Log) -> None:
     log.decide(run(1))
     assert one(log.decide(expecting(1, RecordSpec(expect=((0, 0),)), writer=BOB))).verdict == Verdict.CONFLICT
 
 
-def test_a_losing_number_is_decided_for_ever() -> None:
+def test_a_losing_number_is_decided_for_ever(log: Log) -> None:
     """core-review F18: a conflict that was answered stays one, even if the condition would hold later."""
-    log = Log()
     log.decide(expecting(1, RecordSpec(tags=(5,)), writer=BOB))
     loser = expecting(1, RecordSpec(expect=((5, 0),)))
     first = one(log.decide(loser))
@@ -187,8 +179,7 @@ def test_a_losing_number_is_decided_for_ever() -> None:
     assert one(log.decide(expecting(2, PLAIN))).verdict == Verdict.COMMITTED
 
 
-def test_conditions_inside_one_run_see_the_records_before_them() -> None:
-    log = Log()
+def test_conditions_inside_one_run_see_the_records_before_them(log: Log) -> None:
     tagged, create = RecordSpec(tags=(5,)), RecordSpec(tags=(5,), expect=((5, 0),))
     decision = log.decide(expecting(1, PLAIN, tagged, create, PLAIN, create, PLAIN))
     assert [(answer.first, answer.count, answer.verdict) for answer in decision.answers] == [
@@ -217,8 +208,7 @@ class LookedAt(ModelStreams):
         return found
 
 
-def test_conditions_that_hold_on_streams_of_their_own_are_looked_at_together() -> None:
-    log = Log()
+def test_conditions_that_hold_on_streams_of_their_own_are_looked_at_together(log: Log) -> None:
     log.streams = streams = LookedAt()
     once = [RecordSpec(tags=(tag,), expect=((tag, 0),)) for tag in range(1, 65)]
     assert one(log.decide(expecting(1, *once))) == Answer(0, 1, 64, FIRST_SEQNUM, Verdict.COMMITTED, ())
@@ -229,8 +219,7 @@ def test_conditions_that_hold_on_streams_of_their_own_are_looked_at_together() -
     assert streams.one_by_one == 64
 
 
-def test_answers_below_low_are_forgotten() -> None:
-    log = Log()
+def test_answers_below_low_are_forgotten(log: Log) -> None:
     log.decide(run(1, 10))
     log.decide(run(11, 1, low=6))
     decision = log.decide(run(4, 4, low=4))
@@ -240,16 +229,14 @@ def test_answers_below_low_are_forgotten() -> None:
     ]
 
 
-def test_low_cannot_forget_what_is_not_decided() -> None:
-    log = Log()
+def test_low_cannot_forget_what_is_not_decided(log: Log) -> None:
     log.decide(run(1, 2))
     log.decide(run(50, 1, low=50))
     log.decide(run(3, 1))
     assert one(log.decide(run(3, 1))).verdict == Verdict.COMMITTED
 
 
-def test_a_named_writer_keeps_its_window_whatever_low_says() -> None:
-    log = Log()
+def test_a_named_writer_keeps_its_window_whatever_low_says(log: Log) -> None:
     window = limits.WINDOW_RECORDS
     log.decide(run(1, 100, flags=RUN_NAMED))
     log.decide(run(101, window, low=100, flags=RUN_NAMED))
@@ -260,16 +247,14 @@ def test_a_named_writer_keeps_its_window_whatever_low_says() -> None:
     ]
 
 
-def test_answers_of_a_long_stream_stay_few() -> None:
-    log = Log()
+def test_answers_of_a_long_stream_stay_few(log: Log) -> None:
     for first in range(1, 5_000, 2):
         log.decide(run(first, 1, low=max(1, first - 20)), run(first + 1, 1, low=max(1, first - 20), flags=RUN_VOID))
     ((_, _, kept, *_),) = log.verdicts.state().values()
     assert isinstance(kept, tuple) and len(kept) <= 22
 
 
-def test_the_end_of_a_writer_makes_nobody_forget_it() -> None:
-    log = Log()
+def test_the_end_of_a_writer_makes_nobody_forget_it(log: Log) -> None:
     log.decide(run(1, 3), run(1, 1, writer=BOB, flags=RUN_NAMED))
     log.decide(run(4, 1, flags=RUN_END))
     log.decide(RunSpec(7, BOB, 2, (), 1, RUN_END | RUN_NAMED))
@@ -283,8 +268,7 @@ YOUNG, MIDDLING, OLD = (born_writer(CountingRandom(), birth) for birth in (300, 
 
 
 @pytest.mark.parametrize("flags", [0, RUN_VOID, RUN_RESENT])
-def test_number_1_is_not_decided_of_a_writer_as_old_as_one_that_was_forgotten(flags: int) -> None:
-    log = Log()
+def test_number_1_is_not_decided_of_a_writer_as_old_as_one_that_was_forgotten(log: Log, flags: int) -> None:
     log.decide(run(1, 3, writer=MIDDLING))
     assert log.verdicts.expire(7, MIDDLING, 3)
     for writer in (MIDDLING, OLD):
@@ -295,15 +279,13 @@ def test_number_1_is_not_decided_of_a_writer_as_old_as_one_that_was_forgotten(fl
     assert one(log.decide(run(1, writer=YOUNG))).verdict == Verdict.COMMITTED
 
 
-def test_a_writer_goes_on_when_a_younger_one_is_forgotten() -> None:
-    log = Log()
+def test_a_writer_goes_on_when_a_younger_one_is_forgotten(log: Log) -> None:
     log.decide(run(1, writer=OLD), run(1, writer=YOUNG))
     assert log.verdicts.expire(7, YOUNG, 1)
     assert one(log.decide(run(2, writer=OLD))).verdict == Verdict.COMMITTED
 
 
-def test_floors_only_rise_and_are_of_a_slot() -> None:
-    log = Log()
+def test_floors_only_rise_and_are_of_a_slot(log: Log) -> None:
     other = next(book for book in range(8, 99) if slot_of(book) != slot_of(7))
     for writer in (YOUNG, OLD):
         log.decide(run(1, writer=writer))
@@ -312,8 +294,7 @@ def test_floors_only_rise_and_are_of_a_slot() -> None:
     assert one(log.decide(run(1, writer=MIDDLING, book=other))).verdict == Verdict.COMMITTED
 
 
-def test_named_writers_and_those_without_a_birth_leave_no_floor_and_meet_none() -> None:
-    log = Log()
+def test_named_writers_and_those_without_a_birth_leave_no_floor_and_meet_none(log: Log) -> None:
     log.decide(run(1, writer=YOUNG, flags=RUN_NAMED), run(1))
     assert log.verdicts.expire(7, YOUNG, 1) and log.verdicts.expire(7, ALICE, 1)
     assert not log.verdicts.writers.past
@@ -323,15 +304,13 @@ def test_named_writers_and_those_without_a_birth_leave_no_floor_and_meet_none() 
         assert one(answered).verdict == Verdict.COMMITTED
 
 
-def test_an_expire_of_an_earlier_version_lets_a_writer_begin_anew() -> None:
-    log = Log()
+def test_an_expire_of_an_earlier_version_lets_a_writer_begin_anew(log: Log) -> None:
     log.decide(run(1, writer=YOUNG))
     assert log.verdicts.expire(7, YOUNG, 1, for_good=False)
     assert one(log.decide(run(1, writer=YOUNG))).verdict == Verdict.COMMITTED
 
 
-def test_another_record_under_a_number_that_is_taken_is_reused() -> None:
-    log = Log()
+def test_another_record_under_a_number_that_is_taken_is_reused(log: Log) -> None:
     records = tuple(RecordSpec(data=data) for data in (b"a", b"b", b"c"))
     log.decide(RunSpec(7, BOB, 1, records, flags=RUN_NAMED))
     other = (records[0], RecordSpec(data=b"x"), records[2])
@@ -344,8 +323,7 @@ def test_another_record_under_a_number_that_is_taken_is_reused() -> None:
     assert decision.losers == [(0, 3)]
 
 
-def test_a_void_of_a_number_that_is_taken_asks_what_became_of_it() -> None:
-    log = Log()
+def test_a_void_of_a_number_that_is_taken_asks_what_became_of_it(log: Log) -> None:
     log.decide(RunSpec(7, BOB, 1, (RecordSpec(data=b"a"),), flags=RUN_NAMED))
     void = RunSpec(7, BOB, 1, (PLAIN,), flags=RUN_NAMED | RUN_VOID)
     assert one(log.decide(void)).verdict == Verdict.COMMITTED
@@ -354,8 +332,7 @@ def test_a_void_of_a_number_that_is_taken_asks_what_became_of_it() -> None:
     assert one(log.decide(late)).verdict == Verdict.NEVER
 
 
-def test_checksums_go_with_the_answers_they_belong_to() -> None:
-    log = Log()
+def test_checksums_go_with_the_answers_they_belong_to(log: Log) -> None:
     window = limits.WINDOW_RECORDS
     log.decide(run(1, 100, writer=BOB, flags=RUN_NAMED))
     log.decide(run(101, window, writer=BOB, flags=RUN_NAMED))
@@ -365,8 +342,7 @@ def test_checksums_go_with_the_answers_they_belong_to() -> None:
     assert isinstance(crcs, list) and len(crcs) == window
 
 
-def test_an_expectation_below_the_floor_fails_where_nothing_is_known_of_the_stream() -> None:
-    log = Log()
+def test_an_expectation_below_the_floor_fails_where_nothing_is_known_of_the_stream(log: Log) -> None:
     log.decide(run(1))
     log.verdicts.raise_floor(7, FIRST_SEQNUM + 10)
     log.verdicts.raise_floor(7, FIRST_SEQNUM + 9)
@@ -382,8 +358,7 @@ def test_an_expectation_below_the_floor_fails_where_nothing_is_known_of_the_stre
     assert expecting(4, FIRST_SEQNUM, 5).verdict == Verdict.COMMITTED, "a stream that is known was not forgotten"
 
 
-def test_an_expire_drops_a_writer_that_did_not_go_on() -> None:
-    log = Log()
+def test_an_expire_drops_a_writer_that_did_not_go_on(log: Log) -> None:
     log.decide(run(1, 3))
     assert not log.verdicts.expire(7, ALICE, 2)
     assert not log.verdicts.expire(7, BOB, 0)
@@ -403,8 +378,7 @@ def test_named_writers_of_a_book_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
     assert log.verdicts.admits(7, b"carol".ljust(16, b"\0"))
 
 
-def test_idle_writers_are_found_some_at_a_time() -> None:
-    log = Log()
+def test_idle_writers_are_found_some_at_a_time(log: Log) -> None:
     writers = [bytes([number]) * 16 for number in range(1, 7)]
     for writer in writers:
         log.decide(run(1, writer=writer), run(1, writer=BOB, flags=RUN_NAMED))
