@@ -68,7 +68,7 @@ class ModelIndex:
         before = {record.seqnum for record in self.records}
         for tag, mark in pairs:
             newest = self.newest.get((book, tag), 0)
-            if newest:
+            if newest and mark > 1:  # nothing is below the first place
                 self.marks[book, tag] = max(self.marks.get((book, tag), 0), min(mark, newest + 1))
         self.records = [
             record._replace(tags=frozenset(tag for tag in record.tags if self.holds(record, tag)))
