@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import boki
+from itests.support.present import present
 
 if TYPE_CHECKING:
     from itests.sdk.conftest import Collect
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
 
 async def test_an_append_returns_the_seqnum_under_which_the_record_is_read(book: boki.Book) -> None:
     seqnum = await book.append(b"one")
-    record = await book.read_next()
-    assert record is not None
+    record = present(await book.read_next())
     assert (record.seqnum, record.data, record.tags, record.aux_data) == (seqnum, b"one", (), None)
 
 
@@ -38,9 +38,7 @@ async def test_concurrent_appends_keep_the_order_of_the_calls(book: boki.Book, c
 async def test_tags_come_back_as_given_and_in_the_order_given(book: boki.Book) -> None:
     given = ("zebra", 42, "user/1", 2**64 - 2, "ä€🐍", 1)
     await book.append(b"", tags=given)
-    record = await book.check_tail()
-    assert record is not None
-    assert record.tags == given
+    assert present(await book.check_tail()).tags == given
 
 
 async def test_a_record_is_in_the_stream_of_each_of_its_tags_and_in_no_other(book: boki.Book, collect: Collect) -> None:
@@ -60,12 +58,8 @@ async def test_a_name_and_its_number_are_one_stream_but_a_read_by_name_wants_the
     last = await book.append(b"name again", tags=["user/1"])
     assert [record.seqnum for record in await collect(book.read(number))] == [by_name, by_number, last]
     assert [record.seqnum for record in await collect(book.read("user/1"))] == [by_name, last]
-    following = await book.read_next("user/1", at_least=by_number)
-    assert following is not None
-    assert following.seqnum == last
-    before = await book.read_prev("user/1", at_most=by_number)
-    assert before is not None
-    assert before.seqnum == by_name
+    assert present(await book.read_next("user/1", at_least=by_number)).seqnum == last
+    assert present(await book.read_prev("user/1", at_most=by_number)).seqnum == by_name
     found = await book.read_prev_many([("user/1", by_number), (number, by_number)])
     assert [record.seqnum if record else None for record in found] == [by_name, by_number]
 
@@ -86,21 +80,16 @@ async def test_a_book_is_the_same_by_name_and_by_number(client: boki.Client, nam
     by_name = client.book(name)
     by_number = client.book(by_name.id)
     seqnum = await by_name.append(b"x")
-    found = await by_number.read_next()
-    assert found is not None
+    found = present(await by_number.read_next())
     assert (found.seqnum, found.book) == (seqnum, by_name.id)
-    mine = await by_name.read_next()
-    assert mine is not None
-    assert mine.book == name
+    assert present(await by_name.read_next()).book == name
 
 
 @pytest.mark.parametrize("number", [0, 2**64 - 1])
 async def test_book_numbers_reach_both_ends_of_their_range(client: boki.Client, number: int) -> None:
     book = client.book(number)
     seqnum = await book.append(b"edge")
-    found = await book.read_at(seqnum)
-    assert found is not None
-    assert found.data == b"edge"
+    assert present(await book.read_at(seqnum)).data == b"edge"
 
 
 async def test_data_may_be_empty_or_any_bytes(book: boki.Book, collect: Collect) -> None:
@@ -121,9 +110,7 @@ async def test_data_is_taken_at_the_call(book: boki.Book) -> None:
     ticket = book.submit(data)
     data[:] = b"after!"
     await ticket
-    record = await book.check_tail()
-    assert record is not None
-    assert record.data == b"before"
+    assert present(await book.check_tail()).data == b"before"
 
 
 async def test_time_never_decreases_along_a_book(book: boki.Book, collect: Collect) -> None:

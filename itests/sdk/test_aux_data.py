@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import boki
+from itests.support.present import present
 
 
 async def test_aux_data_comes_back_with_every_kind_of_read(book: boki.Book) -> None:
@@ -36,9 +37,7 @@ async def test_the_last_call_wins(book: boki.Book) -> None:
     seqnum = await book.append(b"x")
     for data in (b"first", b"", bytearray(b"last")):
         assert await book.set_aux_data(seqnum, data)
-        record = await book.read_at(seqnum)
-        assert record is not None
-        assert record.aux_data == data
+        assert present(await book.read_at(seqnum)).aux_data == data
 
 
 async def test_what_is_no_record_of_the_book_takes_none(client: boki.Client, name: str) -> None:
@@ -46,9 +45,7 @@ async def test_what_is_no_record_of_the_book_takes_none(client: boki.Client, nam
     seqnum = await book.append(b"x")
     assert not await client.book(f"{name} other").set_aux_data(seqnum, b"y")
     assert not await book.set_aux_data(seqnum + 1, b"y")
-    record = await book.read_at(seqnum)
-    assert record is not None
-    assert record.aux_data is None
+    assert present(await book.read_at(seqnum)).aux_data is None
 
 
 async def test_a_trimmed_record_takes_none(book: boki.Book) -> None:
@@ -66,9 +63,7 @@ async def test_large_aux_data_of_many_records_fits_the_answers(book: boki.Book) 
         assert await book.set_aux_data(seqnum, large)
     found = [record.seqnum async for record in book.read("a")]
     assert found == seqnums
-    record = await book.read_at(seqnums[3])
-    assert record is not None
-    assert record.aux_data == large
+    assert present(await book.read_at(seqnums[3])).aux_data == large
 
 
 async def test_aux_data_has_a_limit(book: boki.Book) -> None:

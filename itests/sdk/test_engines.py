@@ -12,6 +12,7 @@ import pytest
 import boki
 from boki_cli.demo.local_cluster import LocalCluster, Place
 from boki_common.ids import slot_of
+from itests.support.present import present
 
 pytestmark = pytest.mark.processes
 
@@ -29,23 +30,20 @@ async def test_views_on_two_engines(engines: LocalCluster) -> None:
         mine, theirs = here.book("b"), there.book("b")
         for number in range(30):
             seqnum = await mine.append(b"%d" % number, tags=["t"])
-            newest = await theirs.check_tail("t", consistency="linearizable")
-            assert newest is not None
+            newest = present(await theirs.check_tail("t", consistency="linearizable"))
             assert newest.seqnum == seqnum, "whatever returned before is seen, through any engine"
         found = await asyncio.gather(*(theirs.check_tail(consistency="linearizable") for _ in range(64)))
         assert {record.seqnum if record else 0 for record in found} == {seqnum}
 
         async def child(token: str) -> str:
             session = there.session(token)
-            record = await session.book("b").check_tail("t")
-            assert record is not None and record.seqnum == seqnum
+            assert present(await session.book("b").check_tail("t")).seqnum == seqnum
             await session.book("b").append(b"of the child", tags=["child"])
             await session.book("b").trim(before=seqnum, tag="t")
             return session.session_token()
 
         here.merge(await child(here.session_token()))
-        record = await mine.check_tail("child")
-        assert record is not None and record.data == b"of the child"
+        assert present(await mine.check_tail("child")).data == b"of the child"
         assert [item.seqnum async for item in mine.read("t")] == [seqnum], "the child's trim is seen"
         writer = await mine.writer("w")
         again = await writer.append(b"once")
@@ -108,8 +106,7 @@ async def test_engines_killed_behind_one_that_forwards(some_slots: LocalCluster)
                     await asyncio.sleep(0)
                     await some_slots.kill(killed)
             seqnums += [await ticket for ticket in tickets]
-            tail = await book.check_tail(consistency="linearizable")
-            assert tail is not None and tail.seqnum == seqnums[-1]
+            assert present(await book.check_tail(consistency="linearizable")).seqnum == seqnums[-1]
             await some_slots.restart(killed)
         found = [item async for item in book.read() if isinstance(item, boki.Record)]
         assert [record.seqnum for record in found] == seqnums

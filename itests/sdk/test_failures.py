@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import boki
+from itests.support.present import present
 
 if TYPE_CHECKING:
     from itests.sdk.conftest import Cluster, Collect, Cut
@@ -84,9 +85,7 @@ async def test_a_waiting_read_survives_a_cut(client: boki.Client, book: boki.Boo
     await asyncio.sleep(0)
     cut(client)
     seqnum = await book.append(b"x", tags=["a"])
-    record = await waiting
-    assert record is not None
-    assert record.seqnum == seqnum
+    assert present(await waiting).seqnum == seqnum
 
 
 async def test_a_follower_survives_cuts(client: boki.Client, cluster: Cluster, name: str, cut: Cut) -> None:
@@ -113,9 +112,7 @@ async def test_the_session_keeps_its_view_through_a_cut(client: boki.Client, boo
     seqnum = await book.append(b"x")
     position = book.position
     cut(client)
-    record = await book.check_tail()
-    assert record is not None
-    assert record.seqnum == seqnum
+    assert present(await book.check_tail()).seqnum == seqnum
     assert position is not None
     assert (book.position or 0) >= position
 

@@ -9,6 +9,7 @@ import pytest
 
 import boki
 from boki_common import limits
+from itests.support.present import present
 
 if TYPE_CHECKING:
     from itests.sdk.conftest import Collect
@@ -22,8 +23,7 @@ async def test_a_mebibyte_of_data_fits_whatever_its_tags(book: boki.Book, tags: 
     assert len(data) == 1024 * 1024
     seqnums = [await book.append(data, tags=tags), *await book.append_many([(data, tags), (b"x", ["t"])])]
     for seqnum in seqnums[:2]:
-        record = await book.read_at(seqnum)
-        assert record is not None
+        record = present(await book.read_at(seqnum))
         assert (record.data, list(record.tags)) == (data, tags)
         assert await book.set_aux_data(seqnum, data)
     found = await book.read_prev_many([(None, seqnum) for seqnum in seqnums[1:]])
@@ -56,9 +56,7 @@ async def test_255_tags(book: boki.Book, collect: Collect) -> None:
     seqnum = await book.append(b"x", tags=tags)
     for tag in (tags[0], tags[154], tags[155], tags[254]):
         assert [record.seqnum for record in await collect(book.read(tag))] == [seqnum]
-    record = await book.read_at(seqnum)
-    assert record is not None
-    assert list(record.tags) == tags
+    assert list(present(await book.read_at(seqnum)).tags) == tags
     with pytest.raises(boki.InvalidTag, match="at most 255 tags, found 256"):
         await book.append(b"x", tags=[*tags, "one more"])
 
@@ -75,9 +73,7 @@ async def test_256_expectations(book: boki.Book) -> None:
 async def test_names_of_255_bytes(book: boki.Book) -> None:
     longest = "é" * 127 + "x"
     await book.append(b"x", tags=[longest])
-    record = await book.read_next(longest)
-    assert record is not None
-    assert record.tags == (longest,)
+    assert present(await book.read_next(longest)).tags == (longest,)
     with pytest.raises(boki.InvalidTag, match="found 256"):
         await book.append(b"x", tags=["é" * 128])
 

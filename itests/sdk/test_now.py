@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import boki
+from itests.support.present import present
 
 if TYPE_CHECKING:
     from itests.sdk.conftest import Cluster
@@ -78,8 +79,7 @@ async def test_reads_at_a_snapshot_have_one_answer_whatever_comes_after(book: bo
     snapshot = await book.now()
     await book.append(b"2", tags=["a", "b"])
     for consistency in ("session", "linearizable", "any"):
-        found = await book.read_prev("a", at_most=snapshot, consistency=consistency)
-        assert found is not None and found.seqnum == first
+        assert present(await book.read_prev("a", at_most=snapshot, consistency=consistency)).seqnum == first
         many = await book.read_prev_many([("a", snapshot), ("b", snapshot)], consistency=consistency)
         assert [record and record.seqnum for record in many] == [first, None]
         page = book.read("a", start=1, stop=snapshot + 1, consistency=consistency)
@@ -96,15 +96,14 @@ async def test_what_lies_above_all_that_the_session_has_seen_is_no_snapshot(book
             with pytest.raises(boki.InvalidArgument, match="at_most"):
                 await book.read_prev_many([("a", None), ("a", above)], consistency=consistency)
     for everything in (None, 2**63 - 1, 2**64 - 1):
-        found = await book.read_prev("a", at_most=everything)
-        assert found is not None and found.seqnum == newest
+        assert present(await book.read_prev("a", at_most=everything)).seqnum == newest
 
 
 async def test_what_another_session_appended_is_seen_by_who_reads_at_it(cluster: Cluster, name: str) -> None:
     async with await cluster.connect() as mine, await cluster.connect() as other:
         foreign = await other.book(name).append(b"1", tags=["a"])
-        found = await mine.book(name).read_prev("a", at_most=foreign, consistency="linearizable")
-        assert found is not None and found.seqnum == foreign
+        found = present(await mine.book(name).read_prev("a", at_most=foreign, consistency="linearizable"))
+        assert found.seqnum == foreign
 
 
 async def test_a_snapshot_below_a_trim_is_trimmed(book: boki.Book) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import boki
 from boki_common import limits
+from itests.support.present import present
 
 if TYPE_CHECKING:
     from itests.sdk.conftest import Cluster, Collect
@@ -20,9 +21,7 @@ async def test_tickets_give_the_seqnums_in_order(book: boki.Book) -> None:
     seqnums = [await ticket for ticket in tickets]
     assert seqnums == sorted(set(seqnums))
     assert all(ticket.done() for ticket in tickets)
-    record = await book.read_prev("t")
-    assert record is not None
-    assert record.data == b"99"
+    assert present(await book.read_prev("t")).data == b"99"
 
 
 async def test_a_ticket_may_be_awaited_late_often_and_by_many(book: boki.Book) -> None:
@@ -63,9 +62,7 @@ async def test_a_cancelled_append_withdraws_nothing(book: boki.Book) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     last = await book.append(b"last")
-    record = await book.read_prev(at_most=last - 1)
-    assert record is not None
-    assert record.data == b"cancelled"
+    assert present(await book.read_prev(at_most=last - 1)).data == b"cancelled"
 
 
 async def test_a_cancelled_wait_for_a_place_gives_it_to_the_next(book: boki.Book) -> None:
@@ -83,9 +80,7 @@ async def test_closing_waits_for_what_was_submitted(cluster: Cluster, client: bo
     async with await cluster.connect() as other:
         tickets = [other.book(name).submit(b"x") for _ in range(10)]
     assert all(ticket.done() for ticket in tickets)
-    record = await client.book(name).check_tail()
-    assert record is not None
-    assert record.seqnum == await tickets[-1]
+    assert present(await client.book(name).check_tail()).seqnum == await tickets[-1]
 
 
 async def test_append_many(book: boki.Book, collect: Collect) -> None:
@@ -143,8 +138,6 @@ async def test_the_session_sees_what_it_appended(client: boki.Client, name: str)
     book = client.book(name)
     for number in range(50):
         seqnum = await book.append(str(number).encode(), tags=["t"])
-        record = await book.check_tail("t")
-        assert record is not None
-        assert record.seqnum == seqnum
+        assert present(await book.check_tail("t")).seqnum == seqnum
         assert book.position is not None
         assert book.position >= seqnum

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import boki
+from itests.support.present import present
 
 if TYPE_CHECKING:
     from itests.sdk.conftest import Cluster, Collect
@@ -18,9 +19,7 @@ async def test_a_token_carries_what_was_seen(cluster: Cluster, name: str) -> Non
         for number in range(30):
             seqnum = await one.book(name).append(str(number).encode())
             continued = other.session(one.session_token())
-            record = await continued.book(name).check_tail()
-            assert record is not None
-            assert record.seqnum >= seqnum
+            assert present(await continued.book(name).check_tail()).seqnum >= seqnum
 
 
 async def test_a_token_is_short_text(client: boki.Client, book: boki.Book) -> None:
@@ -35,8 +34,7 @@ async def test_reading_advances_the_token(cluster: Cluster, name: str) -> None:
     async with await cluster.connect() as one, await cluster.connect() as other:
         seqnum = await one.book(name).append(b"x")
         before = other.session_token()
-        record = await other.book(name).read_next(at_least=seqnum, wait=30)
-        assert record is not None
+        assert await other.book(name).read_next(at_least=seqnum, wait=30) is not None
         assert other.session_token() != before
         position = other.book(name).position
         assert position is not None
@@ -56,9 +54,7 @@ async def test_sessions_of_one_client_are_apart(client: boki.Client, name: str) 
 async def test_a_session_continues_from_itself(client: boki.Client, name: str) -> None:
     seqnum = await client.book(name).append(b"x", tags=["t"])
     other = client.session(client.session_token())
-    record = await other.book(name).check_tail("t")
-    assert record is not None
-    assert record.seqnum == seqnum
+    assert present(await other.book(name).check_tail("t")).seqnum == seqnum
 
 
 async def test_leaving_a_session_leaves_the_client_open(client: boki.Client, name: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import pytest
 
 import boki
+from itests.support.present import present
 
 if TYPE_CHECKING:
     from itests.sdk.conftest import Cluster, Collect
@@ -48,9 +49,7 @@ async def test_append_and_read(run: RunScript, name: str) -> None:
         assert book.position >= third
         assert [record.data for record in book.read()] == [b"1", b"2", b"3"]
         assert [record.seqnum for record in book.read("a", start=first + 1)] == [second]
-        one = book.read_next("a")
-        assert one is not None
-        assert one.seqnum == first
+        assert present(book.read_next("a")).seqnum == first
         assert book.read_prev("a") == book.check_tail("a") == book.read_at(second)
         assert book.read_prev_many([("b", None), ("c", None)]) == [book.read_at(third), None]
         assert book.read_since({"b": 0}).records == [book.read_at(third)]
@@ -93,8 +92,7 @@ async def test_sessions(run: RunScript, client: boki.Client, name: str) -> None:
 
     def script(blocking: boki.sync.Client) -> None:
         continued = blocking.session(token)
-        record = continued.book(name).check_tail()
-        assert record is not None
+        record = present(continued.book(name).check_tail())
         assert record.seqnum == seqnum
         with continued:
             pass
@@ -142,9 +140,7 @@ async def test_everything_else(run: RunScript, name: str) -> None:
         assert writer.append_at(1, b"1", tags=["a"]) == first
         assert book.append(b"2", tags=["a"], writer=("w", 2)) == second
         assert book.set_aux_data(second, b"aux")
-        record = book.read_at(second, consistency="linearizable")
-        assert record is not None
-        assert record.aux_data == b"aux"
+        assert present(book.read_at(second, consistency="linearizable")).aux_data == b"aux"
         assert book.seek(0) <= first
         book.trim(before=second)
         book.trim([("a", second)])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import boki
+from itests.support.present import present
 
 if TYPE_CHECKING:
     from itests.sdk.conftest import Cluster, Cut
@@ -86,9 +87,7 @@ async def test_point_reads_below_a_mark_raise(book: boki.Book) -> None:
             await read
         assert caught.value.mark == seqnums[2]
         assert not caught.value.retryable
-    first = await book.read_next("a", at_least=caught.value.mark)
-    assert first is not None
-    assert first.seqnum == seqnums[2]
+    assert present(await book.read_next("a", at_least=caught.value.mark)).seqnum == seqnums[2]
 
 
 async def test_point_reads_that_name_nothing_find_what_is_live(book: boki.Book) -> None:
@@ -198,9 +197,7 @@ async def test_another_session_sees_a_trim_that_returned(cluster: Cluster, name:
         await one.book(name).trim(before=last)
         continued = other.session(one.session_token()).book(name)
         assert await seen(continued, "a") == [last]
-        record = await other.book(name).read_next("a", consistency="linearizable")
-        assert record is not None
-        assert record.seqnum == last
+        assert present(await other.book(name).read_next("a", consistency="linearizable")).seqnum == last
 
 
 @pytest.mark.parametrize(

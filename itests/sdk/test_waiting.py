@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 import boki
+from itests.support.present import present
 
 
 async def test_a_waiting_read_wakes_on_the_record(book: boki.Book) -> None:
@@ -14,16 +15,13 @@ async def test_a_waiting_read_wakes_on_the_record(book: boki.Book) -> None:
     await book.append(b"other", tags=["b"])
     assert not waiting.done()
     seqnum = await book.append(b"wanted", tags=["a"])
-    record = await waiting
-    assert record is not None
+    record = present(await waiting)
     assert (record.seqnum, record.data) == (seqnum, b"wanted")
 
 
 async def test_a_waiting_read_takes_what_is_there(book: boki.Book) -> None:
     seqnum = await book.append(b"x")
-    record = await book.read_next(wait=30)
-    assert record is not None
-    assert record.seqnum == seqnum
+    assert present(await book.read_next(wait=30)).seqnum == seqnum
 
 
 async def test_a_waiting_read_ends_in_time(book: boki.Book) -> None:
@@ -37,9 +35,7 @@ async def test_a_waiting_read_waits_for_its_bound(book: boki.Book) -> None:
     first = await book.append(b"1")
     waiting = asyncio.create_task(book.read_next(at_least=first + 1, wait=30))
     second = await book.append(b"2")
-    record = await waiting
-    assert record is not None
-    assert record.seqnum == second
+    assert present(await waiting).seqnum == second
 
 
 async def test_a_cancelled_wait_disturbs_nobody(book: boki.Book) -> None:
@@ -49,18 +45,14 @@ async def test_a_cancelled_wait_disturbs_nobody(book: boki.Book) -> None:
     with pytest.raises(asyncio.CancelledError):
         await one
     seqnum = await book.append(b"x")
-    record = await other
-    assert record is not None
-    assert record.seqnum == seqnum
+    assert present(await other).seqnum == seqnum
 
 
 async def test_waiting_by_name_passes_over_records_without_the_name(book: boki.Book) -> None:
     waiting = asyncio.create_task(book.read_next("name", wait=30))
     await book.append(b"number", tags=[boki.testing.tag_number("name")])
     seqnum = await book.append(b"name", tags=["name"])
-    record = await waiting
-    assert record is not None
-    assert record.seqnum == seqnum
+    assert present(await waiting).seqnum == seqnum
 
 
 async def test_following_sees_old_and_new_records_in_order(book: boki.Book) -> None:
