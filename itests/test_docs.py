@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import contextlib
 import inspect
 import os
 import re
@@ -34,6 +33,7 @@ from sybil import Document, Example
 from sybil.parsers.markdown import CodeBlockParser
 
 import boki
+from itests.support.processes import running, throughout
 
 ROOT: Final = Path(__file__).parents[1]
 PAGES: Final = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -113,34 +113,14 @@ PROGRAMS: Final = [
 
 
 @pytest.fixture
-def dev_url(tmp_path: Path) -> Iterator[str]:
+def dev_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A fresh `boki dev` on a free port."""
-    command = [
-        sys.executable,
-        "-m",
-        "boki_cli.main",
-        "dev",
-        "--data",
-        str(tmp_path / "data"),
-        "--listen",
-        "127.0.0.1:0",
-    ]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("BOKI_")}
-    with (
-        (tmp_path / "log").open("w") as log,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment, text=True) as process,
-    ):
-        try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if found := re.search(r"boki://[\w.]+:[1-9]\d*", line):
-                    yield found[0]
-                    break
-            else:
-                pytest.fail(f"boki dev ended without a line that names its address:\n{(tmp_path / 'log').read_text()}")
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+    for name in [name for name in os.environ if name.startswith("BOKI_")]:
+        monkeypatch.delenv(name)
+    with throughout(
+        running("dev", "--data", tmp_path / "data", "--listen", "127.0.0.1:0", log=tmp_path / "log")
+    ) as dev:
+        yield dev.url
 
 
 @pytest.mark.processes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,7 @@ from boki_spark.sink import commit, write_partition
 from boki_spark.worker import end_clients
 from itests.bookkeeper.conftest import MakeApache
 from itests.bookkeeper.marks import APACHE
+from itests.support.processes import command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -97,8 +97,8 @@ async def test_everything_of_the_data_pipeline_works_on_three_apache_bookies(
             book = client.book("flights")
             rows: list[Any] = [(b"%d" % at, [f"carrier/{at % 4}"]) for at in range(COUNT)]
             term = term_of((await book.append_many(rows[: COUNT // 2]))[0])
-            rolls = [sys.executable, "-m", "boki_cli.main", "log", "roll", "0", "--metadata", apache.boki_uri]
-            assert await (await asyncio.create_subprocess_exec(*rolls)).wait() == 0
+            code, _, said = await command("log", "roll", "0", "--metadata", apache.boki_uri)
+            assert code == 0, said
             await book.append_many(rows[COUNT // 2 :])
             assert await asyncio.to_thread(pipeline.read) == list(range(COUNT))
             assert await asyncio.to_thread(pipeline.read, tags="carrier/1") == list(range(1, COUNT, 4))

@@ -13,7 +13,7 @@ from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.bookkeeper.ledger_metadata import LedgerState
 from itests.bookkeeper.conftest import MakeApache, MakeClient
 from itests.bookkeeper.marks import APACHE
-from itests.whole_path.load import Load, check
+from itests.whole_path.load import Load, stop_and_check
 
 pytestmark = [*APACHE, pytest.mark.nightly, pytest.mark.timeout(240)]
 
@@ -34,8 +34,7 @@ async def test_the_whole_path_on_three_apache_bookies(
             await load.more(300)
             await asyncio.to_thread(bookies[0].kill)
             await load.more(300)  # two of three are enough
-            await load.stop()
-            await check(load, client.book("apache"))
+            await stop_and_check(load)
         ledgers = await make_client(apache.boki_uri)
         ids = await ledgers.list()
         used = {

@@ -6,22 +6,18 @@ import asyncio
 
 import pytest
 
-from boki.testing.containers import BOOKKEEPER_IMAGE, IMAGE, ZOOKEEPER_IMAGE, BokiCluster, unavailable
-from itests.containers.test_cluster import more, under_load
+from boki.testing.containers import BOOKKEEPER_IMAGE, IMAGE, ZOOKEEPER_IMAGE, BokiCluster
+from itests.containers.test_cluster import more, started, under_load
 
 pytestmark = [pytest.mark.containers, pytest.mark.alone, pytest.mark.blocking_allowed, pytest.mark.timeout(600)]
 
 
 async def test_one_of_apaches_bookies_is_killed_under_load_and_nothing_is_lost() -> None:
-    reason = unavailable(IMAGE, ZOOKEEPER_IMAGE, BOOKKEEPER_IMAGE)
-    if reason:
-        pytest.skip(reason)
-    cluster = BokiCluster(bookies=0, bookkeeper=3, sequencers=1, engines=1)
-    await asyncio.to_thread(cluster.start)
-    try:
-        async with under_load(cluster.url, "apache") as load:
-            await more(load)
-            await asyncio.to_thread(cluster.kill, "bookkeeper-3")
-            await more(load, 200)
-    finally:
-        await asyncio.to_thread(cluster.stop)
+    made = BokiCluster(bookies=0, bookkeeper=3, sequencers=1, engines=1)
+    async with (
+        started(made, IMAGE, ZOOKEEPER_IMAGE, BOOKKEEPER_IMAGE) as cluster,
+        under_load(cluster.url, "apache") as load,
+    ):
+        await more(load)
+        await asyncio.to_thread(cluster.kill, "bookkeeper-3")
+        await more(load, 200)

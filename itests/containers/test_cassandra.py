@@ -7,7 +7,8 @@ import asyncio
 import pytest
 from cassandra.cluster import Cluster
 
-from boki.testing.containers import CASSANDRA_IMAGE, Cassandra, unavailable
+from boki.testing.containers import CASSANDRA_IMAGE, Cassandra
+from itests.containers.test_cluster import started
 
 pytestmark = [pytest.mark.containers, pytest.mark.alone, pytest.mark.blocking_allowed, pytest.mark.timeout(600)]
 
@@ -25,12 +26,5 @@ def rows_after_a_write(port: int) -> list[tuple[int, str]]:
 
 
 async def test_it_takes_statements_as_soon_as_it_is_started() -> None:
-    reason = unavailable(CASSANDRA_IMAGE)
-    if reason:
-        pytest.skip(reason)
-    database = Cassandra()
-    try:
-        await asyncio.to_thread(database.start)
+    async with started(Cassandra(), CASSANDRA_IMAGE) as database:
         assert await asyncio.to_thread(rows_after_a_write, database.port) == [(7, "apple")]
-    finally:
-        await asyncio.to_thread(database.stop)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import pytest
 
 import boki
-from boki.testing.containers import BokiCluster
+from boki.testing.containers import BokiCluster, Cassandra, unavailable
+from itests.support.processes import BOKI
 
 pytestmark = [pytest.mark.containers, pytest.mark.alone, pytest.mark.blocking_allowed, pytest.mark.timeout(600)]
 
 WORKERS = 4
+Started = TypeVar("Started", BokiCluster, Cassandra)
 
 
 class Load:
@@ -52,6 +54,19 @@ async def under_load(url: str, name: str) -> AsyncIterator[Load]:
         assert mine == sorted(mine) and len(mine) > 1
 
 
+@asynccontextmanager
+async def started(made: Started, *images: str) -> AsyncIterator[Started]:
+    """A cluster, or a server, of a test's own; the test is skipped where containers or the images are not there."""
+    reason = unavailable(*images)
+    if reason:
+        pytest.skip(reason)
+    try:
+        await asyncio.to_thread(made.start)
+        yield made
+    finally:
+        await asyncio.to_thread(made.stop)
+
+
 async def more(load: Load, records: int = 20) -> None:
     """Waits until so many more appends were acknowledged: the cluster goes on."""
     goal = len(load.acknowledged) + records
@@ -75,20 +90,9 @@ async def test_every_role_is_restarted_under_load_and_nothing_is_lost(cluster: B
 async def test_what_clients_are_answered_while_roles_are_killed_is_what_a_log_may_do(
     cluster: BokiCluster,
 ) -> None:
-    command = (
-        sys.executable,
-        "-m",
-        "boki_cli.main",
-        "soak",
-        "--url",
-        cluster.url,
-        "--timeout",
-        "120",
-        "--clients",
-        "4",
-    )
+    arguments = ("soak", "--url", cluster.url, "--timeout", "120", "--clients", "4", "--minutes", "0.5")
     soak = await asyncio.create_subprocess_exec(
-        *command, "--minutes", "0.5", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        *BOKI, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
     for name in ("engine-1", "sequencer-1", "bookie-1", "sequencer-2", "engine-2"):
         await asyncio.to_thread(cluster.kill if name.endswith("1") else cluster.end, name)

@@ -9,7 +9,7 @@ import pytest
 
 from boki.testing.containers import BokiCluster, unavailable
 from deploy.images import BOKI, BOKI_BEFORE, own_bytes, own_compressed_bytes
-from itests.containers.test_cluster import more, under_load
+from itests.containers.test_cluster import more, started, under_load
 
 pytestmark = [pytest.mark.containers, pytest.mark.alone, pytest.mark.blocking_allowed, pytest.mark.timeout(600)]
 
@@ -37,24 +37,17 @@ def test_it_is_small_in_a_registry(client: docker.DockerClient) -> None:
 
 
 async def test_a_cluster_is_upgraded_under_load_role_by_role() -> None:
-    reason = unavailable(BOKI, BOKI_BEFORE)
-    if reason:
-        pytest.skip(reason)
     held_back = {"BOKI_ENGINE_CARRIED_ENTRY_BYTES": "0", "BOKI_ENGINE_SESSION_WRITER_AGE_S": "0"}
-    cluster = BokiCluster(image=BOKI_BEFORE, settings=held_back)
-    await asyncio.to_thread(cluster.start)
-    try:
-        async with under_load(cluster.url, "upgrade") as load:
-            await more(load)
-            # Engines first, that read what is new and write nothing of it; last that is switched on.
-            for kind in ("bookie", "engine", "sequencer", "controller"):
-                for name in cluster.names:
-                    if name.startswith(kind):
-                        await asyncio.to_thread(cluster.replace, name, BOKI)
-                        await more(load)
+    made = BokiCluster(image=BOKI_BEFORE, settings=held_back)
+    async with started(made, BOKI, BOKI_BEFORE) as cluster, under_load(cluster.url, "upgrade") as load:
+        await more(load)
+        # Engines first, that read what is new and write nothing of it; last that is switched on.
+        for kind in ("bookie", "engine", "sequencer", "controller"):
             for name in cluster.names:
-                if name.startswith("engine"):
-                    await asyncio.to_thread(cluster.replace, name, BOKI, settings={})
+                if name.startswith(kind):
+                    await asyncio.to_thread(cluster.replace, name, BOKI)
                     await more(load)
-    finally:
-        await asyncio.to_thread(cluster.stop)
+        for name in cluster.names:
+            if name.startswith("engine"):
+                await asyncio.to_thread(cluster.replace, name, BOKI, settings={})
+                await more(load)

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 import boki
-from boki.testing.containers import BokiCluster, unavailable
-from itests.containers.test_cluster import more, under_load
+from boki.testing.containers import BokiCluster
+from itests.containers.test_cluster import more, started, under_load
 
 pytestmark = [pytest.mark.containers, pytest.mark.alone, pytest.mark.blocking_allowed, pytest.mark.timeout(600)]
 
@@ -16,20 +16,13 @@ MIB = 1 << 20
 
 
 async def test_a_bookie_whose_disk_is_full_stops_nobody_and_takes_part_again() -> None:
-    reason = unavailable()
-    if reason:
-        pytest.skip(reason)
-    cluster = BokiCluster(sequencers=1, engines=1, disks={"bookie-1": 400 * MIB})
-    await asyncio.to_thread(cluster.start)
-    try:
-        async with under_load(cluster.url, "full") as load:
-            await more(load)
-            await asyncio.to_thread(cluster.fill_disk, "bookie-1")
-            await more(load, 500)
-            await asyncio.to_thread(cluster.empty_disk, "bookie-1")
-            await more(load)
-    finally:
-        await asyncio.to_thread(cluster.stop)
+    made = BokiCluster(sequencers=1, engines=1, disks={"bookie-1": 400 * MIB})
+    async with started(made) as cluster, under_load(cluster.url, "full") as load:
+        await more(load)
+        await asyncio.to_thread(cluster.fill_disk, "bookie-1")
+        await more(load, 500)
+        await asyncio.to_thread(cluster.empty_disk, "bookie-1")
+        await more(load)
 
 
 async def test_an_engine_at_the_end_of_its_memory_loses_nothing(cluster: BokiCluster) -> None:

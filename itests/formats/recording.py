@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 import sys
 import tarfile
 import tempfile
@@ -21,11 +19,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import zstandard
 
 import boki
 from boki_common.errors import Conflict
+from itests.support.processes import running as boki_process
 
 FOLDER: Final = Path(__file__).parent
 BOOKS: Final = ("orders", "users")
@@ -35,26 +33,11 @@ TAGS: Final = ("a", "b", "c")
 @asynccontextmanager
 async def running(data: Path) -> AsyncIterator[str]:
     """`boki dev` on a directory, ended by kill -9; yields its URL."""
-    command = (
-        "-m",
-        "boki_cli.main",
-        "dev",
-        "--data",
-        str(data),
-        "--listen",
-        "127.0.0.1:0",
-        "--json",
-        "--stop-with-stdin",
-    )
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(sys.executable, *command, stdin=pipe, stdout=pipe)
-    try:
-        assert process.stdout is not None
-        ready = msgspec.json.decode(await process.stdout.readline())
-        yield f"boki://{ready['addresses'][0]}"
-    finally:
-        os.kill(process.pid, signal.SIGKILL)
-        await process.communicate()
+    async with boki_process("dev", "--data", data, "--listen", "127.0.0.1:0", log=data.with_suffix(".log")) as dev:
+        try:
+            yield dev.url
+        finally:
+            dev.process.kill()
 
 
 async def everything(client: Any) -> dict[str, list[list[Any]]]:

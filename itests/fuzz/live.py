@@ -42,6 +42,7 @@ from boki_common.net.messages import encode
 from boki_metalog.entries import sequencer_protocol
 from itests.fuzz import conversations
 from itests.fuzz.conversations import Conversation
+from itests.support.processes import running
 
 PEERS: Final = 4
 FRAMES_A_CONNECTION: Final = 300
@@ -297,12 +298,13 @@ async def fuzz_live(
     found: dict[str, Counts] = {}
     async with (
         LocalCluster(directory, bookies=1, controllers=1, settings=ONE_COPY) as cluster,
-        _Gateway(cluster) as gateway,
+        running("gateway", "--url", cluster.url, "--port", "0", log=directory / "gateway.log") as gateway,
     ):
         for name in names:
             server = SERVERS[name]
             if server.role == "gateway":
-                target = Target(name, gateway.address, gateway.pid, gateway.log, server)
+                address = Address.parse(gateway.address.removeprefix("http://"))
+                target = Target(name, address, gateway.process.pid, directory / "gateway.log", server)
             else:
                 role = f"{server.role}-1"
                 target = Target(
@@ -317,32 +319,6 @@ async def fuzz_live(
 
 
 ONE_COPY: Final = {f"BOKI_{role}_{name}": "1" for role in ("SEQUENCER", "ENGINE") for name in ("REPLICAS", "ACKS")}
-
-
-class _Gateway:
-    """A gateway of a cluster, in a process of its own."""
-
-    def __init__(self, cluster: LocalCluster) -> None:
-        self._cluster = cluster
-        self.log = cluster.directory / "logs" / "gateway.log"
-        self.address: Address
-        self.pid = 0
-
-    async def __aenter__(self) -> _Gateway:
-        arguments = ("gateway", "--url", self._cluster.url, "--port", "0", "--json")
-        with self.log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "boki_cli.main", *arguments, stdout=asyncio.subprocess.PIPE, stderr=log
-            )
-        assert self._process.stdout is not None
-        ready = msgspec.json.decode(await self._process.stdout.readline())
-        self.address, self.pid = Address.parse(ready["addresses"][0].removeprefix("http://")), ready["pid"]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._process.returncode is None:
-            self._process.terminate()
-        await self._process.wait()
 
 
 def main() -> None:

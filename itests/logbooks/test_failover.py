@@ -7,28 +7,19 @@ must go on after each fault, before anything that was killed is started again.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import os
 import random
-import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from boki_cli.demo.local_cluster import LocalCluster, Place
+from itests.faults.machines import Machines, cluster_on_hosts
 from itests.faults.rounds import Strike, last, round_under
 from itests.logbooks.administration import administrator
-from itests.support.fixtures import skip_or_fail
-from itests.support.hosts import Hosts, HostsMissing
-from itests.support.java_server import ServerMissing
-from itests.support.tokens import write_token
-from itests.support.zookeeper import ZookeeperServer
+from itests.support.processes import command
 
 pytestmark = [
     pytest.mark.processes,
@@ -38,24 +29,15 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 
-BOOKIES, SEQUENCERS, ENGINES, CONTROLLERS = 4, 4, 2, 2
-KINDS: Final = ("bookie", "sequencer", "engine", "controller")
-ROLES: Final = tuple(
-    f"{kind}-{number}"
-    for kind, count in zip(KINDS, (BOOKIES, SEQUENCERS, ENGINES, CONTROLLERS), strict=True)
-    for number in range(1, count + 1)
-)
+COUNTS: Final = {"bookie": 4, "sequencer": 4, "engine": 2, "controller": 2}
+KINDS: Final = tuple(COUNTS)
+ROLES: Final = tuple(f"{kind}-{number}" for kind, count in COUNTS.items() for number in range(1, count + 1))
 SESSION_S: Final = 4.0
 LONGER_S: Final = 1.5 * SESSION_S
 
 
-class Faults:
+class Faults(Machines):
     """What strikes a cluster. Each fault lasts, heals, and leaves every role running."""
-
-    def __init__(self, cluster: LocalCluster, hosts: Hosts, zookeeper: ZookeeperServer) -> None:
-        self.cluster = cluster
-        self.hosts = hosts
-        self.zookeeper = zookeeper
 
     async def kill(self, roles: Sequence[str], seconds: float) -> str:
         await self.cluster.kill(*roles)
@@ -63,13 +45,10 @@ class Faults:
         return f"{' and '.join(roles)} killed"
 
     async def pause(self, roles: Sequence[str], seconds: float) -> str:
-        pids = [self.cluster.pids[role] for role in roles]
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
+        self.cluster.pause(*roles)
 
         async def go_on() -> None:
-            for pid in pids:
-                os.kill(pid, signal.SIGCONT)
+            self.cluster.resume(*roles)
 
         await last(seconds, go_on)
         await self.revive()
@@ -92,24 +71,20 @@ class Faults:
         await self.revive()
         return f"ZooKeeper away for {seconds} s"
 
-    async def revive(self) -> None:
-        """Starts what was killed, and what ended itself: a process whose session expired, say."""
-        dead = [role for role in ROLES if not self.cluster.running(role)]
-        if dead:
-            await self.cluster.start(*dead)
-
     async def heal(self) -> None:
         await self.hosts.heal()
         await self.revive()
 
+    async def round(self, strikes: Sequence[Strike], *, seed: int, seconds: float) -> None:
+        url = self.cluster.url
+        await round_under(url, strikes, seed=seed, seconds=seconds, on_heal=self.heal, describe=self.describe)
+
     async def describe(self) -> str:
         """What `boki status` says."""
-        command = (sys.executable, "-m", "boki_cli.main", "status", "--json", "--metadata", self.cluster.metadata_uri)
-        process = await asyncio.create_subprocess_exec(
-            *command, "--url", self.cluster.url, stdout=asyncio.subprocess.PIPE
+        _, said, _ = await command(
+            "status", "--json", "--metadata", self.cluster.metadata_uri, "--url", self.cluster.url
         )
-        said, _ = await process.communicate()
-        return said.decode()
+        return said
 
     def any(self) -> list[Strike]:
         """Faults drawn by chance, of one role or two of different kinds."""
@@ -139,43 +114,23 @@ class Faults:
 
 @pytest.fixture
 async def faults(tmp_path: Path) -> AsyncIterator[Faults]:
-    async with AsyncExitStack() as stack:
-        try:
-            hosts = await stack.enter_async_context(Hosts(ROLES))
-        except HostsMissing as error:
-            skip_or_fail("namespaces", str(error))
-        try:
-            zookeeper = await asyncio.to_thread(ZookeeperServer.start, tmp_path / "zookeeper", host=hosts.here)
-        except ServerMissing as error:
-            skip_or_fail("zookeeper", str(error))
-        stack.callback(zookeeper.stop)
-        token_file = write_token(tmp_path / "token")
-        cluster = LocalCluster(
-            tmp_path,
-            f"zk://{zookeeper.hosts}/boki",
-            bookies=BOOKIES,
-            sequencers=SEQUENCERS,
-            engines=ENGINES,
-            controllers=CONTROLLERS,
-            places={role: Place(f"{hosts[role].address}:0", hosts[role].command(())) for role in ROLES},
-            token_file=token_file,
-        )
-        await stack.enter_async_context(cluster)
-        admin = await stack.enter_async_context(administrator(cluster.metadata_uri, token_file=token_file))
+    counts = {f"{kind}s": count for kind, count in COUNTS.items()}
+    async with (
+        cluster_on_hosts(tmp_path, ROLES, **counts) as made,
+        administrator(made[0].metadata_uri, token_file=tmp_path / "token") as admin,
+    ):
         await admin.changes.add(1)
         await admin.changes.spread({0: 1, 1: 1})
-        yield Faults(cluster, hosts, zookeeper)
+        yield Faults(*made)
 
 
 async def test_random_losses_break_no_promise(faults: Faults) -> None:
-    await round_under(
-        faults.cluster.url, faults.any(), seed=1, seconds=20, on_heal=faults.heal, describe=faults.describe
-    )
+    await faults.round(faults.any(), seed=1, seconds=20)
 
 
 async def test_zookeeper_away_for_longer_than_a_session_breaks_no_promise(faults: Faults) -> None:
     strikes: list[Strike] = [lambda _: faults.lose_zookeeper(LONGER_S)]
-    await round_under(faults.cluster.url, strikes, seed=2, seconds=1, on_heal=faults.heal, describe=faults.describe)
+    await faults.round(strikes, seed=2, seconds=1)
 
 
 @pytest.mark.nightly
@@ -189,20 +144,11 @@ async def test_every_loss_in_turn_breaks_no_promise(faults: Faults) -> None:
         await last(1.0, faults.heal)
         return "nothing"
 
-    await round_under(
-        faults.cluster.url,
-        [next_one],
-        seed=100,
-        seconds=len(left) * SESSION_S * 3,
-        on_heal=faults.heal,
-        describe=faults.describe,
-    )
+    await faults.round([next_one], seed=100, seconds=len(left) * SESSION_S * 3)
     assert not left, f"no time for {len(left)} of the faults"
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(3, 8))
 async def test_more_random_losses_break_no_promise(faults: Faults, seed: int) -> None:
-    await round_under(
-        faults.cluster.url, faults.any(), seed=seed, seconds=120, on_heal=faults.heal, describe=faults.describe
-    )
+    await faults.round(faults.any(), seed=seed, seconds=120)

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import shutil
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -21,6 +20,7 @@ import yaml
 import boki
 from boki_cli.demo.local_cluster import LocalCluster, Place
 from boki_common.net.lasting_ports import lasting_port
+from itests.support.processes import BOKI
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.processes, pytest.mark.timeout(240)]
 
@@ -113,7 +113,7 @@ async def test_every_panel_of_the_dashboard_has_data(tmp_path: Path) -> None:
             )
         )
         gateway = (
-            *(sys.executable, "-m", "boki_cli.main", "gateway", "--url", cluster.url.partition("?")[0]),
+            *(*BOKI, "gateway", "--url", cluster.url.partition("?")[0]),
             *("--metadata", cluster.metadata_uri, "--port", str(http_port), "--token-file", str(token)),
         )
         await stack.enter_async_context(

@@ -13,11 +13,7 @@ used the cluster before it (books are named after the test and a random number),
 
 from __future__ import annotations
 
-import asyncio
-import json
 import secrets
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -36,6 +32,7 @@ from boki_common.net.messages import MessageServer
 from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_common.runtime.process import SystemClock
 from itests.support.fixtures import zookeeper  # noqa: F401 - a fixture
+from itests.support.processes import running, throughout
 from itests.support.zookeeper import ZookeeperServer
 
 
@@ -83,17 +80,9 @@ async def socket(folder: Path) -> AsyncIterator[Cluster]:
 @pytest.fixture(scope="session")
 def dev_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """One `boki dev` for all tests."""
-    command = [sys.executable, "-m", "boki_cli.main", "dev", "--data", str(tmp_path_factory.mktemp("dev"))]
-    with subprocess.Popen(
-        [*command, "--listen", "127.0.0.1:0", "--json", "--stop-with-stdin"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    ) as process:
-        assert process.stdin is not None and process.stdout is not None
-        yield "boki://" + json.loads(process.stdout.readline())["addresses"][0]
-        process.stdin.close()
-        process.wait(timeout=30)
+    folder = tmp_path_factory.mktemp("dev")
+    with throughout(running("dev", "--data", folder, "--listen", "127.0.0.1:0", log=folder / "log")) as dev:
+        yield dev.url
 
 
 @pytest.fixture(scope="session")
@@ -103,29 +92,17 @@ def processes_url(
 ) -> Iterator[str]:
     """One cluster of processes for all tests."""
     metadata = f"zk://{zookeeper.hosts}/sdk-suite"
-    with asyncio.Runner() as runner:
-        cluster = LocalCluster(tmp_path_factory.mktemp("processes"), metadata, bookies=3)
-        runner.run(cluster.start())
+    with throughout(LocalCluster(tmp_path_factory.mktemp("processes"), metadata, bookies=3)) as cluster:
         yield cluster.url
-        runner.run(cluster.stop())
 
 
 @pytest.fixture(scope="session")
 def halves_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """One cluster for all tests. Which half is the client's is left to the hash of the books' names."""
-    with asyncio.Runner() as runner:
-        cluster = LocalCluster(
-            tmp_path_factory.mktemp("halves"),
-            bookies=2,
-            engines=2,
-            places={
-                "engine-1": Place(settings={"BOKI_ENGINE_INDEX_SLOTS": "0-255,512-767"}),
-                "engine-2": Place(settings={"BOKI_ENGINE_INDEX_SLOTS": "256-511,768-1023"}),
-            },
-        )
-        runner.run(cluster.start())
+    slots = {"engine-1": "0-255,512-767", "engine-2": "256-511,768-1023"}
+    places = {name: Place(settings={"BOKI_ENGINE_INDEX_SLOTS": mine}) for name, mine in slots.items()}
+    with throughout(LocalCluster(tmp_path_factory.mktemp("halves"), bookies=2, engines=2, places=places)) as cluster:
         yield f"boki://{cluster.address('engine-1')}"
-        runner.run(cluster.stop())
 
 
 @pytest.fixture(scope="session")

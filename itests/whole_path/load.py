@@ -64,8 +64,10 @@ class Load:
             self._progress.set()
 
 
-async def check(load: Load, book: boki.Book) -> None:
+async def stop_and_check(load: Load) -> None:
     """Everything acknowledged is there, where it was said to be, once; nothing else is but what had no outcome."""
+    await load.stop()
+    book = load.book
     found = [(record.data, record.seqnum) async for record in book.read()]
     places = dict(found)
     assert len(places) == len(found), "a record is in the log twice"

@@ -5,33 +5,26 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 import boki
+from itests.support.processes import BOKI, Running, running
 
 pytestmark = pytest.mark.processes
 
 RECORDS = 30_000
 POINTS = (1, 2_000, 15_000)
 """Records that are committed when something is killed."""
-BOKI = (sys.executable, "-m", "boki_cli.main")
 
 
-async def boki_dev(folder: Path, listen: str) -> Process:
-    command = ("dev", "--data", str(folder / "data"), "--listen", listen, "--gateway-port", "-1", "--json")
-    with (folder / "dev.log").open("ab") as log:
-        process = await asyncio.create_subprocess_exec(
-            *BOKI, *command, "--stop-with-stdin", stdin=PIPE, stdout=PIPE, stderr=log
-        )
-    assert process.stdout is not None
-    assert await process.stdout.readline(), (folder / "dev.log").read_text()[-2_000:]
-    return process
+def boki_dev(folder: Path, listen: str) -> AbstractAsyncContextManager[Running]:
+    arguments = ("dev", "--data", folder / "data", "--listen", listen, "--gateway-port", "-1")
+    return running(*arguments, log=folder / "dev.log")
 
 
 async def append(folder: Path, url: str) -> Process:
@@ -73,29 +66,24 @@ async def a_file_of_lines(folder: Path) -> AsyncIterator[Callable[[str], Awaitab
 async def test_the_server_killed_at_several_points(tmp_path: Path) -> None:
     listen = f"unix://{tmp_path}/engine.sock"
     async with a_file_of_lines(tmp_path) as check:
-        server = await boki_dev(tmp_path, listen)
         for point in (*POINTS, RECORDS + 1):
-            if server.returncode is not None:
-                server = await boki_dev(tmp_path, listen)
-            command = await append(tmp_path, listen)
-            if point <= RECORDS:
-                await killed_at(listen, point, server, command)
-            _, said = await command.communicate()
+            async with boki_dev(tmp_path, listen) as server:
+                command = await append(tmp_path, listen)
+                if point <= RECORDS:
+                    await killed_at(listen, point, server.process, command)
+                _, said = await command.communicate()
             assert b"--skip" not in said
             if command.returncode == 0:
                 break  # it was done before anything was killed
             assert command.returncode in (3, 5), said
-        if server.returncode is not None:
-            server = await boki_dev(tmp_path, listen)
-        await check(listen)
-        await end(server)
+        async with boki_dev(tmp_path, listen):
+            await check(listen)
 
 
 @pytest.mark.timeout(120)
 async def test_the_command_killed_at_several_points(tmp_path: Path) -> None:
     listen = f"unix://{tmp_path}/engine.sock"
-    async with a_file_of_lines(tmp_path) as check:
-        server = await boki_dev(tmp_path, listen)
+    async with a_file_of_lines(tmp_path) as check, boki_dev(tmp_path, listen):
         for point in (*POINTS, RECORDS + 1):
             command = await append(tmp_path, listen)
             if point <= RECORDS:
@@ -105,9 +93,3 @@ async def test_the_command_killed_at_several_points(tmp_path: Path) -> None:
                 break
             assert command.returncode == -signal.SIGKILL, said
         await check(listen)
-        await end(server)
-
-
-async def end(server: Process) -> None:
-    server.terminate()
-    await server.communicate()

@@ -6,17 +6,16 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import boki
 from boki_cli.demo.local_cluster import LocalCluster
 from itests.support.fixtures import own_zookeeper  # noqa: F401 - a fixture
+from itests.support.processes import command
 from itests.support.zookeeper import ZookeeperServer
-from itests.whole_path.load import Load, check
+from itests.whole_path.load import Load, stop_and_check
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
 
@@ -28,8 +27,7 @@ async def test_bookie_killed_in_mid_stream_loses_and_stops_nothing(processes: Lo
         await load.more(300)  # two of three are enough
         await processes.start("bookie-2")
         await load.more(300)
-        await load.stop()
-        await check(load, client.book("faults"))
+        await stop_and_check(load)
 
 
 async def test_two_of_three_bookies_gone_stop_appends_until_one_is_back(processes: LocalCluster) -> None:
@@ -42,8 +40,7 @@ async def test_two_of_three_bookies_gone_stop_appends_until_one_is_back(processe
         await processes.start("bookie-3")
         await load.more(200)
         await processes.start("bookie-1")
-        await load.stop()
-        await check(load, client.book("faults"))
+        await stop_and_check(load)
 
 
 async def test_engine_killed_with_appends_in_flight_then_each_is_there_once_or_never(processes: LocalCluster) -> None:
@@ -53,9 +50,8 @@ async def test_engine_killed_with_appends_in_flight_then_each_is_there_once_or_n
             await processes.kill("engine-1")
             await processes.start("engine-1")
         await load.more(200)
-        await load.stop()
+        await stop_and_check(load)
         assert not load.unknown  # the SDK found out what became of each
-        await check(load, client.book("faults"))
 
 
 async def test_sequencer_killed_then_a_new_term_goes_on_where_the_old_one_ended(processes: LocalCluster) -> None:
@@ -64,8 +60,7 @@ async def test_sequencer_killed_then_a_new_term_goes_on_where_the_old_one_ended(
             await load.more(200)
             await processes.restart("sequencer-1")
         await load.more(200)
-        await load.stop()
-        await check(load, client.book("faults"))
+        await stop_and_check(load)
         terms = {seqnum >> 35 for seqnum in load.acked.values()}
         assert len(terms) >= 3
 
@@ -76,8 +71,7 @@ async def test_everything_killed_at_once_and_started_again(processes: LocalClust
         await processes.kill(*processes.roles)
         await processes.start()
         await load.more(100)
-        await load.stop()
-        await check(load, client.book("faults"))
+        await stop_and_check(load)
 
 
 async def test_paused_sequencer_that_was_replaced_orders_nothing_when_it_wakes(tmp_path: Path) -> None:
@@ -89,12 +83,11 @@ async def test_paused_sequencer_that_was_replaced_orders_nothing_when_it_wakes(t
         await load.more(200)
         logs = {name: await asyncio.to_thread(cluster.log_tail, name) for name in ("sequencer-1", "sequencer-2")}
         (serving,) = [name for name, log in logs.items() if "term begins" in log]  # the other stands by
-        os.kill(cluster.pids[serving], signal.SIGSTOP)
+        cluster.pause(serving)
         await load.more(load.tasks * 8)  # what was under way, and much that only a new term can order
-        os.kill(cluster.pids[serving], signal.SIGCONT)
+        cluster.resume(serving)
         await load.more(200)
-        await load.stop()
-        await check(load, client.book("faults"))
+        await stop_and_check(load)
 
 
 @pytest.mark.zookeeper
@@ -119,8 +112,7 @@ async def test_zookeeper_away_for_ten_seconds_stops_no_append(
         await load.more(300)
         await cluster.kill("bookie-1")
         await load.more(300)
-        await load.stop()
-        await check(load, client.book("faults"))
+        await stop_and_check(load)
 
 
 async def test_engine_killed_right_after_one_append_leaves_it_where_others_find_it(tmp_path: Path) -> None:
@@ -140,16 +132,6 @@ async def test_engine_killed_right_after_one_append_leaves_it_where_others_find_
             await cluster.kill(*cluster.roles)
             await cluster.start()
             assert {record.seqnum: record.data async for record in book.read()} == acked
-        verified = await _verified(cluster.metadata_uri)
-    assert sum(term["entries"] for term in verified) >= len(acked)
-
-
-async def _verified(metadata_uri: str) -> list[dict[str, Any]]:
-    """What `boki log verify` finds, a row a term."""
-    boki_command = Path(sys.executable).with_name("boki")
-    process = await asyncio.create_subprocess_exec(
-        boki_command, "log", "verify", "--json", "--metadata", metadata_uri, stdout=asyncio.subprocess.PIPE
-    )
-    found, _ = await process.communicate()
-    assert process.returncode == 0, found
-    return [json.loads(line) for line in found.splitlines()]
+        code, verified, _ = await command("log", "verify", "--json", "--metadata", cluster.metadata_uri)
+    assert code == 0, verified
+    assert sum(json.loads(term)["entries"] for term in verified.splitlines()) >= len(acked)

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import subprocess
-import sys
-from asyncio.subprocess import PIPE
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +12,7 @@ import pytest
 import boki
 from boki_common.limits import MIB
 from itests.support.fixtures import skip_or_fail
+from itests.support.processes import running
 
 pytestmark = pytest.mark.processes
 
@@ -54,22 +51,12 @@ async def until_refused(book: boki.Book) -> list[boki.Ticket]:
 
 
 async def test_appends_to_a_full_disk_are_refused_until_it_has_room(disk: Path) -> None:
-    command = ("dev", "--data", str(disk / "data"), "--listen", "127.0.0.1:0", "--gateway-port", "-1", "--json")
-    with (disk.parent / "dev.log").open("ab") as log:
-        dev = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "boki_cli.main", *command, "--stop-with-stdin", stdin=PIPE, stdout=PIPE, stderr=log,
-            env=os.environ | SETTINGS,
-        )  # fmt: skip
-    assert dev.stdout is not None and dev.stdin is not None
-    try:
-        ready = json.loads(await dev.stdout.readline())
-        await refused_until_there_is_room("boki://" + ready["addresses"][0], disk)
-        dev.stdin.close()
-        assert await dev.wait() == 0
-    finally:
-        if dev.returncode is None:
-            dev.kill()
-            await dev.wait()
+    arguments = ("dev", "--data", disk / "data", "--listen", "127.0.0.1:0", "--gateway-port", "-1")
+    async with running(*arguments, log=disk.parent / "dev.log", environment=SETTINGS) as dev:
+        await refused_until_there_is_room(dev.url, disk)
+        assert dev.process.stdin is not None
+        dev.process.stdin.close()
+        assert await dev.process.wait() == 0
 
 
 async def refused_until_there_is_room(url: str, disk: Path) -> None:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +15,7 @@ import pytest
 
 import boki
 from boki_cli.demo.local_cluster import LocalCluster
-from itests.whole_path.load import Load, check
+from itests.whole_path.load import Load, stop_and_check
 
 pytestmark = [pytest.mark.processes, pytest.mark.nightly, pytest.mark.timeout(300)]
 
@@ -37,12 +35,9 @@ async def strike(chance: random.Random, cluster: LocalCluster, load: Load) -> tu
     roles = chance.sample(cluster.roles, chance.choice([1, 1, 1, 2, 3, len(cluster.roles)]))
     how = chance.choice(["kill", "kill", "stop", "pause"])
     if how == "pause":
-        pids = [cluster.pids[role] for role in roles]
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
+        cluster.pause(*roles)
         await pass_time(load, chance.choice([0.2, 1.0, 6.0]))
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
+        cluster.resume(*roles)
     else:
         await (cluster.kill if how == "kill" else cluster.stop)(*roles)
         await pass_time(load, chance.choice([0.0, 0.0, 0.5, 2.0]))
@@ -68,6 +63,5 @@ async def test_random_faults_lose_and_double_nothing(tmp_path: Path, seed: int) 
                     await load.more(100)
             except TimeoutError:
                 pytest.fail(f"seed {seed}: no append ended within {RECOVERY_S} s after {fault}")
-        await load.stop()
+        await stop_and_check(load)
         assert not load.unknown
-        await check(load, client.book("faults"))

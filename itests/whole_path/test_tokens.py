@@ -10,11 +10,10 @@ import asyncio
 import json
 import os
 import signal
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 import msgspec
@@ -30,8 +29,8 @@ from boki_common.errors import BokiError, Unauthenticated
 from boki_common.net.connection import Address, FrameConnection, connect
 from boki_common.net.messages import MessagePeer, connect_messages
 from boki_metalog.entries import permissions, sequencer_protocol
-from itests.support.fixtures import skip_or_fail
-from itests.support.hosts import Hosts, HostsMissing
+from itests.faults.machines import enter_hosts
+from itests.support.processes import command, running
 from itests.support.tokens import OTHER, SECRET, write_token
 
 SHOWN: Final[Mapping[str, ClusterToken]] = {
@@ -39,33 +38,6 @@ SHOWN: Final[Mapping[str, ClusterToken]] = {
     "wrong": parse(OTHER, "test"),
     "right": parse(SECRET, "test"),
 }
-READY_S: Final = 40
-
-
-@asynccontextmanager
-async def role(
-    *arguments: str, environment: Mapping[str, str], prefix: Sequence[str] = ()
-) -> AsyncIterator[dict[str, Any]]:
-    process = await asyncio.create_subprocess_exec(
-        *prefix,
-        *(sys.executable, "-m", "boki_cli.main", *arguments, "--json", "--stop-with-stdin"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, **environment},
-    )
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(READY_S):
-            line = await process.stdout.readline()
-        if not line:
-            raise AssertionError((await process.communicate())[1].decode())
-        yield json.loads(line)
-    finally:
-        if process.returncode is None:
-            process.send_signal(signal.SIGTERM)
-        _, said = await process.communicate()
-        assert SECRET not in said.decode(), "a log line has the token"
 
 
 class Ports:
@@ -84,9 +56,9 @@ class Ports:
         pages = ("--metrics", f"{host}:0")
 
         async def started(kind: str, *more: str) -> None:
-            ready = await stack.enter_async_context(
-                role(kind, *more, "--listen", f"{host}:0", environment=environment, prefix=prefix)
-            )
+            listen = ("--listen", f"{host}:0")
+            role = running(kind, *more, *listen, log=folder / "log", environment=environment, prefix=prefix)
+            ready = (await stack.enter_async_context(role)).ready
             self.at[kind] = Address.parse(ready["addresses"][0])
             for page in ("metrics", "admin"):
                 if page in ready:
@@ -202,10 +174,7 @@ async def test_every_port_lets_in_who_shows_the_right_token_and_nobody_else(
     async with AsyncExitStack() as stack:
         host, prefix = "127.0.0.1", list[str]()
         if bind == "wide":
-            try:
-                hosts = await stack.enter_async_context(Hosts(["all"]))
-            except HostsMissing as error:
-                skip_or_fail("namespaces", str(error))
+            hosts = await enter_hosts(stack, ["all"])
             host, prefix = hosts["all"].address, hosts["all"].command(())
         ports = Ports()
         await ports.start(stack, tmp_path, host, token, prefix)
@@ -221,20 +190,10 @@ async def test_every_port_lets_in_who_shows_the_right_token_and_nobody_else(
         url = f"boki://{ports.at['engine']}"
         async with boki.connect(url, token=SECRET) as client:
             await client.book("b").append(b"x")
+    assert SECRET not in (tmp_path / "log").read_text(), "a log line has the token"
 
 
-async def command(*arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str, str]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "boki_cli.main", *arguments),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, **(environment or {})},
-    )
-    async with asyncio.timeout(60):
-        out, err = await process.communicate(b"a line\n")
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
+LINE: Final = b"a line\n"
 
 
 @pytest.mark.processes
@@ -249,7 +208,7 @@ async def test_commands_show_the_token_and_say_at_once_what_is_missing(tmp_path:
         status = ("status", *metadata, "--json")
         for asked in (appended, ("tail", "--book", "b"), ("read", "--book", "b")):
             for shown, why in (((), "none was shown"), (("--token-file", str(other)), "not valid there")):
-                code, _, said = await command(*asked, "--url", bare, *shown)
+                code, _, said = await command(*asked, "--url", bare, *shown, stdin=LINE)
                 assert code == 4 and why in said, (asked, shown, code, said)
         for shown, why in (((), "none was shown"), (("--token-file", str(other)), "not valid there")):
             code, _, said = await command(*verified, "--url", bare, *shown)
@@ -263,7 +222,7 @@ async def test_commands_show_the_token_and_say_at_once_what_is_missing(tmp_path:
             (("log", "roll", "0", *metadata, "--url", bare), named),
         )
         for call, environment in shows:
-            code, _, said = await command(*call, environment=environment)
+            code, _, said = await command(*call, stdin=LINE, environment=environment)
             assert code == 0, (call, said)
         code, out, _ = await command(*status, "--url", bare, environment=named)
         parts = json.loads(out)
