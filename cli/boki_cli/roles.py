@@ -293,17 +293,16 @@ async def running_sequencer(parts: Parts, settings: ProcessSettings, *, address:
     from boki_metalog.sequencer.sequencer import Sequencer
 
     async with ledger_client(parts, settings) as ledgers:
-        sequencer = await Sequencer.start(
+        sequencer = await Sequencer(
             metadata=parts.metadata,
             ledgers=ledgers,
-            address=address,
             clock=parts.clock,
             rng=parts.rng,
             settings=settings.sequencer,
             metrics=parts.metrics,
             log=None if settings.sequencer.log < 0 else settings.sequencer.log,
             token=parts.token,
-        )
+        ).start(address)
         try:
             idle = "neither orders a log nor has a spare ledger to stand by with: do enough bookies take writes?"
             yield RunningRole(
@@ -325,14 +324,13 @@ async def running_controller(
     from boki_metalog.control.controller import Controller
 
     async with ledger_client(parts, settings) as ledgers:
-        controller = await Controller.start(
+        controller = await Controller(
             metadata=parts.metadata,
             ledgers=ledgers,
-            address=address,
             rng=parts.rng,
             settings=settings.controller,
             token=parts.token,
-        )
+        ).start(address)
         try:
             yield RunningRole("controller", (str(controller.address),), controller.failed)
         finally:

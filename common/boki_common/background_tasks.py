@@ -7,6 +7,13 @@ from collections.abc import Coroutine
 from typing import Any
 
 
+async def ended(task: asyncio.Future[Any] | None) -> None:
+    """Cancels a task, if there is one, and waits; whatever it raised is its own affair. Idempotent."""
+    if task is not None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 class BackgroundTasks:
     """See the module. Whatever a task raises is its own affair: it logs, or never raises."""
 

@@ -1,6 +1,7 @@
 """The gateway: an HTTP server over one client of the SDK.
 
-    gateway = await Gateway.start(client, facts, settings, metrics, address=Address("127.0.0.1", 7080))
+    gateway = Gateway(client, facts, settings, metrics, address=Address("127.0.0.1", 7080))
+    await gateway.listen()
 
 Each request goes one way: Host and Origin are looked at, then it is admitted, its parameters and its body are parsed by its
 row of the table, its handler answers, and whatever is raised on the way becomes the one JSON shape of errors. The answer
@@ -62,7 +63,7 @@ _log = get_logger("gateway")
 
 
 class Gateway:
-    """One listening gateway. Use `start`. The client stays its owner's."""
+    """One gateway, which serves once it listens."""
 
     def __init__(
         self,
@@ -76,6 +77,16 @@ class Gateway:
         token: ClusterToken = NO_TOKEN,
         pages: Sequence[Page] = (),
     ) -> None:
+        """A gateway that does not listen yet.
+
+        Args:
+            client: open; stays the caller's.
+            facts: of the cluster.
+            address: where it will listen; port 0 picks a free one.
+            allowed_hosts: names that Host may have beside the usual ones, see `boki_common.http.host_rules`.
+            token: what requests have to show; what it shows to engines is the client's own.
+            pages: of libraries, see `library_pages.installed`.
+        """
         self._token = token
         admission = Admission(settings)
         self._answered = 0
@@ -93,7 +104,8 @@ class Gateway:
         sessions = Sessions(client, limit=settings.sessions)
         self._parts = Parts(client, settings, sessions, admission, board, metrics, document, asyncio.Event())
         self._hosts = HostRules(address.host, allowed_hosts)
-        self._address = address
+        self.address = address
+        """Where it really listens, once it does."""
         self._requests = metrics.counter(metric_definitions.REQUESTS)
         self._seconds = metrics.histogram(metric_definitions.REQUEST_SECONDS)
         metrics.gauge(metric_definitions.STREAMS).set_function(lambda: admission.streams)
@@ -111,44 +123,12 @@ class Gateway:
             handler_cancellation=True,
             shutdown_timeout_s=CLOSE_TIMEOUT_S,
         )
-        self._port = 0
 
-    @classmethod
-    async def start(
-        cls,
-        client: Client,
-        facts: ClusterFacts,
-        settings: GatewaySettings,
-        metrics: Metrics,
-        *,
-        address: Address,
-        allowed_hosts: Sequence[str] = (),
-        token: ClusterToken = NO_TOKEN,
-        pages: Sequence[Page] = (),
-    ) -> Gateway:
-        """Listens; port 0 picks a free one.
-
-        Args:
-            client: open; stays the caller's.
-            facts: of the cluster.
-            allowed_hosts: names that Host may have beside the usual ones, see `boki_common.http.host_rules`.
-            token: what requests have to show; what it shows to engines is the client's own.
-            pages: of libraries, see `library_pages.installed`.
-
-        Raises:
-            SettingsError: cannot listen there.
-        """
-        gateway = cls(
-            client, facts, settings, metrics, address=address, allowed_hosts=allowed_hosts, token=token, pages=pages
-        )
-        runner = gateway._runner
-        gateway._port = await runner.listen(address.host, address.port, what="gateway", setting="gateway.port")
-        return gateway
-
-    @property
-    def address(self) -> Address:
-        """Where it really listens."""
-        return Address(self._address.host, self._port)
+    async def listen(self) -> None:
+        """Begins to serve. Raises SettingsError: cannot listen there."""
+        host, port = self.address.host, self.address.port
+        found = await self._runner.listen(host, port, what="gateway", setting="gateway.port")
+        self.address = self.address._replace(port=found)
 
     async def close(self) -> None:
         """Ends event streams, waits shortly for what is under way, stops listening. Idempotent."""

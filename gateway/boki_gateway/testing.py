@@ -168,9 +168,10 @@ async def running_gateway(
     chosen = GatewaySettings(**usual | settings)
     client = await cluster.connect(timeout=chosen.call_timeout_s)
     facts, metrics = Facts(cluster_state()), Metrics()
-    gateway = await Gateway.start(
+    gateway = Gateway(
         client, facts, chosen, metrics, address=address, allowed_hosts=allowed_hosts, token=token, pages=pages
     )
+    await gateway.listen()
     async with aiohttp.ClientSession() as http:
         try:
             yield Requester(gateway, http, client, facts, metrics)

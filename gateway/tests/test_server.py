@@ -197,10 +197,10 @@ async def test_a_client_that_leaves_cancels_its_request(requester: Requester) ->
 async def test_an_address_in_use_is_named(requester: Requester, cluster: MemoryCluster) -> None:
     parts = requester.gateway._parts
     with pytest.raises(SettingsError, match=r"found that 127.0.0.1:\d+ is in use; choose another gateway.port"):
-        await Gateway.start(
+        await Gateway(
             requester.client,
             requester.facts,
             parts.settings,
             parts.metrics,
             address=Address("127.0.0.1", requester.gateway.address.port),
-        )
+        ).listen()

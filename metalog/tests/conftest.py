@@ -226,17 +226,16 @@ class Cluster:
             "retry_first_s": 0.005, "retry_limit_s": 0.02, "standby_check_s": 0.02, "engine_grace_s": 0.02,
             "over_grace_s": 0.02, "standby_stagger_s": 0.01, "backoff_first_s": 0.01,
         }  # fmt: skip
-        sequencer = await Sequencer.start(
+        sequencer = await Sequencer(
             metadata=store or await self.store(),
             ledgers=self.ledgers,
-            address=Address.parse(address),
             clock=self.clock,
             rng=self.rng,
             settings=SequencerSettings(**(chosen | settings)),  # type: ignore[arg-type]
             take_over=take_over,
             log=log,
             token=token,
-        )
+        ).start(Address.parse(address))
         self._closing.append(sequencer.close)
         return sequencer
 

@@ -153,7 +153,7 @@ async def running_gateway(
             url, timeout=settings.gateway.call_timeout_s, token_file=settings.token_file or None
         ) as client:
             await facts.check()
-            gateway = await Gateway.start(
+            gateway = Gateway(
                 client,
                 facts,
                 settings.gateway,
@@ -163,6 +163,7 @@ async def running_gateway(
                 token=token,
                 pages=await asyncio.to_thread(installed),
             )
+            await gateway.listen()
             try:
                 yield str(gateway.address)
             finally:

@@ -21,6 +21,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Final, Literal
 
+from boki_common.background_tasks import ended
 from boki_common.errors import SettingsError
 from boki_common.runtime.busy_cores import BusyCores
 
@@ -61,7 +62,7 @@ async def kept_awake(when: When, device: Path = LATENCY_DEVICE) -> AsyncIterator
             with suppress(SettingsError):
                 wish = stack.enter_context(await asyncio.to_thread(_opened, device))
                 watch = asyncio.create_task(_awake_while_busy(wish), name="awake-cores")
-                stack.push_async_callback(_ended, watch)
+                stack.push_async_callback(ended, watch)
         yield
 
 
@@ -75,12 +76,6 @@ async def _awake_while_busy(wish: FileIO) -> None:
         if wanted is not awake:
             await asyncio.to_thread(wish.write, NO_SLEEP if wanted else ANY_SLEEP)
             awake = wanted
-
-
-async def _ended(watch: asyncio.Task[None]) -> None:
-    watch.cancel()
-    with suppress(asyncio.CancelledError):
-        await watch
 
 
 def _opened(device: Path) -> FileIO:

@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from boki_common.background_tasks import ended
 from boki_common.cluster_token import FILE_BYTES, NO_TOKEN, TO_MAKE_ONE, ClusterToken, parse
 from boki_common.errors import SettingsError
 from boki_common.logs import get_logger
@@ -138,8 +139,7 @@ async def kept_current(path: str, token: ClusterToken) -> AsyncIterator[Keeper |
         yield keeper
     finally:
         loop.remove_signal_handler(signal.SIGHUP)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await ended(task)
 
 
 def _stamp(path: str) -> tuple[int, ...]:

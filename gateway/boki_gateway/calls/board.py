@@ -14,6 +14,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from boki_common.background_tasks import ended
 from boki_common.errors import BokiError
 from boki_common.version import VERSION
 from boki_gateway.calls.cluster_state import ClusterFacts, ClusterState
@@ -83,9 +84,7 @@ class StatusBoard:
 
     async def close(self) -> None:
         """Stops asking. Idempotent."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await ended(self._task)
         if self._first is not None:
             self._first.cancel()
 

@@ -29,15 +29,14 @@ class EngineCluster:
 
     async def start_sequencer(self) -> Sequencer:
         client = await self.ledgers.other_client()
-        made = await Sequencer.start(
+        made = await Sequencer(
             metadata=self.ledgers.stores[-1],
             ledgers=client,
-            address=ANYWHERE,
             clock=ManualClock(),
             rng=self.rng,
             settings=SequencerSettings(retry_first_s=0.005, retry_limit_s=0.01),
             token=self.token,
-        )
+        ).start(ANYWHERE)
         self.running.append(made)
         return made
 

@@ -1,6 +1,6 @@
 """The controllers: a group of processes of which one leads, and does what no other role does by itself.
 
-    controller = await Controller.start(metadata=…, ledgers=…, address=…, rng=…)
+    controller = await Controller(metadata=…, ledgers=…, rng=…).start(address)
     controller.leading
 
 The leader walks its policies, one after another, each round and whenever the view changes. A policy is a small object with
@@ -26,6 +26,7 @@ from typing import Any, Final
 import msgspec
 
 from boki_common.advertised import advertised
+from boki_common.background_tasks import ended
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import BokiError, InvalidArgument, MetadataError, ProtocolError
 from boki_common.logs import get_logger
@@ -65,20 +66,22 @@ class Controller:
 
     def __init__(
         self,
+        *,
         metadata: MetadataStore,
         ledgers: Ledgers,
         rng: Random,
-        settings: ControllerSettings,
-        policies: Sequence[Policy],
-        token: ClusterToken,
+        settings: ControllerSettings = ControllerSettings(),  # noqa: B008 - frozen
+        policies: Sequence[Policy] | None = None,
+        token: ClusterToken = NO_TOKEN,
     ) -> None:
+        """`token`: asked of those who connect, and shown to sequencers."""
         self.incarnation = rng.token(16).hex()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Gets the error that ended this incarnation; never a result."""
         self.token = token
         self._metadata = metadata
         self._settings = settings
-        self._policies = tuple(policies)
+        self._policies = tuple(default_policies() if policies is None else policies)
         self._faults: dict[str, str] = {}
         self._wake = asyncio.Event()
         self._feed = ViewFeed(metadata, self._wake.set, settings.backoff())
@@ -96,21 +99,10 @@ class Controller:
         self._election: Election
         self._task: asyncio.Task[None] | None = None
 
-    @classmethod
-    async def start(
-        cls,
-        *,
-        metadata: MetadataStore,
-        ledgers: Ledgers,
-        address: Address,
-        rng: Random,
-        settings: ControllerSettings = ControllerSettings(),  # noqa: B008 - frozen
-        policies: Sequence[Policy] | None = None,
-        token: ClusterToken = NO_TOKEN,
-    ) -> Controller:
-        """Listens, lists itself and stands for election in the background. `token`: asked of those who connect, and shown to
-        sequencers. Raises SettingsError: cannot listen; MetadataUnavailable: the store is away."""
-        self = cls(metadata, ledgers, rng, settings, default_policies() if policies is None else policies, token)
+    async def start(self, address: Address) -> Controller:
+        """Listens, lists itself and stands for election in the background. Raises SettingsError: cannot listen;
+        MetadataUnavailable: the store is away."""
+        metadata = self._metadata
         self._server = await MessageServer.start(address, lambda _: _Visitor(self))
         try:
             await ensure_view(metadata)
@@ -151,10 +143,7 @@ class Controller:
 
     async def close(self) -> None:
         """Stops; another one is elected. Idempotent."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await ended(self._task)
         await self._feed.close()
         await self._cluster.watch.close()
         await self._election.resign()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from boki_common.background_tasks import ended
 from boki_common.errors import ClosedError, MetadataError, NodeExists, NoNode
 from boki_common.logs import get_logger
 from boki_common.metadata import paths
@@ -59,10 +60,7 @@ class Election:
 
     async def resign(self) -> None:
         """Stops leading, or standing. Idempotent. What the store keeps of it ends with the session at the latest."""
-        if self._guard is not None:
-            self._guard.cancel()
-            await asyncio.gather(self._guard, return_exceptions=True)
-            self._guard = None
+        await ended(self._guard)
         self.leading = False
         try:
             value, version = await self._metadata.get(self._path)

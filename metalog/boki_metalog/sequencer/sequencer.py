@@ -1,6 +1,6 @@
 """The sequencer process: it stands by, becomes the primary of a log's next term, serves it, keeps a spare ledger ready.
 
-    sequencer = await Sequencer.start(metadata=…, ledgers=…, address=…, clock=…, rng=…)
+    sequencer = await Sequencer(metadata=…, ledgers=…, clock=…, rng=…).start(address)
     await sequencer.serving()        # the term; returns when this process orders a log
     await sequencer.failed           # raises when something is wrong that waiting does not mend
 
@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from boki_common.advertised import advertised
+from boki_common.background_tasks import ended
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import (
     BokiError,
@@ -90,12 +91,19 @@ class Sequencer:
         ledgers: Ledgers,
         clock: Clock,
         rng: Random,
-        settings: SequencerSettings,
-        metrics: Metrics,
-        log: int | None,
-        take_over: bool,
-        token: ClusterToken,
+        settings: SequencerSettings = SequencerSettings(),  # noqa: B008 - frozen
+        metrics: Metrics | None = None,
+        log: int | None = None,
+        take_over: bool = False,
+        token: ClusterToken = NO_TOKEN,
     ) -> None:
+        """A sequencer that does nothing yet.
+
+        Args:
+            log: the only log to stand by for; None: any of the view.
+            take_over: do not ask the serving sequencer, replace it.
+            token: asked of those who connect, and shown to other sequencers.
+        """
         self.token = token
         self.incarnation = rng.token(16).hex()
         self.log = log
@@ -110,7 +118,7 @@ class Sequencer:
         self._clock = clock
         self._rng = rng
         self._settings = settings
-        self._metrics = metrics
+        self._metrics = Metrics() if metrics is None else metrics
         self._metrics_of_logs: dict[int, SequencerMetrics] = {}
         self._take_over = take_over
         self._server: MessageServer
@@ -123,46 +131,13 @@ class Sequencer:
         self._began = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    @classmethod
-    async def start(
-        cls,
-        *,
-        metadata: MetadataStore,
-        ledgers: Ledgers,
-        address: Address,
-        clock: Clock,
-        rng: Random,
-        settings: SequencerSettings = SequencerSettings(),  # noqa: B008 - frozen
-        metrics: Metrics | None = None,
-        log: int | None = None,
-        take_over: bool = False,
-        token: ClusterToken = NO_TOKEN,
-    ) -> Sequencer:
-        """Listens and lists itself; a term is sought in the background, see `serving`.
-
-        Args:
-            log: the only log to stand by for; None: any of the view.
-            take_over: do not ask the serving sequencer, replace it.
-            token: asked of those who connect, and shown to other sequencers.
-
-        Raises:
-            SettingsError: cannot listen. MetadataUnavailable: the store is away.
-        """
-        self = cls(
-            metadata=metadata,
-            ledgers=ledgers,
-            clock=clock,
-            rng=rng,
-            settings=settings,
-            metrics=Metrics() if metrics is None else metrics,
-            log=log,
-            take_over=take_over,
-            token=token,
-        )
+    async def start(self, address: Address) -> Sequencer:
+        """Listens and lists itself; a term is sought in the background, see `serving`. Raises SettingsError: cannot listen;
+        MetadataUnavailable: the store is away."""
         self._server = await MessageServer.start(address, lambda _: _Participant(self))
         try:
-            await ensure_view(metadata)
-            await self._spare.join(metadata)
+            await ensure_view(self._metadata)
+            await self._spare.join(self._metadata)
         except BaseException:
             await self._server.close()
             raise
@@ -219,10 +194,7 @@ class Sequencer:
 
     async def close(self) -> None:
         """Stops. The term stays in the view until the next sequencer replaces it. Idempotent."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await ended(self._task)
         await self._feed.close()
         await self._standby.close()
         if self.term_server is not None:
@@ -371,8 +343,7 @@ class Sequencer:
             self._metrics_of(self.log).term.set(0)
             self._began.clear()
             self._feed.hurry()
-            spare.cancel()
-            await asyncio.gather(spare, return_exceptions=True)
+            await ended(spare)
 
     async def _close_metalog(self, server: TermServer) -> None:
         """If it fails, the next term change fences and recovers the ledger."""

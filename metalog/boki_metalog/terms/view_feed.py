@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from boki_common.background_tasks import ended
 from boki_common.backoff import Backoff
 from boki_common.errors import MetadataError, NoNode
 from boki_common.logs import get_logger
@@ -46,10 +47,7 @@ class ViewFeed:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await ended(self._task)
 
     def offer(self, view: View, version: int) -> None:
         """A view that the owner read itself; kept when it is newer."""

@@ -24,14 +24,13 @@ FAST = ControllerSettings(round_s=0.01, vacant_grace_s=0.05, retry_first_s=0.005
 
 
 async def controller(cluster: Any, store: MemoryStore | None = None, policies: Any = None) -> Controller:
-    made = await Controller.start(
+    made = await Controller(
         metadata=store or await cluster.store(),
         ledgers=cluster.ledgers,
-        address=Address.parse("127.0.0.1:0"),
         rng=cluster.rng,
         settings=FAST,
         policies=policies,
-    )
+    ).start(Address.parse("127.0.0.1:0"))
     cluster._closing.append(made.close)
     return made
 

@@ -267,14 +267,13 @@ class _Quiet:
 
 @pytest.mark.parametrize(("shown", "admitted"), [(NO_TOKEN, False), (OTHER, False), (TOKEN, True)])
 async def test_a_controller_asks_as_well(cluster: Any, shown: ClusterToken, admitted: bool) -> None:
-    controller = await Controller.start(
+    controller = await Controller(
         metadata=await cluster.store(),
         ledgers=cluster.ledgers,
-        address=(await cluster.sequencer()).address._replace(port=0),
         rng=cluster.rng,
         policies=(),
         token=TOKEN,
-    )
+    ).start((await cluster.sequencer()).address._replace(port=0))
     peer = await connect_messages(controller.address, _Quiet())
     hello = peer.call(protocol.OP_HELLO, protocol.encode_hello(token=shown, role=PARTICIPANT))
     if admitted:

@@ -339,15 +339,14 @@ class Cluster:
     async def _sequencer(self, node: Node) -> None:
         ledgers = await self._ledger_client(node)
         assert node.store is not None
-        node.role = sequencer = await Sequencer.start(
+        node.role = sequencer = await Sequencer(
             metadata=node.store,
             ledgers=ledgers,
-            address=Address(node.host, PORTS["sequencer"]),
             clock=node.clock,
             rng=SimRandom(node.numbers),
             settings=self.shape.sequencer,
             token=self.tokens.of(node.host),
-        )
+        ).start(Address(node.host, PORTS["sequencer"]))
         await sequencer.failed
 
     async def _engine(self, node: Node) -> None:
@@ -370,13 +369,12 @@ class Cluster:
     async def _controller(self, node: Node) -> None:
         ledgers = await self._ledger_client(node)
         assert node.store is not None
-        node.role = controller = await Controller.start(
+        node.role = controller = await Controller(
             metadata=node.store,
             ledgers=ledgers,
-            address=Address(node.host, PORTS["controller"]),
             rng=SimRandom(node.numbers),
             token=self.tokens.of(node.host),
-        )
+        ).start(Address(node.host, PORTS["controller"]))
         await controller.failed
 
     # -- for checks
