@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from boki_bookie.bookie import Bookie
+from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper import layout
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import TermOver
@@ -202,6 +203,7 @@ async def test_bookies_vouch_for_a_metalog_until_it_is_fenced(real: World, store
     """They hold the entry that they are sent again, and look at the fence first."""
     assert await real.order() == Position(1, 1)
     for bookie in real.real if stored else ():
+        assert isinstance(bookie.storage, Storage)
         await bookie.storage.checkpoint()
     assert [await real.barrier() for _ in range(3)] == [Position(1, 1)] * 3
     assert real.sequencer.status()["term"]["entries"] == 1, "the bookies were asked, and made no entry"
