@@ -11,6 +11,7 @@ from tests.real_bookies import LONG_RETRIES, Cluster, Process
 from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper.ledger_metadata import LedgerState
 from boki_common.errors import BokiError, EntryUnknown, LedgerFenced, RecoveryFailed, Unauthorized
+from boki_ledger.client import LedgerClient
 from boki_ledger.read.batch_reads import BatchReads
 from boki_ledger.settings import WIRE_V2, WIRE_V3
 from boki_ledger.testing.ledgers import until
@@ -19,9 +20,15 @@ from boki_ledger.write.writer import LedgerWriter
 SHORT_RETRIES = replace(LONG_RETRIES, retry_for_s=0.02)
 
 
-async def test_pipelined_appends_read_back_after_recovery(cluster: Cluster) -> None:
+@pytest.fixture
+async def client(cluster: Cluster) -> LedgerClient:
+    """The first one, which knows all three bookies."""
     client = cluster.clients[0]
     await until(lambda: len(client._chooser.writable()) == 3)
+    return client
+
+
+async def test_pipelined_appends_read_back_after_recovery(cluster: Cluster, client: LedgerClient) -> None:
     writer = await client.create(custom={"role": b"test"})
     wanted = [b"%d " % number * (number % 50) for number in range(500)]
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -44,9 +51,7 @@ async def test_pipelined_appends_read_back_after_recovery(cluster: Cluster) -> N
         await writer.append(b"late")
 
 
-async def test_batch_reads_are_served(cluster: Cluster) -> None:
-    client = cluster.clients[0]
-    await until(lambda: len(client._chooser.writable()) == 3)
+async def test_batch_reads_are_served(client: LedgerClient) -> None:
     writer = await client.create()
     await asyncio.gather(*(writer.append(b"%d" % number) for number in range(300)))
     await writer.close()
@@ -56,9 +61,9 @@ async def test_batch_reads_are_served(cluster: Cluster) -> None:
     assert [bytes(found[number]) for number in range(300)] == [b"%d" % number for number in range(300)]
 
 
-async def test_a_bookie_that_restarts_is_sent_what_it_missed_and_keeps_fences(cluster: Cluster) -> None:
-    client = cluster.clients[0]
-    await until(lambda: len(client._chooser.writable()) == 3)
+async def test_a_bookie_that_restarts_is_sent_what_it_missed_and_keeps_fences(
+    cluster: Cluster, client: LedgerClient
+) -> None:
     writer = await client.create()
     for _ in range(5):
         await writer.append(b"before")
@@ -79,9 +84,7 @@ async def test_a_bookie_that_restarts_is_sent_what_it_missed_and_keeps_fences(cl
     assert [bytes(one) for one in await reader.read(4, 5)] == [b"before", b"during"]
 
 
-async def test_a_spare_bookie_takes_the_place_of_a_stopped_one(cluster: Cluster) -> None:
-    client = cluster.clients[0]
-    await until(lambda: len(client._chooser.writable()) == 3)
+async def test_a_spare_bookie_takes_the_place_of_a_stopped_one(cluster: Cluster, client: LedgerClient) -> None:
     writer = await client.create()
     await writer.append(b"0")
     await cluster.add_bookie()
@@ -95,9 +98,7 @@ async def test_a_spare_bookie_takes_the_place_of_a_stopped_one(cluster: Cluster)
     assert [bytes(one) for one in await reader.read(0, 19)] == [b"%d" % number for number in range(20)]
 
 
-async def test_an_entry_is_read_by_a_tailing_reader_once_lac_covers_it(cluster: Cluster) -> None:
-    client = cluster.clients[0]
-    await until(lambda: len(client._chooser.writable()) == 3)
+async def test_an_entry_is_read_by_a_tailing_reader_once_lac_covers_it(cluster: Cluster, client: LedgerClient) -> None:
     writer = await client.create()
     await writer.append(b"0")
     await writer.append(b"1")
@@ -114,9 +115,7 @@ async def test_an_entry_is_read_by_a_tailing_reader_once_lac_covers_it(cluster: 
     await reader.close()
 
 
-async def test_recovery_without_enough_bookies_fails_and_succeeds_later(cluster: Cluster) -> None:
-    client = cluster.clients[0]
-    await until(lambda: len(client._chooser.writable()) == 3)
+async def test_recovery_without_enough_bookies_fails_and_succeeds_later(cluster: Cluster, client: LedgerClient) -> None:
     writer = await client.create()
     await writer.append(b"0")
     await cluster.processes[0].stop()
@@ -129,9 +128,7 @@ async def test_recovery_without_enough_bookies_fails_and_succeeds_later(cluster:
     assert reader.last_entry == 0
 
 
-async def test_many_opens_at_once_agree(cluster: Cluster) -> None:
-    client = cluster.clients[0]
-    await until(lambda: len(client._chooser.writable()) == 3)
+async def test_many_opens_at_once_agree(cluster: Cluster, client: LedgerClient) -> None:
     writer = await client.create(password=b"secret", digest="HMAC")
     for number in range(30):
         await writer.append(b"%d" % number)
@@ -221,9 +218,9 @@ async def test_a_repeat_to_a_ledger_that_another_client_recovered_fails_the_writ
 
 
 @pytest.mark.usefixtures("unhurried")
-async def test_a_restarted_bookie_answers_repeats_of_what_it_replayed_and_keeps_fences(cluster: Cluster) -> None:
-    client = cluster.clients[0]
-    await until(lambda: len(client._chooser.writable()) == 3)
+async def test_a_restarted_bookie_answers_repeats_of_what_it_replayed_and_keeps_fences(
+    cluster: Cluster, client: LedgerClient
+) -> None:
     writer = await client.create()
     await asyncio.gather(*(writer.append(b"%d" % number) for number in range(5)))
     for process in cluster.processes[:2]:

@@ -39,8 +39,12 @@ async def loaded(disk: MemoryDisk, world: Any) -> Checkpointer:
     return await Checkpointer.load(disk, world.raw_id, world.settings)
 
 
-async def test_the_mark_waits_for_the_journal(disk: MemoryDisk, world: Any) -> None:
-    checkpointer = await loaded(disk, world)
+@pytest.fixture
+async def checkpointer(disk: MemoryDisk, world: Any) -> Checkpointer:
+    return await loaded(disk, world)
+
+
+async def test_the_mark_waits_for_the_journal(disk: MemoryDisk, world: Any, checkpointer: Checkpointer) -> None:
     journal = FakeJournal(JournalPosition(2, 17))
     journal.durable.clear()
     before = disk.contents(MARK_NAME)
@@ -55,8 +59,7 @@ async def test_the_mark_waits_for_the_journal(disk: MemoryDisk, world: Any) -> N
     assert (await loaded(disk, world)).mark == checkpointer.mark
 
 
-async def test_what_comes_during_a_checkpoint_belongs_to_the_next_one(disk: MemoryDisk, world: Any) -> None:
-    checkpointer = await loaded(disk, world)
+async def test_what_comes_during_a_checkpoint_belongs_to_the_next_one(world: Any, checkpointer: Checkpointer) -> None:
     index = checkpointer.index
     ledger = index.create(1, world.key)
     index.put(ledger, 0, memoryview(b"early"))
@@ -199,8 +202,7 @@ async def test_a_file_that_the_mark_names_stays_while_a_checkpoint_is_unfinished
     assert named in checkpointer.entry_log.finished()
 
 
-async def test_an_index_file_of_old_news_is_replaced(disk: MemoryDisk, world: Any) -> None:
-    checkpointer = await loaded(disk, world)
+async def test_an_index_file_of_old_news_is_replaced(disk: MemoryDisk, world: Any, checkpointer: Checkpointer) -> None:
     index = checkpointer.index
     ledgers = [index.create(number, world.key) for number in range(3_000)]
     journal = FakeJournal(JournalPosition(1, 1))

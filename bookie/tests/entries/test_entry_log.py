@@ -22,6 +22,11 @@ def log_on(disk: MemoryDisk, world: Any, *, end: EntryLogEnd = START, open_files
     return EntryLog(disk, bookie_id=world.raw_id, end=end, file_bytes=16_384, open_files=open_files)
 
 
+@pytest.fixture
+def log(disk: MemoryDisk, world: Any) -> EntryLog:
+    return log_on(disk, world)
+
+
 async def store(log: EntryLog, ledger_id: int, bodies: list[bytes], *, first: int = 0) -> list[tuple[int, Place]]:
     log.tail.begin()
     by_entry = {first + number: memoryview(body) for number, body in enumerate(bodies)}
@@ -41,8 +46,7 @@ def values(found: list[memoryview | StorageError]) -> list[bytes | StorageError]
     return [bytes(body) if isinstance(body, memoryview) else body for body in found]
 
 
-async def test_entries_come_back_over_several_files(disk: MemoryDisk, world: Any) -> None:
-    log = log_on(disk, world)
+async def test_entries_come_back_over_several_files(disk: MemoryDisk, world: Any, log: EntryLog) -> None:
     bodies = [bytes([number]) * 3_000 for number in range(40)]
     wanted = await store(log, 7, bodies)
     assert len(disk.all_names()) > 5
@@ -51,8 +55,7 @@ async def test_entries_come_back_over_several_files(disk: MemoryDisk, world: Any
     assert values(await fresh.read(wanted[::-1])) == bodies[::-1]
 
 
-async def test_neighbours_cost_one_read(disk: MemoryDisk, world: Any) -> None:
-    log = log_on(disk, world)
+async def test_neighbours_cost_one_read(disk: MemoryDisk, log: EntryLog) -> None:
     wanted = await store(log, 7, [b"x" * 100] * 50)
     await log.read(wanted[:1])
     before = disk.steps
@@ -87,8 +90,7 @@ async def test_the_write_that_ends_a_stage_is_its_flush(
     assert disk.steps > steps, "what was not flushed with its write is flushed now"
 
 
-async def test_what_was_not_committed_is_overwritten(disk: MemoryDisk, world: Any) -> None:
-    log = log_on(disk, world)
+async def test_what_was_not_committed_is_overwritten(disk: MemoryDisk, world: Any, log: EntryLog) -> None:
     kept = await store(log, 1, [b"kept"])
     end = log.tail.committed
     log.tail.begin()
@@ -99,8 +101,7 @@ async def test_what_was_not_committed_is_overwritten(disk: MemoryDisk, world: An
     assert values(await again.read(kept + new)) == [b"kept", b"new"]
 
 
-async def test_a_full_disk_or_a_failed_flush_commits_nothing(disk: MemoryDisk, world: Any) -> None:
-    log = log_on(disk, world)
+async def test_a_full_disk_or_a_failed_flush_commits_nothing(disk: MemoryDisk, log: EntryLog) -> None:
     disk.capacity_bytes = 10_000
     with pytest.raises(DiskFull):
         await store(log, 1, [bytes(20_000)])
@@ -113,8 +114,7 @@ async def test_a_full_disk_or_a_failed_flush_commits_nothing(disk: MemoryDisk, w
     assert values(await log.read(await store(log, 1, [b"x"]))) == [b"x"]
 
 
-async def test_damage_is_an_error_of_that_entry_only(disk: MemoryDisk, world: Any) -> None:
-    log = log_on(disk, world)
+async def test_damage_is_an_error_of_that_entry_only(disk: MemoryDisk, log: EntryLog) -> None:
     wanted = await store(log, 7, [b"aaaa", b"bbbb", b"cccc"])
     name = module.file_name(1)
     disk.flip_bit(name, disk.contents(name).index(b"bbbb"))
@@ -124,8 +124,7 @@ async def test_damage_is_an_error_of_that_entry_only(disk: MemoryDisk, world: An
     assert second.path.endswith(name)
 
 
-async def test_a_lost_or_foreign_file_is_an_error_of_its_entries(disk: MemoryDisk, world: Any) -> None:
-    log = log_on(disk, world)
+async def test_a_lost_or_foreign_file_is_an_error_of_its_entries(disk: MemoryDisk, world: Any, log: EntryLog) -> None:
     wanted = await store(log, 7, [b"a"])
     await disk.remove(module.file_name(1))
     fresh = log_on(disk, world, end=log.tail.committed)
@@ -136,8 +135,7 @@ async def test_a_lost_or_foreign_file_is_an_error_of_its_entries(disk: MemoryDis
     assert isinstance((await fresh.read(wanted))[0], StorageError)
 
 
-async def test_files_that_are_written_are_not_finished(disk: MemoryDisk, world: Any) -> None:
-    log = log_on(disk, world)
+async def test_files_that_are_written_are_not_finished(disk: MemoryDisk, log: EntryLog) -> None:
     await store(log, 1, [bytes(6_000)] * 9)
     assert sorted(log.finished()) == [1, 2]
     output = log.open_output()
@@ -153,8 +151,7 @@ async def test_files_that_are_written_are_not_finished(disk: MemoryDisk, world: 
     assert log.stored_bytes == sum(len(disk.contents(name)) for name in disk.all_names())
 
 
-async def test_a_removed_file_is_gone_and_its_number_is_not_used_again(disk: MemoryDisk, world: Any) -> None:
-    log = log_on(disk, world)
+async def test_a_removed_file_is_gone_and_its_number_is_not_used_again(disk: MemoryDisk, log: EntryLog) -> None:
     wanted = await store(log, 1, [bytes(6_000)] * 9)
     await log.read(wanted)
     for number in (1, 2):
@@ -165,8 +162,7 @@ async def test_a_removed_file_is_gone_and_its_number_is_not_used_again(disk: Mem
     assert log.new_number() == 5
 
 
-async def test_what_is_being_read_is_read_though_its_file_is_removed(disk: MemoryDisk, world: Any) -> None:
-    log = log_on(disk, world)
+async def test_what_is_being_read_is_read_though_its_file_is_removed(disk: MemoryDisk, log: EntryLog) -> None:
     wanted = await store(log, 1, [b"%d" % number * 3_000 for number in range(8)])
     await log.read(wanted[:1])
     disk.hold("read")
@@ -179,8 +175,7 @@ async def test_what_is_being_read_is_read_though_its_file_is_removed(disk: Memor
     assert values(await reading) == [b"0" * 3_000]
 
 
-async def test_a_checkpoint_that_starts_over_uses_the_files_it_had_begun(disk: MemoryDisk, world: Any) -> None:
-    log = log_on(disk, world)
+async def test_a_checkpoint_that_starts_over_uses_the_files_it_had_begun(log: EntryLog) -> None:
     await store(log, 1, [b"first"])
     log.tail.begin()
     await log.tail.append(1, {entry: memoryview(bytes(6_000)) for entry in range(6)}, range(6))
@@ -188,8 +183,7 @@ async def test_a_checkpoint_that_starts_over_uses_the_files_it_had_begun(disk: M
     assert sorted(log.files) == [1, 2, 3]
 
 
-async def test_what_is_found_at_start_is_known_and_not_overwritten(disk: MemoryDisk, world: Any) -> None:
-    log = log_on(disk, world)
+async def test_what_is_found_at_start_is_known_and_not_overwritten(disk: MemoryDisk, world: Any, log: EntryLog) -> None:
     await store(log, 1, [b"first"])
     disk.put(module.file_name(7), bytes(5_000))
     disk.put("entries/notes.txt", b"not ours")
@@ -226,9 +220,8 @@ async def test_an_extent_costs_few_reads_and_none_where_the_system_has_it(disk: 
 
 @pytest.mark.parametrize("cached", [False, True])
 async def test_an_extent_ends_before_damage_and_before_other_entries(
-    disk: MemoryDisk, world: Any, cached: bool
+    disk: MemoryDisk, log: EntryLog, cached: bool
 ) -> None:
-    log = log_on(disk, world)
     wanted = await store(log, 7, [b"aaaa", b"bbbb", b"cccc"])
     extent = extent_of(wanted)
     assert len(await log.read_extent(7, extent)) == 3
@@ -245,8 +238,7 @@ async def test_an_extent_ends_before_damage_and_before_other_entries(
     assert (b"" if third is None else bytes(third)) == (b"cccc" if cached else b"")
 
 
-async def test_an_extent_of_a_lost_file_is_empty(disk: MemoryDisk, world: Any) -> None:
-    log = log_on(disk, world)
+async def test_an_extent_of_a_lost_file_is_empty(disk: MemoryDisk, log: EntryLog) -> None:
     extent = extent_of(await store(log, 7, [b"aaaa"]))
     await log.close()
     await disk.remove(module.file_name(1))

@@ -108,6 +108,13 @@ async def life(world: Any, disk: MemoryDisk) -> Life:
     return life
 
 
+@pytest.fixture
+async def storage(life: Life) -> Storage:
+    """What was salvaged of it without its journal."""
+    await life.lose_journal()
+    return await life.start(salvage=True)
+
+
 def listed(storage: Storage) -> list[int]:
     assert storage.limbo is not None
     return storage.limbo.ledgers
@@ -167,9 +174,7 @@ async def test_a_salvaged_bookie_denies_nothing_and_takes_no_normal_add(world: A
     assert await world.read(storage, 9, 1) is V2Status.NO_ENTRY
 
 
-async def test_limbo_survives_restarts_and_another_salvage(world: Any, life: Life) -> None:
-    await life.lose_journal()
-    storage = await life.start(salvage=True)
+async def test_limbo_survives_restarts_and_another_salvage(world: Any, life: Life, storage: Storage) -> None:
     for damage in (False, True, False):
         await storage.close()
         life.kill()
@@ -223,9 +228,7 @@ async def test_limbo_ends_when_everything_that_is_owed_is_proven_to_be_here(worl
     assert await world.put(storage, world.add(RECOVERED_HERE, 4)) == [FENCED]
 
 
-async def test_a_ledger_of_the_long_layout_is_not_gone(life: Life) -> None:
-    await life.lose_journal()
-    storage = await life.start(salvage=True)
+async def test_a_ledger_of_the_long_layout_is_not_gone(life: Life, storage: Storage) -> None:
     store, review = life.world.store, life.review(storage)
     for held in (layout.LedgerLayout.HIERARCHICAL, layout.LedgerLayout.LONG_HIERARCHICAL):
         node = await store.get(held.path(OPEN_HERE))
@@ -256,9 +259,7 @@ async def test_a_ledger_closed_on_this_bookie_meanwhile_is_listed_by_the_last_lo
     assert not review.in_limbo
 
 
-async def test_what_is_only_on_its_way_to_the_disk_proves_nothing(world: Any, life: Life) -> None:
-    await life.lose_journal()
-    storage = await life.start(salvage=True)
+async def test_what_is_only_on_its_way_to_the_disk_proves_nothing(world: Any, life: Life, storage: Storage) -> None:
     for ledger_id in (OPEN_HERE, OPEN_ELSEWHERE, RECOVERED_HERE):
         await world.store.delete(
             layout.ledger_path(ledger_id), version=(await world.store.get(layout.ledger_path(ledger_id))).version
@@ -300,9 +301,7 @@ async def test_the_survey_finds_keys_and_reads_fresh(world: Any, life: Life) -> 
     assert decode((await world.store.get(layout.ledger_path(OPEN_HERE))).value).state is LedgerState.OPEN
 
 
-async def test_the_review_runs_by_itself_and_survives_an_absent_store(world: Any, life: Life) -> None:
-    await life.lose_journal()
-    storage = await life.start(salvage=True)
+async def test_the_review_runs_by_itself_and_survives_an_absent_store(world: Any, life: Life, storage: Storage) -> None:
     review = LimboReview(storage, world.store, ME.bookie_id, interval_s=0.001)
     world.store.disconnect()
     review.start()
