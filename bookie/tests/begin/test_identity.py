@@ -73,15 +73,13 @@ async def test_a_wiped_directory_is_refused_and_may_be_replaced(world: Any) -> N
 
 
 @pytest.mark.parametrize("name", ["photo.jpg", "journal/0000000001.segment", "entries/0000000001.entries"])
-async def test_files_without_identity_are_refused(world: Any, name: str) -> None:
-    disk = MemoryDisk()
+async def test_files_without_identity_are_refused(world: Any, disk: MemoryDisk, name: str) -> None:
     disk.put(name, b"x")
     with pytest.raises(WrongDirectory, match=f"expected the file identity, found {name}"):
         await start(disk, world)
 
 
-async def test_a_directory_of_another_cluster_is_refused(world: Any) -> None:
-    disk = MemoryDisk()
+async def test_a_directory_of_another_cluster_is_refused(world: Any, disk: MemoryDisk) -> None:
     await start(disk, world)
     other = MemoryStore()
     await other.start()
@@ -108,8 +106,7 @@ async def test_a_lost_bookie_is_retired_before_the_new_one_can_serve(world: Any)
     assert not await world.store.exists(cookie_path(lost.bookie_id))
 
 
-async def test_a_retired_bookie_is_refused(world: Any) -> None:
-    disk = MemoryDisk()
+async def test_a_retired_bookie_is_refused(world: Any, disk: MemoryDisk) -> None:
     identity = await start(disk, world)
     await world.store.delete(cookie_path(identity.bookie_id), version=0)
     with pytest.raises(WrongDirectory, match="was retired, or is foreign"):
@@ -128,8 +125,7 @@ async def test_a_moved_directory_is_the_same_bookie_and_its_old_place_is_free(wo
     assert (await start(MemoryDisk("/data/one"), world, seed=2)).bookie_id != identity.bookie_id
 
 
-async def test_a_damaged_or_newer_identity_is_refused(world: Any) -> None:
-    disk = MemoryDisk()
+async def test_a_damaged_or_newer_identity_is_refused(world: Any, disk: MemoryDisk) -> None:
     await start(disk, world)
     good = disk.contents(IDENTITY_NAME)
     for bad in (b"", b"{", b"[]", good.replace(b'"ready"', b'"rotten"'), good.replace(b"ready", b"re\xe1dy")):
@@ -141,8 +137,7 @@ async def test_a_damaged_or_newer_identity_is_refused(world: Any) -> None:
         await start(disk, world)
 
 
-async def test_an_identity_of_the_version_before_is_one_directory(world: Any) -> None:
-    disk = MemoryDisk()
+async def test_an_identity_of_the_version_before_is_one_directory(world: Any, disk: MemoryDisk) -> None:
     identity = await start(disk, world)
     older = msgspec.json.decode(disk.contents(IDENTITY_NAME), type=dict[str, Any]) | {"version": 1}
     del older["ordinal"], older["directories"]
@@ -150,8 +145,7 @@ async def test_an_identity_of_the_version_before_is_one_directory(world: Any) ->
     assert await start(disk, world) == identity
 
 
-async def test_without_metadata_there_is_no_start(world: Any) -> None:
-    disk = MemoryDisk()
+async def test_without_metadata_there_is_no_start(world: Any, disk: MemoryDisk) -> None:
     world.store.disconnect()
     with pytest.raises(MetadataUnavailable):
         await start(disk, world)

@@ -67,6 +67,12 @@ def machine(world: Any) -> Machine:
     return Machine(world)
 
 
+@pytest.fixture
+async def identity(machine: Machine, disk: MemoryDisk) -> Identity:
+    """Of a bookie that has not lived yet."""
+    return await machine.identity(disk)
+
+
 def copied(disk: MemoryDisk, world: Any) -> MemoryDisk:
     """A backup, or a snapshot."""
     return disk.crash(world.seeded(0))
@@ -171,10 +177,9 @@ async def test_a_crash_at_any_step_of_the_disk_locks_nobody_out(world: Any, mach
 @pytest.mark.parametrize("nth", [0, 1])
 @pytest.mark.parametrize("dies", [False, True])
 async def test_a_lost_answer_at_any_write_of_the_cookie_locks_nobody_out(
-    world: Any, machine: Machine, fault: Fault, nth: int, dies: bool
+    world: Any, machine: Machine, disk: MemoryDisk, fault: Fault, nth: int, dies: bool
 ) -> None:
     """Also when the process dies before it knows, and its write lands later."""
-    disk = MemoryDisk()
     await machine.live(disk)
     identity = await machine.identity(disk)
     world.store.fail_next_write(Fault.NONE, count=nth)
@@ -195,11 +200,9 @@ async def test_a_lost_answer_at_any_write_of_the_cookie_locks_nobody_out(
 
 @pytest.mark.parametrize("nth", [0, 1])
 async def test_a_write_of_a_dead_process_that_lands_during_a_start_locks_nobody_out(
-    world: Any, machine: Machine, nth: int
+    world: Any, machine: Machine, disk: MemoryDisk, identity: Identity, nth: int
 ) -> None:
     """It lands when the next life is in the directory, and not yet in the cookie."""
-    disk = MemoryDisk()
-    identity = await machine.identity(disk)
     await machine.live(disk)
     world.store.fail_next_write(Fault.NONE, count=nth)
     world.store.fail_next_write(Fault.DELAYED)
@@ -233,10 +236,8 @@ async def test_two_copies_that_start_at_once_are_never_both_started(world: Any, 
 
 
 async def test_nobody_begins_a_life_while_another_process_is_registered_under_the_id(
-    world: Any, machine: Machine
+    world: Any, machine: Machine, disk: MemoryDisk, identity: Identity
 ) -> None:
-    disk = MemoryDisk()
-    identity = await machine.identity(disk)
     await machine.live(disk)
     other = await register_bookie(world.store, identity.bookie_id, LOCAL._replace(port=1), read_only=True)
     with pytest.raises(NodeExists, match="Stop it first"):
@@ -245,8 +246,7 @@ async def test_nobody_begins_a_life_while_another_process_is_registered_under_th
     await machine.live(disk)
 
 
-async def test_a_start_on_a_full_disk_takes_no_space(world: Any, machine: Machine) -> None:
-    disk = MemoryDisk()
+async def test_a_start_on_a_full_disk_takes_no_space(world: Any, machine: Machine, disk: MemoryDisk) -> None:
     await machine.identity(disk)
     disk.capacity_bytes = sum(disk.size_of(name) for name in disk.all_names())
     older = copied(disk, world)
@@ -257,10 +257,8 @@ async def test_a_start_on_a_full_disk_takes_no_space(world: Any, machine: Machin
 
 
 async def test_a_directory_of_an_earlier_version_has_its_first_life_when_there_is_space(
-    world: Any, machine: Machine
+    world: Any, machine: Machine, disk: MemoryDisk, identity: Identity
 ) -> None:
-    disk = MemoryDisk()
-    identity = await machine.identity(disk)
     await disk.remove(LIFE_NAME)
     disk.capacity_bytes = 0
     life = await machine.live(disk)

@@ -35,8 +35,12 @@ async def start(disk: MemoryDisk, world: Any, settings: BookieSettings | None = 
     return journal
 
 
-async def test_nothing_is_acknowledged_before_the_flush(disk: MemoryDisk, world: Any) -> None:
-    journal = await start(disk, world)
+@pytest.fixture
+async def journal(disk: MemoryDisk, world: Any) -> Journal:
+    return await start(disk, world)
+
+
+async def test_nothing_is_acknowledged_before_the_flush(disk: MemoryDisk, journal: Journal) -> None:
     results: list[BokiError | None] = []
     disk.hold("sync")
     journal.append(ENTRY, b"x" * 100)
@@ -65,8 +69,7 @@ class NoSectors:
         return list(items)
 
 
-async def test_one_flush_serves_all_that_came_while_the_last_one_ran(disk: MemoryDisk, world: Any) -> None:
-    journal = await start(disk, world)
+async def test_one_flush_serves_all_that_came_while_the_last_one_ran(disk: MemoryDisk, journal: Journal) -> None:
     order: list[int] = []
 
     def durable(number: int, _error: BokiError | None) -> None:
@@ -83,8 +86,7 @@ async def test_one_flush_serves_all_that_came_while_the_last_one_ran(disk: Memor
     assert journal.groups_written == 2
 
 
-async def test_when_everything_is_durable_the_callback_comes_at_once(disk: MemoryDisk, world: Any) -> None:
-    journal = await start(disk, world)
+async def test_when_everything_is_durable_the_callback_comes_at_once(journal: Journal) -> None:
     results: list[BokiError | None] = []
     journal.when_durable(results.append)
     assert results == [None]
@@ -125,16 +127,14 @@ async def test_a_run_is_taken_whole_or_not_at_all(disk: MemoryDisk, world: Any) 
     assert not journal.append_run(ENTRY, [b"x"] * 2, 2), "closed"
 
 
-async def test_a_record_no_segment_can_hold_is_refused(disk: MemoryDisk, world: Any) -> None:
-    journal = await start(disk, world)
+async def test_a_record_no_segment_can_hold_is_refused(journal: Journal) -> None:
     with pytest.raises(InvalidArgument, match="at most 12240 bytes"):
         journal.append(ENTRY, bytes(12_241))
     journal.append(ENTRY, bytes(12_240))
     await journal.flushed()
 
 
-async def test_a_failed_flush_is_final(disk: MemoryDisk, world: Any) -> None:
-    journal = await start(disk, world)
+async def test_a_failed_flush_is_final(disk: MemoryDisk, journal: Journal) -> None:
     results: list[BokiError | None] = []
     await prepared(disk)
     disk.fail("sync")
@@ -255,8 +255,7 @@ async def prepared(disk: MemoryDisk) -> None:
         await asyncio.sleep(0)
 
 
-async def test_full_segments_are_followed_by_prepared_ones(disk: MemoryDisk, world: Any) -> None:
-    journal = await start(disk, world)
+async def test_full_segments_are_followed_by_prepared_ones(disk: MemoryDisk, journal: Journal) -> None:
     for number in range(10):
         journal.append(ENTRY, bytes([number]) * 5_000)
         await journal.flushed()
@@ -289,8 +288,7 @@ async def test_a_full_disk_makes_the_journal_wait_for_a_recycled_segment(disk: M
     assert list(journal.live) == [2, 3]
 
 
-async def test_closing_writes_what_was_appended_and_then_refuses(disk: MemoryDisk, world: Any) -> None:
-    journal = await start(disk, world)
+async def test_closing_writes_what_was_appended_and_then_refuses(disk: MemoryDisk, journal: Journal) -> None:
     results: list[BokiError | None] = []
     journal.append(ENTRY, b"last words")
     journal.when_durable(results.append)

@@ -38,6 +38,11 @@ async def scattered(collected: Any, disk: MemoryDisk, **changes: Any) -> Storage
     return storage
 
 
+@pytest.fixture
+async def storage(collected: Any, disk: MemoryDisk) -> Storage:
+    return await scattered(collected, disk)
+
+
 async def all_there(collected: Any, storage: Storage) -> None:
     world = collected.world
     for ledger_id in KEPT:
@@ -50,9 +55,8 @@ def files(disk: MemoryDisk) -> list[str]:
     return [name for name in disk.all_names() if name.endswith(".entries")]
 
 
-async def test_live_entries_are_copied_and_their_files_go(collected: Any, disk: MemoryDisk) -> None:
+async def test_live_entries_are_copied_and_their_files_go(collected: Any, disk: MemoryDisk, world: Any) -> None:
     """CompactionTest."""
-    world = collected.world
     storage = await scattered(collected, disk)
     before = files(disk)
     await collected.delete(storage, *SHORT)
@@ -72,8 +76,7 @@ def finished(storage: Storage) -> list[int]:
     return list(storage._entry_log.finished())
 
 
-async def test_use_is_what_the_index_says(collected: Any, disk: MemoryDisk) -> None:
-    world = collected.world
+async def test_use_is_what_the_index_says(collected: Any, disk: MemoryDisk, world: Any) -> None:
     storage = await collected.open(disk, entry_log_bytes=8 * KIB)
     for entry_id in range(3):
         await world.put(storage, world.add(1, entry_id, bytes(9_000)))
@@ -83,9 +86,8 @@ async def test_use_is_what_the_index_says(collected: Any, disk: MemoryDisk) -> N
     assert await file_use(storage._index, storage._entry_log) == [FileUse(1, size, stored), FileUse(2, size, stored)]
 
 
-async def test_a_file_whose_header_is_damaged_is_not_empty(collected: Any, disk: MemoryDisk) -> None:
+async def test_a_file_whose_header_is_damaged_is_not_empty(collected: Any, disk: MemoryDisk, storage: Storage) -> None:
     """apache/bookkeeper#4607: a file that looked empty after a crash was deleted with everything in it."""
-    storage = await scattered(collected, disk)
     await storage.close()
     for name in files(disk)[:-1]:
         disk.overwrite(name, 4_096, bytes(2_000))
@@ -127,9 +129,7 @@ async def test_a_read_that_got_its_place_before_finds_the_entry_afterwards(colle
     ]
 
 
-async def test_a_run_that_was_looked_up_before_is_read_afterwards(collected: Any, disk: MemoryDisk) -> None:
-    world = collected.world
-    storage = await scattered(collected, disk)
+async def test_a_run_that_was_looked_up_before_is_read_afterwards(collected: Any, world: Any, storage: Storage) -> None:
     status, parts = storage.look_up_run(8, 1, count=100, room=1 << 20, overhead=4)
     assert status is V2Status.OK
     _, gone = storage.look_up_run(SHORT[0], 0, count=100, room=1 << 20, overhead=4)
@@ -141,8 +141,7 @@ async def test_a_run_that_was_looked_up_before_is_read_afterwards(collected: Any
     assert await storage.load_run(SHORT[0], gone) == []
 
 
-async def test_reads_at_any_moment_of_a_compaction_succeed(collected: Any, disk: MemoryDisk) -> None:
-    storage = await scattered(collected, disk)
+async def test_reads_at_any_moment_of_a_compaction_succeed(collected: Any, storage: Storage) -> None:
     deleting = asyncio.ensure_future(collected.delete(storage, *SHORT))
     rounds = 0
     while not deleting.done():
@@ -162,8 +161,7 @@ async def test_a_repeated_add_is_compared_with_the_entry_where_it_is_now(collect
     await deleting
 
 
-async def test_adds_and_deletions_during_a_compaction_are_kept(collected: Any, disk: MemoryDisk) -> None:
-    world = collected.world
+async def test_adds_and_deletions_during_a_compaction_are_kept(collected: Any, disk: MemoryDisk, world: Any) -> None:
     storage = await scattered(collected, disk)
     await collected.delete(storage, *SHORT[:-1])
     await collected.forget(SHORT[-1])
@@ -195,8 +193,7 @@ async def test_a_copy_that_finds_no_space_leaves_everything_where_it_is(collecte
     assert (await file_use(storage._index, storage._entry_log))[0].live_bytes == 0
 
 
-async def test_copying_waits_while_the_store_is_busy(collected: Any, disk: MemoryDisk) -> None:
-    storage = await scattered(collected, disk)
+async def test_copying_waits_while_the_store_is_busy(storage: Storage) -> None:
     busy = [True] * 3 + [False] * 1_000
     compactor = Compactor(storage._index, storage._entry_log, bytes_per_s=2**40, is_busy=lambda: busy.pop(0))
     await compactor.compact(1)

@@ -29,6 +29,12 @@ async def held(collected: Any, disk: MemoryDisk, *ledgers: int, **changes: Any) 
     return storage
 
 
+@pytest.fixture
+async def storage(collected: Any, disk: MemoryDisk) -> Storage:
+    """With one ledger."""
+    return await held(collected, disk, 1)
+
+
 async def is_there(collected: Any, storage: Storage, ledger_id: int) -> bool:
     found = await collected.world.read(storage, ledger_id, 0)
     if found is NO_LEDGER:
@@ -116,8 +122,7 @@ class TestDeletedLedgers:
         later = await collected.open(disk.crash(collected.world.seeded(1)))
         assert isinstance(await collected.world.read(later, 7, 0), bytes)
 
-    async def test_are_remembered_for_days_and_then_forgotten(self, collected: Any, disk: MemoryDisk) -> None:
-        storage = await held(collected, disk, 1)
+    async def test_are_remembered_for_days_and_then_forgotten(self, collected: Any, storage: Storage) -> None:
         await collected.delete(storage, 1)
         collected.today += 7
         assert (await storage.collect_garbage()).tombstones == 1
@@ -138,9 +143,8 @@ class TestNothingIsDeleted:
             assert (await storage.collect_garbage()).candidates == 0
         assert await is_there(collected, storage, 1)
 
-    async def test_by_a_node_that_was_missed_once(self, collected: Any, disk: MemoryDisk) -> None:
+    async def test_by_a_node_that_was_missed_once(self, collected: Any, storage: Storage) -> None:
         """A read that lags is followed by one that does not: the proof begins anew each time."""
-        storage = await held(collected, disk, 1)
         collected.store.lists_nothing = True
         for _ in range(3):
             collected.store.hidden[layout.ledger_path(1)] = 1
@@ -148,8 +152,7 @@ class TestNothingIsDeleted:
             assert (await storage.collect_garbage()).candidates == 0
         assert await is_there(collected, storage, 1)
 
-    async def test_by_a_store_that_is_away(self, collected: Any, disk: MemoryDisk) -> None:
-        storage = await held(collected, disk, 1)
+    async def test_by_a_store_that_is_away(self, collected: Any, storage: Storage) -> None:
         await collected.forget(1)
         await storage.collect_garbage()
         works, collected.store.faults = collected.store.faults, lambda method, path: Fault.UNAVAILABLE
@@ -159,8 +162,7 @@ class TestNothingIsDeleted:
         collected.store.faults = works
         assert (await storage.collect_garbage()).deleted_ledgers == 1
 
-    async def test_by_proofs_of_two_sessions(self, collected: Any, disk: MemoryDisk) -> None:
-        storage = await held(collected, disk, 1)
+    async def test_by_proofs_of_two_sessions(self, collected: Any, storage: Storage) -> None:
         await collected.forget(1)
         for _ in range(3):
             assert (await storage.collect_garbage()).deleted_ledgers == 0
@@ -169,8 +171,7 @@ class TestNothingIsDeleted:
         assert (await storage.collect_garbage()).deleted_ledgers == 1
 
     @pytest.mark.parametrize("lost", [layout.INSTANCE_ID, layout.LAYOUT, "cookie"])
-    async def test_by_the_store_of_another_cluster(self, collected: Any, disk: MemoryDisk, lost: str) -> None:
-        storage = await held(collected, disk, 1)
+    async def test_by_the_store_of_another_cluster(self, collected: Any, storage: Storage, lost: str) -> None:
         await collected.forget(1)
         await storage.collect_garbage()
         await collected.store.delete(layout.cookie_path(collected.bookie_id) if lost == "cookie" else lost, version=0)
@@ -178,8 +179,7 @@ class TestNothingIsDeleted:
             assert (await storage.collect_garbage(major=True)).deleted_ledgers == 0
         assert await is_there(collected, storage, 1)
 
-    async def test_by_another_layout_of_the_same_cluster(self, collected: Any, disk: MemoryDisk) -> None:
-        storage = await held(collected, disk, 1)
+    async def test_by_another_layout_of_the_same_cluster(self, collected: Any, storage: Storage) -> None:
         await collected.forget(1)
         elsewhere = layout.LedgerLayout.LONG_HIERARCHICAL
         await layout.create_ledger(collected.store, 1, b"cannot be read", elsewhere)
@@ -195,9 +195,8 @@ class TestNothingIsDeleted:
 
 
 class TestOverReplicatedLedgers:
-    async def test_lose_their_entries_and_stay_fenced(self, collected: Any, disk: MemoryDisk) -> None:
+    async def test_lose_their_entries_and_stay_fenced(self, collected: Any, disk: MemoryDisk, world: Any) -> None:
         """GcOverreplicatedLedgerTest."""
-        world = collected.world
         storage = await held(collected, disk, 1, 2)
         await collected.close_elsewhere(1)
         assert (await storage.collect_garbage()).candidates == 0, "only a major run reads what the listing has"
@@ -249,8 +248,7 @@ class TestOverReplicatedLedgers:
         assert (await storage.collect_garbage(major=True)).emptied_ledgers == 0
         assert await is_there(collected, storage, 1)
 
-    async def test_are_kept_while_repair_holds_the_lock(self, collected: Any, disk: MemoryDisk) -> None:
-        storage = await held(collected, disk, 1)
+    async def test_are_kept_while_repair_holds_the_lock(self, collected: Any, storage: Storage) -> None:
         await collected.close_elsewhere(1)
         await storage.collect_garbage(major=True)
         for folder in (REPAIR_LOCKS.rpartition("/")[0], REPAIR_LOCKS):
@@ -262,8 +260,7 @@ class TestOverReplicatedLedgers:
         await collected.store.delete(lock, version=0)
         assert (await storage.collect_garbage(major=True)).emptied_ledgers == 1
 
-    async def test_take_what_repair_brings_afterwards(self, collected: Any, disk: MemoryDisk) -> None:
-        world = collected.world
+    async def test_take_what_repair_brings_afterwards(self, collected: Any, disk: MemoryDisk, world: Any) -> None:
         storage = await held(collected, disk, 1)
         await collected.close_elsewhere(1)
         await storage.collect_garbage(major=True)

@@ -26,6 +26,11 @@ async def opened(world: Any, disks: list[MemoryDisk]) -> StorageRouter:
     return StorageRouter([await world.open(disk) for disk in disks])
 
 
+@pytest.fixture
+async def router(world: Any, disks: list[MemoryDisk]) -> StorageRouter:
+    return await opened(world, disks)
+
+
 def ledger_of(directory: int, *, count: int = 3) -> int:
     return next(ledger_id for ledger_id in LEDGERS if directory_of(ledger_id, count) == directory)
 
@@ -66,8 +71,7 @@ async def test_every_ledger_is_found_where_it_was_put_also_after_a_restart(world
     assert len(router.bodies_at_hand(wanted, 1)) == 1
 
 
-async def test_reads_of_many_directories_come_back_in_order(world: Any, disks: list[MemoryDisk]) -> None:
-    router = await opened(world, disks)
+async def test_reads_of_many_directories_come_back_in_order(world: Any, router: StorageRouter) -> None:
     await world.put(router, *(world.add(ledger_id, 0) for ledger_id in LEDGERS))
     await world.checkpoint(router)
     wanted = [(ledger_id, router.of(ledger_id).look_up(ledger_id, 0).place) for ledger_id in reversed(LEDGERS)]
@@ -76,9 +80,8 @@ async def test_reads_of_many_directories_come_back_in_order(world: Any, disks: l
 
 
 async def test_an_acknowledgement_waits_for_every_directory_that_has_part_of_its_batch(
-    world: Any, disks: list[MemoryDisk]
+    world: Any, disks: list[MemoryDisk], router: StorageRouter
 ) -> None:
-    router = await opened(world, disks)
     disks[1].hold("sync")
     slow, fast = ledger_of(1), ledger_of(0)
     called: list[object] = []
@@ -102,8 +105,7 @@ async def test_a_directory_with_nothing_under_way_makes_nobody_wait(world: Any, 
     disks[1].release("sync")
 
 
-async def test_a_full_directory_makes_its_own_ledgers_read_only(world: Any, disks: list[MemoryDisk]) -> None:
-    router = await opened(world, disks)
+async def test_a_full_directory_makes_its_own_ledgers_read_only(world: Any, router: StorageRouter) -> None:
     await world.put(router, *(world.add(ledger_of(number), 0) for number in range(3)))
     router.storages[1].set_read_only(True)
     assert router.read_only
@@ -127,9 +129,8 @@ async def test_a_directory_without_space_for_a_checkpoint_is_read_only_and_says_
 
 
 async def test_one_failed_directory_fails_the_whole_and_acknowledges_nothing(
-    world: Any, disks: list[MemoryDisk]
+    world: Any, disks: list[MemoryDisk], router: StorageRouter
 ) -> None:
-    router = await opened(world, disks)
     await world.put(router, *(world.add(ledger_of(number), 0) for number in range(3)))
     disks[1].fail("sync")
     answers = await world.put(router, world.add(ledger_of(0), 1), world.add(ledger_of(1), 1))

@@ -18,8 +18,15 @@ from boki_common.errors import LedgerDataMissing, LedgerFenced, NotEnoughBookies
 from boki_common.runtime.ports import Buffer
 from boki_ledger.read.reader import LedgerReader
 from boki_ledger.testing.ledgers import QUICK, Ledgers, RecordedAcks, ensemble, turns
+from boki_ledger.write.writer import LedgerWriter
 
 HAS, LACKS = "has", "lacks"
+
+
+@pytest.fixture
+async def writer(ledgers: Ledgers) -> LedgerWriter:
+    """Of two acknowledged entries."""
+    return await written(ledgers, b"0", b"1")
 
 
 def headers_of(ledgers: Ledgers, metadata: LedgerMetadata, ledger_id: int, entry_id: int) -> list[v2.EntryHeader]:
@@ -79,17 +86,15 @@ async def test_what_lies_below_the_lac_is_left_alone(ledgers: Ledgers) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 8])
-async def test_they_are_made_through_the_smallest_window(ledgers: Ledgers, count: int) -> None:
+async def test_they_are_made_through_the_smallest_window(ledgers: Ledgers, writer: LedgerWriter, count: int) -> None:
     """Questions go no further than what is written and the window: what is carried must be written before any answer."""
-    writer = await written(ledgers, b"0", b"1")
     put(ledgers, "b1", writer.ledger_id, 20, b"beyond", lac=1, length=99)
     client = await ledgers.other_client(replace(QUICK, reads_in_flight=1))
     reader = await client.open(writer.ledger_id, recover=True, carried=dict.fromkeys(range(2, 2 + count), b"x"))
     assert (reader.last_entry, reader.metadata.length) == (1 + count, 2 + count)
 
 
-async def test_nobody_is_asked_for_what_is_carried(ledgers: Ledgers) -> None:
-    writer = await written(ledgers, b"0", b"1")
+async def test_nobody_is_asked_for_what_is_carried(ledgers: Ledgers, writer: LedgerWriter) -> None:
     ledgers.bookies.seen.clear()
     await recovered(ledgers, writer.ledger_id, {2: b"2", 3: b"3"})
     assert {one.entry_id for one in ledgers.bookies.seen if one.kind == "read" and one.fence} == {-1, 1, 4}
@@ -102,10 +107,9 @@ async def test_nobody_is_asked_for_what_is_carried(ledgers: Ledgers) -> None:
 @pytest.mark.parametrize("held", list(product((HAS, LACKS), repeat=3)), ids="-".join)
 @pytest.mark.parametrize("plain", [LACKS, HAS], ids=["nothing behind", "an entry behind that one bookie has"])
 async def test_it_ends_where_it_must_whoever_has_the_carried_entry(
-    ledgers: Ledgers, held: tuple[str, ...], away: int | None, plain: str
+    ledgers: Ledgers, writer: LedgerWriter, held: tuple[str, ...], away: int | None, plain: str
 ) -> None:
     """Entries 0 and 1 are acknowledged, 2 is carried; 3 was on its way."""
-    writer = await written(ledgers, b"0", b"1")
     ledger_id = writer.ledger_id
     for name, state in zip(NAMES, held, strict=True):
         if state == HAS:
@@ -126,8 +130,7 @@ async def test_it_ends_where_it_must_whoever_has_the_carried_entry(
     assert (again.last_entry, again.metadata.length) == (reader.last_entry, reader.metadata.length)
 
 
-async def test_damaged_copies_of_it_do_not_matter(ledgers: Ledgers) -> None:
-    writer = await written(ledgers, b"0", b"1")
+async def test_damaged_copies_of_it_do_not_matter(ledgers: Ledgers, writer: LedgerWriter) -> None:
     for name in NAMES:
         put(ledgers, name, writer.ledger_id, 2, b"carried", lac=0, length=9)
         stored = ledgers.bookies[name].entries[writer.ledger_id]
@@ -182,8 +185,7 @@ async def test_a_ledger_that_is_closed_below_it_stays_so_and_the_error_says_it(l
     assert reader.last_entry == 1, "a reader gets what there is"
 
 
-async def test_what_is_made_needs_an_ack_quorum_too(ledgers: Ledgers) -> None:
-    writer = await written(ledgers, b"0", b"1")
+async def test_what_is_made_needs_an_ack_quorum_too(ledgers: Ledgers, writer: LedgerWriter) -> None:
     held = [ledgers.bookies.hold(bookie=name, kind="add", recovery=True) for name in ("b1", "b2")]
     client = await ledgers.other_client(replace(QUICK, answer_timeout_s=0.25))
     with pytest.raises(NotEnoughBookies):
@@ -195,8 +197,7 @@ async def test_what_is_made_needs_an_ack_quorum_too(ledgers: Ledgers) -> None:
     assert await payloads_of(reader) == [b"0", b"1", b"carried"]
 
 
-async def test_a_bookie_lost_while_it_is_made_is_replaced(ledgers: Ledgers) -> None:
-    writer = await written(ledgers, b"0", b"1")
+async def test_a_bookie_lost_while_it_is_made_is_replaced(ledgers: Ledgers, writer: LedgerWriter) -> None:
     ledgers.bookies.register("b1", "b3", "b4")
     held = ledgers.bookies.hold(kind="add", entry_id=2, recovery=True, answer=True)
     opening = asyncio.ensure_future(recovered(ledgers, writer.ledger_id, {2: b"carried"}))

@@ -61,8 +61,12 @@ class Asked:
             self.checks.answered()
 
 
-async def test_a_quorum_of_answers_proves_it_and_each_question_is_answered_once() -> None:
-    asked = Asked()
+@pytest.fixture
+async def asked() -> Asked:
+    return Asked()
+
+
+async def test_a_quorum_of_answers_proves_it_and_each_question_is_answered_once(asked: Asked) -> None:
     assert asked.ask("a") and asked.checks.open
     asked.answer(0)
     assert asked.answers == []
@@ -213,8 +217,7 @@ async def test_who_waits_is_answered_false_when_nothing_can_be_sent_any_more() -
     assert len({name for name, _ in asked.answers}) == limits.LEDGER_FENCE_CHECKS + 2, "each once"
 
 
-async def test_a_question_that_cannot_be_asked_is_not_answered() -> None:
-    asked = Asked()
+async def test_a_question_that_cannot_be_asked_is_not_answered(asked: Asked) -> None:
     asked.can_ask = False
     assert not asked.ask("a")
     assert not asked.checks.open
@@ -223,8 +226,7 @@ async def test_a_question_that_cannot_be_asked_is_not_answered() -> None:
     assert asked.answers == []
 
 
-async def test_an_interruption_answers_all_as_unproven_in_the_next_turn() -> None:
-    asked = Asked()
+async def test_an_interruption_answers_all_as_unproven_in_the_next_turn(asked: Asked) -> None:
     for number in range(limits.LEDGER_FENCE_CHECKS + 2):
         asked.ask(f"{number}")
     asked.checks.interrupted()
@@ -239,8 +241,7 @@ async def test_an_interruption_answers_all_as_unproven_in_the_next_turn() -> Non
     assert asked.answers[-1] == ("again", True)
 
 
-async def test_what_is_proven_before_the_turn_of_an_interruption_stays_proven() -> None:
-    asked = Asked()
+async def test_what_is_proven_before_the_turn_of_an_interruption_stays_proven(asked: Asked) -> None:
     asked.ask("a")
     asked.ask("b")
     asked.checks.interrupted()
@@ -249,8 +250,7 @@ async def test_what_is_proven_before_the_turn_of_an_interruption_stays_proven() 
     assert asked.answers == [("a", True), ("b", False)]
 
 
-async def test_an_interruption_of_nobody_does_not_disturb_who_asks_next() -> None:
-    asked = Asked()
+async def test_an_interruption_of_nobody_does_not_disturb_who_asks_next(asked: Asked) -> None:
     asked.checks.interrupted()
     asked.ask("a")
     await turns()
@@ -258,8 +258,7 @@ async def test_an_interruption_of_nobody_does_not_disturb_who_asks_next() -> Non
 
 
 @pytest.mark.usefixtures("virtual_time")
-async def test_what_stays_unanswered_is_unproven_after_its_time_and_not_before() -> None:
-    asked = Asked()
+async def test_what_stays_unanswered_is_unproven_after_its_time_and_not_before(asked: Asked) -> None:
     asked.ask("a")
     asked.answer(0)
     await let_pass(UNPROVEN_S * 0.9)
@@ -271,9 +270,8 @@ async def test_what_stays_unanswered_is_unproven_after_its_time_and_not_before()
 
 
 @pytest.mark.usefixtures("virtual_time")
-async def test_each_first_question_has_its_whole_time() -> None:
+async def test_each_first_question_has_its_whole_time(asked: Asked) -> None:
     """The first one was proven: the time of the second counts from when that one was asked."""
-    asked = Asked()
     asked.ask("a")
     await let_pass(UNPROVEN_S * 0.6)
     asked.ask("b")
@@ -285,8 +283,7 @@ async def test_each_first_question_has_its_whole_time() -> None:
 
 
 @pytest.mark.usefixtures("virtual_time")
-async def test_the_oldest_question_decides_when_all_are_answered() -> None:
-    asked = Asked()
+async def test_the_oldest_question_decides_when_all_are_answered(asked: Asked) -> None:
     asked.ask("a")
     await let_pass(UNPROVEN_S * 0.6)
     asked.ask("b")
@@ -295,8 +292,7 @@ async def test_the_oldest_question_decides_when_all_are_answered() -> None:
 
 
 @pytest.mark.usefixtures("virtual_time")
-async def test_a_question_after_a_pause_has_its_whole_time_too() -> None:
-    asked = Asked()
+async def test_a_question_after_a_pause_has_its_whole_time_too(asked: Asked) -> None:
     for name in "ab":
         asked.ask(name)
         asked.answer(0, 1)
@@ -309,8 +305,7 @@ async def test_a_question_after_a_pause_has_its_whole_time_too() -> None:
 
 
 @pytest.mark.usefixtures("virtual_time")
-async def test_the_limit_answers_those_whose_question_was_not_sent_too() -> None:
-    asked = Asked()
+async def test_the_limit_answers_those_whose_question_was_not_sent_too(asked: Asked) -> None:
     for number in range(limits.LEDGER_FENCE_CHECKS + 2):
         asked.ask(f"{number}")
     await let_pass(UNPROVEN_S * 1.1)
@@ -319,8 +314,7 @@ async def test_the_limit_answers_those_whose_question_was_not_sent_too() -> None
 
 
 @pytest.mark.usefixtures("virtual_time")
-async def test_nobody_is_answered_after_the_end() -> None:
-    asked = Asked()
+async def test_nobody_is_answered_after_the_end(asked: Asked) -> None:
     for number in range(limits.LEDGER_FENCE_CHECKS + 2):
         asked.ask(f"{number}")
     asked.checks.interrupted()
@@ -331,8 +325,7 @@ async def test_nobody_is_answered_after_the_end() -> None:
     asked.checks.close()
 
 
-async def test_the_end_leaves_no_timer_behind() -> None:
-    asked = Asked()
+async def test_the_end_leaves_no_timer_behind(asked: Asked) -> None:
     asked.ask("a")
     timer = asked.checks._timer
     assert timer is not None
@@ -343,8 +336,7 @@ async def test_the_end_leaves_no_timer_behind() -> None:
     Asked().checks.close()
 
 
-async def test_who_is_answered_may_ask_again_at_once() -> None:
-    asked = Asked()
+async def test_who_is_answered_may_ask_again_at_once(asked: Asked) -> None:
     answers: list[bool] = []
 
     def on_answer(proven: bool) -> None:
