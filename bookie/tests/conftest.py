@@ -129,18 +129,19 @@ class World:
             await self.validate_after.wait()
         return self.validations.get(ledger_id, V2Status.OK)
 
-    async def format(self, disk: MemoryDisk, settings: BookieSettings = TINY) -> None:
-        await Storage.format(disk, RAW_ID, SeededRandom(1), settings)
+    async def format(self, disk: MemoryDisk, settings: BookieSettings | None = None) -> None:
+        await Storage.format(disk, self.raw_id, SeededRandom(1), settings or self.settings)
 
     async def open(
-        self, disk: MemoryDisk, settings: BookieSettings = TINY, *, validate: Any = None, **parts: Any
+        self, disk: MemoryDisk, settings: BookieSettings | None = None, *, validate: Any = None, **parts: Any
     ) -> Storage:
         """Opens, after formatting when the disk is empty; `parts` are further arguments of `Storage.open`."""
+        settings = settings or self.settings
         if not disk.all_names():
             await self.format(disk, settings)
         storage = await Storage.open(
             disk,
-            RAW_ID,
+            self.raw_id,
             validate=validate or self.validate,
             rng=SeededRandom(len(disk.all_names())),
             settings=settings,

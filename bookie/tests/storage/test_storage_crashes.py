@@ -77,20 +77,14 @@ async def check(world: Any, disk: MemoryDisk, recorded: Recorded) -> None:
 
 async def formatted(world: Any) -> MemoryDisk:
     disk = MemoryDisk()
-    await world.format(disk, SETTINGS)
+    await world.format(disk)
     return disk
 
 
-SETTINGS: Any = None
-
-
 @pytest.fixture(autouse=True)
-def _small(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def _small(world: Any) -> None:
     """Segments, entry log files and cache so small that the script rolls them all."""
-    settings = world.tiny(write_cache_bytes=48 * KIB, entry_log_bytes=8 * KIB, journal_live_segments=3)
-    monkeypatch.setitem(globals(), "SETTINGS", settings)
-    real = world.open
-    monkeypatch.setattr(world, "open", lambda disk, *, settings=settings: real(disk, settings))
+    world.settings = world.tiny(write_cache_bytes=48 * KIB, entry_log_bytes=8 * KIB, journal_live_segments=3)
 
 
 def copied(disk: MemoryDisk, world: Any) -> MemoryDisk:

@@ -53,21 +53,15 @@ async def script(recorded: Recorded, storage: Storage) -> None:
     await recorded.add(storage, LAST, 0)
 
 
-SETTINGS: Any = None
-
-
 @pytest.fixture(autouse=True)
-def _small(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny = world.tiny(write_cache_bytes=64 * KIB, entry_log_bytes=8 * KIB, journal_spare_segments=2)
-    monkeypatch.setitem(globals(), "SETTINGS", tiny)
-    real = world.open
-    monkeypatch.setattr(world, "open", lambda disk, *, settings=tiny, **parts: real(disk, settings, **parts))
+def _small(world: Any) -> None:
+    world.settings = world.tiny(write_cache_bytes=64 * KIB, entry_log_bytes=8 * KIB, journal_spare_segments=2)
 
 
 async def killed(world: Any) -> tuple[MemoryDisk, Recorded]:
     """A directory as a kill leaves it."""
     disk, recorded = MemoryDisk(), Recorded(world, 800)
-    await world.format(disk, SETTINGS)
+    await world.format(disk)
     await script(recorded, await world.open(disk))
     assert len(recorded.acknowledged) == 24
     return disk.crash(world.seeded(1)), recorded
@@ -109,7 +103,7 @@ async def salvaged(world: Any, disk: MemoryDisk) -> Storage:
         disk,
         world.raw_id,
         rng=world.seeded(3),
-        settings=SETTINGS,
+        settings=world.settings,
         keys=dict.fromkeys((*LEDGERS, LAST), world.key),
         may_stay_open=lambda _: False,
     ).run()
@@ -195,28 +189,19 @@ async def test_two_swapped_files_are_refused_or_unknown(world: Any) -> None:
             await check(world, disk, recorded)
 
 
-async def test_a_file_of_another_bookie_is_refused(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_of_another_bookie_is_refused(world: Any) -> None:
     """The other bookie lived the same life, so that lengths and offsets agree."""
     start, recorded = await killed(world)
-    foreign = MemoryDisk()
-    await Storage.format(foreign, bytes(16), world.seeded(1), SETTINGS)
-    storage = await open_foreign(world, foreign)
-    await script(Recorded(world, 800), storage)
-    foreign = foreign.crash(world.seeded(1))
+    theirs, other = MemoryDisk(), type(world)()
+    other.raw_id, other.settings = bytes(16), world.settings
+    await script(Recorded(other, 800), await other.open(theirs))
+    foreign = theirs.crash(world.seeded(1))
+    await other.close()
     for name in foreign.all_names():
         if name in start.all_names() and start.contents(name) != foreign.contents(name):
             disk = copied(world, start)
             disk.put(name, foreign.contents(name))
             assert await check(world, disk, recorded) or name.endswith(".spare"), name
-
-
-async def open_foreign(world: Any, disk: MemoryDisk) -> Storage:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("conftest.RAW_ID", bytes(16), raising=False)
-        module = type(world).__module__
-        patched.setattr(f"{module}.RAW_ID", bytes(16))
-        storage: Storage = await world.open(disk)
-    return storage
 
 
 async def test_a_page_that_was_written_to_the_wrong_place_is_refused_or_unknown(world: Any) -> None:
@@ -264,7 +249,7 @@ async def run_until_failed(world: Any, disk: MemoryDisk, recorded: Recorded) -> 
 async def test_an_error_of_every_operation_costs_nothing_that_was_acknowledged(world: Any, kind: str) -> None:
     """EIO at the nth open, write, read, flush, rename: the store fails with a name, or goes on; the next start has it all."""
     start = MemoryDisk()
-    await world.format(start, SETTINGS)
+    await world.format(start)
     for nth in range(1, 60, 2 if kind in ("write", "sync") else 3):
         recorded, disk = Recorded(world, 800), copied(world, start)
         disk.fail(kind, nth=nth)
@@ -295,7 +280,7 @@ async def test_an_error_while_it_starts_is_raised_and_the_next_start_has_everyth
 
 async def test_a_disk_that_gets_full_anywhere_costs_nothing_that_was_acknowledged(world: Any) -> None:
     start = MemoryDisk()
-    await world.format(start, SETTINGS)
+    await world.format(start)
     used = sum(len(start.contents(name)) for name in start.all_names())
     for room in range(0, 160 * KIB, 9 * KIB):
         recorded, disk = Recorded(world, 800), copied(world, start)
@@ -366,7 +351,7 @@ OPERATIONS: Final = st.lists(
 async def live(world: Any, recorded: Recorded, operations: list[tuple[str, int, int]]) -> MemoryDisk:
     """Runs the operations and a last one that nobody asks about; returns what a kill leaves."""
     disk = MemoryDisk()
-    await world.format(disk, SETTINGS)
+    await world.format(disk)
     storage: Storage = await world.open(disk)
     for kind, ledger_id, number in operations:
         if kind == "fence":
