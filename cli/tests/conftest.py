@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from boki_cli.testing.bookies import BookieCluster
 from boki_cli.testing.commands import RunCommandLine, memory_cluster, run_command_line
+from boki_common.bookkeeper import layout
+from boki_common.metadata.memory import MemoryStore
 from boki_common.runtime.loop_thread import LoopThread
+from boki_metalog.terms.metadata_tree import ensure_view
+from itests.support.processes import running, throughout
 
 
 @pytest.fixture
@@ -31,15 +32,21 @@ def memory_url() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def dev_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a `boki dev` in a process of its own, for commands that run in others; its gateway is off."""
-    data = str(tmp_path_factory.mktemp("dev"))
-    command = (sys.executable, "-m", "boki_cli.main", "dev", "--data", data, "--listen", "127.0.0.1:0")
-    more = ("--gateway-port", "-1", "--json", "--stop-with-stdin")
-    with subprocess.Popen([*command, *more], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stdin is not None
-        try:
-            yield f"boki://{msgspec.json.decode(process.stdout.readline())['addresses'][0]}"
-        finally:
-            process.stdin.close()
+    folder = tmp_path_factory.mktemp("dev")
+    dev = ("dev", "--data", folder, "--listen", "127.0.0.1:0", "--gateway-port", "-1")
+    with throughout(running(*dev, log=folder / "log")) as process:
+        yield process.url
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[MemoryStore]:
+    """A metadata store with a cluster in it that has a view, and nobody else."""
+    store = MemoryStore()
+    await store.start()
+    await layout.init_cluster(store)
+    await ensure_view(store)
+    yield store
+    await store.close()
 
 
 @pytest.fixture

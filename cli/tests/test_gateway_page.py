@@ -10,7 +10,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ import pytest
 from boki_cli.main import boki
 from boki_cli.options import Invocation
 from boki_gateway.server import ROUTES
+from itests.support.processes import running, throughout
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text()
 BLOCKS: Final = re.findall(r"^```(\w+)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
@@ -52,23 +52,17 @@ def digits(text: str) -> str:
 def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         pytest.skip("needs curl on PATH")
-    command = (sys.executable, "-m", "boki_cli.main", "dev", "--data", str(tmp_path), "--listen", "127.0.0.1:0")
-    more = ("--gateway-port", "0", "--json", "--stop-with-stdin")
-    with subprocess.Popen([*command, *more], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stdin is not None
-        try:
-            address = msgspec.json.decode(process.stdout.readline())["gateway"]
-            for (kind, script), (answer, expected) in zip(BLOCKS, [*BLOCKS[1:], ("", "")], strict=True):
-                if kind != "curl" and not (kind == "sh" and "curl" in script):
-                    continue
-                found = ran(script.replace(ADDRESS, address))
-                if kind == "curl" and answer == "json":
-                    last = msgspec.json.decode(found.splitlines()[-1])
-                    assert like(last, msgspec.json.decode(expected)), (script, found)
-                elif kind == "curl":
-                    assert digits(found).startswith(digits(expected)), (script, found)
-        finally:
-            process.stdin.close()
+    dev = running("dev", "--data", tmp_path, "--listen", "127.0.0.1:0", "--gateway-port", "0", log=tmp_path / "log")
+    with throughout(dev) as process:
+        for (kind, script), (answer, expected) in zip(BLOCKS, [*BLOCKS[1:], ("", "")], strict=True):
+            if kind != "curl" and not (kind == "sh" and "curl" in script):
+                continue
+            found = ran(script.replace(ADDRESS, process.ready["gateway"]))
+            if kind == "curl" and answer == "json":
+                last = msgspec.json.decode(found.splitlines()[-1])
+                assert like(last, msgspec.json.decode(expected)), (script, found)
+            elif kind == "curl":
+                assert digits(found).startswith(digits(expected)), (script, found)
 
 
 def ran(script: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from boki_ledger.recover.fencing_reads import FencingReads
 from boki_sim.clusters import shape
 from boki_sim.clusters.shape import Shape
 from boki_sim.faults.faults import Fault
@@ -61,6 +63,39 @@ def make_simulation() -> Iterator[Any]:
             one.loop.end()
 
 
+class Call(NamedTuple):
+    """A call that ended: with its positional arguments, `self` first, and what it returned."""
+
+    arguments: tuple[Any, ...]
+    answer: Any
+
+
+@pytest.fixture
+def calls_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], list[Call]]:
+    """All calls of a function from now on that raise nothing."""
+
+    def noted(owner: Any, name: str) -> list[Call]:
+        calls: list[Call] = []
+        before = getattr(owner, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            answer = before(*arguments, **options)
+            if inspect.iscoroutine(answer):
+                return awaited(answer, arguments)
+            calls.append(Call(arguments, answer))
+            return answer
+
+        async def awaited(answer: Coroutine[Any, Any, Any], arguments: tuple[Any, ...]) -> Any:
+            found = await answer
+            calls.append(Call(arguments, found))
+            return found
+
+        monkeypatch.setattr(owner, name, call)
+        return calls
+
+    return noted
+
+
 class Planted:
     """Whole clusters whose clients and shape a test chooses, to look for what it has planted."""
 
@@ -81,11 +116,40 @@ class Planted:
         before = shape.draw_shape
         self._monkeypatch.setattr("boki_sim.run.draw_shape", lambda numbers: change(before(numbers)))
 
+    def unfenced(self, first: int) -> None:
+        """BookKeeper's #2614: what recovery reads does not fence; entries from that number on, of which -1 is the last."""
+        before = FencingReads.__init__
+
+        class Unfencing:
+            """Bookies, asked without a word of fencing."""
+
+            def __init__(self, transport: Any) -> None:
+                self._transport = transport
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self._transport, name)
+
+            def read(self, bookie: Any, ledger_id: int, entry_id: int, **options: Any) -> Any:
+                unfenced = {"fence_key": None} if entry_id >= first else {}
+                return self._transport.read(bookie, ledger_id, entry_id, **{**options, **unfenced})
+
+        def begin(self: FencingReads, *arguments: Any, **options: Any) -> None:
+            before(self, *arguments, **options)
+            self._ports = self._ports._replace(transport=Unfencing(self._ports.transport))
+
+        self._monkeypatch.setattr(FencingReads, "__init__", begin)
+
     @staticmethod
-    def found(wanted: str, *, seeds: range = range(1, 20), faults: Sequence[Fault] = (), work_s: float = 2) -> Outcome:
-        """The first seed whose violations have what is wanted."""
+    def found(
+        wanted: str,
+        *,
+        seeds: Sequence[int] = range(1, 20),
+        faults: Sequence[Fault] | Callable[[int], list[Fault]] = (),
+        work_s: float = 2,
+    ) -> Outcome:
+        """The first seed whose violations have what is wanted. `faults`: of all seeds, or by the seed."""
         for seed in seeds:
-            outcome = run_seed(seed, "calm", script=list(faults), work_s=work_s)
+            outcome = run_seed(seed, "calm", script=faults(seed) if callable(faults) else list(faults), work_s=work_s)
             if any(wanted in text for text in outcome.violations):
                 return outcome
         raise AssertionError(f"no seed of {seeds} found {wanted!r}")

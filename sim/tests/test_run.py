@@ -6,8 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -19,7 +17,6 @@ from boki_bookie.storage.storage import Storage
 from boki_common import limits
 from boki_ledger.client import LedgerClient
 from boki_ledger.read.reader import LedgerReader
-from boki_ledger.recover.fencing_reads import FencingReads
 from boki_ledger.recover.write_back import WriteBack
 from boki_logbook.read.carried_entries import CarriedEntries
 from boki_logbook.writers.verdict import Verdicts
@@ -27,7 +24,6 @@ from boki_metalog.metric_definitions import SequencerMetrics
 from boki_metalog.sequencer.term_server import TermServer
 from boki_sim.clusters.shape import Shape, draw_shape
 from boki_sim.faults.faults import Fault, unaware
-from boki_sim.outcome import Outcome
 from boki_sim.run import run_seed
 from boki_sim.work.call_mix import ONE
 from boki_sim.work.operations import BOOKS, LINEARIZABLE, TAIL
@@ -120,25 +116,10 @@ def test_two_runs_in_one_process_are_equal_but_for_the_wall_clock() -> None:
     assert first.digest != run_seed(22, "harsh", work_s=2).digest
 
 
-def found(seeds: Sequence[int], script: Callable[[int], list[Fault]], wanted: str, *, work_s: float = 2) -> Outcome:
-    """The first seed whose violations name what is wanted."""
-    for seed in seeds:
-        outcome = run_seed(seed, "calm", script=script(seed), work_s=work_s)
-        if any(wanted in text for text in outcome.violations):
-            return outcome
-    raise AssertionError(f"no seed of {seeds} found it")
-
-
-def test_bookies_that_acknowledge_before_they_flush_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def at_once(self: Journal, done: Callable[[Any], None]) -> None:
-        done(None)
-
-    monkeypatch.setattr(Journal, "when_durable", at_once)
-
-    def power_cut(_seed: int) -> list[Fault]:
-        return [Fault(at, "power", f"bookie-{number}", 0.3) for at in (0.8, 1.3, 1.8) for number in (1, 2, 3, 4, 5)]
-
-    assert "[1 copies]" in " ".join(found(range(3, 40), power_cut, "[1 copies]").violations)
+def test_bookies_that_acknowledge_before_they_flush_are_found(planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Journal, "when_durable", lambda self, done: done(None))
+    cuts = [Fault(at, "power", f"bookie-{number}", 0.3) for at in (0.8, 1.3, 1.8) for number in (1, 2, 3, 4, 5)]
+    planted.found("[1 copies]", seeds=range(3, 40), faults=cuts)
 
 
 SPLIT = [Fault(1.5, "clog", pair, 8.0) for pair in ("sequencer-1>sequencer-2", "sequencer-2>sequencer-1")]
@@ -149,39 +130,15 @@ ENGINES_DIE = [Fault(4.5, "kill", f"engine-{number}", 0.5) for number in (1, 2, 
 """Whoever has what was acknowledged forgets it: then all read what the successor has."""
 
 
-@pytest.fixture
-def unfencing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """BookKeeper's #2614."""
-    before = FencingReads.__init__
-
-    class Unfencing:
-        """Bookies, asked without a word of fencing."""
-
-        def __init__(self, transport: Any) -> None:
-            self._transport = transport
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._transport, name)
-
-        def read(self, bookie: Any, ledger_id: int, entry_id: int, **options: Any) -> Any:
-            return self._transport.read(bookie, ledger_id, entry_id, **{**options, "fence_key": None})
-
-    def begin(self: FencingReads, *arguments: Any, **options: Any) -> None:
-        before(self, *arguments, **options)
-        self._ports = self._ports._replace(transport=Unfencing(self._ports.transport))
-
-    monkeypatch.setattr(FencingReads, "__init__", begin)
+def test_recovery_that_does_not_fence_is_found_by_who_looks_at_ledgers(planted: Any) -> None:
+    planted.unfenced(-1)
+    planted.found("[1 acked]", seeds=(3, 5, 8), faults=SPLIT, work_s=6)
 
 
-@pytest.mark.usefixtures("unfencing")
-def test_recovery_that_does_not_fence_is_found_by_who_looks_at_ledgers() -> None:
-    assert found((3, 5, 8), lambda _seed: SPLIT, "[1 acked]", work_s=6).violations
-
-
-@pytest.mark.usefixtures("unfencing")
-def test_and_by_the_checker_of_what_clients_were_answered() -> None:
+def test_and_by_the_checker_of_what_clients_were_answered(planted: Any) -> None:
     """Both ways: call by call, and by the checkers of histories."""
-    outcome = found((4, 10), lambda _seed: [*CUT_OFF, *SPLIT, *ENGINES_DIE], "lost:", work_s=6)
+    planted.unfenced(-1)
+    outcome = planted.found("lost:", seeds=(4, 10), faults=[*CUT_OFF, *SPLIT, *ENGINES_DIE], work_s=6)
     assert any("[history]" in text and "lost:" in text for text in outcome.violations)
     assert any("[lost]" in text for text in outcome.violations)
 
@@ -202,18 +159,9 @@ def test_half_of_the_seeds_have_entries_carried() -> None:
     assert 70 < sum(draw_shape(stream(seed, "shape")).carrying for seed in range(1, 200)) < 130
 
 
-def test_what_engines_that_die_had_carried_is_written_by_who_closes_their_ledgers(
-    planted: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_engines_that_die_had_carried_is_written_by_who_closes_their_ledgers(planted: Any, calls_of: Any) -> None:
     planted.shape(carrying)
-    before = WriteBack._made
-    made: list[int] = []
-
-    def counting(self: WriteBack, entry_id: int) -> Any:
-        made.append(entry_id)
-        return before(self, entry_id)
-
-    monkeypatch.setattr(WriteBack, "_made", counting)
+    made = calls_of(WriteBack, "_made")
     outcome = run_seed(3, "calm", script=ENGINES_DIE_WITH_CARRIED, work_s=4)
     assert outcome.ok, outcome.violations
     assert made
@@ -251,26 +199,12 @@ def test_a_ledger_that_nobody_closes_is_found(planted: Any, monkeypatch: pytest.
     planted.found("nobody closes the data ledgers", seeds=range(3, 5), faults=ENGINES_DIE_WITH_CARRIED, work_s=4)
 
 
-def test_linearizable_reads_are_proven_by_repeats_or_else_by_entries(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_linearizable_reads_are_proven_by_repeats_or_else_by_entries(calls_of: Any) -> None:
     """Both in runs of a few seconds: neither way is left to long ones."""
-    answers: Counter[str] = Counter()
-    proven, by_entry = SequencerMetrics.proven, TermServer._prove_by_entry
-
-    def counting_proven(self: SequencerMetrics) -> None:
-        answers["proven"] += 1
-        proven(self)
-
-    def counting_by_entry(self: TermServer, waiter: Any) -> None:
-        answers["by entry"] += 1
-        by_entry(self, waiter)
-
-    monkeypatch.setattr(SequencerMetrics, "proven", counting_proven)
-    monkeypatch.setattr(TermServer, "_prove_by_entry", counting_by_entry)
+    proven, by_entry = calls_of(SequencerMetrics, "proven"), calls_of(TermServer, "_prove_by_entry")
     outcomes = [run_seed(seed, "harsh", work_s=4) for seed in range(1, 5)]
     assert all(one.ok for one in outcomes), [one.replay for one in outcomes if not one.ok]
-    assert answers["proven"] > 50 and answers["by entry"] >= 4
+    assert len(proven) > 50 and len(by_entry) >= 4
     answered = sum(one.steps[BARRIER_ANSWERED] for one in outcomes)
     assert 50 < answered <= sum(one.steps[BARRIER_ASKED] for one in outcomes)
 
@@ -294,12 +228,12 @@ def test_bookies_that_take_repeats_though_they_are_fenced_are_found(
         targets = draw_shape(stream(seed, "shape")).targets(stream(seed, "targets"))
         return unaware(stream(seed, "unaware"), 12, targets)
 
-    assert found((34, 37, 16, *range(60, 100)), script, "[history]", work_s=12).violations
+    planted.found("[history]", seeds=(34, 37, 16, *range(60, 100)), faults=script, work_s=12)
 
 
-def test_engines_that_forget_conditions_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engines_that_forget_conditions_are_found(planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("boki_logbook.writers.verdict.Verdicts.expectations_hold", lambda *_arguments: True)
-    outcome = found(range(1, 10), lambda _seed: [], "but it had")
+    outcome = planted.found("but it had", seeds=range(1, 10))
     assert any("expected" in text for text in outcome.violations)
 
 

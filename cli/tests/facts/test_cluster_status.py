@@ -28,11 +28,7 @@ def test_engines_of_a_url() -> None:
         engine_addresses("http://h")
 
 
-async def test_what_does_not_answer_is_down_with_the_reason() -> None:
-    store = MemoryStore()
-    await store.start()
-    await layout.init_cluster(store)
-    await ensure_view(store)
+async def test_what_does_not_answer_is_down_with_the_reason(store: MemoryStore) -> None:
     registered = await layout.register_bookie(store, "one-bookie", layout.BookieService("127.0.0.1", 1))
     found = await gather("unix:///none/engine.sock", store, timeout_s=1)
     assert [(part.role, part.up) for part in found.parts] == [("engine", False), ("bookie", False)]
@@ -43,7 +39,6 @@ async def test_what_does_not_answer_is_down_with_the_reason() -> None:
     assert found.view is not None
     assert found.view["logs"] == {"0": None}
     await registered.leave()
-    await store.close()
 
 
 async def test_without_metadata_only_engines_are_asked() -> None:
@@ -52,11 +47,7 @@ async def test_without_metadata_only_engines_are_asked() -> None:
     assert cluster_status.DEFAULT_PORT == 7040
 
 
-async def test_what_is_expected_and_not_listed_is_down_and_says_how_to_forget_it() -> None:
-    store = MemoryStore()
-    await store.start()
-    await layout.init_cluster(store)
-    await ensure_view(store)
+async def test_what_is_expected_and_not_listed_is_down_and_says_how_to_forget_it(store: MemoryStore) -> None:
     cookie = layout.Cookie(BookieId("b1"), "node:/disk", ("node:/disk",), ours=True)
     await store.create(layout.cookie_path("b1"), layout.encode_cookie(cookie))
     for role, port in (("engine", 1), ("sequencer", 2), ("controller", 3)):
@@ -69,25 +60,16 @@ async def test_what_is_expected_and_not_listed_is_down_and_says_how_to_forget_it
     assert "`boki forget bookie b1`" in lost["bookie"].problem
     for role, port in (("engine", 1), ("sequencer", 2), ("controller", 3)):
         assert f"`boki forget {role} node/127.0.0.1:{port}`" in lost[role].problem
-    await store.close()
 
 
-async def test_an_engine_of_the_url_that_is_expected_and_not_listed_says_so_too() -> None:
-    store = MemoryStore()
-    await store.start()
-    await layout.init_cluster(store)
-    await ensure_view(store)
+async def test_an_engine_of_the_url_that_is_expected_and_not_listed_says_so_too(store: MemoryStore) -> None:
     await registered.register(store, "engine", host="node", address=Address("127.0.0.1", 1), free_port=False)
     found = await gather("boki://127.0.0.1:1", store, timeout_s=1)
     assert [(part.name, part.up) for part in found.engines] == [("127.0.0.1:1", False)]
     assert "`boki forget engine node/127.0.0.1:1`" in found.engines[0].problem
-    await store.close()
 
 
-async def test_a_ledger_that_is_written_now_shows_its_bookies() -> None:
-    store = MemoryStore()
-    await store.start()
-    await layout.init_cluster(store)
+async def test_a_ledger_that_is_written_now_shows_its_bookies(store: MemoryStore) -> None:
     view = (await ensure_view(store)).view.with_term(0, ledger_id=7, sequencer="s", token="t", start_time_ms=0)
     await store.set(VIEW_PATH, encode_view(view), version=0)
     found = await gather("unix:///none/engine.sock", store, timeout_s=1)
@@ -99,4 +81,3 @@ async def test_a_ledger_that_is_written_now_shows_its_bookies() -> None:
     await store.set(layout.ledger_path(7), b"nonsense", version=0)
     (one,) = (await gather("unix:///none/engine.sock", store, timeout_s=1)).ledgers
     assert one.problem
-    await store.close()

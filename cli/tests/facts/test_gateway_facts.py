@@ -10,12 +10,10 @@ from boki_cli import roles
 from boki_cli.facts import cluster_status
 from boki_cli.facts.cluster_status import ClusterStatus, Part
 from boki_cli.facts.gateway_facts import AskedCluster, state_of
-from boki_common.bookkeeper import layout
 from boki_common.errors import SettingsError
 from boki_common.metadata.memory import MemoryStore
 from boki_common.metrics import LATENCY_BUCKETS_S
 from boki_gateway.calls.cluster_state import EngineLog, LogState, SlotRange
-from boki_metalog.terms.metadata_tree import ensure_view
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -127,17 +125,12 @@ def test_faults_are_those_of_boki_status() -> None:
     assert state_of(ClusterStatus()).faults == [], "what is not known at all is the problem of the page"
 
 
-async def test_a_store_that_is_given_is_asked_and_stays_open() -> None:
-    store = MemoryStore()
-    await store.start()
-    await layout.init_cluster(store)
-    await ensure_view(store)
+async def test_a_store_that_is_given_is_asked_and_stays_open(store: MemoryStore) -> None:
     facts = AskedCluster(NOWHERE, roles.ProcessSettings(), store=store)
     state = await facts.collect()
     assert (state.problem, len(state.logs), state.slots) == ("", 1, [SlotRange(0, 1023, 0)])
     await facts.close()
     assert (await facts.collect()).slots == state.slots
-    await store.close()
 
 
 async def test_the_store_of_the_settings_is_opened_and_closed(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 from pathlib import Path
@@ -11,10 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import boki
+import boki.sync
 from boki_cli.demo.local_cluster import LocalCluster
 from boki_cli.logs.ledger_commands import describe
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.ids import BookieId
+from itests.support.processes import throughout
 
 if TYPE_CHECKING:
     from boki_cli.testing.commands import RunCommandLine
@@ -53,19 +54,10 @@ def test_a_cluster_without_ledgers(run_boki: RunCommandLine, tmp_path: Path) -> 
 
 @pytest.mark.processes
 def test_ledgers_of_a_cluster_that_runs(run_boki: RunCommandLine, tmp_path: Path) -> None:
-    cluster = LocalCluster(tmp_path, bookies=1, settings=ONE_COPY)
-
-    async def fill() -> None:
-        await cluster.start()
-        async with boki.connect(cluster.url) as client:
-            await client.book("b").append(b"needle in the ledger")
-
-    with asyncio.Runner() as runner:
-        runner.run(fill())
-        try:
-            _look(run_boki, cluster)
-        finally:
-            runner.run(cluster.kill(*cluster.roles))
+    with throughout(LocalCluster(tmp_path, bookies=1, settings=ONE_COPY)) as cluster:
+        with boki.sync.connect(cluster.url) as client:
+            client.book("b").append(b"needle in the ledger")
+        _look(run_boki, cluster)
 
 
 ONE_COPY = {f"BOKI_{role}_{name}": "1" for role in ("ENGINE", "SEQUENCER") for name in ("REPLICAS", "ACKS")}

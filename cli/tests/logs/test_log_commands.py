@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from boki_cli.demo.local_cluster import LocalCluster
+from itests.support.processes import throughout
 
 if TYPE_CHECKING:
     from boki_cli.testing.commands import RunCommandLine
@@ -21,12 +21,8 @@ ONE_COPY = {"BOKI_SEQUENCER_REPLICAS": "1", "BOKI_SEQUENCER_ACKS": "1", "BOKI_CO
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
     made = LocalCluster(tmp_path, bookies=1, sequencers=3, engines=0, controllers=1, settings=ONE_COPY)
-    with asyncio.Runner() as runner:
-        runner.run(made.start())
-        try:
-            yield made
-        finally:
-            runner.run(made.stop())
+    with throughout(made):
+        yield made
 
 
 class Commands:

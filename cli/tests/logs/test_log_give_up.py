@@ -20,6 +20,7 @@ from boki_ledger.client import LedgerClient
 from boki_logbook.state.snapshot_rules import NO_SNAPSHOT, SnapshotPoint
 from boki_metalog.terms.term_change import change_term
 from boki_metalog.terms.term_plan import Candidate
+from itests.support.processes import throughout
 
 if TYPE_CHECKING:
     from boki_cli.testing.commands import RunCommandLine
@@ -101,37 +102,35 @@ async def spoil(uri: str) -> None:
 @pytest.mark.processes
 @pytest.mark.timeout(90)
 def test_a_log_whose_last_metalog_entry_nobody_can_read_goes_on(tmp_path: Path, run_boki: RunCommandLine) -> None:
-    processes = LocalCluster(tmp_path, bookies=1, sequencers=1, engines=1, settings=ONE_COPY)
-    with asyncio.Runner() as runner:
-        runner.run(processes.start())
-        try:
-            where = ("--metadata", processes.metadata_uri)
+    with (
+        throughout(LocalCluster(tmp_path, bookies=1, sequencers=1, engines=1, settings=ONE_COPY)) as processes,
+        asyncio.Runner() as runner,
+    ):
+        where = ("--metadata", processes.metadata_uri)
 
-            def command(*arguments: str, code: int = 0) -> Any:
-                done = run_boki("log", *arguments, *where)
-                assert done.code == code, (arguments, done.out, done.err)
-                return done
+        def command(*arguments: str, code: int = 0) -> Any:
+            done = run_boki("log", *arguments, *where)
+            assert done.code == code, (arguments, done.out, done.err)
+            return done
 
-            before = runner.run(append(processes.url))
-            runner.run(spoil(processes.metadata_uri))
-            printed = command("roll", "0", code=4).err
-            assert "entry 0, cannot be read" in printed and "boki log give-up 2 0" in printed
-            assert (
-                "snapshot" in (printed := command("give-up", "1", "0", "--reason", "x", code=4).err)
-                or "answered" in printed
-            )
-            assert "--later-version" in command("give-up", "2", "0", "--reason", "ticket 17", code=2).err
-            given = ("give-up", "2", "0", "--reason", "ticket 17", "--later-version", "--json")
-            printed = json.loads(command(*given).out)
-            assert (printed["term"], printed["last_entry"], printed["next_term"]) == (2, -1, 3)
-            assert printed["given_up"]["reason"] == "ticket 17" and "VersionMismatch" in printed["given_up"]["fault"]
-            after = runner.run(append(processes.url))
-            assert [one.seqnum for one in runner.run(read(processes.url))] == [before, after]  # type: ignore[attr-defined]
-            assert json.loads(command(*given).out)["given_up"] == printed["given_up"], "it may be repeated"
-            (_, second) = json.loads(command("show", "0", "--json").out)["terms"][::-1]
-            assert second["given_up"] == printed["given_up"]
-            shown = command("show", "0").out
-            assert "term 2 was ended before entry 0 of its metalog" in shown and "ticket 17" in shown
-            assert command("verify").code == 0
-        finally:
-            runner.run(processes.stop())
+        before = runner.run(append(processes.url))
+        runner.run(spoil(processes.metadata_uri))
+        printed = command("roll", "0", code=4).err
+        assert "entry 0, cannot be read" in printed and "boki log give-up 2 0" in printed
+        assert (
+            "snapshot" in (printed := command("give-up", "1", "0", "--reason", "x", code=4).err)
+            or "answered" in printed
+        )
+        assert "--later-version" in command("give-up", "2", "0", "--reason", "ticket 17", code=2).err
+        given = ("give-up", "2", "0", "--reason", "ticket 17", "--later-version", "--json")
+        printed = json.loads(command(*given).out)
+        assert (printed["term"], printed["last_entry"], printed["next_term"]) == (2, -1, 3)
+        assert printed["given_up"]["reason"] == "ticket 17" and "VersionMismatch" in printed["given_up"]["fault"]
+        after = runner.run(append(processes.url))
+        assert [one.seqnum for one in runner.run(read(processes.url))] == [before, after]  # type: ignore[attr-defined]
+        assert json.loads(command(*given).out)["given_up"] == printed["given_up"], "it may be repeated"
+        (_, second) = json.loads(command("show", "0", "--json").out)["terms"][::-1]
+        assert second["given_up"] == printed["given_up"]
+        shown = command("show", "0").out
+        assert "term 2 was ended before entry 0 of its metalog" in shown and "ticket 17" in shown
+        assert command("verify").code == 0

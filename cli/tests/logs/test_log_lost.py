@@ -18,6 +18,7 @@ from boki_common.metadata.store import ensure_path
 from boki_logbook.scan.metalogs import Term
 from boki_metalog.terms.term_record import COPIED, TERMS_PATH, Location, TermRecord, encode_record, term_path
 from boki_metalog.terms.view import SlotRange
+from itests.support.processes import throughout
 
 if TYPE_CHECKING:
     from boki_cli.testing.commands import RunCommandLine
@@ -78,30 +79,28 @@ async def test_a_sealed_term_is_touched_and_a_copied_one_is_refused() -> None:
 @pytest.mark.processes
 @pytest.mark.timeout(90)
 def test_what_nobody_has_is_declared_lost_and_readers_get_a_gap(tmp_path: Path, run_boki: RunCommandLine) -> None:
-    processes = LocalCluster(tmp_path, bookies=1, sequencers=1, engines=1, settings=SETTINGS)
-    with asyncio.Runner() as runner:
-        runner.run(processes.start())
-        try:
-            where = ("--metadata", processes.metadata_uri)
-            lost = ("log", "lost", "1", "0", "0", "3", "--reason", "a fire", *where)
-            first = runner.run(append(processes.url))
-            done = run_boki("log", "lost", "1", "0", "0", "1", "--reason", "a fire", *where)
-            assert (done.code, "can be read" in done.err) == (4, True), done.err
-            run_boki("log", "roll", "0", *where)
-            data = runner.run(data_ledger(processes.metadata_uri))
-            second = runner.run(append(processes.url))
-            assert run_boki("ledger", "delete", str(data), "--yes", "--force", *where).code == 0
-            done = run_boki(*lost, "--by", "ops", "--json")
-            assert done.code == 0, done.err
-            printed = json.loads(done.out)
-            assert (printed["indexed"], printed["ledger"], sorted(printed["answers"])) == (True, data, ["0", "1", "2"])
-            assert "NoSuchLedger" in printed["answers"]["0"]
-            assert (printed["version"], printed["reason"], printed["by"]) == (2, "a fire", "ops") and printed["time_ms"]
-            assert runner.run(seen(processes.url, first)) == [boki.GapKind.LOST] * 3 + second
-            # The command is in the newest entry of a metalog that is being written: outside, it is known a moment later.
-            tries = (run_boki("log", "verify", *where) for _ in range(60))
-            assert any(done.code == 0 for done in tries)
-            assert losses(run_boki, where, printed), "it is shown with its evidence"
-            assert run_boki("log", "lost", "1", "7", "0", "1", "--reason", "x", *where).code == 4, "no such shard"
-        finally:
-            runner.run(processes.stop())
+    with (
+        throughout(LocalCluster(tmp_path, bookies=1, sequencers=1, engines=1, settings=SETTINGS)) as processes,
+        asyncio.Runner() as runner,
+    ):
+        where = ("--metadata", processes.metadata_uri)
+        lost = ("log", "lost", "1", "0", "0", "3", "--reason", "a fire", *where)
+        first = runner.run(append(processes.url))
+        done = run_boki("log", "lost", "1", "0", "0", "1", "--reason", "a fire", *where)
+        assert (done.code, "can be read" in done.err) == (4, True), done.err
+        run_boki("log", "roll", "0", *where)
+        data = runner.run(data_ledger(processes.metadata_uri))
+        second = runner.run(append(processes.url))
+        assert run_boki("ledger", "delete", str(data), "--yes", "--force", *where).code == 0
+        done = run_boki(*lost, "--by", "ops", "--json")
+        assert done.code == 0, done.err
+        printed = json.loads(done.out)
+        assert (printed["indexed"], printed["ledger"], sorted(printed["answers"])) == (True, data, ["0", "1", "2"])
+        assert "NoSuchLedger" in printed["answers"]["0"]
+        assert (printed["version"], printed["reason"], printed["by"]) == (2, "a fire", "ops") and printed["time_ms"]
+        assert runner.run(seen(processes.url, first)) == [boki.GapKind.LOST] * 3 + second
+        # The command is in the newest entry of a metalog that is being written: outside, it is known a moment later.
+        tries = (run_boki("log", "verify", *where) for _ in range(60))
+        assert any(done.code == 0 for done in tries)
+        assert losses(run_boki, where, printed), "it is shown with its evidence"
+        assert run_boki("log", "lost", "1", "7", "0", "1", "--reason", "x", *where).code == 4, "no such shard"

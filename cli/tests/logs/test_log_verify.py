@@ -17,6 +17,7 @@ from boki_logbook.scan.verify import Report, Verifier, _Shard, _within
 from boki_logbook.testing.cluster import RecordSpec, RunSpec, make_batch
 from boki_metalog.entries.metalog_entry import Lost
 from boki_metalog.terms.term_order import slot_mask
+from itests.support.processes import throughout
 
 if TYPE_CHECKING:
     from boki_cli.testing.commands import RunCommandLine
@@ -82,27 +83,25 @@ class Cluster:
 @pytest.mark.processes
 @pytest.mark.timeout(90)
 def test_a_whole_log_is_proved_and_a_hole_is_found(tmp_path: Path, run_boki: RunCommandLine) -> None:
-    processes = LocalCluster(tmp_path, bookies=1, sequencers=1, engines=1, settings=SETTINGS)
-    with asyncio.Runner() as runner:
-        runner.run(processes.start())
-        try:
-            cluster = Cluster(processes, run_boki)
-            runner.run(cluster.append())
-            cluster.command("log", "roll", "0")
-            runner.run(snapshot_reaching(processes.metadata_uri, 1))
-            runner.run(cluster.append())
-            reports, _ = cluster.verify()
-            first, second = reports
-            assert (first["state"], first["verdicts"], first["records"], first["faults"]) == ("sealed", "equal", 5, [])
-            assert (second["state"], second["faults"]) == ("current", []) and 3 <= second["records"] <= 5
-            assert (second["verdicts"], second["why"]) == ("unknown", "no index snapshot reaches it yet")
-            assert first["positions"] == 5 and first["digest"] != "0" * 16
-            table = cluster.command("log", "verify")
-            assert "equal" in table and "not compared: no index snapshot" in table
+    with (
+        throughout(LocalCluster(tmp_path, bookies=1, sequencers=1, engines=1, settings=SETTINGS)) as processes,
+        asyncio.Runner() as runner,
+    ):
+        cluster = Cluster(processes, run_boki)
+        runner.run(cluster.append())
+        cluster.command("log", "roll", "0")
+        runner.run(snapshot_reaching(processes.metadata_uri, 1))
+        runner.run(cluster.append())
+        reports, _ = cluster.verify()
+        first, second = reports
+        assert (first["state"], first["verdicts"], first["records"], first["faults"]) == ("sealed", "equal", 5, [])
+        assert (second["state"], second["faults"]) == ("current", []) and 3 <= second["records"] <= 5
+        assert (second["verdicts"], second["why"]) == ("unknown", "no index snapshot reaches it yet")
+        assert first["positions"] == 5 and first["digest"] != "0" * 16
+        table = cluster.command("log", "verify")
+        assert "equal" in table and "not compared: no index snapshot" in table
 
-            data = runner.run(closed_data_ledger(processes.metadata_uri))
-            cluster.command("ledger", "delete", str(data), "--yes", "--force")
-            reports, fault = cluster.verify(code=1)
-            assert reports[0]["faults"] and f"ledger {data}" in fault
-        finally:
-            runner.run(processes.stop())
+        data = runner.run(closed_data_ledger(processes.metadata_uri))
+        cluster.command("ledger", "delete", str(data), "--yes", "--force")
+        reports, fault = cluster.verify(code=1)
+        assert reports[0]["faults"] and f"ledger {data}" in fault

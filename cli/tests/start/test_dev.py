@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import aiohttp
-import msgspec
 import pytest
 
 import boki
@@ -20,9 +16,8 @@ from boki_cli.roles import RunningRole
 from boki_cli.start import dev
 from boki_common.errors import ConnectionLost, Unreachable, WrongDirectory
 from boki_common.net.lasting_ports import lasting_port
-
-if TYPE_CHECKING:
-    from asyncio.subprocess import Process
+from itests.support import processes
+from itests.support.processes import Running
 
 
 def test_copies_follow_the_number_of_bookies() -> None:
@@ -58,77 +53,49 @@ def test_bookies_that_have_a_directory_are_counted(tmp_path: Path) -> None:
     assert dev.bookies_there(tmp_path) == 3
 
 
-class Dev:
-    """A `boki dev` process on a directory."""
-
-    def __init__(self, data: Path, *arguments: str) -> None:
-        self.data = data
-        self.arguments = arguments
-        self.url = ""
-        self.page = ""
-        self.process: Process
-
-    async def start(self, listen: str = "") -> None:
-        listen = listen or f"127.0.0.1:{lasting_port()}"  # it begins again there
-        command = ("-m", "boki_cli.main", "dev", "--data", str(self.data), "--listen", listen, "--json")
-        self.process = await asyncio.create_subprocess_exec(
-            *(sys.executable, *command, "--stop-with-stdin", *self.arguments),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        assert self.process.stdout is not None
-        ready = msgspec.json.decode(await self.process.stdout.readline())
-        assert (ready["role"], ready["pid"]) == ("dev", self.process.pid)
-        self.url = f"boki://{ready['addresses'][0]}"
-        self.page = ready.get("metrics", "")
-
-    async def end(self, how: signal.Signals) -> int:
-        os.kill(self.process.pid, how)
-        await self.process.communicate()
-        assert self.process.returncode is not None
-        return self.process.returncode
+@asynccontextmanager
+async def running(folder: Path, *arguments: str, listen: str = "127.0.0.1:0") -> AsyncIterator[Running]:
+    """A `boki dev` on a directory; unless it is killed it has to end as it should."""
+    data = folder / "data"
+    async with processes.running("dev", "--data", data, "--listen", listen, *arguments, log=folder / "log") as dev:
+        assert (dev.ready["role"], dev.ready["pid"]) == ("dev", dev.process.pid)
+        yield dev
+    assert dev.process.returncode in (0, -signal.SIGKILL)
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("bookies", ["1", "3"])
 async def test_data_survives_kill_9(tmp_path: Path, bookies: str) -> None:
-    process = Dev(tmp_path / "data", "--bookies", bookies)
-    await process.start()
-    try:
-        async with boki.connect(process.url) as client:
-            book = client.book("b")
-            seqnums = await book.append_many([(b"%d" % number, [f"n/{number % 3}"]) for number in range(1000)])
-            assert await book.append(b"last", tags=["n/0"]) > seqnums[-1]
-        assert await process.end(signal.SIGKILL) == -signal.SIGKILL
-        await process.start(listen=process.url.removeprefix("boki://"))
-        async with boki.connect(process.url) as client:
-            book = client.book("b")
-            found = [(record.seqnum, record.data) async for record in book.read()]
-            assert found[:-1] == [(seqnum, b"%d" % number) for number, seqnum in enumerate(seqnums)]
-            assert found[-1][1] == b"last"
-            by_tag = [record.data async for record in book.read("n/0")]
-            assert by_tag == [*(b"%d" % number for number in range(0, 1000, 3)), b"last"]
-            assert await book.append(b"after") > found[-1][0]
-    finally:
-        code = await process.end(signal.SIGTERM)
-    assert code == 0
+    listen = f"127.0.0.1:{lasting_port()}"  # it begins again there
+    async with running(tmp_path, "--bookies", bookies, listen=listen) as dev, boki.connect(dev.url) as client:
+        book = client.book("b")
+        seqnums = await book.append_many([(b"%d" % number, [f"n/{number % 3}"]) for number in range(1000)])
+        assert await book.append(b"last", tags=["n/0"]) > seqnums[-1]
+        dev.process.kill()
+        assert await dev.process.wait() == -signal.SIGKILL
+    async with running(tmp_path, "--bookies", bookies, listen=listen) as dev, boki.connect(dev.url) as client:
+        book = client.book("b")
+        found = [(record.seqnum, record.data) async for record in book.read()]
+        assert found[:-1] == [(seqnum, b"%d" % number) for number, seqnum in enumerate(seqnums)]
+        assert found[-1][1] == b"last"
+        by_tag = [record.data async for record in book.read("n/0")]
+        assert by_tag == [*(b"%d" % number for number in range(0, 1000, 3)), b"last"]
+        assert await book.append(b"after") > found[-1][0]
+    assert dev.process.returncode == 0
 
 
 @pytest.mark.processes
 async def test_metrics_of_all_roles_are_on_one_page(tmp_path: Path) -> None:
-    process = Dev(tmp_path / "data", "--bookies", "2", "--metrics", "127.0.0.1:0")
-    await process.start()
-    try:
-        async with boki.connect(process.url) as client:
+    async with running(tmp_path, "--bookies", "2", "--metrics", "127.0.0.1:0") as dev:
+        async with boki.connect(dev.url) as client:
             await client.book("b").append_many([(b"x", []) for _ in range(100)])
-        async with aiohttp.ClientSession(f"http://{process.page}") as session:
+        async with aiohttp.ClientSession(f"http://{dev.ready['metrics']}") as session:
             async with session.get("/metrics") as response:
                 assert response.status == 200
                 lines = [line for line in (await response.text()).splitlines() if not line.startswith("#")]
             async with session.get("/healthz") as response:
                 assert (response.status, await response.json()) == (200, {"status": "ok"})
-    finally:
-        assert await process.end(signal.SIGTERM) == 0
+    assert dev.process.returncode == 0
     values = {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
     assert values["boki_engine_appended_records_total"] == 100
     assert values["boki_engine_indexed_records_total"] == 100
@@ -142,10 +109,9 @@ async def test_metrics_of_all_roles_are_on_one_page(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 async def test_no_page_unless_it_is_asked_for(tmp_path: Path) -> None:
-    process = Dev(tmp_path / "data")
-    await process.start()
-    assert await process.end(signal.SIGTERM) == 0
-    assert process.page == ""
+    async with running(tmp_path) as dev:
+        assert "metrics" not in dev.ready
+    assert dev.process.returncode == 0
 
 
 async def test_a_role_that_fails_is_a_fault_until_it_serves_again() -> None:

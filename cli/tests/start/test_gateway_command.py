@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import socket
 import subprocess
-import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +15,7 @@ from boki_cli.roles import process_settings
 from boki_cli.start.gateway_command import address_of, listen_address
 from boki_common.errors import SettingsError
 from boki_common.net.connection import Address
+from itests.support import processes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -27,21 +25,12 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def running(*arguments: str) -> AsyncIterator[dict[str, Any]]:
+async def running(folder: Path, *arguments: str) -> AsyncIterator[dict[str, Any]]:
     """A `boki` process; yields what it says when it serves."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "boki_cli.main", *arguments, "--json", "--stop-with-stdin"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    try:
-        yield msgspec.json.decode(await process.stdout.readline())
-    finally:
-        process.send_signal(signal.SIGTERM)
-        _, complaints = await process.communicate()
-    assert (process.returncode, complaints.count(b"Traceback")) == (0, 0), complaints.decode()
+    log = folder / f"{arguments[0]}.log"
+    async with processes.running(*arguments, log=log) as one:
+        yield one.ready
+    assert (one.process.returncode, log.read_text().count("Traceback")) == (0, 0), log.read_text()
 
 
 async def asked(http: aiohttp.ClientSession, url: str, body: object = None) -> Any:
@@ -95,11 +84,11 @@ def test_a_metadata_file_that_is_not_there_is_named_and_not_made(
 @pytest.mark.processes
 async def test_dev_has_a_gateway_that_shows_it_and_others_may_join(tmp_path: Path) -> None:
     dev = ("dev", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--gateway-port", "0")
-    async with running(*dev) as ready, aiohttp.ClientSession() as http:
+    async with running(tmp_path, *dev) as ready, aiohttp.ClientSession() as http:
         one = f"http://{ready['gateway']}"
         appended = await asked(http, f"{one}/v1/books/orders/records", {"text": "two apples", "tags": ["user/1"]})
         url = f"boki://{ready['addresses'][0]}"
-        async with running("gateway", "--listen", "0.0.0.0:0", "--insecure", "--url", url) as second:
+        async with running(tmp_path, "gateway", "--listen", "0.0.0.0:0", "--insecure", "--url", url) as second:
             assert second["role"] == "gateway"
             port = second["addresses"][0].rpartition(":")[2]
             other = f"http://127.0.0.1:{port}"
@@ -120,7 +109,7 @@ async def test_dev_has_a_gateway_that_shows_it_and_others_may_join(tmp_path: Pat
 @pytest.mark.processes
 async def test_dev_without_a_gateway(tmp_path: Path) -> None:
     dev = ("dev", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--gateway-port", "-1")
-    async with running(*dev) as ready:
+    async with running(tmp_path, *dev) as ready:
         assert "gateway" not in ready
 
 
@@ -129,44 +118,31 @@ async def test_two_devs_have_a_gateway_each(tmp_path: Path) -> None:
     def dev(name: str) -> tuple[str, ...]:
         return ("dev", "--data", str(tmp_path / name), "--listen", "127.0.0.1:0")
 
-    async with running(*dev("a")) as one, running(*dev("b")) as other:
+    async with running(tmp_path, *dev("a")) as one, running(tmp_path, *dev("b")) as other:
         assert one["gateway"] != other["gateway"]
 
 
 @pytest.mark.processes
 def test_one_that_is_started_before_its_engine_waits_for_it(tmp_path: Path) -> None:
     url = f"unix://{tmp_path}/engine.sock"
-    boki = (sys.executable, "-m", "boki_cli.main")
     with subprocess.Popen(
-        [*boki, "gateway", "--port", "0", "--url", url, "--json", "--stop-with-stdin"],
+        [*processes.BOKI, "gateway", "--port", "0", "--url", url, "--json", "--stop-with-stdin"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as gateway:
         assert gateway.stdin is not None and gateway.stdout is not None and gateway.stderr is not None
         assert b"waiting for an engine" in gateway.stderr.readline()
-        dev = [
-            *boki,
-            "dev",
-            "--data",
-            str(tmp_path / "data"),
-            "--listen",
-            url,
-            "--gateway-port",
-            "-1",
-            "--stop-with-stdin",
-        ]
-        with subprocess.Popen(dev, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as engine:
+        dev = ("dev", "--data", tmp_path / "data", "--listen", url, "--gateway-port", "-1")
+        with processes.throughout(processes.running(*dev, log=tmp_path / "log")):
             assert msgspec.json.decode(gateway.stdout.readline())["role"] == "gateway"
             gateway.stdin.close()
             assert gateway.wait(20) == 0
-            assert engine.stdin is not None
-            engine.stdin.close()
 
 
 @pytest.mark.processes
 def test_one_that_waits_for_its_engine_ends_when_it_is_stopped(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "boki_cli.main", "gateway", "--port", "0", "--url", f"unix://{tmp_path}/none"]
+    command = [*processes.BOKI, "gateway", "--port", "0", "--url", f"unix://{tmp_path}/none"]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as gateway:
         assert gateway.stderr is not None
         assert b"waiting for an engine" in gateway.stderr.readline()

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from boki_ledger.recover.fencing_reads import FencingReads
 from boki_sim.faults.faults import Fault
 from boki_sim.outcome import Outcome
 from boki_sim.run import run_seed
@@ -36,29 +35,9 @@ def test_it_is_run_when_a_living_sequencer_is_replaced_and_won() -> None:
 
 
 @pytest.fixture
-def fencing_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """BookKeeper's #2614: one fence is lost, and what is asked afterwards does not fence."""
-    before = FencingReads.__init__
-
-    class FencingOnce:
-        """Bookies, fenced by the question for their last entry alone."""
-
-        def __init__(self, transport: Any) -> None:
-            self._transport = transport
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._transport, name)
-
-        def read(self, bookie: Any, ledger_id: int, entry_id: int, **options: Any) -> Any:
-            if entry_id >= 0:
-                options = {**options, "fence_key": None}
-            return self._transport.read(bookie, ledger_id, entry_id, **options)
-
-    def begin(self: FencingReads, *arguments: Any, **options: Any) -> None:
-        before(self, *arguments, **options)
-        self._ports = self._ports._replace(transport=FencingOnce(self._ports.transport))
-
-    monkeypatch.setattr(FencingReads, "__init__", begin)
+def fencing_once(planted: Any) -> None:
+    """One fence is lost, and what is asked afterwards, for more than the last entry, does not fence."""
+    planted.unfenced(0)
 
 
 @pytest.mark.usefixtures("fencing_once")

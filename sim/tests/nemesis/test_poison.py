@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,11 +10,10 @@ from boki_common.errors import CorruptData, ProtocolError
 from boki_common.records.record_batch import RecordBatch
 from boki_logbook.apply.header_feed import HeaderFeed
 from boki_logbook.state.state import DecisionState
-from boki_logbook.writers.foreign_runs import ForeignRuns
 from boki_metalog.control.log_changes import LogChanges
+from boki_metalog.errors import UnfitCarry
 from boki_metalog.sequencer import term_server
 from boki_metalog.sequencer.term_server import TermServer
-from boki_metalog.terms.term_end import Decision
 from boki_sim.faults.faults import PROFILES, Fault, from_text, to_text
 from boki_sim.nemesis import poison
 from boki_sim.nemesis.poison import ENTRIES, KINDS, LAST, MESSAGES, MOST, PUSHES, draw_poison
@@ -48,50 +46,24 @@ def test_one_run_of_four_is_poisoned_where_everything_is_allowed(profile: str) -
     assert from_text(to_text(faults)) == sorted(faults, key=lambda fault: fault.at)
 
 
-def test_entries_that_nobody_can_read_are_waited_for_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    given_up: list[int] = []
-    refused: list[str] = []
-    give_up, refuse = poison.Poisoner._give_up, TermServer._refuse
-
-    async def counted(self: Any, store: Any, log: int, commands: Any) -> None:
-        await give_up(self, store, log, commands)
-        given_up.append(len(commands))
-
-    def noted(self: Any, peer: Any, error: Any) -> None:
-        refused.append(type(error).__name__)
-        refuse(self, peer, error)
-
-    monkeypatch.setattr(poison.Poisoner, "_give_up", counted)
-    monkeypatch.setattr(TermServer, "_refuse", noted)
+def test_entries_that_nobody_can_read_are_waited_for_and_given_up(calls_of: Any) -> None:
+    given_up, refused = calls_of(poison.Poisoner, "_give_up"), calls_of(TermServer, "_refuse")
     for seed in (2, 3):
         outcome = poisoned(seed, ENTRIES)
         assert outcome.ok, outcome.violations
-    assert sum(given_up) > 4 and "UnfitCarry" in refused
+    assert sum(len(call.arguments[-1]) for call in given_up) > 4
+    assert any(isinstance(call.arguments[-1], UnfitCarry) for call in refused)
 
 
-def test_messages_with_anything_in_them_are_refused_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    refused: list[str] = []
-    refuse = TermServer._refuse
-
-    def noted(self: Any, peer: Any, error: Any) -> None:
-        refused.append(type(error).__name__)
-        refuse(self, peer, error)
-
-    monkeypatch.setattr(TermServer, "_refuse", noted)
+def test_messages_with_anything_in_them_are_refused_and_change_nothing(calls_of: Any) -> None:
+    refused = calls_of(TermServer, "_refuse")
     outcome = poisoned(3, MESSAGES)
     assert outcome.ok, outcome.violations
     assert refused
 
 
-def test_what_a_sequencer_pushes_badly_is_read_from_bookies(monkeypatch: pytest.MonkeyPatch) -> None:
-    pushed: list[bytes] = []
-    spoil: Callable[..., bytes] = poison._unparsable
-
-    def noted(numbers: Any, data: bytes) -> bytes:
-        pushed.append(data)
-        return spoil(numbers, data)
-
-    monkeypatch.setattr(poison, "_unparsable", noted)
+def test_what_a_sequencer_pushes_badly_is_read_from_bookies(calls_of: Any) -> None:
+    pushed = calls_of(poison, "_unparsable")
     outcome = poisoned(1, PUSHES)
     assert outcome.ok and pushed, outcome.violations
 
@@ -121,21 +93,13 @@ MANY_STRIKES = [Fault(0.5 + 0.5 * at, "poison", SEQUENCERS[at % 2], amount=float
 
 
 def test_entries_of_a_book_in_a_log_that_does_not_order_it_join_nothing_anywhere(
-    monkeypatch: pytest.MonkeyPatch,
+    calls_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Engines that did not hold entries to the slots of their term would differ: logs know no order between each other."""
-    found: list[ForeignRuns | None] = []
-    foreign = DecisionState._foreign
-
-    def noted(self: Any, *entry: Any) -> ForeignRuns | None:
-        found.append(foreign(self, *entry))
-        return found[-1]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(DecisionState, "_foreign", noted)
-        outcome = run_seed(2, "calm", script=STRIKES, work_s=4)
+    looked = calls_of(DecisionState, "_foreign")
+    outcome = run_seed(2, "calm", script=STRIKES, work_s=4)
     assert outcome.ok, outcome.violations
-    assert sum(one is not None for one in found) > 4
+    assert sum(call.answer is not None for call in looked) > 4
     monkeypatch.setattr(DecisionState, "_guard", lambda self, places: None)
     for seed in (8, 13, *range(14, 40)):  # clusters in which logs overtake each other are few: these two have been such
         outcome = run_seed(seed, "calm", script=MANY_STRIKES, work_s=10)
@@ -145,18 +109,8 @@ def test_entries_of_a_book_in_a_log_that_does_not_order_it_join_nothing_anywhere
     pytest.fail("all these seeds had records in foreign logs, and nobody noticed")
 
 
-def test_ends_that_nobody_can_read_are_given_up_and_nothing_acknowledged_is_lost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    given_up: list[int] = []
-    give_up = LogChanges.give_up
-
-    async def noted(self: Any, log: int, term: int, decision: Decision) -> Any:
-        found = await give_up(self, log, term, decision)
-        given_up.append(decision.entry)
-        return found
-
-    monkeypatch.setattr(LogChanges, "give_up", noted)
+def test_ends_that_nobody_can_read_are_given_up_and_nothing_acknowledged_is_lost(calls_of: Any) -> None:
+    given_up = calls_of(LogChanges, "give_up")
     for seed in (1, 2):
         script = [Fault(1.0 + 2 * at, "poison", SEQUENCERS[at % 2], amount=float(LAST)) for at in range(3)]
         outcome = run_seed(seed, "calm", script=script, work_s=6)

@@ -15,7 +15,7 @@ from boki_common.records.record_batch import RUN_NAMED
 from boki_logbook.core import EngineCore
 from boki_logbook.index.index import Index
 from boki_logbook.index.sorted_run import SortedRun
-from boki_logbook.peers.forwarding import Forwarder
+from boki_logbook.sequencer_calls import SequencerCalls
 from boki_logbook.state.state import DecisionState
 from boki_logbook.upkeep.clock_rules import ClockReading
 from boki_logbook.writers.verdict import Verdicts
@@ -38,22 +38,16 @@ def busy(planted: Any) -> None:
 
 
 @pytest.mark.usefixtures("busy")
-def test_clients_trim_number_by_name_and_read_linearizably(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_trim_number_by_name_and_read_linearizably(calls_of: Any) -> None:
     did: Counter[str] = Counter()
-    before = _Run._judge
-
-    def judge(self: _Run, books: Any) -> None:
-        for one in self.history.operations:
-            if one.outcome == OK:
-                did[one.how or one.kind] += 1
-                did["numbered"] += one.writer != ""
-                did[one.consistency] += one.kind == "read"
-                did["trimmed"] += one.trimmed > 0
-        before(self, books)
-
-    monkeypatch.setattr(_Run, "_judge", judge)
+    judged = calls_of(_Run, "_judge")
     again = [Fault(1.0, "crash", "client-1", 0.1, 3.0)]
     assert all(run_seed(seed, "calm", script=again, work_s=3).ok for seed in (1, 2))
+    for one in (one for call in judged for one in call.arguments[0].history.operations if one.outcome == OK):
+        did[one.how or one.kind] += 1
+        did["numbered"] += one.writer != ""
+        did[one.consistency] += one.kind == "read"
+        did["trimmed"] += one.trimmed > 0
     assert min(did[kind] for kind in ("append", "next", "tail", TRIM, "numbered", LINEARIZABLE, "trimmed")) > 3, did
 
 
@@ -108,7 +102,7 @@ def test_a_linearizable_read_of_an_engines_own_position_is_found(planted: Any, m
         return log, self.positions.get(log, Position(0, 0))
 
     monkeypatch.setattr(EngineCore, "barrier", barrier)
-    monkeypatch.setattr(EngineCore, "link_of", lambda self, log: None)  # asked the long way
+    monkeypatch.setattr(SequencerCalls, "link_of", lambda self, log: None)  # asked the long way
     behind = [
         Fault(at, "clog", f"sequencer-1>engine-{engine}", 0.3)
         for at, engine in ((0.8, 1), (1.2, 2), (1.6, 1), (2.0, 2))
@@ -152,7 +146,7 @@ def test_engines_that_answer_for_slots_they_do_not_index_are_found(
     planted.clients({"append": 3.0, "tail": 3.0, "scan": 1.0, AUX: 1.0, SEEK: 1.0}, books=BOOKS)
     planted.shape(lambda drawn: replace(drawn, engines=2, index_slots=("0-511", "512-1023")))
     assert run_seed(1, "calm", script=[], work_s=2).ok
-    monkeypatch.setattr(Forwarder, "is_elsewhere", lambda self, book: False)
+    monkeypatch.setattr("boki_logbook.server.indexed", lambda book, slots: True)
     assert "history" in rules_of(planted.found("[history]", seeds=range(1, 10)).violations)
 
 

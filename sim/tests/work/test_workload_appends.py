@@ -35,19 +35,14 @@ def short_timeouts(planted: Any) -> None:
     )
 
 
-def test_appends_that_were_given_up_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_appends_that_were_given_up_are_asked_for(calls_of: Any) -> None:
     did: Counter[str] = Counter()
-    judge = _Run._judge
-
-    def count(self: _Run, books: Any) -> None:
-        for one in self.history.operations:
-            did[one.answer] += one.kind == WHY
-            did["never"] += one.outcome == "never" and one.error == "never"
-            did["found out"] += one.outcome == OK and one.error.startswith("OutcomeUnknown")
-        judge(self, books)
-
-    monkeypatch.setattr(_Run, "_judge", count)
+    judged = calls_of(_Run, "_judge")
     assert all(run_seed(seed, "calm", script=CUT_OFF, work_s=3.5).ok for seed in (1, 2, 3))
+    for one in (one for call in judged for one in call.arguments[0].history.operations):
+        did[one.answer] += one.kind == WHY
+        did["never"] += one.outcome == "never" and one.error == "never"
+        did["found out"] += one.outcome == OK and one.error.startswith("OutcomeUnknown")
     assert did["never"] > 0, did
     assert did["found out"] > 0, did
     assert len(did) > 4, did

@@ -39,25 +39,15 @@ def slow(drawn: Shape) -> Shape:
 
 
 @pytest.mark.usefixtures("curious")
-def test_clients_seek_leave_aux_data_and_have_streams_forgotten(planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_seek_leave_aux_data_and_have_streams_forgotten(planted: Any, calls_of: Any) -> None:
     did: Counter[str] = Counter()
-    judge, forget = _Run._judge, Index.forget
-
-    def count(self: _Run, books: Any) -> None:
-        for one in self.history.operations:
-            did[one.how or one.kind] += one.outcome == OK
-            did["aux seen"] += one.aux != b"" and one.kind != AUX
-        judge(self, books)
-
-    def counted(self: Index, book: int, tags: Any, is_old: Any) -> int:
-        found = forget(self, book, tags, is_old)
-        did["forgotten"] += found > 0
-        return found
-
-    monkeypatch.setattr(_Run, "_judge", count)
-    monkeypatch.setattr(Index, "forget", counted)
+    judged, forgotten = calls_of(_Run, "_judge"), calls_of(Index, "forget")
     planted.shape(fast)
     assert [text for seed in (1, 2) for text in run_seed(seed, "calm", script=[], work_s=3).violations] == []
+    for one in (one for call in judged for one in call.arguments[0].history.operations):
+        did[one.how or one.kind] += one.outcome == OK
+        did["aux seen"] += one.aux != b"" and one.kind != AUX
+    did["forgotten"] = sum(call.answer > 0 for call in forgotten)
     assert min(did[kind] for kind in (AUX, SEEK, AT, "aux seen", "forgotten")) > 3, did
 
 
