@@ -23,7 +23,7 @@ from boki_bookie.serve.backpressure import BackpressureLimits
 from boki_bookie.serve.health import Reason
 from boki_bookie.serve.server import BookieServer
 from boki_bookie.settings import BookieSettings
-from boki_bookie.space.ledger_facts import MetadataFacts
+from boki_bookie.space.ledger_facts import LedgerFacts
 from boki_bookie.storage.limbo_review import LimboReview, OpenStorage, open_or_salvage
 from boki_bookie.storage.storage import Storage
 from boki_bookie.storage.storage_router import StorageRouter, directory_of
@@ -398,7 +398,7 @@ async def _open_shelves(
         open_storage,
         bookie_id=identity.raw,
         validate=LedgerValidation(metadata, identity.bookie_id, settings, digests=digests),
-        facts=MetadataFacts(metadata, identity.bookie_id, identity.instance_id),
+        facts=LedgerFacts(metadata, identity.bookie_id, identity.instance_id),
         rng=rng,
         settings=settings,
     )

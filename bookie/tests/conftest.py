@@ -17,7 +17,7 @@ from boki_bookie.entries.tombstones import DAY_MS
 from boki_bookie.journal.journal import Journal
 from boki_bookie.settings import BookieSettings
 from boki_bookie.space.garbage_collection import GcState
-from boki_bookie.space.ledger_facts import MetadataFacts
+from boki_bookie.space.ledger_facts import LedgerFacts
 from boki_bookie.storage.storage import Storage
 from boki_bookie.storage.storage_router import StorageRouter
 from boki_common.bookkeeper import layout
@@ -306,7 +306,7 @@ class Collected:
         await self.store.start()
         self.instance = await layout.init_cluster(self.store, rng=SeededRandom(5))
         await self.store.create(layout.cookie_path(self.bookie_id), b"a cookie")
-        self.facts = MetadataFacts(self.store, self.bookie_id, self.instance)
+        self.facts = LedgerFacts(self.store, self.bookie_id, self.instance)
 
     async def open(self, disk: MemoryDisk, **changes: Any) -> Storage:
         settings = dataclasses.replace(self.settings, **changes)

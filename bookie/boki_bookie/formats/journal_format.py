@@ -232,15 +232,12 @@ def encode_ledger(record: LedgerRecord) -> bytes:
 
 
 def encode_fence(ledger_id: int) -> bytes:
+    """Of a FENCE or EMPTIED record."""
     return _FENCE_BODY.pack(ledger_id)
 
 
 def encode_tombstone(ledger_id: int, day: int) -> bytes:
     return _TOMBSTONE_BODY.pack(ledger_id, day)
-
-
-def encode_emptied(ledger_id: int) -> bytes:
-    return _FENCE_BODY.pack(ledger_id)
 
 
 # -- reading

@@ -66,18 +66,11 @@ async def file_use(index: LedgerIndex, entry_log: EntryLog) -> list[FileUse]:
     be counted as live, never the other way round: no entry is ever put into a finished file."""
     finished = entry_log.finished()
     live = dict.fromkeys(finished, 0)
-    async for stretch in _slowly(index):
-        for number, rows in _by_file(stretch.piece):
+    async for _, piece in _slowly(index):
+        for number, rows in _by_file(piece):
             if number in live:
                 live[number] += rows.body_bytes() + ENTRY_HEADER_BYTES * len(rows.entries)
     return [FileUse(number, size, live[number]) for number, size in finished.items()]
-
-
-class _Stretch(NamedTuple):
-    """Stored entries of one ledger, as they were a moment ago."""
-
-    ledger: Ledger
-    piece: Piece
 
 
 def _by_file(piece: Piece) -> Iterator[tuple[int, Piece]]:
@@ -92,7 +85,7 @@ def _by_file(piece: Piece) -> Iterator[tuple[int, Piece]]:
         start = stop
 
 
-async def _slowly(index: LedgerIndex) -> AsyncIterator[_Stretch]:
+async def _slowly(index: LedgerIndex) -> AsyncIterator[tuple[Ledger, Piece]]:
     """All stored entries of the ledgers that are there now, ascending, with turns of the loop in between.
 
     Nothing is missed: of each ledger the entries it stores when it is visited.
@@ -108,7 +101,7 @@ async def _slowly(index: LedgerIndex) -> AsyncIterator[_Stretch]:
             if looked_at > SCAN_ENTRIES:
                 looked_at = 0
                 await asyncio.sleep(0)
-            yield _Stretch(ledger, piece)
+            yield ledger, piece
 
 
 class Compactor:

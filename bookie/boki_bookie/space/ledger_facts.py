@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Final, NamedTuple, Protocol
+from contextlib import asynccontextmanager
+from typing import Final, NamedTuple
 
 from boki_bookie.space.gc_rules import Fact, judge
 from boki_common.bookkeeper.layout import LAYOUT, LEDGERS, LedgerLayout, cookie_path, instance_id, list_ledgers
@@ -35,32 +35,15 @@ class Reading(NamedTuple):
     """Of its node; -1 for none."""
 
 
-class LedgerFacts(Protocol):
-    """What garbage collection needs to know. Every method may raise MetadataError or TimeoutError: nothing is known."""
-
-    session: int
-    """Sessions that were lost so far."""
-
-    async def is_trusted(self) -> bool:
-        """Whether the store is this cluster's."""
-
-    async def listed(self) -> frozenset[int]:
-        """Ledgers that a listing names: says where to look, proves nothing."""
-
-    async def read(self, ledger_id: int) -> Reading:
-        """Reads the node of one ledger."""
-
-    def repair_lock(self, ledger_id: int) -> AbstractAsyncContextManager[bool]:
-        """Keeps repair away from a ledger; False when somebody else holds it."""
-
-
-class MetadataFacts:
-    """LedgerFacts from a metadata store, in time for each question. `instance`: INSTANCEID of the bookie's cluster."""
+class LedgerFacts:
+    """From a metadata store, in time for each question. Every method may raise MetadataError or TimeoutError: nothing is known."""
 
     def __init__(
         self, metadata: MetadataStore, bookie_id: str, instance: str, *, timeout_s: float = CALL_TIMEOUT_S
     ) -> None:
+        """`instance`: INSTANCEID of the bookie's cluster."""
         self.session = 0
+        """Sessions that were lost so far."""
         self._metadata = metadata
         self._bookie_id = bookie_id
         self._instance = instance
@@ -71,6 +54,7 @@ class MetadataFacts:
         self.session += 1
 
     async def is_trusted(self) -> bool:
+        """Whether the store is this cluster's."""
         async with asyncio.timeout(self._timeout_s):
             try:
                 found = await instance_id(self._metadata)
@@ -89,9 +73,11 @@ class MetadataFacts:
         return False
 
     async def listed(self) -> frozenset[int]:
+        """Ledgers that a listing names: says where to look, proves nothing."""
         return frozenset(await list_ledgers(self._metadata))
 
     async def read(self, ledger_id: int) -> Reading:
+        """Reads the node of one ledger."""
         for path in dict.fromkeys(layout.path(ledger_id) for layout in LedgerLayout):
             try:
                 async with asyncio.timeout(self._timeout_s):
@@ -107,6 +93,7 @@ class MetadataFacts:
 
     @asynccontextmanager
     async def repair_lock(self, ledger_id: int) -> AsyncIterator[bool]:
+        """Keeps repair away from a ledger; False when somebody else holds it."""
         path = f"{REPAIR_LOCKS}/urL{ledger_id:010d}"
         async with asyncio.timeout(self._timeout_s):
             await ensure_path(self._metadata, REPAIR_LOCKS)

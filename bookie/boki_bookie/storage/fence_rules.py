@@ -67,13 +67,6 @@ class FenceVerdict(Enum):
     UNAUTHORIZED = "unauthorized"
 
 
-class Repeat(Enum):
-    """How an add relates to the entry that is held under its number."""
-
-    SAME = "same"
-    CONTRADICTION = "contradiction"
-
-
 def decide_add(
     stored_key: bytes | None, master_key: bytes, *, fenced: bool, validated: bool, recovery: bool, read_only: bool
 ) -> AddVerdict:
@@ -108,17 +101,16 @@ def is_possible(ledger_id: int, entry_id: int, lac: int, length: int, *, recover
     return ledger_id >= 0 and 0 <= entry_id < NUMBERS_END and -1 <= lac < lac_end and 0 <= length < NUMBERS_END
 
 
-def compare_repeat(stored: memoryview, sent: memoryview) -> Repeat:
-    """Whether a repeated add is the entry that is held; see the module's description."""
+def is_repeat(stored: memoryview, sent: memoryview) -> bool:
+    """Whether an add is the entry that is held under its number, or contradicts it; see the module's description."""
     if stored == sent:
-        return Repeat.SAME
+        return True
     stored_ids, sent_ids = _BODY.unpack_from(stored), _BODY.unpack_from(sent)
     same_place = stored_ids[:2] == sent_ids[:2] and stored_ids[3] == sent_ids[3]
     if same_place and stored_ids[2] != sent_ids[2] and len(stored) == len(sent):
         start = ENTRY_HEADER_BYTES + _digest_bytes(stored)
-        if stored[start:] == sent[start:]:
-            return Repeat.SAME
-    return Repeat.CONTRADICTION
+        return stored[start:] == sent[start:]
+    return False
 
 
 def _digest_bytes(body: memoryview) -> int:

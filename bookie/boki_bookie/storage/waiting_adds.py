@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from boki_bookie.entries.ledger_index import Ledger, Place
 from boki_bookie.settings import BookieSettings
-from boki_bookie.storage.fence_rules import Repeat, compare_repeat
+from boki_bookie.storage.fence_rules import is_repeat
 from boki_common import limits
 from boki_common.background_tasks import BackgroundTasks
 from boki_common.bookkeeper.status import V2Status
@@ -45,17 +45,11 @@ class AddAnswers(Protocol):
 
 
 class AddsAgain(Protocol):
-    """What is done with adds whose ledger was validated: a storage."""
+    """What is done with adds whose ledger was validated, or whose held copy is damaged: a storage."""
 
     def add(self, request: AddRequest, answers: AddAnswers) -> V2Status | None: ...
 
     def note_validated(self, ledger_id: int, master_key: bytes) -> V2Status: ...
-
-    def when_durable(self, done: Callable[[BokiError | None], None]) -> bool: ...
-
-
-class Replaces(Protocol):
-    """What is done with an entry whose held copy is damaged: a storage."""
 
     def replace_damaged(self, ledger: Ledger, request: AddRequest) -> V2Status: ...
 
@@ -111,7 +105,7 @@ class UnvalidatedAdds:
 class RepeatedAdds:
     """Adds of entries that are held."""
 
-    def __init__(self, storage: Replaces, ledgers: dict[int, Ledger], load: Load, tasks: BackgroundTasks) -> None:
+    def __init__(self, storage: AddsAgain, ledgers: dict[int, Ledger], load: Load, tasks: BackgroundTasks) -> None:
         self._storage = storage
         self._ledgers = ledgers
         self._load = load
@@ -175,9 +169,7 @@ class RepeatedAdds:
 
 
 def _judge(stored: memoryview, request: AddRequest) -> V2Status:
-    if compare_repeat(stored, request.body) is Repeat.SAME:
-        return V2Status.OK
-    return _contradicts(len(stored), request)
+    return V2Status.OK if is_repeat(stored, request.body) else _contradicts(len(stored), request)
 
 
 def _contradicts(stored_bytes: int, request: AddRequest) -> V2Status:

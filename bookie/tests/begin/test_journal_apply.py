@@ -11,7 +11,6 @@ from boki_bookie.entries.ledger_index import Ledger, LedgerIndex
 from boki_bookie.formats.journal_format import (
     LedgerRecord,
     RecordKind,
-    encode_emptied,
     encode_fence,
     encode_ledger,
     encode_tombstone,
@@ -87,7 +86,7 @@ def test_a_tombstone_ends_a_ledger_and_what_is_replayed_of_it_is_nothing(world: 
     for kind, body in (
         (RecordKind.ENTRY, world.body(1, 1)),
         (RecordKind.FENCE, memoryview(encode_fence(1))),
-        (RecordKind.EMPTIED, memoryview(encode_emptied(1))),
+        (RecordKind.EMPTIED, memoryview(encode_fence(1))),
         (RecordKind.LAC, world.body(1, 1)),
     ):
         apply(index, kind, body)
@@ -98,6 +97,6 @@ def test_an_emptied_ledger_is_fenced(world: Any) -> None:
     index = LedgerIndex()
     apply(index, RecordKind.LEDGER, memoryview(encode_ledger(LedgerRecord(1, True, world.key))))
     index.restore_places(index.ledgers[1], [3], [9], [1])
-    apply(index, RecordKind.EMPTIED, memoryview(encode_emptied(1)))
+    apply(index, RecordKind.EMPTIED, memoryview(encode_fence(1)))
     assert index.ledgers[1].fenced
     assert not index.ledgers[1].holds(3)

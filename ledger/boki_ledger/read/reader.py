@@ -101,17 +101,16 @@ class LedgerReader:
             EntryUnknown: beyond the LAC of an open ledger, or its bookies did not answer within `retry_for_s`.
             DigestMismatch: every copy that exists is damaged. NoSuchLedger: deleted. ClosedError: the reader is closed.
         """
-        if not 0 <= first <= last:
-            raise InvalidArgument(f"expected 0 <= first <= last, found {first} and {last}")
+        _check_range(first, last)
         self._check_open()
         if last > self._last_entry:
             await self._reach(last)
         goes_on, self._read_up_to = self._read_up_to == first - 1, last
         if first == last:
-            body = await self._reads.read_body(first, self._metadata_now, self._refresh)
+            body = await self._reads.read_body(first, lambda: self.metadata, self._refresh)
             return [body[self._payload_start :]]
         following = min(last + 1 - first, self._last_entry - last) if goes_on else 0
-        return await self._reads.read(first, last, self._metadata_now, self._refresh, following=following)
+        return await self._reads.read(first, last, lambda: self.metadata, self._refresh, following=following)
 
     def read_range(self, first: int, last: int) -> AsyncIterator[tuple[int, memoryview]]:
         """(entry id, payload) of the entries `first` … `last`, both inclusive, with what comes next under way.
@@ -122,15 +121,14 @@ class LedgerReader:
         Raises:
             InvalidArgument. While iterating, as `read`, after all entries before.
         """
-        if not 0 <= first <= last:
-            raise InvalidArgument(f"expected 0 <= first <= last, found {first} and {last}")
+        _check_range(first, last)
         return ReadAhead(self._read_on, self._ports.settings).entries(first, last)
 
     async def _read_on(self, first: int, last: int) -> list[memoryview]:
         self._check_open()
         if last > self._last_entry:
             await self._reach(last)
-        return await self._reads.read(first, last, self._metadata_now, self._refresh, sticky=True)
+        return await self._reads.read(first, last, lambda: self.metadata, self._refresh, sticky=True)
 
     async def read_unconfirmed(self, first: int, last: int) -> list[memoryview]:
         """As `read`, but beyond the LAC too: entries as they are on replicas, *not* known to be part of the ledger.
@@ -141,12 +139,11 @@ class LedgerReader:
         Raises:
             NoSuchEntry: beyond the end of a closed ledger, or no replica has it (yet). As `read` otherwise.
         """
-        if not 0 <= first <= last:
-            raise InvalidArgument(f"expected 0 <= first <= last, found {first} and {last}")
+        _check_range(first, last)
         self._check_open()
         if self.closed:
             return await self.read(first, last)
-        return await self._reads.read(first, last, self._metadata_now, self._refresh)
+        return await self._reads.read(first, last, lambda: self.metadata, self._refresh)
 
     def follow(self, start: int, *, wait_s: float = 10.0) -> AsyncIterator[tuple[int, memoryview]]:
         """(entry id, payload) of every entry from `start` on, as they are acknowledged; ends when a closed ledger ends.
@@ -215,9 +212,6 @@ class LedgerReader:
 
     # -- metadata
 
-    def _metadata_now(self) -> LedgerMetadata:
-        return self._seen.metadata
-
     def _check_open(self) -> None:
         if self._ended is not None:
             raise self._ended
@@ -273,3 +267,8 @@ class LedgerReader:
             self._end(error)
         finally:
             watch.close()
+
+
+def _check_range(first: int, last: int) -> None:
+    if not 0 <= first <= last:
+        raise InvalidArgument(f"expected 0 <= first <= last, found {first} and {last}")

@@ -181,7 +181,7 @@ class EndSearch:
         assert self._proofs is not None
         updates, relied_on = self._ports.updates, self._proofs.relied_on
         now = await updates.retry(lambda: updates.members.look(relied_on, fresh=True))
-        changed = self._proofs.suspects(before, now)
+        changed = sorted(bookie for bookie, member in now.items() if before[bookie] != member)
         if changed:
             raise RecoveryFailed(
                 f"expected the bookies of ledger {self._ledger_id} to stay the same while it was recovered, found new cookies "

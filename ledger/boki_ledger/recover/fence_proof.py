@@ -11,7 +11,7 @@ was denied. So a first denial proves nothing, but begins a proof, in three steps
 From then on its denials count; the fence outlives the process. Whatever was denied before is asked again. Ours need none of
 this, and those that `member_trust` does not trust are never believed.
 
-At the end of the recovery the cookies of all bookies whose denials counted are looked at once more (`suspects`). One that was
+At the end of the recovery the cookies of all bookies whose denials counted are looked at once more (`end_search`). One that was
 formatted anew meanwhile forgot all. And where one of ours lost its disk, another one may answer at its address for as long as
 the lost one is registered there: the cookie of the lost one is gone by then.
 """
@@ -25,7 +25,7 @@ from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.status import V2Status
 from boki_common.ids import BookieId
 from boki_common.logs import get_logger
-from boki_ledger.metadata.member_trust import Member, Trust
+from boki_ledger.metadata.member_trust import Trust
 from boki_ledger.rules.answers import answer_of
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.transport import BookieTransport, ReadAnswer
@@ -81,10 +81,6 @@ class FenceProofs:
             proof = asyncio.create_task(self._prove(bookie, denial.connection), name=f"fence proof of bookie {bookie}")
             self._proofs[bookie] = proof
         return False
-
-    def suspects(self, before: Mapping[BookieId, Member], now: Mapping[BookieId, Member]) -> list[BookieId]:
-        """Bookies of `now` that are not what they were before."""
-        return sorted(bookie for bookie, member in now.items() if before[bookie] != member)
 
     @property
     def relied_on(self) -> list[BookieId]:
