@@ -9,10 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
-from boki_common.errors import (
-    BokiError,
-    CorruptData,
-)
+from boki_common.errors import BokiError, CorruptData
 from boki_common.ids import Position
 from boki_common.metadata.memory import MemoryStore, MemoryTree
 from boki_common.net.connection import Address
@@ -29,6 +26,7 @@ from boki_metalog.entries.progress import ProgressVector, ShardRange
 from boki_metalog.follow.follower import EntryRefused, LogFollower
 from boki_metalog.follow.sequencer_link import SequencerLink
 from boki_metalog.sequencer.sequencer import Sequencer
+from boki_metalog.sequencer.term_server import TermServer
 from boki_metalog.settings import FollowerSettings, SequencerSettings
 from boki_metalog.terms.term_info import TermInfo
 from boki_metalog.terms.term_record import TermRecord
@@ -282,6 +280,32 @@ class Cluster:
         self._closing.append(following.stop)
         return following
 
+    async def up_to(self, term: int, **given: Any) -> Following:
+        """A follower that has reached a term that runs."""
+        following = await self.follow(**given)
+        await following.seen.linked(term)
+        return following
+
+    async def linked(self, term: int, **given: Any) -> tuple[Following, SequencerLink]:
+        """A follower that has reached a term that runs, and its link to the sequencer."""
+        following = await self.follow(**given)
+        return following, await following.seen.linked(term)
+
+    async def stopped(self, **given: Any) -> Following:
+        """A follower that had to stop."""
+        following = await self.follow(**given)
+        await following.seen.until(lambda: bool(following.seen.stops))
+        return following
+
+    async def until(self, reached: Callable[[], object]) -> None:
+        """Waits for what no recorder is told of."""
+        while not reached():
+            await asyncio.sleep(0)
+
+    def server_of(self, sequencer: Sequencer) -> TermServer:
+        assert sequencer.term_server is not None
+        return sequencer.term_server
+
     async def close(self) -> None:
         for close in reversed(self._closing):
             await close()
@@ -295,13 +319,7 @@ class Following:
     ) -> None:
         self.store = store
         self.seen = Recorder()
-        self.follower = LogFollower(
-            metadata=store,
-            ledgers=ledgers,
-            listener=self.seen,
-            start=start,
-            settings=settings,
-        )
+        self.follower = LogFollower(metadata=store, ledgers=ledgers, listener=self.seen, start=start, settings=settings)
         self.task = asyncio.get_running_loop().create_task(self.follower.run())
 
     async def stop(self) -> None:

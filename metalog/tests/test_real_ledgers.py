@@ -55,8 +55,7 @@ async def test_terms_on_real_ledgers(cluster: Any, bookies: ScriptedBookies) -> 
         await link.close_shard(shard)
         with pytest.raises(ShardNotOpen):
             await link.open_shard(A, 1_000 + term)
-    late = await cluster.follow(read_entries=1)
-    await late.seen.linked(3)
+    late = await cluster.up_to(3, read_entries=1)
     assert late.seen.entries == engine.seen.entries
     assert engine.seen.ranges[2] == [ShardRange(0, 0, 7, 0, 2, 0)]
 
@@ -84,8 +83,7 @@ async def test_what_one_bookie_has_is_never_seen_before_its_quorum_or_recovery(
     await link.open_shard(A, 1_001)
     held = [bookies.hold(bookie=name, kind="add") for name in ("b2", "b3")]
     link.report(0, 4, 1)
-    late = await cluster.follow()
-    await late.seen.linked(1)
+    late = await cluster.up_to(1)
     assert late.seen.count(1) == engine.seen.count(1) == 1
     for hold in held:
         hold.release()
@@ -94,12 +92,10 @@ async def test_what_one_bookie_has_is_never_seen_before_its_quorum_or_recovery(
 
 async def test_old_entries_come_from_a_ledger_that_is_still_written(cluster: Any, bookies: ScriptedBookies) -> None:
     await cluster.serving(recent_entries=1)
-    engine = await cluster.follow()
-    link = await engine.seen.linked(1)
+    engine, link = await cluster.linked(1)
     for ledger in range(5):
         await link.open_shard(A, 1_000 + ledger)
-    late = await cluster.follow()
-    await late.seen.linked(1)
+    late = await cluster.up_to(1)
     assert late.seen.entries == engine.seen.entries and "caught up" in late.seen.events
     await link.open_shard(A, 2_000)
     await late.seen.until(lambda: late.seen.count(1) == 6)
@@ -115,8 +111,7 @@ async def test_commands_and_barriers_reach_every_follower_and_the_ledger(
     assert [await link.order(command) for command in commands] == [Position(1, 1), Position(1, 2)]
     assert await link.barrier() == Position(1, 2), "what was ordered, for which the bookies vouch without an entry"
     await cluster.replace()
-    late = await cluster.follow()
-    await late.seen.linked(2)
+    late = await cluster.up_to(2)
     assert [entry.commands for entry in late.seen.entries[1]] == [(commands[0],), (commands[1],)]
     assert late.seen.entries[1] == engine.seen.entries[1]
 
@@ -156,8 +151,7 @@ async def test_a_sequencer_whose_metalog_was_recovered_learns_it_from_the_bookie
 
 async def test_a_planned_term_is_not_fenced(cluster: Any, bookies: ScriptedBookies) -> None:
     sequencer = await cluster.serving()
-    engine = await cluster.follow()
-    link = await engine.seen.linked(1)
+    engine, link = await cluster.linked(1)
     link.report(await link.open_shard(A, 1_001), 4, 1)
     await engine.seen.until(lambda: engine.seen.vector.end_pos == 4)
     metalog = sequencer.status()["term"]["metalog_ledger"]

@@ -32,8 +32,7 @@ async def term_of(cluster: Any, log: int = 0) -> int:
 async def filled(cluster: Any, entries: int = 4, **settings: Any) -> Any:
     """A sequencer with so many entries in its metalog, which ends with an entry that nobody can read."""
     sequencer = await cluster.sequencer(log=0, **settings)
-    engine = await cluster.follow()
-    link = await engine.seen.linked(1)
+    engine, link = await cluster.linked(1)
     shard = await link.open_shard(A, 50)
     for number in range(1, entries):
         link.report(shard, number, number)
@@ -68,8 +67,7 @@ async def test_its_end_is_reported_with_the_ways_out_and_it_goes_on_when_it_is_m
     with pytest.raises(MetalogUnreadable, match=r"entry 3.*boki log give-up 1 3"):
         await admin.roll(0)
     assert await term_of(cluster) == 1 and ledger.closed
-    late = await cluster.follow()
-    await late.seen.until(lambda: late.seen.stops)
+    late = await cluster.stopped()
     assert (late.seen.count(1), late.follower.position) == (3, Position(1, 3)), "what comes before is served"
     good = late.seen.entries[1][-1]
     ledger.entries[-1] = mended(good)
@@ -92,8 +90,7 @@ async def test_a_person_may_end_it_before_that_entry_once_for_all(cluster: Any, 
     if in_the_middle:
         ledger.entries[3] = b"garbage"
         sequencer.term_server.recent._entries[3] = b"garbage"
-    stopped = await cluster.follow()
-    await stopped.seen.until(lambda: stopped.seen.stops)
+    stopped = await cluster.stopped()
     admin = await changes(cluster)
     with pytest.raises(InvalidArgument, match="entry 3 is the first"):
         await admin.give_up(0, 1, WHY._replace(entry=2))
@@ -118,8 +115,7 @@ async def test_a_person_may_end_it_before_that_entry_once_for_all(cluster: Any, 
 async def test_who_has_applied_what_was_given_up_stops_and_says_so(cluster: Any) -> None:
     await filled(cluster)
     await (await changes(cluster)).give_up(0, 1, WHY)
-    ahead = await cluster.follow(start=Position(1, 4))
-    await ahead.seen.until(lambda: ahead.seen.stops)
+    ahead = await cluster.stopped(start=Position(1, 4))
     assert "do not go on" in ahead.seen.stops[0][1] and "ticket 17" in ahead.seen.stops[0][1]
     assert "ended 1" not in ahead.seen.events
 

@@ -21,19 +21,11 @@ from boki_common.ids import BookieId
 from boki_common.metadata.memory import Fault, MemoryStore, MemoryTree
 from boki_common.metadata.store import ensure_path
 from boki_common.net.connection import Address
+from boki_common.testing.machine import CountingRandom
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "bookkeeper"
-
-
-class FixedRandom:
-    def token(self, size: int) -> bytes:
-        return bytes(range(size))
-
-    def below(self, bound: int) -> int:
-        return 0
-
-    def shuffled(self, items: Any) -> list[Any]:
-        return list(items)
+COUNTED = int.from_bytes(range(16)) - 1
+"""The next token of 16 bytes: 0, 1, 2, ..."""
 
 
 @pytest.fixture
@@ -50,7 +42,7 @@ def nodes(name: str) -> dict[str, bytes]:
 
 
 async def test_a_new_cluster_is_what_apache_makes(store: Any) -> None:
-    instance = await layout.init_cluster(store, rng=FixedRandom())
+    instance = await layout.init_cluster(store, rng=CountingRandom(COUNTED))
     assert instance == "00010203-0405-4607-8809-0a0b0c0d0e0f"
     for path, value in nodes("hierarchical-00-init").items():
         found = await store.get(path)
@@ -77,7 +69,7 @@ async def test_lost_answers_do_not_stop_a_new_cluster(store: Any) -> None:
     for folder in (layout.READ_ONLY, layout.COOKIES, layout.ID_GENERATOR):
         await ensure_path(store, folder)
     store.fail_next_write(Fault.ANSWER_LOST)
-    instance = await layout.init_cluster(store, rng=FixedRandom())
+    instance = await layout.init_cluster(store, rng=CountingRandom(COUNTED))
     assert instance.startswith("00010203")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -21,6 +23,23 @@ def flat(buffers: list[Buffer]) -> memoryview:
     return memoryview(b"".join(buffers))
 
 
+def reply_of(
+    token: dict[int, Position], position: int, *records: tuple[int, list[int], bytes], more: bool = False, **rest: Any
+) -> memoryview:
+    """An answer with these records: number, tags and data; their times are -5, -4, ..."""
+    encoded = read_reply.encode_records(
+        [seqnum for seqnum, _, _ in records],
+        list(range(-5, len(records) - 5)),
+        [b"".join(tag.to_bytes(8, "little") for tag in tags) for _, tags, _ in records],
+        [len(tags) for _, tags, _ in records],
+        [payload for _, _, payload in records],
+    )
+    return flat(read_reply.encode_read_reply(token, position, more=more, records=encoded, **rest))
+
+
+ONE = (1, [0], b"abc")
+
+
 gap_rows = st.lists(
     st.tuples(u64, u64, st.sampled_from(GapKind)).map(lambda row: GapRow(min(row[:2]), max(row[:2]), row[2])),
     max_size=3,
@@ -29,37 +48,22 @@ gap_rows = st.lists(
 
 @given(gap_rows, st.dictionaries(st.integers(0, 4), st.binary(max_size=5)))
 def test_gaps_and_aux_data_in_read_replies(gaps: list[GapRow], aux: dict[int, bytes]) -> None:
-    records = read_reply.encode_records([1] * 5, [0] * 5, [b""] * 5, [0] * 5, [b"xy"] * 5)
-    reply = read_reply.decode_read_reply(
-        flat(read_reply.encode_read_reply({}, 7, more=True, records=records, gaps=gaps, aux=aux))
-    )
+    reply = read_reply.decode_read_reply(reply_of({}, 7, *[(1, [], b"xy")] * 5, more=True, gaps=gaps, aux=aux))
     assert (reply.position, reply.more, list(reply.gaps)) == (7, True, gaps)
     assert {row: bytes(data) for row, data in reply.aux.items()} == aux
     assert bytes(reply.records.payloads) == b"xy" * 5
 
 
 def test_aux_data_of_no_row_is_refused() -> None:
-    records = read_reply.encode_records([1], [0], [b""], [0], [b"xy"])
     with pytest.raises(ProtocolError):
-        read_reply.decode_read_reply(
-            flat(read_reply.encode_read_reply({}, 7, more=True, records=records, aux={1: b"x"}))
-        )
+        read_reply.decode_read_reply(reply_of({}, 7, ONE, more=True, aux={1: b"x"}))
 
 
 @given(tokens, u64, st.booleans(), st.lists(st.tuples(u64, st.lists(u64, max_size=3), st.binary(max_size=20))))
 def test_read_replies(
     token: dict[int, Position], position: int, more: bool, records: list[tuple[int, list[int], bytes]]
 ) -> None:
-    encoded = read_reply.encode_records(
-        [seqnum for seqnum, _, _ in records],
-        [index - 5 for index in range(len(records))],
-        [b"".join(tag.to_bytes(8, "little") for tag in tags) for _, tags, _ in records],
-        [len(tags) for _, tags, _ in records],
-        [payload for _, _, payload in records],
-    )
-    reply = read_reply.decode_read_reply(
-        flat(read_reply.encode_read_reply(token, position, more=more, records=encoded))
-    )
+    reply = read_reply.decode_read_reply(reply_of(token, position, *records, more=more))
     columns = reply.records
     assert (reply.token, reply.position, reply.more) == (token, position, more)
     assert columns.seqnums.tolist() == [seqnum for seqnum, _, _ in records]
@@ -70,25 +74,8 @@ def test_read_replies(
 
 
 SAMPLES: dict[str, memoryview] = {
-    "read reply": (
-        flat(
-            read_reply.encode_read_reply(
-                {}, 1, more=False, records=read_reply.encode_records([1], [2], [bytes(8)], [1], [b"abc"])
-            )
-        )
-    ),
-    "read reply with all": (
-        flat(
-            read_reply.encode_read_reply(
-                {},
-                1,
-                more=False,
-                records=read_reply.encode_records([1], [2], [bytes(8)], [1], [b"abc"]),
-                gaps=[GapRow(1, 2, GapKind.LOST)],
-                aux={0: b"aux"},
-            )
-        )
-    ),
+    "read reply": reply_of({}, 1, ONE),
+    "read reply with all": reply_of({}, 1, ONE, gaps=[GapRow(1, 2, GapKind.LOST)], aux={0: b"aux"}),
 }
 
 
@@ -124,59 +111,44 @@ tag_lists = st.lists(u64, max_size=3) | st.lists(u64, min_size=7, max_size=10)
 def test_a_point_is_what_the_columns_say(
     token: dict[int, Position], position: int, more: bool, records: list[tuple[int, list[int], bytes]]
 ) -> None:
-    encoded = read_reply.encode_records(
-        [seqnum for seqnum, _, _ in records],
-        [7] * len(records),
-        [b"".join(tag.to_bytes(8, "little") for tag in tags) for _, tags, _ in records],
-        [len(tags) for _, tags, _ in records],
-        [payload for _, _, payload in records],
-    )
-    body = flat(read_reply.encode_read_reply(token, position, more=more, records=encoded))
+    body = reply_of(token, position, *records, more=more)
     point = read_reply.decode_point(body)
     assert point == as_point(read_reply.decode_read_reply(body))
     if point is not None:
         ((log, reached),) = token.items()
         tags = b"".join(tag.to_bytes(8, "little") for tag in point.tags)
         again = read_reply.encode_point(
-            log, reached, position, seqnum=point.seqnum, time_ms=7, tags=tags, payload=point.payload
+            log, reached, position, seqnum=point.seqnum, time_ms=-5, tags=tags, payload=point.payload
         )
         assert read_reply.decode_read_reply(flat(again)).more
         assert read_reply.decode_point(flat(again)) == point
 
 
 def test_a_damaged_point_is_none_and_so_is_one_with_gaps_or_aux_data() -> None:
-    token, records = {0: Position(1, 2)}, read_reply.encode_records([1], [2], [bytes(8)], [1], [b"abc"])
-    body = flat(read_reply.encode_read_reply(token, 1, more=False, records=records))
+    token = {0: Position(1, 2)}
+    body = reply_of(token, 1, ONE)
     assert read_reply.decode_point(body) is not None
     for size in range(len(body)):
         assert read_reply.decode_point(body[:size]) is None
     assert read_reply.decode_point(memoryview(bytes(body) + b"\0")) is None
     gap = GapRow(1, 2, GapKind.LOST)
-    assert (
-        read_reply.decode_point(flat(read_reply.encode_read_reply(token, 1, more=True, records=records, gaps=[gap])))
-        is None
-    )
-    assert (
-        read_reply.decode_point(flat(read_reply.encode_read_reply(token, 1, more=True, records=records, aux={0: b"x"})))
-        is None
-    )
+    assert read_reply.decode_point(reply_of(token, 1, ONE, more=True, gaps=[gap])) is None
+    assert read_reply.decode_point(reply_of(token, 1, ONE, more=True, aux={0: b"x"})) is None
 
 
 def test_nothing_is_an_answer_without_records_and_gaps() -> None:
-    token, records = {3: Position(2, 9)}, read_reply.encode_records([], [], [], [], [])
+    token = {3: Position(2, 9)}
     for takes in (False, True):
-        body = flat(read_reply.encode_read_reply(token, 77, more=False, records=records, takes_tags=takes))
+        body = reply_of(token, 77, takes_tags=takes)
         assert read_reply.decode_nothing(body) == (3, Position(2, 9), 77)
         for size in range(len(body)):
             assert read_reply.decode_nothing(body[:size]) is None
     gap = GapRow(1, 2, GapKind.TRIMMED)
     for other in (
-        read_reply.encode_read_reply(token, 77, more=True, records=records),
-        read_reply.encode_read_reply(token, 77, more=False, records=records, gaps=[gap]),
-        read_reply.encode_read_reply({}, 77, more=False, records=records),
-        read_reply.encode_read_reply({3: Position(2, 9), 4: Position(1, 1)}, 77, more=False, records=records),
-        read_reply.encode_read_reply(
-            token, 77, more=False, records=read_reply.encode_records([5], [1], [b""], [0], [b""])
-        ),
+        reply_of(token, 77, more=True),
+        reply_of(token, 77, gaps=[gap]),
+        reply_of({}, 77),
+        reply_of({3: Position(2, 9), 4: Position(1, 1)}, 77),
+        reply_of(token, 77, (5, [], b"")),
     ):
-        assert read_reply.decode_nothing(flat(other)) is None
+        assert read_reply.decode_nothing(other) is None

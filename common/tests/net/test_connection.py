@@ -33,9 +33,11 @@ class Collector:
 
 
 class Echo(Collector):
-    def __init__(self, connection: FrameConnection) -> None:
+    def __init__(self, connection: FrameConnection, made: asyncio.Queue[Echo] | None = None) -> None:
         super().__init__(connection)
         connection.introduced()
+        if made is not None:
+            made.put_nowait(self)
 
     def frames_received(self, frames: list[memoryview]) -> None:
         for frame in frames:
@@ -86,13 +88,7 @@ async def test_an_ended_connection_keeps_no_receive_buffer(address: Address) -> 
 
 async def test_oversized_length_ends_the_connection_at_the_side_that_saw_it() -> None:
     handlers: asyncio.Queue[Echo] = asyncio.Queue()
-
-    def made(connection: FrameConnection) -> Echo:
-        handler = Echo(connection)
-        handlers.put_nowait(handler)
-        return handler
-
-    server = await FrameServer.start(Address("127.0.0.1", 0), made, frame_bytes_limit=100)
+    server = await FrameServer.start(Address("127.0.0.1", 0), lambda made: Echo(made, handlers), frame_bytes_limit=100)
     connection = await connect(server.address, Collector)
     connection.send(prefix(101))
     assert isinstance(await (await handlers.get()).ended, ProtocolError)
@@ -102,13 +98,7 @@ async def test_oversized_length_ends_the_connection_at_the_side_that_saw_it() ->
 
 async def test_an_end_in_the_middle_of_a_frame_is_an_error() -> None:
     handlers: asyncio.Queue[Echo] = asyncio.Queue()
-
-    def made(connection: FrameConnection) -> Echo:
-        handler = Echo(connection)
-        handlers.put_nowait(handler)
-        return handler
-
-    server = await FrameServer.start(Address("127.0.0.1", 0), made)
+    server = await FrameServer.start(Address("127.0.0.1", 0), lambda made: Echo(made, handlers))
     connection = await connect(server.address, Collector)
     connection.send(prefix(10), b"half")
     connection.close()

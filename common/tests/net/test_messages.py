@@ -69,35 +69,39 @@ async def server() -> AsyncIterator[MessageServer]:
     await server.close()
 
 
-async def test_pipelined_requests_get_their_own_answers(server: MessageServer) -> None:
-    peer = await connect_messages(server.address, Client())
+@pytest.fixture
+async def client() -> Client:
+    return Client()
+
+
+@pytest.fixture
+async def peer(server: MessageServer, client: Client) -> AsyncIterator[MessagePeer]:
+    peer = await connect_messages(server.address, client)
+    yield peer
+    peer.close()
+
+
+async def test_pipelined_requests_get_their_own_answers(peer: MessagePeer) -> None:
     bodies = [b"%d" % number for number in range(500)]
     answers = await asyncio.gather(*(peer.request(ECHO, body) for body in bodies))
     assert [bytes(answer) for answer in answers] == bodies
-    peer.close()
 
 
-async def test_a_request_that_does_not_wait_for_the_end_of_the_turn(server: MessageServer) -> None:
-    peer = await connect_messages(server.address, Client())
+async def test_a_request_that_does_not_wait_for_the_end_of_the_turn(peer: MessagePeer) -> None:
     answer = peer.request_now(ECHO, b"x")
     assert not peer.connection._queue
     assert bytes(await answer) == b"x"
-    peer.close()
 
 
-async def test_messages_that_leave_at_once(server: MessageServer) -> None:
-    client = Client()
-    peer = await connect_messages(server.address, client)
+async def test_messages_that_leave_at_once(peer: MessagePeer, client: Client) -> None:
     number, answer = peer.expect()
     peer.send_all([(PUSH_BACK, 0, (b"a", b"b")), (ECHO, number, (b"x",))])
     assert not peer.connection._queue
     assert bytes(await answer) == b"x"
     assert client.pushes.get_nowait() == (ECHO, b"ab")
-    peer.close()
 
 
-async def test_requests_inside_of_another_message_have_ids_and_futures_as_any_other(server: MessageServer) -> None:
-    peer = await connect_messages(server.address, Client())
+async def test_requests_inside_of_another_message_have_ids_and_futures_as_any_other(peer: MessagePeer) -> None:
     answered, refused, gone = (peer.expect() for _ in range(3))
     assert bytes(await peer.request(ECHO, b"between")) == b"between"
     assert len({answered[0], refused[0], gone[0]}) == 3
@@ -113,9 +117,8 @@ async def test_requests_inside_of_another_message_have_ids_and_futures_as_any_ot
 
 
 async def test_a_silent_client_says_that_it_is_still_there_in_a_way_all_versions_drop(
-    server: MessageServer,
+    peer: MessagePeer, server: MessageServer
 ) -> None:
-    peer = await connect_messages(server.address, Client())
     assert bytes(await peer.call(ECHO, b"x")) == b"x"
     keeper = server._server._doorkeeper
     peer.stay(0.01)
@@ -125,37 +128,28 @@ async def test_a_silent_client_says_that_it_is_still_there_in_a_way_all_versions
         while not guest.active:
             await asyncio.wait([peer.connection._ended], timeout=0.01)
     assert bytes(await peer.call(ECHO, b"y")) == b"y"
-    peer.close()
 
 
-async def test_refusal_arrives_as_the_same_error_and_the_connection_lives_on(server: MessageServer) -> None:
-    peer = await connect_messages(server.address, Client())
+async def test_refusal_arrives_as_the_same_error_and_the_connection_lives_on(peer: MessagePeer) -> None:
     with pytest.raises(Overloaded, match="found 3") as caught:
         await peer.call(REFUSE)
     assert caught.value.found == 3
     assert bytes(await peer.call(ECHO, b"still ", b"here")) == b"still here"
-    peer.close()
 
 
-async def test_bug_in_a_handler_reaches_its_caller_only(server: MessageServer) -> None:
-    peer = await connect_messages(server.address, Client())
+async def test_bug_in_a_handler_reaches_its_caller_only(peer: MessagePeer) -> None:
     with pytest.raises(RemoteError, match="ZeroDivisionError"):
         await peer.call(BREAK)
     assert bytes(await peer.call(ECHO)) == b""
-    peer.close()
 
 
-async def test_no_answer_in_time_is_an_unknown_outcome(server: MessageServer) -> None:
-    peer = await connect_messages(server.address, Client())
+async def test_no_answer_in_time_is_an_unknown_outcome(peer: MessagePeer) -> None:
     with pytest.raises(CallTimeout) as caught:
         await peer.call(HOLD, timeout_s=0.01)
     assert not caught.value.definite
-    peer.close()
 
 
-async def test_end_of_the_connection_fails_what_waits(server: MessageServer) -> None:
-    client = Client()
-    peer = await connect_messages(server.address, client)
+async def test_end_of_the_connection_fails_what_waits(peer: MessagePeer, client: Client, server: MessageServer) -> None:
     future = peer.request(HOLD)
     await peer.call(ECHO)
     await server.close()
@@ -166,25 +160,18 @@ async def test_end_of_the_connection_fails_what_waits(server: MessageServer) -> 
         _ = peer.request(ECHO)
 
 
-async def test_pushes_go_both_ways(server: MessageServer) -> None:
-    client = Client()
-    peer = await connect_messages(server.address, client)
+async def test_pushes_go_both_ways(peer: MessagePeer, client: Client) -> None:
     peer.push(PUSH_BACK, b"hello")
     assert await client.pushes.get() == (ECHO, b"hello")
-    peer.close()
 
 
-async def test_bad_request_is_answered_and_the_connection_ends(server: MessageServer) -> None:
-    client = Client()
-    peer = await connect_messages(server.address, client)
+async def test_bad_request_is_answered_and_the_connection_ends(peer: MessagePeer, client: Client) -> None:
     with pytest.raises(ProtocolError, match="found 9"):
         await peer.call(DAMAGE)
     assert isinstance(await client.lost, ConnectionLost)
 
 
-async def test_refused_push_ends_the_connection_with_its_reason(server: MessageServer) -> None:
-    client = Client()
-    peer = await connect_messages(server.address, client)
+async def test_refused_push_ends_the_connection_with_its_reason(peer: MessagePeer, client: Client) -> None:
     peer.push(REFUSE)
     assert isinstance(await client.lost, Overloaded)
 

@@ -11,7 +11,7 @@ import pytest
 from boki_common.errors import ClosedError, CorruptData, DirectoryInUse, InvalidArgument
 from boki_common.runtime.flush_pace import INLINE_AFTER
 from boki_common.runtime.memory_disk import MemoryDisk
-from boki_common.runtime.ports import BULK_PAGE_BYTES, FILL_PIECE_BYTES, Buffer, Disk
+from boki_common.runtime.ports import BULK_PAGE_BYTES, FILL_PIECE_BYTES, Buffer, Disk, DiskFile
 from boki_common.runtime.posix_disk import PosixDisk
 
 Reopen = Callable[[], Disk]
@@ -34,6 +34,11 @@ async def disk(reopen: Reopen):  # type: ignore[no-untyped-def]
     await made.close()
 
 
+@pytest.fixture
+async def file(disk: Disk) -> DiskFile:
+    return await disk.open("file", create=True)
+
+
 async def test_what_was_written_is_read_back(disk: Disk) -> None:
     file = await disk.open("folder/deep/file", create=True)
     assert file.name == "folder/deep/file"
@@ -44,10 +49,9 @@ async def test_what_was_written_is_read_back(disk: Disk) -> None:
     assert await file.size() == 12
 
 
-async def test_what_is_at_hand_is_what_a_read_gives(disk: Disk) -> None:
+async def test_what_is_at_hand_is_what_a_read_gives(disk: Disk, file: DiskFile) -> None:
     if isinstance(disk, MemoryDisk):
         disk.cached = True
-    file = await disk.open("file", create=True)
     await file.write(0, [b"hello world!"], durable=True)
     assert await file.read(6, 5) == b"world"
     assert file.read_at_hand(6, 5) in (b"world", None), "where the file system cannot tell, nothing is at hand"
@@ -77,8 +81,7 @@ async def test_what_is_written_at_once_is_what_a_durable_write_leaves(reopen: Re
     await disk.close()
 
 
-async def test_a_filled_stretch_is_zeros_and_nothing_beside_it_changes(disk: Disk) -> None:
-    file = await disk.open("file", create=True)
+async def test_a_filled_stretch_is_zeros_and_nothing_beside_it_changes(file: DiskFile) -> None:
     await file.write(0, [b"x" * 300], durable=False)
     await file.fill(100, 100)
     assert await file.read(0, 400) == b"x" * 100 + bytes(100) + b"x" * 100
@@ -90,8 +93,7 @@ async def test_a_filled_stretch_is_zeros_and_nothing_beside_it_changes(disk: Dis
         await file.fill(0, 1)
 
 
-async def test_a_mapped_file_can_be_read_when_it_is_closed_and_removed(disk: Disk) -> None:
-    file = await disk.open("file", create=True)
+async def test_a_mapped_file_can_be_read_when_it_is_closed_and_removed(disk: Disk, file: DiskFile) -> None:
     await file.write(0, [b"hello world!"], durable=False)
     view = await file.map(11)
     await file.close()
@@ -102,30 +104,26 @@ async def test_a_mapped_file_can_be_read_when_it_is_closed_and_removed(disk: Dis
         await file.map(5)
 
 
-async def test_writing_past_the_end_fills_with_zeros(disk: Disk) -> None:
-    file = await disk.open("file", create=True)
+async def test_writing_past_the_end_fills_with_zeros(file: DiskFile) -> None:
     await file.write(5, [b"x"], durable=False)
     await file.sync()
     assert await file.read(0, 10) == bytes(5) + b"x"
 
 
-async def test_a_write_of_more_buffers_than_one_system_call_takes(disk: Disk) -> None:
-    file = await disk.open("file", create=True)
+async def test_a_write_of_more_buffers_than_one_system_call_takes(file: DiskFile) -> None:
     buffers = [bytes([number % 251]) * (number % 3) for number in range(5_000)]
     await file.write(0, buffers, durable=True)
     assert await file.read(0, 1 << 20) == b"".join(buffers)
 
 
-async def test_an_empty_write_is_fine(disk: Disk) -> None:
-    file = await disk.open("file", create=True)
+async def test_an_empty_write_is_fine(file: DiskFile) -> None:
     await file.write(0, [], durable=True)
     await file.write(0, [b"", b""], durable=True)
     await file.write(10, [b""], durable=True)
     assert await file.size() == 0, "nor does it move the end"
 
 
-async def test_concurrent_writes_all_arrive(disk: Disk) -> None:
-    file = await disk.open("file", create=True)
+async def test_concurrent_writes_all_arrive(file: DiskFile) -> None:
     await asyncio.gather(*(file.write(n * 10, [bytes([n]) * 10], durable=n % 2 == 0) for n in range(50)))
     assert await file.read(0, 1_000) == b"".join(bytes([n]) * 10 for n in range(50))
 
@@ -172,8 +170,7 @@ async def test_a_bulk_file_that_must_be_there(disk: Disk) -> None:
         await disk.open("absent", bulk=True)
 
 
-async def test_truncate_shrinks_and_grows(disk: Disk) -> None:
-    file = await disk.open("file", create=True)
+async def test_truncate_shrinks_and_grows(file: DiskFile) -> None:
     await file.write(0, [b"abcdef"], durable=True)
     await file.truncate(2)
     assert await file.read(0, 10) == b"ab"
@@ -244,8 +241,7 @@ async def test_one_process_holds_a_directory(disk: Disk, reopen: Reopen) -> None
     await third.close()
 
 
-async def test_after_close_nothing_works_and_closing_again_is_fine(disk: Disk) -> None:
-    file = await disk.open("file", create=True)
+async def test_after_close_nothing_works_and_closing_again_is_fine(disk: Disk, file: DiskFile) -> None:
     await file.close()
     await file.close()
     with pytest.raises(ClosedError):
@@ -275,8 +271,7 @@ async def test_free_bytes_and_describe(disk: Disk, reopen: Reopen) -> None:
     assert disk.describe()
 
 
-async def test_a_cancelled_write_is_waited_for_by_close(disk: Disk) -> None:
-    file = await disk.open("file", create=True)
+async def test_a_cancelled_write_is_waited_for_by_close(file: DiskFile) -> None:
     task = asyncio.ensure_future(file.write(0, [b"x" * 1_000_000], durable=True))
     await asyncio.sleep(0)
     task.cancel()

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO, cast
 
@@ -51,10 +52,14 @@ def ends(request: pytest.FixtureRequest) -> Iterator[tuple[int, int]]:
         pair = one.detach(), other.detach()
     yield pair
     for descriptor in pair:
-        try:
+        with suppress(OSError):  # the test closed it
             os.close(descriptor)
-        except OSError:
-            pass  # the test closed it
+
+
+@pytest.fixture
+def read(ends: tuple[int, int], made: Callable[[int], ErrorStream]) -> tuple[int, ErrorStream]:
+    """A reader's descriptor, and the stream that it reads."""
+    return ends[0], made(ends[1])
 
 
 def read_until(descriptor: int, end: bytes) -> bytes:
@@ -64,20 +69,16 @@ def read_until(descriptor: int, end: bytes) -> bytes:
     return found
 
 
-def test_what_can_be_written_is_there_at_once(ends: tuple[int, int], made: Callable[[int], ErrorStream]) -> None:
-    reader, writer = ends
-    stream = made(writer)
+def test_what_can_be_written_is_there_at_once(read: tuple[int, ErrorStream]) -> None:
+    reader, stream = read
     stream.write("one\n")
     assert os.read(reader, 100) == b"one\n"
     stream.write("zwölf \ud800\n")
     assert os.read(reader, 100) == "zwölf \\ud800\n".encode()
 
 
-def test_bytes_are_taken_as_any_other_stream_of_text_does(
-    ends: tuple[int, int], made: Callable[[int], ErrorStream]
-) -> None:
-    reader, writer = ends
-    stream = made(writer)
+def test_bytes_are_taken_as_any_other_stream_of_text_does(read: tuple[int, ErrorStream]) -> None:
+    reader, stream = read
     assert stream.buffer.write(memoryview(b"one\n")) == 4
     for said in (b"two", "three"):
         click.echo(said, file=cast(TextIO, stream))
@@ -85,10 +86,9 @@ def test_bytes_are_taken_as_any_other_stream_of_text_does(
 
 
 def test_a_reader_that_stalls_keeps_nobody_waiting_and_gets_all_in_order_later(
-    ends: tuple[int, int], made: Callable[[int], ErrorStream], losses: Losses
+    read: tuple[int, ErrorStream], losses: Losses
 ) -> None:
-    reader, writer = ends
-    stream = made(writer)
+    reader, stream = read
     count = 0
     while not stream._held:
         stream.write(f"{count:99}\n")
@@ -101,10 +101,9 @@ def test_a_reader_that_stalls_keeps_nobody_waiting_and_gets_all_in_order_later(
 
 
 def test_what_has_no_room_is_counted_and_reported_when_there_is_some_again(
-    ends: tuple[int, int], made: Callable[[int], ErrorStream], losses: Losses
+    read: tuple[int, ErrorStream], losses: Losses
 ) -> None:
-    reader, writer = ends
-    stream = made(writer)
+    reader, stream = read
     count = 0
     while not losses.lines:
         stream.write(LINE)
@@ -119,11 +118,8 @@ def test_what_has_no_room_is_counted_and_reported_when_there_is_some_again(
     assert os.read(reader, 100) == b"after\n"
 
 
-def test_a_reader_that_is_gone_makes_lost_lines_and_nothing_else(
-    ends: tuple[int, int], made: Callable[[int], ErrorStream], losses: Losses
-) -> None:
-    reader, writer = ends
-    stream = made(writer)
+def test_a_reader_that_is_gone_makes_lost_lines_and_nothing_else(read: tuple[int, ErrorStream], losses: Losses) -> None:
+    reader, stream = read
     os.close(reader)
     for _ in range(3):
         stream.write(LINE)

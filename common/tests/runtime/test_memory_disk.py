@@ -10,13 +10,21 @@ from hypothesis import strategies as st
 
 from boki_common.errors import DiskFailed, DiskFull, WrongDirectory
 from boki_common.runtime.memory_content import SECTOR_BYTES
-from boki_common.runtime.memory_disk import MemoryDisk
+from boki_common.runtime.memory_disk import MemoryDisk, MemoryFile
 from boki_common.testing.machine import SeededRandom
 
 
-async def test_a_crash_keeps_what_was_durable_and_tears_the_rest_at_sectors() -> None:
-    disk = MemoryDisk()
-    file = await disk.open("file", create=True)
+@pytest.fixture
+def disk() -> MemoryDisk:
+    return MemoryDisk()
+
+
+@pytest.fixture
+async def file(disk: MemoryDisk) -> MemoryFile:
+    return await disk.open("file", create=True)
+
+
+async def test_a_crash_keeps_what_was_durable_and_tears_the_rest_at_sectors(disk: MemoryDisk, file: MemoryFile) -> None:
     await file.write(0, [b"a" * 2048], durable=True)
     await file.write(512, [b"b" * 2048], durable=False)
     outcomes = set()
@@ -49,9 +57,7 @@ def test_a_crash_leaves_only_bytes_that_some_write_put_there(seed: int, writes: 
     asyncio.run(scenario())
 
 
-async def test_a_flush_covers_what_was_written_before_it_and_no_more() -> None:
-    disk = MemoryDisk()
-    file = await disk.open("file", create=True)
+async def test_a_flush_covers_what_was_written_before_it_and_no_more(disk: MemoryDisk, file: MemoryFile) -> None:
     await file.write(0, [b"a" * SECTOR_BYTES], durable=False)
     disk.hold("sync")
     flush = asyncio.ensure_future(file.sync())
@@ -98,9 +104,7 @@ async def test_a_full_disk_takes_what_fits_and_then_refuses() -> None:
     await disk.replace_all("other", bytes(1))
 
 
-async def test_the_nth_operation_fails_once() -> None:
-    disk = MemoryDisk()
-    file = await disk.open("file", create=True)
+async def test_the_nth_operation_fails_once(disk: MemoryDisk, file: MemoryFile) -> None:
     disk.fail("sync", nth=2)
     await file.sync()
     with pytest.raises(DiskFailed, match="input/output"):
@@ -108,10 +112,8 @@ async def test_the_nth_operation_fails_once() -> None:
     await file.sync()
 
 
-async def test_a_quick_disk_writes_at_once_and_what_is_written_survives() -> None:
-    disk = MemoryDisk()
+async def test_a_quick_disk_writes_at_once_and_what_is_written_survives(disk: MemoryDisk, file: MemoryFile) -> None:
     disk.quick = True
-    file = await disk.open("file", create=True)
     assert file.write_now(0, [b"durable"], 7) == 0.0
     assert disk.crash(SeededRandom(1)).contents("file") == b"durable"
     disk.fail("write")
@@ -123,10 +125,10 @@ async def test_a_quick_disk_writes_at_once_and_what_is_written_survives() -> Non
     assert disk.contents("file") == b"another", "written, not flushed"
 
 
-async def test_a_plan_is_asked_for_each_step_of_a_write_that_is_made_at_once() -> None:
-    disk = MemoryDisk()
+async def test_a_plan_is_asked_for_each_step_of_a_write_that_is_made_at_once(
+    disk: MemoryDisk, file: MemoryFile
+) -> None:
     disk.quick = True
-    file = await disk.open("file", create=True)
     asked: list[str] = []
 
     def plan(kind: str, name: str) -> float:
@@ -143,19 +145,17 @@ async def test_a_plan_is_asked_for_each_step_of_a_write_that_is_made_at_once() -
     assert disk.contents("file") == b"two", "written, not flushed"
 
 
-async def test_what_was_filled_survives() -> None:
-    disk = MemoryDisk()
-    file = await disk.open("file", create=True)
+async def test_what_was_filled_survives(disk: MemoryDisk, file: MemoryFile) -> None:
     await file.write(0, [b"x" * 10], durable=True)
     await file.fill(2, 5)
     assert disk.crash(SeededRandom(1)).contents("file") == b"xx" + bytes(5) + b"xxx"
 
 
 @pytest.mark.parametrize("what", ["held", "slow", "limited", "full", "read-only"])
-async def test_where_something_could_happen_to_a_write_nothing_is_written_at_once(what: str) -> None:
-    disk = MemoryDisk()
+async def test_where_something_could_happen_to_a_write_nothing_is_written_at_once(
+    disk: MemoryDisk, file: MemoryFile, what: str
+) -> None:
     disk.quick = True
-    file = await disk.open("file", create=True)
     if what == "held":
         disk.hold("sync")
     elif what == "slow":
@@ -171,10 +171,10 @@ async def test_where_something_could_happen_to_a_write_nothing_is_written_at_onc
 
 
 @pytest.mark.parametrize("quick", [False, True])
-async def test_a_flush_that_fails_may_lose_what_was_written_though_the_next_succeeds(quick: bool) -> None:
-    disk = MemoryDisk()
+async def test_a_flush_that_fails_may_lose_what_was_written_though_the_next_succeeds(
+    disk: MemoryDisk, file: MemoryFile, quick: bool
+) -> None:
     disk.forgets_failed, disk.quick = True, quick
-    file = await disk.open("file", create=True)
     disk.fail("sync")
     with pytest.raises(DiskFailed):
         if quick:
@@ -190,25 +190,21 @@ async def test_a_flush_that_fails_may_lose_what_was_written_though_the_next_succ
     assert later.crash(SeededRandom(1)).contents("file") == b"kept"
 
 
-async def test_bits_flip_at_rest() -> None:
-    disk = MemoryDisk()
+async def test_bits_flip_at_rest(disk: MemoryDisk) -> None:
     disk.put("file", b"\0\0")
     disk.flip_bit("file", 1, bit=3)
     assert await disk.read_all("file") == b"\0\x08"
     assert disk.crash(SeededRandom(1)).contents("file") == b"\0\x08"
 
 
-async def test_a_bit_flips_in_what_was_not_flushed() -> None:
-    disk = MemoryDisk()
-    file = await disk.open("file", create=True)
+async def test_a_bit_flips_in_what_was_not_flushed(disk: MemoryDisk, file: MemoryFile) -> None:
     await file.write(0, [b"\0"], durable=True)
     await file.write(1, [b"\0"], durable=False)
     disk.flip_bit("file", 1)
     assert await disk.read_all("file") == b"\0\x01"
 
 
-async def test_a_read_only_disk_reads() -> None:
-    disk = MemoryDisk()
+async def test_a_read_only_disk_reads(disk: MemoryDisk) -> None:
     disk.put("file", b"x")
     disk.read_only = True
     assert await disk.read_all("file") == b"x"
@@ -217,8 +213,7 @@ async def test_a_read_only_disk_reads() -> None:
             await call
 
 
-async def test_slow_operations_take_loop_time() -> None:
-    disk = MemoryDisk()
+async def test_slow_operations_take_loop_time(disk: MemoryDisk) -> None:
     disk.slow("read_all", 0.01)
     disk.put("file", b"x")
     loop = asyncio.get_running_loop()
@@ -227,8 +222,7 @@ async def test_slow_operations_take_loop_time() -> None:
     assert loop.time() - start >= 0.009
 
 
-async def test_a_plan_delays_and_fails_operations() -> None:
-    disk = MemoryDisk()
+async def test_a_plan_delays_and_fails_operations(disk: MemoryDisk) -> None:
     disk.put("file", b"x")
     asked = []
 
@@ -248,10 +242,8 @@ async def test_a_plan_delays_and_fails_operations() -> None:
     assert asked == [("read_all", "file"), ("remove", "file")]
 
 
-async def test_under_a_plan_a_durable_write_is_over_when_its_flush_is() -> None:
-    disk = MemoryDisk()
+async def test_under_a_plan_a_durable_write_is_over_when_its_flush_is(disk: MemoryDisk, file: MemoryFile) -> None:
     disk.plan = lambda kind, name: 0.0
-    file = await disk.open("file", create=True)
     turns: list[str] = []
     asyncio.get_running_loop().call_soon(turns.append, "another turn of the loop")
     await file.write(0, [b"x"], durable=True)
@@ -259,8 +251,7 @@ async def test_under_a_plan_a_durable_write_is_over_when_its_flush_is() -> None:
     assert disk.contents("file") == b"x"
 
 
-async def test_a_misdirected_write_is_there_after_a_crash() -> None:
-    disk = MemoryDisk()
+async def test_a_misdirected_write_is_there_after_a_crash(disk: MemoryDisk) -> None:
     disk.put("file", b"abcdef")
     disk.overwrite("file", 2, b"XY")
     assert await disk.read_all("file") == b"abXYef"

@@ -19,7 +19,7 @@ from boki_gateway.calls.call import Answer, Call, Handler
 from boki_gateway.calls.http_errors import error_answer, internal_answer, status_of
 from boki_gateway.calls.table import Route
 from boki_gateway.pages import assets, shell
-from boki_gateway.pages.page_routes import file_handler
+from boki_gateway.pages.page_routes import file_route, page_route
 from boki_gateway.pages.pages import GROUP, Content, Page, Visit
 
 HEADERS: Final = assets.HEADERS | {
@@ -53,25 +53,12 @@ def library_routes(pages: Sequence[Page]) -> list[Route]:
     routes = []
     for page in pages:
         summary = f"{page.summary} A page of a library."
-        routes.append(_route(page.path, f"page_{page.name}", summary, _shown(page, pages), "text/html"))
+        routes.append(page_route(page.path, f"page_{page.name}", summary, _shown(page, pages), "text/html"))
         for name, data in page.files.items():
-            kind = assets.content_type(name)
             said = f"A file of the page {page.name}."
-            routes.append(_route(page.asset(name), f"asset_{page.name}_{name}", said, file_handler(data, kind), kind))
+            named = f"asset_{page.name}_{name}"
+            routes.append(file_route(page.asset(name), named, said, data, assets.content_type(name)))
     return routes
-
-
-def _route(path: str, name: str, summary: str, handler: Handler, content_type: str) -> Route:
-    return Route(
-        method="GET",
-        path=path,
-        named=name.replace(".", "_"),
-        summary=summary,
-        handler=handler,
-        group="pages",
-        content_type=content_type,
-        session=False,
-    )
 
 
 def _shown(page: Page, pages: Sequence[Page]) -> Handler:

@@ -27,30 +27,35 @@ _OWN: Final = (
 
 def page_routes(pages: Sequence[Page] = ()) -> tuple[Route, ...]:
     """The routes, with links to the pages of libraries."""
-    return tuple(_page(path, name, summary, pages) for path, name, summary in _OWN)
+    routes = []
+    for path, name, summary in _OWN:
+        data, kind = assets.FILES[name], assets.content_type(name)
+        shown = shell.with_links(data, pages) if kind == "text/html" else data
+        routes.append(file_route(path, f"page_{name}", summary, shown, kind))
+    return tuple(routes)
 
 
-def _page(path: str, name: str, summary: str, pages: Sequence[Page]) -> Route:
-    data, kind = assets.FILES[name], assets.content_type(name)
-    return Route(
-        method="GET",
-        path=path,
-        named=f"page_{name.replace('.', '_')}",
-        summary=summary,
-        handler=file_handler(shell.with_links(data, pages) if kind == "text/html" else data, kind),
-        group="pages",
-        content_type=kind,
-        session=False,
-    )
-
-
-def file_handler(data: bytes, kind: str) -> Handler:
+def file_route(path: str, name: str, summary: str, data: bytes, kind: str) -> Route:
     """Serves bytes that do not change."""
 
     async def serve(_call: Call) -> Answer:
         return web.Response(body=data, content_type=kind, charset="utf-8", headers=assets.HEADERS)
 
-    return serve
+    return page_route(path, name, summary, serve, kind)
+
+
+def page_route(path: str, name: str, summary: str, handler: Handler, kind: str) -> Route:
+    """Serves what a browser shows."""
+    return Route(
+        method="GET",
+        path=path,
+        named=name.replace(".", "_"),
+        summary=summary,
+        handler=handler,
+        group="pages",
+        content_type=kind,
+        session=False,
+    )
 
 
 PAGE_ROUTES: Final = page_routes()

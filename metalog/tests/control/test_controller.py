@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -35,27 +34,21 @@ async def controller(cluster: Any, store: MemoryStore | None = None, policies: A
     return made
 
 
-async def until(reached: Callable[[], bool]) -> None:
-    async with asyncio.timeout(15):
-        while not reached():
-            await asyncio.sleep(0)
-
-
 async def two_logs(cluster: Any, sequencers: int = 3) -> list[Any]:
     made = [await cluster.sequencer() for _ in range(sequencers)]
-    await until(lambda: any(one.term for one in made))
+    await cluster.until(lambda: any(one.term for one in made))
     await LogChanges(await cluster.store(), cluster.ledgers, cluster.rng, retry_first_s=0.005).add(1)
-    await until(lambda: sum(one.term > 0 for one in made) == 2)
+    await cluster.until(lambda: sum(one.term > 0 for one in made) == 2)
     return made
 
 
 async def test_one_leads_and_the_next_when_it_stops(cluster: Any) -> None:
     first = await controller(cluster)
-    await until(lambda: first.leading)
+    await cluster.until(lambda: first.leading)
     second = await controller(cluster)
     assert not second.leading and second.status()["leading"] is False
     await first.close()
-    await until(lambda: second.leading)
+    await cluster.until(lambda: second.leading)
     await first.close()
     assert second.leading
 
@@ -66,7 +59,7 @@ async def test_a_leader_that_dies_at_any_step_is_followed_by_one_that_ends_it(cl
     sequencers = await two_logs(cluster)
     store = await cluster.store()
     first = await controller(cluster, store)
-    await until(lambda: first.leading)
+    await cluster.until(lambda: first.leading)
     calls = 0
 
     def dying(_operation: str, _path: str) -> Fault:
@@ -80,9 +73,9 @@ async def test_a_leader_that_dies_at_any_step_is_followed_by_one_that_ends_it(cl
     second = await controller(cluster)
     store.faults = dying
     await (await cluster.store()).create(WEIGHTS_PATH, encode_weights({}))
-    await until(lambda: calls > call)
+    await cluster.until(lambda: calls > call)
     store.expire_session()
-    await until(lambda: second.leading)
+    await cluster.until(lambda: second.leading)
     reader = await cluster.store()
     async with asyncio.timeout(15):
         while (view := (await read_view(reader)).view).per_slot.count(1) != 512:
@@ -101,7 +94,7 @@ async def test_two_leaders_at_once_do_no_harm(cluster: Any) -> None:
     """The first was cut off, the second elected, and the first comes back before it learns it."""
     await two_logs(cluster)
     first, second = await controller(cluster), await controller(cluster)
-    await until(lambda: first.leading)
+    await cluster.until(lambda: first.leading)
     second._election.leading = True
     leading = [asyncio.ensure_future(one._lead()) for one in (first, second)]
     await (await cluster.store()).create(WEIGHTS_PATH, encode_weights({1: 3}))
@@ -131,7 +124,7 @@ async def test_a_policy_that_fails_is_reported_and_stops_no_other(cluster: Any) 
 
     counting = Counting()
     one = await controller(cluster, policies=(Failing(), counting))
-    await until(lambda: counting.rounds > 2)
+    await cluster.until(lambda: counting.rounds > 2)
     assert one.status()["policies"] == [
         {"name": "failing", "fault": "somebody is away"}, {"name": "counting", "fault": None},
     ]  # fmt: skip
@@ -139,7 +132,7 @@ async def test_a_policy_that_fails_is_reported_and_stops_no_other(cluster: Any) 
 
 async def test_it_says_how_it_is(cluster: Any) -> None:
     one = await controller(cluster)
-    await until(lambda: one.leading)
+    await cluster.until(lambda: one.leading)
     visitor = await cluster.stranger(one.address)
     with pytest.raises(ProtocolError, match="HELLO"):
         await visitor.peer.call(protocol.OP_STATUS)

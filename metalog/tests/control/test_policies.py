@@ -23,6 +23,7 @@ from boki_metalog.control.policies import (
     Cluster,
     GiveUpSpares,
     KeepTerms,
+    Policy,
     WatchEngines,
 )
 from boki_metalog.errors import MetalogUnreadable, SpareTaken, ThinlyServed
@@ -51,6 +52,11 @@ async def led(cluster: Any, **settings: float) -> Cluster:
     made.begin()
     cluster._closing.append(made.watch.close)
     return made
+
+
+async def thrice(policy: Policy, given: Cluster) -> None:
+    for _ in range(3):
+        await policy.run(given)
 
 
 async def view_of(cluster: Any) -> View:
@@ -124,8 +130,7 @@ async def test_a_spare_of_the_dead_is_closed_then_deleted_after_a_write_of_the_v
     spare = await spare_of_the_dead(cluster)
     await cluster.serving()
     policy, given = GiveUpSpares(), await led(cluster)
-    for _ in range(3):
-        await policy.run(given)
+    await thrice(policy, given)
     assert cluster.ledgers.ledgers[spare].closed, "given up"
     kept = dict(cluster.ledgers.ledgers)
     await cluster.replace()
@@ -164,8 +169,7 @@ async def test_a_driver_that_stalled_with_a_spare_of_the_dead_wins_or_is_refused
             )
         except SpareTaken:
             assert rounds > 0
-        for _ in range(3):
-            await policy.run(given)
+        await thrice(policy, given)
         installed = (await view_of(cluster)).installed(0)
         if installed is not None:
             assert installed.metalog_ledger in cluster.ledgers.ledgers
@@ -195,11 +199,9 @@ async def test_a_term_that_came_between_look_and_close_keeps_its_ledger(cluster:
             await install(1, Candidate("ee" * 16, (await cluster.ledgers.create()).ledger_id))
 
     cluster.ledgers.step = late
-    for _ in range(3):
-        await policy.run(given)
+    await thrice(policy, given)
     await install(2, Candidate("ff" * 16, (await cluster.ledgers.create()).ledger_id))
-    for _ in range(3):
-        await policy.run(given)
+    await thrice(policy, given)
     assert spare in cluster.ledgers.ledgers, "term 1 was recorded with it"
 
 
@@ -227,8 +229,7 @@ async def test_data_ledgers_of_dead_engines_that_never_had_an_entry_are_deleted(
     policy, given = GiveUpSpares(), await led(cluster)
     await ensure_path(given.metadata, f"{MEMBERS}/{ENGINE_ROLE}")
     await given.metadata.create(member_path(ENGINE_ROLE, LISTED), b"{}")
-    for _ in range(3):
-        await policy.run(given)
+    await thrice(policy, given)
     assert list(cluster.ledgers.ledgers.values()) == kept
     assert all(ledger.closed_by_writer or not ledger.fenced for ledger in kept), "what has entries is left alone"
     assert not any(ledger.ledger_id in cluster.ledgers.ledgers for ledger in gone)
@@ -247,8 +248,7 @@ async def test_a_first_entry_that_comes_meanwhile_keeps_its_ledger(cluster: Any)
 
     cluster.ledgers.step = late
     policy, given = GiveUpSpares(), await led(cluster)
-    for _ in range(3):
-        await policy.run(given)
+    await thrice(policy, given)
     assert ledger.closed and cluster.ledgers.ledgers == {ledger.ledger_id: ledger}
 
 
@@ -257,8 +257,7 @@ async def test_after_a_lost_session_nobody_is_absent_at_first(cluster: Any) -> N
     policy, given = GiveUpSpares(), await led(cluster, absent_s=0.0)
     given.watch._session_lost()
     given.settings = ControllerSettings(absent_s=30.0, spare_scan_s=0.01)
-    for _ in range(3):
-        await policy.run(given)
+    await thrice(policy, given)
     assert not cluster.ledgers.ledgers[spare].closed
 
 

@@ -58,11 +58,9 @@ async def test_what_entries_carry_is_delivered_live_and_from_ledgers(cluster: An
     await engine.seen.until(lambda: engine.seen.vector.end_pos == 5)
     assert [entry.carried for entry in engine.seen.entries[1]] == [(), (), (Carried(shard, body),)]
     assert engine.seen.ranges[1][-1] == ShardRange(shard, 3, 2, 1, 1, 3)
-    late = await cluster.follow()
-    await late.seen.linked(1)
+    late = await cluster.up_to(1)
     await cluster.replace()
-    sealed = await cluster.follow()
-    await sealed.seen.linked(2)
+    sealed = await cluster.up_to(2)
     assert late.seen.entries[1] == sealed.seen.entries[1] == engine.seen.entries[1]
 
 
@@ -99,8 +97,7 @@ async def test_terms_follow_one_another(cluster: Any) -> None:
     assert [event for event in engine.seen.events if not event.startswith("ordered")] == (
         ["started 1", "up 1", "down", "ended 1", "started 2", "up 2", "down", "ended 2", "started 3", "up 3"]
     )
-    late = await cluster.follow()
-    await late.seen.linked(3)
+    late = await cluster.up_to(3)
     assert late.seen.entries == engine.seen.entries and late.seen.ranges == engine.seen.ranges
 
 
@@ -130,8 +127,7 @@ async def fill(cluster: Any, entries: int, **settings: float) -> Any:
 @pytest.mark.parametrize(("entries", "memory"), [(10, 1), (10, 9), (300, 5)])
 async def test_what_the_sequencer_forgot_is_read_from_the_ledger(cluster: Any, entries: int, memory: int) -> None:
     _, _, link = await fill(cluster, entries, recent_entries=memory)
-    late = await cluster.follow()
-    await late.seen.linked(1)
+    late = await cluster.up_to(1)
     assert late.seen.count(1) == entries
     assert late.seen.events.count("caught up") >= 1
     await link.open_shard(A, 1)
@@ -145,16 +141,14 @@ async def test_reading_from_the_ledger_goes_on_when_bookies_come_back(cluster: A
         ("open", NoSuchEntry("not found yet")),
         ("open", MetadataUnavailable("away")),
     ]
-    late = await cluster.follow()
-    await late.seen.linked(1)
+    late = await cluster.up_to(1)
     assert late.seen.count(1) == 10 and not cluster.ledgers.faults
 
 
 async def test_batches_are_bounded_and_pressed_back(cluster: Any) -> None:
     await fill(cluster, 40)
     await cluster.replace()
-    late = await cluster.follow(read_entries=7)
-    await late.seen.linked(2)
+    late = await cluster.up_to(2, read_entries=7)
     ordered = [event for event in late.seen.events if event.startswith("ordered 1")]
     assert ordered[:2] == ["ordered 1:0+7", "ordered 1:7+7"] and late.seen.events.count("caught up") == 6
 
@@ -162,8 +156,7 @@ async def test_batches_are_bounded_and_pressed_back(cluster: Any) -> None:
 async def test_small_reads_for_large_entries(cluster: Any) -> None:
     await fill(cluster, 100)
     await cluster.replace()
-    late = await cluster.follow(read_bytes=2_000)
-    await late.seen.linked(2)
+    late = await cluster.up_to(2, read_bytes=2_000)
     assert late.seen.count(1) == 100
     assert "ordered 1:64+32" in late.seen.events
 
@@ -230,8 +223,7 @@ async def test_an_entry_that_no_quorum_has_is_never_seen(cluster: Any) -> None:
     ledger = sequencer.status()["term"]["metalog_ledger"]
     while len(cluster.ledgers.ledgers[ledger].entries) < 4:
         await asyncio.sleep(0)
-    late = await cluster.follow()
-    await late.seen.linked(1)
+    late = await cluster.up_to(1)
     assert late.seen.count(1) == 3
     await cluster.replace()
     await engine.seen.linked(2)
@@ -286,8 +278,7 @@ async def test_a_lagging_follower_subscribes_again(cluster: Any) -> None:
 async def test_the_metadata_store_is_away(cluster: Any) -> None:
     store = await cluster.store()
     sequencer, _, _ = await fill(cluster, 1)
-    engine = await cluster.follow(store=store)
-    link = await engine.seen.linked(1)
+    engine, link = await cluster.linked(1, store=store)
     store.disconnect()
     await link.open_shard(B, 60)
     await engine.seen.until(lambda: engine.seen.count(1) == 2)
@@ -327,8 +318,7 @@ async def test_a_zombie_sequencer_does_not_hold_a_follower_back(cluster: Any) ->
     """It cannot see the view and keeps its connections; followers leave it when the view names the next term."""
     store = await cluster.store()
     zombie = await cluster.sequencer(store=store)
-    engine = await cluster.follow()
-    old = await engine.seen.linked(1)
+    engine, old = await cluster.linked(1)
     await old.open_shard(A, 50)
     store.disconnect()
     await cluster.replace()
@@ -346,8 +336,7 @@ async def test_pushes_that_overlap_or_leave_a_gap(cluster: Any) -> None:
     sequencer, engine, link = await fill(cluster, 6)
     server = sequencer.term_server
     entries = server.recent.since(0)
-    late = await cluster.follow(start=Position(1, 0))
-    await late.seen.linked(1)
+    late = await cluster.up_to(1, start=Position(1, 0))
     (peer,) = [peer for peer in server._subscribers.peers if peer is not next(iter(server._subscribers.peers))]
     del server._subscribers.peers[peer]
     await link.open_shard(B, 90)

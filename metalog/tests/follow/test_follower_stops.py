@@ -31,8 +31,7 @@ RecorderOf = Callable[[], Any]
 async def filled(cluster: Any, entries: int) -> Any:
     """A sequencer whose metalog has so many entries, of which only the first opens a shard, and a follower that has them."""
     sequencer = await cluster.sequencer()
-    engine = await cluster.follow()
-    link = await engine.seen.linked(sequencer.term or 1)
+    engine, link = await cluster.linked(sequencer.term or 1)
     shard = await link.open_shard(A, 50)
     for number in range(1, entries):
         link.report(shard, number, number)
@@ -49,8 +48,7 @@ async def test_a_log_stops_before_an_unreadable_entry_and_goes_on_when_it_is_men
     ledger = metalog(cluster, sequencer)
     good, ledger.entries[2] = ledger.entries[2], b"garbage"
     await cluster.replace()
-    late = await cluster.follow()
-    await late.seen.until(lambda: late.seen.stops)
+    late = await cluster.stopped()
     assert (late.seen.count(1), late.follower.position) == (2, Position(1, 2))
     ((position, why),) = late.seen.stops
     assert position == (1, 2) and "metalog entry 2 of term 1" in why
@@ -73,8 +71,7 @@ async def test_what_was_pushed_badly_is_read_from_bookies(cluster: Any, live: bo
         sequencer.term_server._push = push
     else:
         recent._entries[-1] = b"garbage"
-        engine = await cluster.follow()
-        await engine.seen.until(lambda: engine.seen.stops)
+        engine = await cluster.stopped()
     whole = 4 if live else 3
     await engine.seen.until(lambda: engine.seen.count(1) == whole)
     assert [why is None for _, why in engine.seen.stops] == [False, True]
@@ -88,8 +85,7 @@ async def test_an_entry_whose_copies_are_all_damaged_stops_the_log(cluster: Any)
     ledger = metalog(cluster, sequencer)
     await cluster.replace()
     ledger.damaged = True
-    late = await cluster.follow()
-    await late.seen.until(lambda: late.seen.stops)
+    late = await cluster.stopped()
     assert "all copies" in late.seen.stops[0][1]
     ledger.damaged = False
     await late.seen.linked(2)
@@ -102,8 +98,7 @@ async def test_a_record_that_disagrees_with_its_ledger_stops_the_log(cluster: An
     await cluster.replace()
     await engine.seen.linked(2)
     ledger.closed_at -= 1
-    late = await cluster.follow()
-    await late.seen.until(lambda: late.seen.stops)
+    late = await cluster.stopped()
     assert "as its term's record says" in late.seen.stops[0][1]
     ledger.closed_at += 1
     await late.seen.linked(2)
@@ -114,8 +109,7 @@ async def test_a_record_that_ends_elsewhere_than_its_entries_stops_the_log(clust
     await cluster.replace()
     record = cluster.tree.get("/boki/terms/1").value
     cluster.tree.set("/boki/terms/1", record.replace(b'"end_pos":4', b'"end_pos":5'), 0)
-    late = await cluster.follow()
-    await late.seen.until(lambda: late.seen.stops)
+    late = await cluster.stopped()
     assert "position 5" in late.seen.stops[0][1] and late.seen.count(1) == 5
     assert "ended 1" not in late.seen.events
 
@@ -123,8 +117,7 @@ async def test_a_record_that_ends_elsewhere_than_its_entries_stops_the_log(clust
 async def test_having_applied_more_than_the_term_has_stops_the_log(cluster: Any) -> None:
     await filled(cluster, 2)
     await cluster.replace()
-    late = await cluster.follow(start=Position(1, 3))
-    await late.seen.until(lambda: late.seen.stops)
+    late = await cluster.stopped(start=Position(1, 3))
     assert "do not go on" in late.seen.stops[0][1] and not late.seen.entries[1]
 
 

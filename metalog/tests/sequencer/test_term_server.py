@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -15,8 +15,6 @@ from boki_metalog.entries import sequencer_protocol as protocol
 from boki_metalog.entries.metalog_entry import Close, Expire, Lost, Open, ShardEnd, Trim, decode
 from boki_metalog.entries.progress import Order
 from boki_metalog.errors import ShardNotOpen, TermFull
-from boki_metalog.sequencer.sequencer import Sequencer
-from boki_metalog.sequencer.term_server import TermServer
 from boki_metalog.terms.view import SlotRange
 
 A, B = "aa" * 16, "bb" * 16
@@ -33,17 +31,6 @@ async def barrier(engine: Any, term: int) -> Position:
 
 def asking(*calls: Coroutine[Any, Any, Position]) -> list[asyncio.Task[Position]]:
     return [asyncio.get_running_loop().create_task(call) for call in calls]
-
-
-async def until(reached: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not reached():
-            await asyncio.sleep(0)
-
-
-def server_of(sequencer: Sequencer) -> TermServer:
-    assert sequencer.term_server is not None
-    return sequencer.term_server
 
 
 async def test_no_entry_waits_for_the_end_of_a_turn(cluster: Any) -> None:
@@ -293,11 +280,11 @@ async def test_a_fenced_sequencer_answers_no_order_and_no_barrier(cluster: Any, 
         engine.report(1, s0=(3, 1))
         await engine.round_trip()
     await cluster.ledgers.open(ledger, recover=True)
-    assert server_of(sequencer).over is None, "it does not know"
+    assert cluster.server_of(sequencer).over is None, "it does not know"
     waiting = asking(barrier(engine, 1), order(engine, 1, TRIM), barrier(engine, 1))
     await engine.round_trip()
     if in_flight:
-        server_of(sequencer)._acked(1)  # the quorum had the entry before the fence, and says so only now
+        cluster.server_of(sequencer)._acked(1)  # the quorum had the entry before the fence, and says so only now
     for one in waiting:
         with pytest.raises(TermOver):
             await one
@@ -335,7 +322,7 @@ async def test_messages_of_another_term_are_refused(cluster: Any) -> None:
 
 async def test_books_of_slots_that_the_term_does_not_order_are_refused(cluster: Any) -> None:
     sequencer, engine = await cluster.served()
-    server = server_of(sequencer)
+    server = cluster.server_of(sequencer)
     assert server.slots == (SlotRange(0, limits.SLOTS - 1),)
     server.slots = (SlotRange(0, 9), SlotRange(500, 511))
     inside = next(book for book in range(10_000) if slot_of(book) == 511)
@@ -389,7 +376,7 @@ async def test_a_command_of_a_lost_connection_is_ordered_and_its_barriers_are_fo
     await other.round_trip()
     engine.peer.close()
     await asyncio.gather(*gone, return_exceptions=True)
-    await until(lambda: not server_of(sequencer)._waiters.barriers)
+    await cluster.until(lambda: not cluster.server_of(sequencer)._waiters.barriers)
     cluster.ledgers.ack(ledger)
     cluster.ledgers.ack(ledger)
     assert (await first, await second) == (Position(1, 1), Position(1, 2))
@@ -397,10 +384,9 @@ async def test_a_command_of_a_lost_connection_is_ordered_and_its_barriers_are_fo
 
 async def test_a_term_with_its_share_of_shards_ends_and_the_same_sequencer_goes_on(cluster: Any) -> None:
     sequencer = await cluster.serving(term_shards=2)
-    first = server_of(sequencer)
+    first = cluster.server_of(sequencer)
     written = cluster.ledgers.ledgers[sequencer.status()["term"]["metalog_ledger"]]
-    engine = await cluster.follow()
-    link = await engine.seen.linked(1)
+    engine, link = await cluster.linked(1)
     await link.open_shard(A, 50)
     await link.open_shard(B, 51)
     link.report(0, 5, 1)
@@ -408,10 +394,10 @@ async def test_a_term_with_its_share_of_shards_ends_and_the_same_sequencer_goes_
     assert first.over is None, "each of two engines has its first shard"
     cluster.ledgers.hold_acks = True
     closing = asyncio.ensure_future(link.close_shard(0))
-    await until(lambda: len(written.entries) == 4)
+    await cluster.until(lambda: len(written.entries) == 4)
     (waiting,) = asking(link.barrier())
     link.report(1, 3, 1)
-    await until(lambda: len(first._waiters.barriers) == 1)
+    await cluster.until(lambda: len(first._waiters.barriers) == 1)
     cluster.ledgers.hold_acks = False
     cluster.ledgers.ack(written.ledger_id)
     assert isinstance(first.over, TermFull) and "2 shards" in str(first.over)
@@ -425,27 +411,25 @@ async def test_a_term_with_its_share_of_shards_ends_and_the_same_sequencer_goes_
 
 async def test_an_old_term_ends_without_traffic_but_not_an_empty_one(cluster: Any) -> None:
     sequencer = await cluster.serving(term_age_s=0.1)
-    engine = await cluster.follow()
-    link = await engine.seen.linked(1)
+    engine, link = await cluster.linked(1)
     await link.open_shard(A, 50)
-    assert server_of(sequencer)._rolling._timer is None, "nothing was ordered"
+    assert cluster.server_of(sequencer)._rolling._timer is None, "nothing was ordered"
     link.report(0, 5, 1)
     async with asyncio.timeout(10):
         await engine.seen.linked(2)
-    assert server_of(sequencer).term == 2 and server_of(sequencer)._rolling._timer is None
+    assert cluster.server_of(sequencer).term == 2 and cluster.server_of(sequencer)._rolling._timer is None
 
 
 async def test_an_old_term_with_an_entry_in_flight_ends_after_it(cluster: Any) -> None:
     sequencer = await cluster.serving(term_age_s=0.1)
-    engine = await cluster.follow()
-    link = await engine.seen.linked(1)
+    engine, link = await cluster.linked(1)
     await link.open_shard(A, 50)
     link.report(0, 5, 1)
     await engine.seen.until(lambda: engine.seen.count(1) == 2)
-    first, cluster.ledgers.hold_acks = server_of(sequencer), True
+    first, cluster.ledgers.hold_acks = cluster.server_of(sequencer), True
     link.report(0, 6, 2)
-    await until(lambda: first._in_flight is not None)
-    await until(lambda: first._rolling._perhaps)
+    await cluster.until(lambda: first._in_flight is not None)
+    await cluster.until(lambda: first._rolling._perhaps)
     cluster.ledgers.hold_acks = False
     cluster.ledgers.ack(sequencer.status()["term"]["metalog_ledger"])
     assert isinstance(first.over, TermFull) and first.vector.end_pos == 6
@@ -454,8 +438,7 @@ async def test_an_old_term_with_an_entry_in_flight_ends_after_it(cluster: Any) -
 
 async def test_a_long_metalog_ends_its_term(cluster: Any) -> None:
     sequencer = await cluster.serving(term_entries=100)
-    engine = await cluster.follow()
-    link = await engine.seen.linked(1)
+    engine, link = await cluster.linked(1)
     for _ in range(99):
         await link.barrier()
     assert sequencer.term == 1
@@ -468,12 +451,11 @@ async def test_a_term_lasts_until_the_next_one_can_begin(cluster: Any) -> None:
     """A roll is a convenience: without bookies for another metalog the term goes on."""
     first = await cluster.serving()
     second = await cluster.sequencer(term_entries=100)
-    await until(lambda: second.status()["spare_ledger"] is not None)
+    await cluster.until(lambda: second.status()["spare_ledger"] is not None)
     cluster.ledgers.faults += [("create", NotEnoughBookies("one is down")) for _ in range(10_000)]
     await first.close()
     await second.serving()
-    engine = await cluster.follow()
-    link = await engine.seen.linked(2)
+    engine, link = await cluster.linked(2)
     for _ in range(110):
         await link.barrier()
     assert second.term == 2

@@ -17,7 +17,6 @@ from boki_common.runtime.ports import Buffer
 from boki_metalog.entries import sequencer_protocol as protocol
 from boki_metalog.entries.metalog_entry import Trim, decode
 from boki_metalog.sequencer.sequencer import Sequencer
-from boki_metalog.sequencer.term_server import TermServer
 
 A = "aa" * 16
 TRIM = Trim(1, ((0, 99),), False)
@@ -36,11 +35,6 @@ async def asked(engine: Any, *calls: Coroutine[Any, Any, Position]) -> list[asyn
     tasks = [asyncio.get_running_loop().create_task(call) for call in calls]
     await engine.round_trip()
     return tasks
-
-
-def server_of(sequencer: Sequencer) -> TermServer:
-    assert sequencer.term_server is not None
-    return sequencer.term_server
 
 
 def metalog(cluster: Any) -> Any:
@@ -101,7 +95,7 @@ async def test_a_proven_barrier_makes_no_entry(cluster: Any, sequencer: Sequence
     assert await engine.subscribe(1) == (0, 1)
     await engine.entries()
     assert [await barrier(engine) for _ in range(5)] == [Position(1, 1)] * 5
-    assert len(metalog(cluster).entries) == server_of(sequencer).recent.end == 1
+    assert len(metalog(cluster).entries) == cluster.server_of(sequencer).recent.end == 1
     assert engine.received == [], "nothing to apply"
     assert proven(sequencer) == 5
 
@@ -173,13 +167,13 @@ async def test_a_fenced_sequencer_has_no_barrier_proven(cluster: Any, sequencer:
         engine.report(1, s0=(3, 1))
         await engine.round_trip()
     await cluster.ledgers.open(metalog(cluster).ledger_id, recover=True)
-    assert server_of(sequencer).over is None, "it does not know"
+    assert cluster.server_of(sequencer).over is None, "it does not know"
     waiting = await asked(engine, barrier(engine), barrier(engine))
     for one in waiting:
         with pytest.raises(TermOver) as caught:
             await one
         assert caught.value.definite
-    assert isinstance(server_of(sequencer).over, LedgerFenced)
+    assert isinstance(cluster.server_of(sequencer).over, LedgerFenced)
     assert proven(sequencer) == 0
 
 
@@ -190,7 +184,7 @@ async def test_the_end_of_a_term_answers_all_who_wait_for_proof_once(
     engine = await cluster.participant(sequencer.address)
     answers.clear()
     waiting = await asked(engine, *(barrier(engine) for _ in range(3)))
-    server = server_of(sequencer)
+    server = cluster.server_of(sequencer)
     await cluster.replace()
     for one in waiting:
         with pytest.raises(TermOver) as caught:
@@ -223,7 +217,7 @@ async def test_barriers_of_a_lost_connection_are_forgotten(
     answers.clear()
     gone = await asked(engine, barrier(engine), barrier(engine))
     (stays,) = await asked(other, barrier(other))
-    server = server_of(sequencer)
+    server = cluster.server_of(sequencer)
     assert server.status()["barriers_waiting"] == 3
     engine.peer.close()
     assert {type(one).__name__ for one in await asyncio.gather(*gone, return_exceptions=True)} == {"ConnectionLost"}
@@ -244,7 +238,7 @@ async def test_those_who_wait_for_proof_are_bounded(
     cluster.ledgers.hold_acks = True
     in_flight = await asked(engine, order(engine))
     waiting = await asked(engine, *(barrier(engine) for _ in range(4)))
-    assert len(cluster.ledgers.asked) == 2 and server_of(sequencer).status()["barriers_waiting"] == 4
+    assert len(cluster.ledgers.asked) == 2 and cluster.server_of(sequencer).status()["barriers_waiting"] == 4
     with pytest.raises(Overloaded):
         await barrier(engine)
     cluster.ledgers.hold_acks = False
@@ -278,7 +272,7 @@ async def test_people_see_how_many_barriers_wait_in_all(cluster: Any, sequencer:
     engine = await cluster.participant(sequencer.address)
     cluster.ledgers.hold_acks = True
     first = await asked(engine, order(engine), barrier(engine), barrier(engine))
-    status = server_of(sequencer).status
+    status = cluster.server_of(sequencer).status
     assert (status()["barriers_waiting"], status()["orders_waiting"]) == (2, 0)
     tell(cluster, False)
     assert status()["barriers_waiting"] == 2, "they wait for an entry now"
@@ -311,7 +305,7 @@ async def test_orders_and_barriers_mixed_are_each_answered_once_and_never_from_t
         else:
             assert min(found) > ordered, "the entry began when nothing was proven"
         last = max(ordered, *found)
-    assert server_of(sequencer).status()["barriers_waiting"] == 0
+    assert cluster.server_of(sequencer).status()["barriers_waiting"] == 0
     assert sum(answers.values()) == asked_for
     assert proven(sequencer) == sum(turn % 3 + 1 for turn in range(30) if turn % 3)
     commands = [command for entry in metalog(cluster).entries for command in decode(entry).commands]

@@ -17,16 +17,10 @@ from boki_metalog.entries.metalog_entry import Carried, Close, MetalogEntry, Sha
 from boki_metalog.errors import ImpossibleReport, ShardNotOpen, TermFull, UnfitCarry
 from boki_metalog.sequencer.carried_check import check_carried
 from boki_metalog.sequencer.sequencer import Sequencer
-from boki_metalog.sequencer.term_server import TermServer
 
 BodyOf = Callable[..., bytes]
 
 A, B = "aa" * 16, "bb" * 16
-
-
-def server_of(sequencer: Sequencer) -> TermServer:
-    assert sequencer.term_server is not None
-    return sequencer.term_server
 
 
 async def cut_once(cluster: Any, *incarnations: str, **settings: float) -> tuple[Sequencer, Any]:
@@ -36,7 +30,7 @@ async def cut_once(cluster: Any, *incarnations: str, **settings: float) -> tuple
         assert await engine.open(1, incarnation, 50 + number) == number
     engine.report(1, **{f"s{number}": (3, 1) for number in range(len(incarnations))})
     await engine.round_trip()
-    await engine.subscribe(1, server_of(sequencer).recent.end)
+    await engine.subscribe(1, cluster.server_of(sequencer).recent.end)
     return sequencer, engine
 
 
@@ -61,7 +55,7 @@ async def test_what_is_carried_is_pushed_once_its_entry_is_acknowledged(cluster:
     cluster.ledgers.ack(ledger.ledger_id)
     entry = await ordered(engine)
     assert (entry.shards, entry.carried) == ((ShardEnd(0, 5, 2),), (Carried(0, body_of(1, 0, 3, 2, b"two records")),))
-    assert server_of(sequencer).vector.shards == {0: ShardEnd(0, 5, 2)}
+    assert cluster.server_of(sequencer).vector.shards == {0: ShardEnd(0, 5, 2)}
 
 
 async def test_those_that_come_while_an_entry_is_in_flight_share_the_next(cluster: Any, body_of: BodyOf) -> None:
@@ -80,7 +74,7 @@ async def test_those_that_come_while_an_entry_is_in_flight_share_the_next(cluste
         Carried(0, body_of(1, 0, 4, 2, b"of 0")),
         Carried(1, body_of(1, 1, 3, 2, b"of 1")),
     )
-    assert len(cluster.ledgers.ledgers[ledger].entries) == server_of(sequencer).recent.end, (
+    assert len(cluster.ledgers.ledgers[ledger].entries) == cluster.server_of(sequencer).recent.end, (
         "the repeated one makes none"
     )
 
@@ -104,20 +98,20 @@ async def test_of_an_entry_with_a_changed_header_nothing_unusable_is_carried(clu
     """Each byte of it: it is refused by name, or it is a record batch that fits, of other tags or data."""
     sequencer, engine = await cut_once(cluster, A)
     body, carried = body_of(1, 0, 3, 2, b"x"), 0
-    (peer,) = server_of(sequencer)._peers
+    (peer,) = cluster.server_of(sequencer)._peers
     for at in range(len(body)):
         changed = bytes(byte ^ (at == place) for place, byte in enumerate(body))
         try:
             check_carried(protocol.Carry(1, 0, 5, 2, changed), ShardEnd(0, 3, 1))
         except UnfitCarry:
-            server_of(sequencer).carry(peer, protocol.Carry(1, 0, 5, 2, changed))
+            cluster.server_of(sequencer).carry(peer, protocol.Carry(1, 0, 5, 2, changed))
             assert isinstance(await refusal(engine), UnfitCarry)
         else:
             batch = RecordBatch.parse(memoryview(changed))
             assert (batch.term, batch.shard, batch.first_local_id, batch.record_count) == (1, 0, 3, 2)
             carried += 1
     assert 0 < carried < len(body) // 2
-    assert server_of(sequencer).vector.end_pos == 3, "nothing of what was refused is ordered"
+    assert cluster.server_of(sequencer).vector.end_pos == 3, "nothing of what was refused is ordered"
     engine.carry(1, 0, 5, 2, body)
     assert (await ordered(engine)).carried == (Carried(0, body),)
 
@@ -126,7 +120,7 @@ async def test_what_is_carried_is_known_by_its_term(cluster: Any) -> None:
     sequencer, engine = await cut_once(cluster, A)
     engine.carry(9, 0, 5, 2, b"x")
     assert protocol.decode_term(await engine.pushed(protocol.OP_TERM_OVER)) == 9
-    server = server_of(sequencer)
+    server = cluster.server_of(sequencer)
     (peer,) = server._peers
     server.end(TermOver("by hand", term=1))
     server.carry(peer, protocol.Carry(1, 0, 5, 2, b"x"))
@@ -140,7 +134,7 @@ async def test_a_length_that_cannot_be_ends_the_connection(cluster: Any, size: i
     sequencer, engine = await cut_once(cluster, A)
     engine.carry(1, 0, 5, 2, bytes(size))
     await engine.lost.wait()
-    assert server_of(sequencer).vector.end_pos == 3
+    assert cluster.server_of(sequencer).vector.end_pos == 3
 
 
 async def test_hello_comes_before_what_is_carried(cluster: Any) -> None:
@@ -148,7 +142,7 @@ async def test_hello_comes_before_what_is_carried(cluster: Any) -> None:
     stranger = await cluster.stranger(sequencer.address)
     stranger.carry(1, 0, 5, 2, b"x")
     await stranger.lost.wait()
-    assert server_of(sequencer).vector.end_pos == 3
+    assert cluster.server_of(sequencer).vector.end_pos == 3
 
 
 async def test_a_standby_carries_nothing_and_goes_on(cluster: Any) -> None:
@@ -163,7 +157,7 @@ async def test_a_standby_carries_nothing_and_goes_on(cluster: Any) -> None:
 async def test_a_lost_engine_is_closed_behind_what_was_carried(cluster: Any, body_of: BodyOf) -> None:
     sequencer, engine = await cut_once(cluster, A)
     other = await cluster.participant(sequencer.address)
-    await other.subscribe(1, server_of(sequencer).recent.end)
+    await other.subscribe(1, cluster.server_of(sequencer).recent.end)
     cluster.ledgers.hold_acks = True
     engine.report(1, s0=(4, 2))
     engine.carry(1, 0, 6, 3, body_of(1, 0, 4, 2, b"its last words"))
@@ -179,7 +173,7 @@ async def test_a_lost_engine_is_closed_behind_what_was_carried(cluster: Any, bod
 
 async def test_a_term_that_yields_orders_what_is_in_flight_and_no_more(cluster: Any, body_of: BodyOf) -> None:
     sequencer, engine = await cut_once(cluster, A, B)
-    server, cluster.ledgers.hold_acks = server_of(sequencer), True
+    server, cluster.ledgers.hold_acks = cluster.server_of(sequencer), True
     engine.carry(1, 0, 5, 2, body_of(1, 0, 3, 2, b"in flight"))
     await engine.round_trip()
     yielding = asyncio.ensure_future(engine.peer.call(protocol.OP_YIELD, protocol.encode_term(1)))
@@ -199,7 +193,7 @@ async def test_what_does_not_fit_into_the_term_ends_it(
     cluster: Any, body_of: BodyOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sequencer, engine = await cut_once(cluster, A)
-    server = server_of(sequencer)
+    server = cluster.server_of(sequencer)
     monkeypatch.setattr(limits, "POSITION_MAX", 4)
     engine.carry(1, 0, 5, 2, body_of(1, 0, 3, 2, b"x"))
     assert protocol.decode_term(await engine.pushed(protocol.OP_TERM_OVER)) == 1
@@ -210,7 +204,7 @@ async def test_what_does_not_fit_into_the_term_ends_it(
 async def test_a_fenced_sequencer_carries_for_nobody(cluster: Any, body_of: BodyOf) -> None:
     """What it takes is in no metalog: its engine appends it again in the next term."""
     sequencer, engine = await cut_once(cluster, A)
-    server = server_of(sequencer)
+    server = cluster.server_of(sequencer)
     await cluster.ledgers.open(0, recover=True)
     engine.carry(1, 0, 5, 2, body_of(1, 0, 3, 2, b"x"))
     await engine.pushed(protocol.OP_TERM_OVER)
@@ -220,7 +214,7 @@ async def test_a_fenced_sequencer_carries_for_nobody(cluster: Any, body_of: Body
 
 async def test_a_barrier_is_answered_behind_what_was_carried_before_it(cluster: Any, body_of: BodyOf) -> None:
     sequencer, engine = await cut_once(cluster, A)
-    before = server_of(sequencer).recent.end
+    before = cluster.server_of(sequencer).recent.end
     cluster.ledgers.hold_acks = True
     engine.carry(1, 0, 5, 2, body_of(1, 0, 3, 2, b"x"))
     asking = asyncio.ensure_future(engine.peer.call(protocol.OP_BARRIER, protocol.encode_term(1)))
