@@ -302,6 +302,11 @@ class Cluster:
         while not reached():
             await asyncio.sleep(0)
 
+    def hold(self, sequencer: Sequencer) -> int:
+        """Holds acknowledgements back from now on; the ledger to give them for."""
+        self.ledgers.hold_acks = True
+        return int(sequencer.status()["term"]["metalog_ledger"])
+
     def server_of(self, sequencer: Sequencer) -> TermServer:
         assert sequencer.term_server is not None
         return sequencer.term_server

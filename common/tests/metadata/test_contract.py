@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -206,17 +205,16 @@ async def test_of_many_writers_at_one_version_one_wins(world: Any) -> None:
 )
 async def test_bad_paths(world: Any, path: str) -> None:
     store = await world.session()
-    calls: list[Callable[[], Awaitable[object]]] = [
-        lambda: store.get(path),
-        lambda: store.exists(path),
-        lambda: store.children(path),
-        lambda: store.create(path),
-        lambda: store.set(path, b"", version=0),
-        lambda: store.delete(path, version=0),
-    ]
-    for call in calls:
+    for call in (
+        store.get(path),
+        store.exists(path),
+        store.children(path),
+        store.create(path),
+        store.set(path, b"", version=0),
+        store.delete(path, version=0),
+    ):
         with pytest.raises(InvalidArgument, match="expected"):
-            await call()
+            await call
     with pytest.raises(InvalidArgument):
         store.watch(path)
 
@@ -252,14 +250,13 @@ async def test_values_up_to_the_limit(world: Any) -> None:
     largest = bytes(range(256)) * (limits.METADATA_VALUE_BYTES // 256)
     await store.create("/a", largest)
     assert (await store.get("/a")).value == largest
-    calls: list[Callable[[], Awaitable[object]]] = [
-        lambda: store.create("/b", largest + b"x" * 256),
-        lambda: store.create_sequential("/b", largest + b"x" * 256),
-        lambda: store.set("/a", largest + b"x" * 256, version=0),
-    ]
-    for call in calls:
+    for call in (
+        store.create("/b", largest + b"x" * 256),
+        store.create_sequential("/b", largest + b"x" * 256),
+        store.set("/a", largest + b"x" * 256, version=0),
+    ):
         with pytest.raises(InvalidArgument, match="at most"):
-            await call()
+            await call
 
 
 async def test_an_ephemeral_node_ends_with_its_session(world: Any) -> None:
@@ -316,17 +313,16 @@ async def test_a_watch_notifies_of_changes_of_its_node(world: Any, tools: Any) -
     one, other = await world.session(), await world.session()
     watch = one.watch("/a")
     await tools.quiet(watch)
-    changes: list[Callable[[], Awaitable[object]]] = [
-        lambda: other.create("/a", b"1"),
-        lambda: other.set("/a", b"2", version=0),
-        lambda: other.create("/a/b"),
-        lambda: other.delete("/a/b", version=0),
-        lambda: other.delete("/a", version=1),
-        lambda: other.create("/a", b"1"),
-        lambda: one.set("/a", b"own", version=0),
-    ]
-    for change in changes:
-        await change()
+    for change in (
+        other.create("/a", b"1"),
+        other.set("/a", b"2", version=0),
+        other.create("/a/b"),
+        other.delete("/a/b", version=0),
+        other.delete("/a", version=1),
+        other.create("/a", b"1"),
+        one.set("/a", b"own", version=0),
+    ):
+        await change
         await asyncio.wait_for(watch.changed(), 5)
         await tools.quiet(watch)
     watch.close()
@@ -391,14 +387,13 @@ async def test_a_closed_store_refuses(world: Any) -> None:
     waiting = asyncio.create_task(watch.changed())
     await store.close()
     await store.close()
-    calls: list[Callable[[], Awaitable[object]]] = [
-        lambda: store.get("/a"),
-        lambda: store.create("/a"),
-        lambda: store.children("/"),
-    ]
-    for call in calls:
+    for call in (
+        store.get("/a"),
+        store.create("/a"),
+        store.children("/"),
+    ):
         with pytest.raises(ClosedError):
-            await call()
+            await call
     with pytest.raises(ClosedError):
         store.watch("/a")
     if list(await asyncio.wait_for(asyncio.gather(waiting, return_exceptions=True), 5)) == [None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -61,14 +60,13 @@ async def test_delayed_writes_land_in_their_order_or_fail(stores: Any) -> None:
     store = stores[0]
     await store.create("/a", b"old")
     store.fail_next_write(Fault.DELAYED, count=3)
-    calls: list[Callable[[], Awaitable[object]]] = [
-        lambda: store.set("/a", b"1", version=0),
-        lambda: store.set("/a", b"2", version=0),
-        lambda: store.create("/e", ephemeral=True),
-    ]
-    for call in calls:
+    for call in (
+        store.set("/a", b"1", version=0),
+        store.set("/a", b"2", version=0),
+        store.create("/e", ephemeral=True),
+    ):
         with pytest.raises(MetadataUnknown):
-            await call()
+            await call
     outcomes = store.tree.deliver_delayed()
     assert [type(outcome) for outcome in outcomes] == [type(None), BadVersion, type(None)]
     assert (await store.get("/a")).value == b"1"
@@ -102,10 +100,9 @@ async def test_a_disconnected_store_keeps_its_session(stores: Any, tools: Any) -
     await store.create("/e", ephemeral=True)
     watch = store.watch("/a")
     store.disconnect()
-    calls: list[Callable[[], Awaitable[object]]] = [lambda: store.get("/e"), lambda: store.create("/a")]
-    for call in calls:
+    for call in (store.get("/e"), store.create("/a")):
         with pytest.raises(MetadataUnavailable):
-            await call()
+            await call
     await other.create("/a")
     assert await other.exists("/e")
     with pytest.raises(TimeoutError):

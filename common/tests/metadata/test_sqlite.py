@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,8 @@ async def opened(path: Path) -> AsyncIterator[Opener]:
     """Starts stores on the test's file, and closes them."""
     stores: list[SqliteStore] = []
 
-    async def open_store(file: Path = path) -> SqliteStore:
-        store = SqliteStore(file, session_timeout_s=TIMEOUT_S)
+    async def open_store(file: Path = path, *, timeout_s: float = TIMEOUT_S) -> SqliteStore:
+        store = SqliteStore(file, session_timeout_s=timeout_s)
         stores.append(store)
         await store.start()
         return store
@@ -171,10 +171,9 @@ async def test_an_outage_of_the_file_expires_nobody(opened: Opener, path: Path, 
     await other.create("/other", ephemeral=True)
     lock = sqlite3.connect(path, isolation_level=None)
     lock.execute("BEGIN EXCLUSIVE")
-    calls: list[Callable[[], Awaitable[object]]] = [lambda: one.create("/a"), lambda: other.get("/one")]
-    for call in calls:
+    for call in (one.create("/a"), other.get("/one")):
         with pytest.raises(MetadataUnavailable, match="locked") as caught:
-            await call()
+            await call
         assert caught.value.definite
     lock.execute("ROLLBACK")
     lock.close()
@@ -323,10 +322,9 @@ def begin_unfinished(path: Path) -> sqlite3.Connection:
 
 
 async def test_a_look_that_meets_a_lock_is_reported_only_when_none_succeeds(
-    path: Path, tools: Any, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    opened: Opener, path: Path, tools: Any, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = SqliteStore(path, session_timeout_s=60.0)
-    await store.start()
+    store = await opened(timeout_s=60.0)
     await store.watch("/a").changed()
     writer = begin_unfinished(path)
 
@@ -341,12 +339,10 @@ async def test_a_look_that_meets_a_lock_is_reported_only_when_none_succeeds(
     await tools.eventually(notified)
     writer.execute("ROLLBACK")
     writer.close()
-    await store.close()
 
 
 async def test_what_was_written_before_its_commit_is_seen_after_it(opened: Opener, path: Path, tools: Any) -> None:
-    store = SqliteStore(path, session_timeout_s=60.0)
-    await store.start()
+    store = await opened(timeout_s=60.0)
     watch = store.watch("/")
     await watch.changed()
     writer = begin_unfinished(path)
@@ -355,7 +351,6 @@ async def test_what_was_written_before_its_commit_is_seen_after_it(opened: Opene
     writer.close()
     await asyncio.wait_for(watch.changed(), 5)
     assert len(await store.children("/")) == 40
-    await store.close()
 
 
 SET = """
@@ -386,10 +381,11 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.processes
-async def test_each_change_of_another_process_is_seen_however_quickly_it_follows(path: Path, way: str) -> None:
+async def test_each_change_of_another_process_is_seen_however_quickly_it_follows(
+    opened: Opener, path: Path, way: str
+) -> None:
     """The file keeps its length, and many changes fall into one tick of the clock that file times are written by."""
-    store = SqliteStore(path, session_timeout_s=60.0)
-    await store.start()
+    store = await opened(timeout_s=60.0)
     await store.create("/a", b"x" * 100)
     watch = store.watch("/a")
     await watch.changed()
@@ -401,12 +397,10 @@ async def test_each_change_of_another_process_is_seen_however_quickly_it_follows
             await asyncio.wait_for(watch.changed(), 5)
     child.stdin.close()
     assert await asyncio.to_thread(child.wait) == 0
-    await store.close()
 
 
-async def test_a_store_that_nobody_changes_is_not_looked_at(path: Path, tools: Any) -> None:
-    store = SqliteStore(path, session_timeout_s=60.0)
-    await store.start()
+async def test_a_store_that_nobody_changes_is_not_looked_at(opened: Opener, path: Path, tools: Any) -> None:
+    store = await opened(timeout_s=60.0)
     watch = store.watch("/a")
     await watch.changed()
     await tools.quiet(watch)
@@ -423,7 +417,6 @@ async def test_a_store_that_nobody_changes_is_not_looked_at(path: Path, tools: A
     await tools.throughout(not_looked_at, 0.4)
     edit(path, "UPDATE counter SET changes = changes + 1")
     await tools.eventually(looked_at)
-    await store.close()
 
 
 async def test_a_transaction_that_meets_a_lock_is_begun_again_until_it_is_gone(opened: Opener, path: Path) -> None:

@@ -7,7 +7,7 @@ import errno
 import fcntl
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -71,7 +71,14 @@ async def test_a_directory_that_may_not_be_written_says_so(tmp_path: Path, reque
     await disk.close()
 
 
-async def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+async def disk(tmp_path: Path) -> AsyncIterator[PosixDisk]:
+    disk = PosixDisk(tmp_path)
+    yield disk
+    await disk.close()
+
+
+async def test_short_writes_are_continued(disk: PosixDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.pwritev
 
     def short(descriptor: int, buffers: list[bytes], offset: int) -> int:
@@ -79,16 +86,14 @@ async def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.Mo
         return real(descriptor, [whole[: max(1, len(whole) // 3)]], offset)
 
     monkeypatch.setattr(os, "pwritev", short)
-    disk = PosixDisk(tmp_path)
     file = await disk.open("file", create=True)
     buffers = [bytes([number]) * number for number in range(100)]
     await file.write(3, buffers, durable=True)
     assert await file.read(0, 10_000) == bytes(3) + b"".join(buffers)
-    await disk.close()
 
 
 async def test_a_durable_write_flushes_in_one_hand_off_and_another_does_not_flush(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    disk: PosixDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flushed: list[str] = []
     real = os.fdatasync
@@ -98,7 +103,6 @@ async def test_a_durable_write_flushes_in_one_hand_off_and_another_does_not_flus
         real(descriptor)
 
     monkeypatch.setattr(os, "fdatasync", counted)
-    disk = PosixDisk(tmp_path)
     first = await disk.open("first", create=True)
     second = await disk.open("second", create=True)
     await first.write(0, [b"x"], durable=False)
@@ -107,30 +111,25 @@ async def test_a_durable_write_flushes_in_one_hand_off_and_another_does_not_flus
     await first.write(0, [b"x"], durable=True)
     await second.write(0, [b"x"], durable=True)
     assert flushed == ["boki-disk-own-1-0", "boki-disk-own-1-0", "boki-disk-own-2-0"]
-    await disk.close()
 
 
-async def test_a_failed_flush_raises_disk_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_flush_raises_disk_failed(disk: PosixDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(descriptor: int) -> None:
         raise OSError(errno.EIO, "input/output error")
 
     monkeypatch.setattr(os, "fdatasync", broken)
-    disk = PosixDisk(tmp_path)
     file = await disk.open("file", create=True)
     with pytest.raises(DiskFailed, match=r"file at byte 0: input/output error \(errno 5\)"):
         await file.write(0, [b"x"], durable=True)
-    await disk.close()
 
 
-async def test_an_unfinished_replacement_is_invisible(tmp_path: Path) -> None:
+async def test_an_unfinished_replacement_is_invisible(disk: PosixDisk, tmp_path: Path) -> None:
     (tmp_path / "file.aside").write_bytes(b"torn")
-    disk = PosixDisk(tmp_path)
     assert await disk.names() == []
     with pytest.raises(CorruptData):
         await disk.read_all("file")
     await disk.replace_all("file", b"whole")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file"]
-    await disk.close()
 
 
 async def test_a_close_that_is_cancelled_goes_on(tmp_path: Path) -> None:
@@ -147,8 +146,7 @@ async def test_a_close_that_is_cancelled_goes_on(tmp_path: Path) -> None:
         await disk.close()
 
 
-async def test_a_file_has_the_thread_of_one_that_was_closed(tmp_path: Path) -> None:
-    disk = PosixDisk(tmp_path)
+async def test_a_file_has_the_thread_of_one_that_was_closed(disk: PosixDisk) -> None:
     before: set[threading.Thread] = set()
     for number in range(5):
         file = await disk.open(f"segment-{number}", create=True)
@@ -156,7 +154,6 @@ async def test_a_file_has_the_thread_of_one_that_was_closed(tmp_path: Path) -> N
         assert not before or set(threading.enumerate()) == before
         before = set(threading.enumerate())
         await file.close()
-    await disk.close()
 
 
 async def test_closing_ends_the_threads(tmp_path: Path) -> None:
@@ -198,14 +195,13 @@ def without_direct(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 
 
 async def test_only_aligned_writes_to_a_bulk_file_go_around_the_page_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    disk: PosixDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     try:
         os.close(os.open(tmp_path, os.O_TMPFILE | os.O_WRONLY | os.O_DIRECT))
     except OSError as fault:
         pytest.skip(f"this file system has no O_DIRECT: {fault}")
     found = direct_writes(monkeypatch)
-    disk = PosixDisk(tmp_path)
     bulk, plain = await disk.open("bulk", create=True, bulk=True), await disk.open("plain", create=True)
     for file in (bulk, plain):
         await file.write(0, [bytes(8_192)], durable=False)
@@ -213,11 +209,10 @@ async def test_only_aligned_writes_to_a_bulk_file_go_around_the_page_cache(
         await file.write(1, [bytes(4_096)], durable=False)
         await file.write(4_096, [bytes(4_095)], durable=True)
     assert found == [(8_192, "boki-disk-own-1-0"), (4_096, "boki-disk-own-1-0")]
-    await disk.close()
 
 
 async def test_a_durable_write_around_the_page_cache_is_flushed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    disk: PosixDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flushed: list[int] = []
     real = os.fdatasync
@@ -227,64 +222,56 @@ async def test_a_durable_write_around_the_page_cache_is_flushed(
         real(descriptor)
 
     monkeypatch.setattr(os, "fdatasync", counted)
-    disk = PosixDisk(tmp_path)
     file = await disk.open("bulk", create=True, bulk=True)
     await file.write(0, [bytes(4_096)], durable=False)
     assert flushed == []
     await file.write(4_096, [bytes(4_096)], durable=True)
     assert flushed == [8_192]
-    await disk.close()
 
 
-async def test_without_o_direct_a_bulk_file_is_an_ordinary_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_o_direct_a_bulk_file_is_an_ordinary_one(
+    disk: PosixDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     without_direct(monkeypatch, errno.EINVAL)
     found = direct_writes(monkeypatch)
-    disk = PosixDisk(tmp_path)
     file = await disk.open("bulk", create=True, bulk=True)
     await file.write(0, [b"x" * 4_096], durable=True)
     await file.write(4_096, [b"y" * 4_096], durable=False)
     assert await file.read(0, 10_000) == b"x" * 4_096 + b"y" * 4_096
     assert found == []
-    await disk.close()
 
 
 async def test_another_error_of_o_direct_is_raised_and_nothing_stays_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    disk: PosixDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = PosixDisk(tmp_path)
     await disk.lock()
     before = sorted(os.listdir("/proc/self/fd"))
     without_direct(monkeypatch, errno.EMFILE)
     with pytest.raises(DiskFailed, match=r"opening .*bulk"):
         await disk.open("bulk", create=True, bulk=True)
     assert sorted(os.listdir("/proc/self/fd")) == before
-    await disk.close()
 
 
-async def test_closing_a_bulk_file_closes_both_its_descriptors(tmp_path: Path) -> None:
-    disk = PosixDisk(tmp_path)
+async def test_closing_a_bulk_file_closes_both_its_descriptors(disk: PosixDisk) -> None:
     await disk.lock()
     before = sorted(os.listdir("/proc/self/fd"))
     file = await disk.open("bulk", create=True, bulk=True)
     await file.close()
     assert sorted(os.listdir("/proc/self/fd")) == before
-    await disk.close()
 
 
-async def test_a_failed_write_around_the_page_cache_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_write_around_the_page_cache_is_raised(disk: PosixDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
         raise OSError(errno.ENOSPC, "no space left on device")
 
-    disk = PosixDisk(tmp_path)
     file = await disk.open("bulk", create=True, bulk=True)
     monkeypatch.setattr(os, "pwritev", broken)
     with pytest.raises(DiskFull, match="bulk at byte 4096"):
         await file.write(4_096, [bytes(4_096)], durable=True)
-    await disk.close()
 
 
 async def test_small_durable_writes_move_to_the_loop_while_flushes_are_fast(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    disk: PosixDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[str] = []
     now = 0.0
@@ -297,7 +284,6 @@ async def test_small_durable_writes_move_to_the_loop_while_flushes_are_fast(
 
     monkeypatch.setattr(os, "fdatasync", flushed)
     monkeypatch.setattr(posix_disk, "perf_counter", lambda: now)
-    disk = PosixDisk(tmp_path)
     file = await disk.open("file", create=True)
 
     async def write(count: int, size: int = 1) -> set[str]:
@@ -321,7 +307,6 @@ async def test_small_durable_writes_move_to_the_loop_while_flushes_are_fast(
     await file.close()
     with pytest.raises(ClosedError):
         await file.write(0, [b"x"], durable=True)
-    await disk.close()
 
 
 async def quick_file(disk: PosixDisk, monkeypatch: pytest.MonkeyPatch) -> PosixFile:
@@ -334,8 +319,7 @@ async def quick_file(disk: PosixDisk, monkeypatch: pytest.MonkeyPatch) -> PosixF
     return file
 
 
-async def test_a_failed_flush_on_the_loop_raises_disk_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = PosixDisk(tmp_path)
+async def test_a_failed_flush_on_the_loop_raises_disk_failed(disk: PosixDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     file = await quick_file(disk, monkeypatch)
 
     def broken(descriptor: int) -> None:
@@ -345,24 +329,23 @@ async def test_a_failed_flush_on_the_loop_raises_disk_failed(tmp_path: Path, mon
     monkeypatch.setattr(os, "fdatasync", broken)
     with pytest.raises(DiskFailed, match=r"file at byte 3: input/output error \(errno 5\)"):
         await file.write(3, [b"x"], durable=True)
-    await disk.close()
 
 
-async def test_a_short_write_on_the_loop_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_short_write_on_the_loop_is_continued(
+    disk: PosixDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = os.pwritev
 
     def short(descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
         return real(descriptor, [bytes(buffers[0])[:2]], offset)
 
-    disk = PosixDisk(tmp_path)
     file = await quick_file(disk, monkeypatch)
     monkeypatch.setattr(os, "pwritev", short)
     assert file.write_now(1, [b"abc", b"defg"], 7) == 0.0
     assert (tmp_path / "file").read_bytes() == b"xabcdefg"
-    await disk.close()
 
 
-async def test_filling_is_one_hand_off_and_one_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_filling_is_one_hand_off_and_one_flush(disk: PosixDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[str, str]] = []
     real = os.pwritev
 
@@ -373,11 +356,9 @@ async def test_filling_is_one_hand_off_and_one_flush(tmp_path: Path, monkeypatch
     def flushed(descriptor: int) -> None:
         calls.append(("flush", threading.current_thread().name))
 
-    disk = PosixDisk(tmp_path)
     file = await disk.open("file", create=True)
     monkeypatch.setattr(os, "pwritev", written)
     monkeypatch.setattr(os, "fdatasync", flushed)
     await file.fill(0, 3 * FILL_PIECE_BYTES)
     own = "boki-disk-own-1-0"
     assert calls == [("write", own)] * 3 + [("flush", own)]
-    await disk.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -17,14 +18,24 @@ def board_of(facts: Facts) -> StatusBoard:
     return StatusBoard(facts, every_s=0.01, requests=lambda: 7, streams=lambda: 2)
 
 
+@pytest.fixture
+def facts() -> Facts:
+    return Facts(cluster_state())
+
+
+@pytest.fixture
+async def board(facts: Facts) -> AsyncIterator[StatusBoard]:
+    board = board_of(facts)
+    yield board
+    await board.close()
+
+
 async def asked(facts: Facts, times: int) -> None:
     while facts.asked < times:
         await asyncio.sleep(0)
 
 
-async def test_all_who_look_share_one_question() -> None:
-    facts = Facts(cluster_state())
-    board = board_of(facts)
+async def test_all_who_look_share_one_question(facts: Facts, board: StatusBoard) -> None:
     assert facts.asked == 0, "nobody looked yet"
     answers = await asyncio.gather(*(board.look() for _ in range(5)))
     assert facts.asked == 2, "two, so that there is a rate"
@@ -41,10 +52,10 @@ async def test_all_who_look_share_one_question() -> None:
     await board.close()
 
 
-async def test_it_stops_when_nobody_looks_and_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_stops_when_nobody_looks_and_begins_again(
+    facts: Facts, board: StatusBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "UNWATCHED_S", 0.0)
-    facts = Facts(cluster_state())
-    board = board_of(facts)
     with pytest.raises(asyncio.CancelledError):
         # It ends before the first question: whoever waited is not left waiting.
         async with asyncio.timeout(5):
@@ -63,9 +74,7 @@ async def test_it_stops_when_nobody_looks_and_begins_again(monkeypatch: pytest.M
     await again.close()
 
 
-async def test_what_cannot_be_asked_is_a_problem_beside_what_was_known() -> None:
-    facts = Facts(cluster_state())
-    board = board_of(facts)
+async def test_what_cannot_be_asked_is_a_problem_beside_what_was_known(facts: Facts, board: StatusBoard) -> None:
     await board.look()
     facts.error = MetadataUnavailable("no ZooKeeper")
     known = facts.asked
@@ -73,7 +82,6 @@ async def test_what_cannot_be_asked_is_a_problem_beside_what_was_known() -> None
     found = await board.look()
     assert found.cluster.problem == "the cluster cannot be asked: no ZooKeeper"
     assert len(found.cluster.bookies) == 3
-    await board.close()
 
 
 async def test_a_fault_of_the_port_is_the_lookers() -> None:

@@ -31,7 +31,12 @@ class Stream:
         self.answer = answer
         self.comments = 0
 
-    async def next(self) -> Event | None:
+    async def next(self) -> Event:
+        event = await self.next_or_end()
+        assert event is not None
+        return event
+
+    async def next_or_end(self) -> Event | None:
         """The next event; None at the end of the stream."""
         fields: dict[str, str] = {}
         async for raw in self.answer.content:
@@ -59,13 +64,11 @@ async def test_new_records_come_as_they_are_ordered(requester: Requester) -> Non
     old = await requester.append("b", "old", "t")
     async with following(requester, tag="t", encoding="text") as stream:
         first = await stream.next()
-        assert first is not None
         assert (first.kind, first.data) == ("position", {"position": old})
         assert first.id == old
         await requester.append("b", "other", "u")
         new = await requester.append("b", "new", "t")
         event = await stream.next()
-        assert event is not None
         assert (event.id, event.kind, event.data["seqnum"], event.data["text"]) == (new, "record", new, "new")
         assert stream.answer.headers["Cache-Control"] == "no-store"
 
@@ -78,7 +81,6 @@ async def test_a_cut_stream_goes_on_behind_the_last_event(requester: Requester) 
         async with following(requester, headers, start="0") as stream:
             for _ in range(250):
                 event = await stream.next()
-                assert event is not None
                 headers = {"Last-Event-ID": event.id}
                 if event.kind == "record":
                     got.append(event.id)
@@ -92,7 +94,7 @@ async def test_what_is_missing_is_an_event(requester: Requester) -> None:
     await requester.ask("POST", "/v1/books/b/trim", {"pairs": [{"before": seqnums[1]}]})
     async with following(requester, start=seqnums[0]) as stream:
         kinds = [await stream.next() for _ in range(4)]
-    assert [(event.kind, event.id) for event in kinds if event] == [
+    assert [(event.kind, event.id) for event in kinds] == [
         ("position", str(int(seqnums[0]) - 1)),
         ("gap", str(int(seqnums[1]) - 1)),
         ("record", seqnums[1]),
@@ -103,12 +105,10 @@ async def test_what_is_missing_is_an_event(requester: Requester) -> None:
 async def test_a_cut_before_the_first_record_loses_none(requester: Requester) -> None:
     async with following(requester) as stream:
         first = await stream.next()
-    assert first is not None
     missed = await requester.append("b", "while away")
     async with following(requester, {"Last-Event-ID": first.id}) as stream:
         await stream.next()
         event = await stream.next()
-        assert event is not None
         assert event.id == missed
 
 
@@ -126,7 +126,7 @@ async def test_streams_end_when_the_gateway_closes(cluster: MemoryCluster) -> No
     async with running_gateway(cluster) as requester, following(requester) as stream:
         await stream.next()
         await requester.gateway.close()
-        assert await stream.next() is None
+        assert await stream.next_or_end() is None
 
 
 async def test_streams_are_bounded(cluster: MemoryCluster) -> None:
@@ -166,6 +166,5 @@ async def test_a_failure_is_the_last_event(requester: Requester) -> None:
         await stream.next()
         await requester.client.close()
         event = await stream.next()
-        assert event is not None
         assert (event.kind, event.data["error"], event.data["definite"]) == ("error", "ClosedError", True)
-        assert await stream.next() is None
+        assert await stream.next_or_end() is None

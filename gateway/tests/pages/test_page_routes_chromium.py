@@ -36,9 +36,14 @@ async def browser(window: str) -> AsyncIterator[Browser]:
         yield one
 
 
-async def test_it_draws_the_cluster(requester: Requester, browser: Browser) -> None:
-    await browser.open(requester.url)
+async def opened(browser: Browser, url: str) -> None:
+    """Opens a page of ours and waits until it is drawn."""
+    await browser.open(url)
     await browser.until(LIVE)
+
+
+async def test_it_draws_the_cluster(requester: Requester, browser: Browser) -> None:
+    await opened(browser, requester.url)
     cards = dict(zip(await browser.texts(".card h3"), await browser.texts(".card .value"), strict=True))
     assert cards["Records ordered"] not in ("", "–/s"), "there are rates from the first answer on"
     assert cards["Ack latency"].replace(" ", "").startswith("0.75msmedian")
@@ -69,8 +74,7 @@ async def test_it_draws_the_cluster(requester: Requester, browser: Browser) -> N
 
 
 async def test_what_changes_is_drawn_again(requester: Requester, browser: Browser) -> None:
-    await browser.open(requester.url)
-    await browser.until(LIVE)
+    await opened(browser, requester.url)
     requester.facts.state.bookies[2].up = True
     requester.facts.state.faults.pop()
     await browser.soon("document.getElementById('summary').textContent === '2 faults'")
@@ -90,8 +94,7 @@ async def test_names_are_text_and_never_markup(requester: Requester, browser: Br
     evil = "<img src=x onerror=alert(1)>"
     requester.facts.state.bookies[2].problem = requester.facts.state.engines[0].address = evil
     requester.facts.state.problem = evil
-    await browser.open(requester.url)
-    await browser.until(LIVE)
+    await opened(browser, requester.url)
     assert await browser.run("document.querySelectorAll('main img').length") == 0
     assert (await browser.texts("#problem"))[0] == evil
     assert evil in (await browser.texts("#bookies tbody tr"))[2]
@@ -103,8 +106,7 @@ async def test_light_and_dark(requester: Requester, browser: Browser) -> None:
     for scheme in ("light", "dark"):
         feature = {"name": "prefers-color-scheme", "value": scheme}
         await browser.tool("Emulation.setEmulatedMedia", features=[feature])
-        await browser.open(requester.url)
-        await browser.until(LIVE)
+        await opened(browser, requester.url)
         seen[scheme] = await browser.run(ground)
     assert seen["light"] != seen["dark"]
     await browser.run("document.getElementById('theme').click()")
@@ -126,11 +128,9 @@ async def test_the_page_and_its_streams_work_under_the_token_that_a_person_gave(
 ) -> None:
     async with running_gateway(cluster, token=parse(TOKEN, "the test")) as requester:
         await requester.client.book("b").append(b"hello")
-        await browser.open(requester.url.replace("http://", f"http://anybody:{TOKEN}@"))
-        await browser.until(LIVE)
+        await opened(browser, requester.url.replace("http://", f"http://anybody:{TOKEN}@"))
         assert await browser.answer(FIRST_EVENT) == "hello"
-        await browser.open(f"{requester.url}/reference")
-        await browser.until(LIVE)
+        await opened(browser, f"{requester.url}/reference")
         assert await browser.complaints() == []
 
 
@@ -139,8 +139,7 @@ async def test_a_page_of_another_origin_changes_nothing_though_the_browser_has_t
 ) -> None:
     """The browser sends the token by itself; that a page wants it to is said by headers no page can change."""
     async with running_gateway(cluster, token=parse(TOKEN, "the test")) as victim:
-        await browser.open(victim.url.replace("http://", f"http://anybody:{TOKEN}@"))
-        await browser.until(LIVE)
+        await opened(browser, victim.url.replace("http://", f"http://anybody:{TOKEN}@"))
         path = f"{victim.url}/v1/books/b"
         body = 'method: "POST", credentials: "include", body: JSON.stringify({text: "evil"})'
         json = 'headers: {"Content-Type": "application/json"}'
@@ -166,8 +165,7 @@ async def test_a_page_of_another_origin_changes_nothing_though_the_browser_has_t
 @pytest.mark.parametrize("path", ["/", "/reference#append"])
 async def test_it_fits_a_phone(requester: Requester, browser: Browser, path: str) -> None:
     await browser.tool("Emulation.setDeviceMetricsOverride", **PHONE)
-    await browser.open(requester.url + path)
-    await browser.until(LIVE)
+    await opened(browser, requester.url + path)
     assert await browser.run("innerWidth") == PHONE["width"]
     assert await browser.run("document.documentElement.scrollWidth") <= PHONE["width"], "nothing sticks out"
 
@@ -177,8 +175,7 @@ async def test_a_cluster_of_which_nothing_is_known(requester: Requester, browser
     state.sequencers, state.bookies, state.controllers, state.logs, state.slots = [], [], [], [], []
     state.engines[0].up = state.engines[1].up = False
     state.engines[0].name, state.faults = "", []
-    await browser.open(requester.url)
-    await browser.until(LIVE)
+    await opened(browser, requester.url)
     assert "No bookie is known." in await browser.texts(".empty")
     assert await browser.texts("#summary") == ["2 of 2 down"]
     engines = await browser.texts("#engines td.main")
@@ -187,8 +184,7 @@ async def test_a_cluster_of_which_nothing_is_known(requester: Requester, browser
 
 
 async def test_the_reference_draws_every_route(requester: Requester, browser: Browser) -> None:
-    await browser.open(f"{requester.url}/reference#read_range")
-    await browser.until(LIVE)
+    await opened(browser, f"{requester.url}/reference#read_range")
     drawn = await browser.run("[...document.querySelectorAll('#calls details')].map((one) => one.id)")
     described = (await requester.get("/openapi.json")).body["paths"]
     names = [

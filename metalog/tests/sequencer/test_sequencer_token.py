@@ -48,18 +48,17 @@ async def test_who_does_not_show_the_token_gets_an_error_and_the_connection_ends
 
 async def test_nothing_that_comes_behind_a_refused_hello_is_processed(cluster: Any) -> None:
     """All in one read: the sequencer must not take the OPEN because a HELLO came first."""
-    sequencer = await cluster.sequencer(token=TOKEN)
-    term = await sequencer.serving()
+    sequencer = await cluster.serving(token=TOKEN)
     stranger = await cluster.stranger(sequencer.address)
     hello = stranger.peer.request(protocol.OP_HELLO, protocol.encode_hello(token=OTHER, role=ENGINE))
-    opening = stranger.peer.request(protocol.OP_OPEN, protocol.encode_open(term, A, 50))
-    stranger.carry(term, 0, 1, 1, b"x")
-    stranger.report(term, s0=(3, 1))
-    yielding = stranger.peer.request(protocol.OP_YIELD, protocol.encode_term(term))
+    opening = stranger.peer.request(protocol.OP_OPEN, protocol.encode_open(1, A, 50))
+    stranger.carry(1, 0, 1, 1, b"x")
+    stranger.report(1, s0=(3, 1))
+    yielding = stranger.peer.request(protocol.OP_YIELD, protocol.encode_term(1))
     for refused in await asyncio.gather(hello, opening, yielding, return_exceptions=True):
         assert isinstance(refused, Unauthenticated | ProtocolError | ConnectionLost)
     await stranger.lost.wait()
-    assert sequencer.term == term and sequencer.status()["term"]["shards"] == []
+    assert sequencer.term == 1 and sequencer.status()["term"]["shards"] == []
 
 
 @pytest.mark.parametrize("shown", [TOKEN, BOTH], ids=["right", "first of two"])
@@ -81,10 +80,9 @@ async def test_tokens_are_exchanged_in_three_steps_without_a_refusal(
 
 
 async def test_a_token_that_is_shown_where_none_is_asked_for_does_no_harm(cluster: Any) -> None:
-    sequencer = await cluster.sequencer()
-    term = await sequencer.serving()
+    sequencer = await cluster.serving()
     engine = await cluster.participant(sequencer.address, token=TOKEN, role=ENGINE)
-    assert await engine.open(term, A, 50) == 0
+    assert await engine.open(1, A, 50) == 0
     assert sequencer.status()["asks_for_token"] is False
 
 
@@ -114,28 +112,26 @@ async def test_a_hello_of_an_earlier_version_is_read_and_one_of_ours_is_read_by_
 
 @pytest.mark.parametrize("role", [PARTICIPANT, CONTROLLER, ADMINISTRATOR, "of a later version"])
 async def test_only_engines_have_shards(cluster: Any, role: str) -> None:
-    sequencer = await cluster.sequencer(token=TOKEN)
-    term = await sequencer.serving()
+    sequencer = await cluster.serving(token=TOKEN)
     engine = await cluster.participant(sequencer.address, token=TOKEN, role=ENGINE)
-    assert await engine.open(term, A, 50) == 0
+    assert await engine.open(1, A, 50) == 0
     other = await cluster.participant(sequencer.address, A, token=TOKEN, role=role)
     with pytest.raises(NotPermitted, match="OPEN from a peer whose HELLO says engine"):
-        await other.open(term, B, 51)
+        await other.open(1, B, 51)
     with pytest.raises(NotPermitted, match="CLOSE"):
-        await other.close_shard(term, 0)
-    other.report(term, s0=(3, 1))
+        await other.close_shard(1, 0)
+    other.report(1, s0=(3, 1))
     await other.lost.wait()  # a push that is refused ends the connection
     assert sequencer.status()["term"]["shards"] == [{"shard": 0, "incarnation": A, "records": 0, "entries": 0}]
 
 
 @pytest.mark.parametrize("role", [PARTICIPANT, ENGINE])
 async def test_only_controllers_and_administrators_end_a_term(cluster: Any, role: str) -> None:
-    sequencer = await cluster.sequencer(token=TOKEN)
-    term = await sequencer.serving()
+    sequencer = await cluster.serving(token=TOKEN)
     with pytest.raises(NotPermitted, match="YIELD"):
-        await ask_to_yield(sequencer.address, term, timeout_s=5.0, token=TOKEN, role=role)
-    assert sequencer.term == term
-    await ask_to_yield(sequencer.address, term, timeout_s=5.0, token=TOKEN, role=CONTROLLER)
+        await ask_to_yield(sequencer.address, 1, timeout_s=5.0, token=TOKEN, role=role)
+    assert sequencer.term == 1
+    await ask_to_yield(sequencer.address, 1, timeout_s=5.0, token=TOKEN, role=CONTROLLER)
 
 
 @pytest.mark.parametrize(
@@ -150,11 +146,10 @@ async def test_only_controllers_and_administrators_end_a_term(cluster: Any, role
     ids=str,
 )
 async def test_a_command_of_another_role_is_not_ordered(cluster: Any, role: str, command: Any) -> None:
-    sequencer = await cluster.sequencer(token=TOKEN)
-    term = await sequencer.serving()
+    sequencer = await cluster.serving(token=TOKEN)
     peer = await cluster.participant(sequencer.address, token=TOKEN, role=role)
     with pytest.raises(NotPermitted):
-        await peer.peer.call(protocol.OP_ORDER, protocol.encode_order(term, command))
+        await peer.peer.call(protocol.OP_ORDER, protocol.encode_order(1, command))
     assert sequencer.status()["term"]["entries"] == 0 and sequencer.status()["term"]["orders_waiting"] == 0
 
 
@@ -162,66 +157,62 @@ async def test_a_command_of_another_role_is_not_ordered(cluster: Any, role: str,
 
 
 async def test_a_connection_speaks_for_its_own_shards_only(cluster: Any) -> None:
-    sequencer = await cluster.sequencer()
-    term = await sequencer.serving()
+    sequencer = await cluster.serving()
     owner = await cluster.participant(sequencer.address, role=ENGINE)
     thief = await cluster.participant(sequencer.address, B, role=ENGINE)
-    assert await owner.open(term, A, 50) == 0
-    assert await thief.open(term, B, 60) == 1
-    thief.report(term, s0=(3, 1), s1=(2, 1))
+    assert await owner.open(1, A, 50) == 0
+    assert await thief.open(1, B, 60) == 1
+    thief.report(1, s0=(3, 1), s1=(2, 1))
     refused = from_wire(await thief.pushed(protocol.OP_REFUSED))
     assert isinstance(refused, NotPermitted) and "shard 0 of " + A in str(refused)
-    thief.carry(term, 0, 1, 1, b"x")
+    thief.carry(1, 0, 1, 1, b"x")
     assert isinstance(from_wire(await thief.pushed(protocol.OP_REFUSED)), NotPermitted)
     with pytest.raises(NotPermitted, match="shard 0"):
-        await thief.close_shard(term, 0)
+        await thief.close_shard(1, 0)
     with pytest.raises(NotPermitted, match="named"):
-        await thief.open(term, A, 50)
+        await thief.open(1, A, 50)
     with pytest.raises(NotPermitted, match="named"):
-        await thief.open(term, A, 51)
+        await thief.open(1, A, 51)
     assert [(row["shard"], row["records"]) for row in sequencer.status()["term"]["shards"]] == [(0, 0), (1, 2)]
-    owner.report(term, s0=(3, 1))
-    await owner.subscribe(term)
+    owner.report(1, s0=(3, 1))
+    await owner.subscribe(1)
     while [row["records"] for row in sequencer.status()["term"]["shards"]] != [3, 2]:
         await owner.entries()
 
 
 async def test_who_names_its_engine_in_hello_goes_on_with_its_shards(cluster: Any) -> None:
     """A reconnect: the old connection may still look alive, and a CLOSE may have to be said again."""
-    sequencer = await cluster.sequencer()
-    term = await sequencer.serving()
+    sequencer = await cluster.serving()
     before = await cluster.participant(sequencer.address, role=ENGINE)
-    assert await before.open(term, A, 50) == 0
+    assert await before.open(1, A, 50) == 0
     after = await cluster.participant(sequencer.address, A, role=ENGINE)
-    assert await after.open(term, A, 50) == 0
-    assert await after.open(term, A, 51) == 1
-    after.carry(term, 1, 1, 1, b"x")
-    await after.close_shard(term, 0)
+    assert await after.open(1, A, 50) == 0
+    assert await after.open(1, A, 51) == 1
+    after.carry(1, 1, 1, 1, b"x")
+    await after.close_shard(1, 0)
     await before.close()
     again = await cluster.participant(sequencer.address, A, role=ENGINE)
-    await again.close_shard(term, 0)
-    await again.close_shard(term, 1)
+    await again.close_shard(1, 0)
+    await again.close_shard(1, 1)
 
 
 async def test_shards_of_an_engine_in_its_grace_are_nobodys_prey(cluster: Any) -> None:
-    sequencer = await cluster.sequencer(engine_grace_s=1_000.0)
-    term = await sequencer.serving()
+    sequencer = await cluster.serving(engine_grace_s=1_000.0)
     owner = await cluster.participant(sequencer.address, role=ENGINE)
-    assert await owner.open(term, A, 50) == 0
+    assert await owner.open(1, A, 50) == 0
     thief = await cluster.participant(sequencer.address, role=ENGINE)
     await owner.close()
     while sequencer.status()["term"]["engines"]:
         await asyncio.sleep(0)
     with pytest.raises(NotPermitted, match="named"):
-        await thief.open(term, A, 50)
-    assert await (await cluster.participant(sequencer.address, A, role=ENGINE)).open(term, A, 50) == 0
+        await thief.open(1, A, 50)
+    assert await (await cluster.participant(sequencer.address, A, role=ENGINE)).open(1, A, 50) == 0
 
 
 async def test_who_names_an_engine_without_being_one_gets_none_of_its_shards(cluster: Any) -> None:
-    sequencer = await cluster.sequencer(engine_grace_s=0.0)
-    term = await sequencer.serving()
+    sequencer = await cluster.serving(engine_grace_s=0.0)
     owner = await cluster.participant(sequencer.address, role=ENGINE)
-    assert await owner.open(term, A, 50) == 0
+    assert await owner.open(1, A, 50) == 0
     await cluster.participant(sequencer.address, A, role=PARTICIPANT)
     await owner.close()
     while sequencer.status()["term"]["shards"]:
@@ -287,9 +278,8 @@ async def test_a_controller_asks_as_well(cluster: Any, shown: ClusterToken, admi
 
 
 async def test_the_open_in_the_log_names_the_engine_that_asked(cluster: Any) -> None:
-    sequencer = await cluster.sequencer(token=TOKEN)
-    term = await sequencer.serving()
+    sequencer = await cluster.serving(token=TOKEN)
     engine = await cluster.participant(sequencer.address, token=TOKEN, role=ENGINE)
-    await engine.subscribe(term)
-    await engine.open(term, A, 50)
+    await engine.subscribe(1)
+    await engine.open(1, A, 50)
     assert decode((await engine.entries()).payloads[0]).commands == (Open(0, A, 50),)

@@ -35,11 +35,9 @@ def asking(*calls: Coroutine[Any, Any, Position]) -> list[asyncio.Task[Position]
 
 async def test_no_entry_waits_for_the_end_of_a_turn(cluster: Any) -> None:
     """One is in flight at a time, so nothing could join it."""
-    sequencer = await cluster.sequencer()
-    term = await sequencer.serving()
-    engine = await cluster.participant(sequencer.address)
-    await engine.open(term, A, 50)
-    await order(engine, term, TRIM)
+    sequencer, engine = await cluster.served()
+    await engine.open(1, A, 50)
+    await order(engine, 1, TRIM)
     ledger = cluster.ledgers.ledgers[sequencer.status()["term"]["metalog_ledger"]]
     assert len(ledger.entries) == 2 and ledger.waited == []
 
@@ -51,8 +49,7 @@ async def test_what_is_not_acknowledged_is_never_pushed(cluster: Any) -> None:
     first = await engine.entries()
     assert (first.term, first.first) == (1, 0)
     assert decode(first.payloads[0]).commands == (Open(0, A, 50),)
-    cluster.ledgers.hold_acks = True
-    ledger = sequencer.status()["term"]["metalog_ledger"]
+    ledger = cluster.hold(sequencer)
     cluster.clock.ms = 5_000
     assert sequencer.status()["term"]["now_ms"] == 5_000, "for engines that compare clocks"
     engine.report(1, s0=(3, 1))
@@ -158,8 +155,8 @@ async def test_an_engine_that_comes_back_keeps_its_shards(cluster: Any) -> None:
     engine.peer.close()
     await engine.lost.wait()
     await again.round_trip()
-    server = sequencer.term_server
-    assert server is not None and server._owners.graces == {} and server.status()["engines"] == [A]
+    server = cluster.server_of(sequencer)
+    assert server._owners.graces == {} and server.status()["engines"] == [A]
     again.peer.close()
     await again.lost.wait()
     third = await cluster.participant(sequencer.address)
@@ -175,8 +172,7 @@ async def test_an_engine_that_comes_back_keeps_its_shards(cluster: Any) -> None:
 async def test_a_subscriber_that_takes_nothing_is_dropped_with_a_reason(cluster: Any) -> None:
     sequencer, engine = await cluster.served(subscriber_unsent_bytes=1)
     await engine.subscribe(1)
-    server = sequencer.term_server
-    assert server is not None
+    server = cluster.server_of(sequencer)
     cluster.ledgers.hold_acks = True
     opening = asyncio.ensure_future(engine.open(1, A, 50))
     await engine.round_trip()
@@ -216,8 +212,7 @@ async def test_a_command_is_answered_with_the_position_after_its_acknowledged_en
     await engine.subscribe(1)
     await engine.open(1, A, 50)
     await engine.entries()
-    cluster.ledgers.hold_acks = True
-    ledger = sequencer.status()["term"]["metalog_ledger"]
+    ledger = cluster.hold(sequencer)
     engine.report(1, s0=(3, 1))
     (trimming, expiring) = asking(order(engine, 1, TRIM), order(engine, 1, Expire(1, bytes(16), 4)))
     await engine.round_trip()
@@ -236,8 +231,7 @@ async def test_an_idle_sequencer_makes_one_empty_entry_for_all_barriers_that_wai
     await engine.subscribe(1)
     assert await barrier(engine, 1) == Position(1, 1)
     assert decode((await engine.entries()).payloads[0]).commands == ()
-    cluster.ledgers.hold_acks = True
-    ledger = sequencer.status()["term"]["metalog_ledger"]
+    ledger = cluster.hold(sequencer)
     waiting = asking(*(barrier(engine, 1) for _ in range(5)))
     await engine.round_trip()
     assert len(cluster.ledgers.ledgers[ledger].entries) == 2
@@ -252,8 +246,7 @@ async def test_an_idle_sequencer_makes_one_empty_entry_for_all_barriers_that_wai
 async def test_a_barrier_is_not_answered_by_an_entry_that_began_before_it(cluster: Any) -> None:
     sequencer, engine = await cluster.served()
     await engine.open(1, A, 50)
-    cluster.ledgers.hold_acks = True
-    ledger = sequencer.status()["term"]["metalog_ledger"]
+    ledger = cluster.hold(sequencer)
     engine.report(1, s0=(3, 1))
     await engine.round_trip()
     (waiting,) = asking(barrier(engine, 1))
@@ -365,8 +358,7 @@ async def test_those_who_wait_are_bounded(cluster: Any, monkeypatch: pytest.Monk
 
 async def test_a_command_of_a_lost_connection_is_ordered_and_its_barriers_are_forgotten(cluster: Any) -> None:
     sequencer = await cluster.serving()
-    cluster.ledgers.hold_acks = True
-    ledger = sequencer.status()["term"]["metalog_ledger"]
+    ledger = cluster.hold(sequencer)
     engine, other = await cluster.participant(sequencer.address), await cluster.participant(sequencer.address)
     (first,) = asking(barrier(other, 1))
     await other.round_trip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -148,10 +149,8 @@ async def test_the_metadata_calls_of_a_change_are_few(log: Log) -> None:
 @pytest.mark.parametrize("step", ["recover", "recovery fenced", "recovery closed", "open", "create"])
 async def test_a_driver_that_fails_around_the_recovery(log: Log, step: str) -> None:
     log.ledgers.faults.append((step, RecoveryFailed("two of three bookies are down")))
-    try:
+    with suppress(RecoveryFailed):
         await log.change(1)
-    except RecoveryFailed:
-        log.ledgers.faults.clear()
     log.ledgers.faults.clear()
     await log.change(1)
     await log.check_sealed()
@@ -183,9 +182,7 @@ async def test_a_record_that_is_there_already_is_taken_as_it_is(log: Log) -> Non
 
 async def test_a_record_that_says_something_else_lets_no_term_begin(log: Log) -> None:
     store, candidate = await log.store(), await log.candidate()
-    record = await sealed(log)
-    other = TermRecord(1, 1, 0, record.slots, record.metalog_ledger, 0, 3, 700, record.location)
-    await create_record(store, other)
+    await create_record(store, another_end(await sealed(log)))
     before = await read_view(store)
     with pytest.raises(TermRecordConflict, match="do not go on"):
         await log.change(1, store, candidate)
@@ -196,9 +193,7 @@ async def test_a_view_that_lands_late_does_not_win_twice(log: Log) -> None:
     """The first driver's swap is still under way when another one installs its term."""
     store, first, second = await log.store(), await log.candidate(), await log.candidate()
     store.faults = faults_of(("set", Fault.DELAYED), ("get", Fault.NONE))
-    slow = asyncio.get_running_loop().create_task(log.change(1, store, first))
-    while not store_delayed(log):
-        await asyncio.sleep(0)
+    slow = await delayed(log, store, first)
     view, _ = await log.change(1, candidate=second)
     winner = second.is_installed(view, 0)
     log.tree.deliver_delayed()
@@ -210,9 +205,7 @@ async def test_a_view_that_lands_late_does_not_win_twice(log: Log) -> None:
 async def test_a_late_view_may_win_before_the_repetition(log: Log) -> None:
     store, first, second = await log.store(), await log.candidate(), await log.candidate()
     store.faults = faults_of(("set", Fault.DELAYED))
-    slow = asyncio.get_running_loop().create_task(log.change(1, store, first))
-    while not store_delayed(log):
-        await asyncio.sleep(0)
+    slow = await delayed(log, store, first)
     log.tree.deliver_delayed()
     view, _ = await log.change(1, candidate=second)
     assert first.is_installed(view, 0)
@@ -276,9 +269,12 @@ async def test_two_ends_of_one_term_stop_everything(log: Log) -> None:
     store = await log.store()
     record = await read_record(store, 1)
     await create_record(store, record)
-    other = TermRecord(1, 1, 0, record.slots, record.metalog_ledger, 0, 3, 700, record.location)
     with pytest.raises(TermRecordConflict, match="do not go on"):
-        await create_record(store, other)
+        await create_record(store, another_end(record))
+
+
+def another_end(record: TermRecord) -> TermRecord:
+    return TermRecord(1, 1, 0, record.slots, record.metalog_ledger, 0, 3, 700, record.location)
 
 
 def faults_of(*once: tuple[str, Fault]) -> Any:
@@ -291,5 +287,9 @@ def faults_of(*once: tuple[str, Fault]) -> Any:
     return plan
 
 
-def store_delayed(log: Log) -> bool:
-    return bool(log.tree._delayed)
+async def delayed(log: Log, store: MemoryStore, candidate: Candidate) -> asyncio.Task[Any]:
+    """A driver one of whose writes is under way."""
+    slow = asyncio.get_running_loop().create_task(log.change(1, store, candidate))
+    while not log.tree._delayed:
+        await asyncio.sleep(0)
+    return slow

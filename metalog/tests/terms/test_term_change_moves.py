@@ -8,7 +8,7 @@ two terms. The drivers of drafts (findings F1, F2, F3 of the design's review) ar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -109,22 +109,36 @@ class World:
         return {log: await self.candidate() for log in logs}
 
     async def move(self, store: MemoryStore | None = None, to: int = 0, slots: Any = MOVED) -> View:
-        decide = partial(term_plan.move, slots=slots, to=to)
-        return await self._change(decide, store)
+        return await self.change(partial(term_plan.move, slots=slots, to=to), store)
 
     async def fail_over(self, log: int, suspect: int, store: MemoryStore | None = None) -> View:
-        decide = partial(term_plan.replace, log=log, suspect=suspect)
-        return await self._change(decide, store)
+        return await self.change(partial(term_plan.replace, log=log, suspect=suspect), store)
 
-    async def _change(self, decide: Any, store: MemoryStore | None) -> View:
+    async def change(self, decide: Any, store: MemoryStore | None = None, choose: Any = None) -> View:
         found = await change_terms(
             metadata=store or await self.store(),
             ledgers=self.ledgers,
             rng=self.rng,
             decide=decide,
-            choose=self.choose,
+            choose=choose or self.choose,
         )
         return found.view
+
+    async def install(self, log: int, suspect: int, candidate: Candidate) -> None:
+        store = await self.store()
+        await change_term(
+            metadata=store, ledgers=self.ledgers, rng=self.rng, log=log, suspect=suspect, candidate=candidate
+        )
+
+    async def view(self) -> View:
+        return (await read_view(await self.store())).view
+
+    async def add_third(self) -> None:
+        """Log 2, without slots."""
+        store = await self.store()
+        view, version = await read_view(store)
+        await store.set(VIEW_PATH, encode_view(view.with_logs([2])), version=version)
+        await self.fail_over(2, 0)
 
     async def check(self, slots: tuple[int, ...], terms: int) -> View:
         """Slots as they should be, and every number below the next has a record or is current."""
@@ -152,6 +166,14 @@ class Gate:
         self.calls = 0
         self.reached = asyncio.Event()
         self.go_on = asyncio.Event()
+
+    async def led_to(self, driver: Coroutine[Any, Any, View]) -> asyncio.Task[View]:
+        """Starts a driver; it is at the gate now, or over."""
+        task = asyncio.get_running_loop().create_task(driver)
+        reached = asyncio.ensure_future(self.reached.wait())
+        await asyncio.wait([task, reached], return_when=asyncio.FIRST_COMPLETED)
+        reached.cancel()
+        return task
 
     async def call(self) -> None:
         self.calls += 1
@@ -197,26 +219,16 @@ async def test_slots_move_with_one_swap(world: World) -> None:
 
 
 async def test_a_removed_log_leaves_with_its_last_term_sealed(world: World) -> None:
-    store = await world.store()
-    await change_terms(
-        metadata=store,
-        ledgers=world.ledgers,
-        rng=world.rng,
-        decide=partial(term_plan.remove, log=1),
-        choose=world.choose,
-    )
+    await world.change(partial(term_plan.remove, log=1))
     view = await world.check((0,) * 1024, 3)
     assert sorted(view.logs) == [0]
-    assert (await read_record(store, 2)).slots == ((512, 1023),)
+    assert (await read_record(await world.store(), 2)).slots == ((512, 1023),)
 
 
 async def test_an_added_log_gets_a_term_and_then_slots(world: World) -> None:
-    store = await world.store()
-    view, version = await read_view(store)
-    await store.set(VIEW_PATH, encode_view(view.with_logs([2])), version=version)
-    await world.fail_over(2, 0)
+    await world.add_third()
     await world.move(to=2)
-    view = (await read_view(store)).view
+    view = await world.view()
     assert [view.term_of(log) for log in (0, 1, 2)] == [1, 4, 5]
     assert view.per_slot == slot_rules.moved(HALVES, MOVED, 2)
 
@@ -260,7 +272,7 @@ async def test_a_mover_that_stops_at_any_metadata_call(world: World, call: int, 
         await world.move(store)
         done = True
     except Stopped:
-        done = (await read_view(await world.store())).view.per_slot == AFTER
+        done = (await world.view()).per_slot == AFTER
     assert done == (call >= 2), "before the swap nothing has moved, after it all has"
     if then == "the same move":
         await world.move()
@@ -270,7 +282,7 @@ async def test_a_mover_that_stops_at_any_metadata_call(world: World, call: int, 
         if done:
             await world.check(HALVES, 6)
     else:
-        view = (await read_view(await world.store())).view
+        view = await world.view()
         for log in (0, 1):
             await world.fail_over(log, view.term_of(log))
         await world.check(AFTER if done else HALVES, 6 if done else 4)
@@ -332,16 +344,11 @@ async def test_drivers_that_race_at_every_pair_of_steps(
             first, second = Gate(first_at), Gate(second_at)
             tasks = []
             for gate, name in zip((first, second), names, strict=True):
-                task = asyncio.ensure_future(driver(world, name, await world.store(gate)))
-                tasks.append(task)
-                reached = asyncio.ensure_future(gate.reached.wait())
-                await asyncio.wait([task, reached], return_when=asyncio.FIRST_COMPLETED)
-                reached.cancel()
+                tasks.append(await gate.led_to(driver(world, name, await world.store(gate))))
             for gate, task in zip((first, second), tasks, strict=True):
                 gate.go_on.set()
                 await task
-            view = (await read_view(await world.store())).view
-            await world.check(slots, view.next_term - 1)
+            await world.check(slots, (await world.view()).next_term - 1)
 
 
 async def test_a_fail_over_of_a_third_log_never_brings_slots_back(model_ledgers: Any, rng: Any) -> None:
@@ -349,19 +356,13 @@ async def test_a_fail_over_of_a_third_log_never_brings_slots_back(model_ledgers:
     for at in CALLS:
         world = World(type(model_ledgers)(), rng)
         await world.begin()
-        store = await world.store()
-        view, version = await read_view(store)
-        await store.set(VIEW_PATH, encode_view(view.with_logs([2])), version=version)
-        await world.fail_over(2, 0)
+        await world.add_third()
         gate = Gate(at)
-        failing_over = asyncio.ensure_future(world.fail_over(2, 3, await world.store(gate)))
-        reached = asyncio.ensure_future(gate.reached.wait())
-        await asyncio.wait([failing_over, reached], return_when=asyncio.FIRST_COMPLETED)
-        reached.cancel()
+        failing_over = await gate.led_to(world.fail_over(2, 3, await world.store(gate)))
         await world.move()
         gate.go_on.set()
         await failing_over
-        view = (await read_view(store)).view
+        view = await world.view()
         assert view.per_slot == AFTER
         assert len({3, *(view.term_of(log) for log in (0, 1, 2))}) == 4, "all three have later terms"
 
@@ -380,7 +381,7 @@ async def test_a_move_whose_answer_is_lost_or_late(world: World) -> None:
         outcomes = world.tree.deliver_delayed()
         assert all(outcome is not None for outcome in outcomes), "what lands late meets a newer version"
         assert view.log_of(MOVED[0]) == to
-        assert (await read_view(await world.store())).view == view
+        assert (await world.view()) == view
     await world.check(AFTER, 8)
 
 
@@ -389,43 +390,29 @@ async def test_nothing_is_sealed_without_a_candidate(world: World) -> None:
         raise NoSequencer("none is free")
 
     with pytest.raises(NoSequencer):
-        await change_terms(
-            metadata=await world.store(),
-            ledgers=world.ledgers,
-            rng=world.rng,
-            decide=partial(term_plan.move, slots=MOVED, to=0),
-            choose=nobody,
-        )
+        await world.change(partial(term_plan.move, slots=MOVED, to=0), choose=nobody)
     assert not any(ledger.closed for ledger in world.ledgers.ledgers.values())
 
 
 async def _reuse(world: World) -> None:
     """A driver that saw a spare listed, and comes back after it was installed and replaced elsewhere."""
     seen = await world.candidate()
-    store = await world.store()
-    await change_term(metadata=store, ledgers=world.ledgers, rng=world.rng, log=0, suspect=1, candidate=seen)
+    await world.install(0, 1, seen)
     await world.fail_over(0, 3)
-    await change_term(metadata=store, ledgers=world.ledgers, rng=world.rng, log=1, suspect=2, candidate=seen)
+    await world.install(1, 2, seen)
 
 
 async def test_a_spare_that_was_a_metalog_is_refused_whoever_lists_it_still(world: World) -> None:
     with pytest.raises(SpareTaken, match="closed"):
         await _reuse(world)
-    assert not world.ledgers.ledgers[(await read_view(await world.store())).view.installed(1).metalog_ledger].closed  # type: ignore[union-attr]
+    assert not world.ledgers.ledgers[(await world.view()).installed(1).metalog_ledger].closed  # type: ignore[union-attr]
 
 
 async def test_a_spare_that_is_gone_is_refused(world: World) -> None:
     candidate = await world.candidate()
     del world.ledgers.ledgers[candidate.ledger_id]
     with pytest.raises(SpareTaken, match="gone"):
-        await change_term(
-            metadata=await world.store(),
-            ledgers=world.ledgers,
-            rng=world.rng,
-            log=0,
-            suspect=1,
-            candidate=candidate,
-        )
+        await world.install(0, 1, candidate)
 
 
 # -- drafts, and whether the guard finds what is wrong with them
@@ -459,9 +446,9 @@ async def _terms(world: World, *logs: int) -> dict[int, NewTerm]:
 
 async def test_draft_placement_read_before_and_swapped_later(world: World) -> None:
     """F1: a fail-over driver that knows the slots of before writes them at whatever version it finds."""
-    stale = (await read_view(await world.store())).view
+    stale = await world.view()
     await world.move()
-    now = (await read_view(await world.store())).view
+    now = await world.view()
     await _seal(world, now, 1)
     terms = await _terms(world, 1)
     with pytest.raises(Broken, match="slot"):
@@ -470,9 +457,9 @@ async def test_draft_placement_read_before_and_swapped_later(world: World) -> No
 
 async def test_draft_number_drawn_before_the_swap(world: World) -> None:
     """F2: the mover draws numbers, stalls; the log fails over; it comes with the numbers it has."""
-    drawn = (await read_view(await world.store())).view
+    drawn = await world.view()
     await world.fail_over(1, 2)
-    now = (await read_view(await world.store())).view
+    now = await world.view()
     await _seal(world, now, 0, 1)
     late = View(1, drawn.next_term, now.slots, now.logs).with_terms(await _terms(world, 0, 1), token="t", slots=AFTER)
     with pytest.raises(Broken, match="drawn before"):
@@ -481,7 +468,7 @@ async def test_draft_number_drawn_before_the_swap(world: World) -> None:
 
 async def test_draft_target_keeps_its_running_term(world: World) -> None:
     """F3: only the source is sealed, and the target's term gets the slots."""
-    now = (await read_view(await world.store())).view
+    now = await world.view()
     await _seal(world, now, 1)
     after = now.with_terms(await _terms(world, 1), token="t")
     with pytest.raises(Broken, match="slots of running term 1"):
@@ -490,6 +477,6 @@ async def test_draft_target_keeps_its_running_term(world: World) -> None:
 
 async def test_draft_swap_before_the_record(world: World) -> None:
     """F4: the view drops a term whose end is written nowhere yet."""
-    now = (await read_view(await world.store())).view
+    now = await world.view()
     with pytest.raises(Broken, match="before it was sealed"):
         await _swap(world, now.with_terms(await _terms(world, 1), token="t"))
