@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence, Set
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -101,13 +100,13 @@ async def gather(
     how = _How(timeout_s, token)
     engines = [(str(address), address) for address in engine_addresses(url)]
     if store is None:
-        return ClusterStatus(engines=await _all([_engine(name, one, how) for name, one in engines]))
+        return ClusterStatus(engines=await _engines(engines, how))
     listed: set[Address] = set()
     engines += await _others(store, {address for _, address in engines}, listed)
     sequencers, controllers = await members(store, SEQUENCER_ROLE), await members(store, CONTROLLER_ROLE)
     view = await _view(store)
     found = await asyncio.gather(
-        _all([_engine(name, one, how) for name, one in engines]),
+        _engines(engines, how),
         _members(SEQUENCER_ROLE, sequencers, how),
         _bookies(store, how),
         _members(CONTROLLER_ROLE, controllers, how),
@@ -124,7 +123,7 @@ async def engines_of(store: MetadataStore, *, timeout_s: float, token: ClusterTo
     """All engines that are listed, or expected, asked for what they say of themselves. Raises as `gather`."""
     how = _How(timeout_s, token)
     listed: set[Address] = set()
-    found = await _all([_engine(name, one, how) for name, one in await _others(store, set(), listed)])
+    found = await _engines(await _others(store, set(), listed), how)
     await _add_absent(found, store, ENGINE_ROLE, listed, how)
     return found
 
@@ -138,6 +137,10 @@ async def _others(store: MetadataStore, known: Set[Address], listed: set[Address
             found.append((name, addresses[0]))
         listed.update(addresses)
     return found
+
+
+async def _engines(found: Sequence[tuple[str, Address]], how: _How) -> list[Part]:
+    return await _all([_member(ENGINE_ROLE, name, one, how) for name, one in found])
 
 
 async def _members(role: str, listed: Mapping[str, Mapping[str, Any]], how: _How) -> list[Part]:
@@ -155,10 +158,8 @@ async def _add_absent(parts: list[Part], store: MetadataStore, role: str, listed
     expected = (await registrations(store, role)).values()
     missing = {str(Address.parse(one.address)): one for one in expected if Address.parse(one.address) not in listed}
     asked = {part.address for part in parts}
-    ask = _engine if role == ENGINE_ROLE else partial(_member, role)
-    parts += await _all(
-        [ask(one.place, Address.parse(address), how) for address, one in missing.items() if address not in asked]
-    )
+    unasked = [(address, one.place) for address, one in missing.items() if address not in asked]
+    parts += await _all([_member(role, place, Address.parse(address), how) for address, place in unasked])
     for part in parts:
         if not part.up and part.address in missing:
             place = missing[part.address].place
@@ -231,25 +232,17 @@ async def _view(store: MetadataStore) -> dict[str, Any]:
     return shown
 
 
-async def _engine(name: str, address: Address, how: _How) -> Part:
-    hello = msgspec.msgpack.encode(
-        {
-            "versions": [engine_protocol.PROTOCOL_VERSION],
-            "features": [],
-            "auth": how.token.shown,
-            "role": engine_protocol.ROLE_SDK,
-        }
-    )
-    part = Part("engine", str(address), False, name)
-    await _ask(part, address, engine_protocol.OP_HELLO, hello, engine_protocol.OP_STATUS, how.timeout_s)
-    return part
-
-
 async def _member(role: str, name: str, address: Address, how: _How) -> Part:
-    """A sequencer or a controller: both answer HELLO and STATUS alike."""
+    """An engine, a sequencer or a controller: all answer HELLO and STATUS alike."""
     part = Part(role, str(address), False, name)
-    hello = sequencer_protocol.encode_hello(token=how.token, role=PARTICIPANT)
-    await _ask(part, address, sequencer_protocol.OP_HELLO, hello, sequencer_protocol.OP_STATUS, how.timeout_s)
+    if role == ENGINE_ROLE:
+        said = {"versions": [engine_protocol.PROTOCOL_VERSION], "features": [], "auth": how.token.shown}
+        hello = msgspec.msgpack.encode(said | {"role": engine_protocol.ROLE_SDK})
+        opcodes = engine_protocol.OP_HELLO, engine_protocol.OP_STATUS
+    else:
+        hello = sequencer_protocol.encode_hello(token=how.token, role=PARTICIPANT)
+        opcodes = sequencer_protocol.OP_HELLO, sequencer_protocol.OP_STATUS
+    await _ask(part, address, hello, *opcodes, how.timeout_s)
     return part
 
 
@@ -263,7 +256,7 @@ class _Listener:
         """The call under way fails."""
 
 
-async def _ask(part: Part, address: Address, hello: int, body: bytes, status: int, timeout_s: float) -> None:
+async def _ask(part: Part, address: Address, body: bytes, hello: int, status: int, timeout_s: float) -> None:
     try:
         peer = await connect_messages(address, _Listener(), timeout_s=timeout_s)
         try:

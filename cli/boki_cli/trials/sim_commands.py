@@ -277,18 +277,8 @@ def _read(script: Path | None) -> list[Fault] | None:
 
 
 def _as_json(outcome: Outcome) -> dict[str, object]:
-    return {
-        "seed": outcome.seed,
-        "profile": outcome.profile,
-        "ok": outcome.ok,
-        "violations": outcome.violations,
-        "script": outcome.script,
-        "digest": outcome.digest,
-        "operations": outcome.operations,
-        "messages": outcome.messages,
-        "virtual_s": outcome.virtual_s,
-        "replay": outcome.replay,
-    }
+    named = ("seed", "profile", "ok", "violations", "script", "digest", "operations", "messages", "virtual_s", "replay")
+    return {name: getattr(outcome, name) for name in named}
 
 
 def _show_failure(outcome: Outcome) -> None:

@@ -95,11 +95,10 @@ def draw_strangers(numbers: random.Random, profile: str, *, seconds: float) -> l
 
 
 class Stranger:
-    """One of them: `run` it as a process of its own. `refused`: how often it was refused as it must be, by what it said."""
+    """One of them: `run` it as a process of its own."""
 
     def __init__(self, cluster: Cluster, number: int, kind: int) -> None:
         self.process = cluster.loop.process(f"stranger-{number}", cluster.machine())
-        self.refused: dict[str, int] = {}
         self._cluster = cluster
         self._kind = kind
         self._numbers = stream(cluster.seed, "stranger", number)
@@ -128,9 +127,10 @@ class Stranger:
     async def _sequencer(self, address: Address) -> None:
         said = self._said_to_sequencers()
         for call in self._numbers.sample(said, 4):
-            await self._before_hello(address, call)
+            await self._at_first(address, call, ProtocolError)
         if self._kind != OF_CLIENT:
-            await self._hello(address, protocol.OP_HELLO, protocol.encode_hello(token=self._token, role=ENGINE))
+            hello = protocol.encode_hello(token=self._token, role=ENGINE)
+            await self._at_first(address, ("HELLO", protocol.OP_HELLO, hello))
             return
         peer = await self._greeted(
             address, protocol.OP_HELLO, protocol.encode_hello(token=self._token, role=PARTICIPANT)
@@ -153,11 +153,11 @@ class Stranger:
             ("STATUS", wire.OP_STATUS, b""),
         ]
         for call in calls:
-            await self._before_hello(address, call)
+            await self._at_first(address, call, ProtocolError)
         if self._kind != OF_CLIENT:
-            await self._hello(address, wire.OP_HELLO, self._engine_hello([]))
+            await self._at_first(address, ("HELLO", wire.OP_HELLO, self._engine_hello([])))
             return
-        await self._hello(address, wire.OP_HELLO, self._engine_hello([FORWARDED]), NotPermitted)
+        await self._at_first(address, ("HELLO", wire.OP_HELLO, self._engine_hello([FORWARDED])), NotPermitted)
         peer = await self._greeted(address, wire.OP_HELLO, self._engine_hello([]))
         await self._refusal(peer, calls[1], NotPermitted)
         peer.close()
@@ -167,9 +167,10 @@ class Stranger:
         return msgspec.msgpack.encode(hello)
 
     async def _controller(self, address: Address) -> None:
-        await self._before_hello(address, ("STATUS", protocol.OP_STATUS, b""))
+        await self._at_first(address, ("STATUS", protocol.OP_STATUS, b""), ProtocolError)
         if self._kind != OF_CLIENT:
-            await self._hello(address, protocol.OP_HELLO, protocol.encode_hello(token=self._token, role=PARTICIPANT))
+            hello = protocol.encode_hello(token=self._token, role=PARTICIPANT)
+            await self._at_first(address, ("HELLO", protocol.OP_HELLO, hello))
 
     async def _bookie(self, address: Address) -> None:
         if self._kind == OF_CLIENT:
@@ -214,16 +215,9 @@ class Stranger:
             *((name, protocol.OP_ORDER, protocol.encode_order(term, order)) for name, order in orders.items()),
         ]
 
-    async def _before_hello(self, address: Address, call: Call) -> None:
+    async def _at_first(self, address: Address, call: Call, expected: type[BokiError] = Unauthenticated) -> None:
         peer = await connect_messages(address, Deaf(), timeout_s=ANSWER_S)
-        await self._refusal(peer, call, ProtocolError)
-        peer.close()
-
-    async def _hello(
-        self, address: Address, opcode: int, hello: bytes, expected: type[BokiError] = Unauthenticated
-    ) -> None:
-        peer = await connect_messages(address, Deaf(), timeout_s=ANSWER_S)
-        await self._refusal(peer, ("HELLO", opcode, hello), expected)
+        await self._refusal(peer, call, expected)
         peer.close()
 
     async def _greeted(self, address: Address, opcode: int, hello: bytes) -> MessagePeer:
@@ -258,7 +252,6 @@ class Stranger:
         if wrong:
             self._cluster.invariants.violated("stranger", f"{self.process.name} said {what}, and was answered {wrong}")
         else:
-            self.refused[what] = self.refused.get(what, 0) + 1
             self._cluster.strangers_refused[what] += 1
 
 
