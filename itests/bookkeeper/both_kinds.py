@@ -93,7 +93,7 @@ class BothKinds:
                 made = cls(apache, cluster, store)
                 for role in cluster.roles:
                     address = Address.parse(cluster.address(role))
-                    bookie_id = await made._id_at(address.port)
+                    bookie_id = await bookie_at(store, address)
                     made.ours.append(bookie_id)
                     made._doors.append(Door(bookie_id, address, port=address.port))
                 made.theirs = [one.bookie_id for one in await asyncio.to_thread(apache.start_bookies, OF_EACH_KIND)]
@@ -121,11 +121,13 @@ class BothKinds:
             if door.bookie_id in (self.ours[0], self.theirs[0]):
                 door.shut()
 
-    async def _id_at(self, port: int) -> str:
-        for bookie_id in await layout.available_bookies(self.store):
-            if (await layout.bookie_address(self.store, bookie_id)).port == port:
-                return bookie_id
-        raise LookupError(f"no bookie is registered with port {port}")
+
+async def bookie_at(store: MetadataStore, address: Address) -> str:
+    """The id of the bookie that is registered with the port of an address."""
+    for bookie_id in await layout.available_bookies(store):
+        if (await layout.bookie_address(store, bookie_id)).port == address.port:
+            return bookie_id
+    raise LookupError(f"no bookie is registered with port {address.port}")
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from itests.bookkeeper.both_kinds import BothKinds
-from itests.bookkeeper.clients import TIMEOUT_S, JavaClient, OurClient, Placement, until
+from itests.bookkeeper.clients import TIMEOUT_S, JavaClient, JavaReader, JavaWriter, OurClient, Placement, until
 from itests.bookkeeper.java_service import JavaError, JavaService
 from itests.bookkeeper.marks import SHARED
 
@@ -21,11 +21,18 @@ LAST: Final = len(ENTRIES) - 1
 POLL_MS: Final = 200
 
 
-async def test_an_idle_writer_sends_its_lac(java: JavaService, placement: Placement) -> None:
-    client = JavaClient(java, "v3 with explicit LAC")
+async def followed(
+    java: JavaService, placement: Placement, entries: list[str], protocol: str = "v3"
+) -> tuple[JavaWriter, JavaReader]:
+    """A ledger that is being written and has these entries, and who reads it meanwhile."""
+    client = JavaClient(java, protocol)
     writer = await client.create(placement, "CRC32C")
-    await writer.append(ENTRIES)
-    reader = await client.open(writer.ledger_id, "CRC32C", recover=False)
+    await writer.append(entries)
+    return writer, await client.open(writer.ledger_id, "CRC32C", recover=False)
+
+
+async def test_an_idle_writer_sends_its_lac(java: JavaService, placement: Placement) -> None:
+    writer, reader = await followed(java, placement, ENTRIES, "v3 with explicit LAC")
     assert reader.last < LAST, "the LAC in the entries lags behind, or nothing is shown"
     await until(lambda: java("read explicit lac", handle=reader.handle), lambda lac: lac == LAST)
     assert await reader.read(0, LAST) == ENTRIES
@@ -33,10 +40,8 @@ async def test_an_idle_writer_sends_its_lac(java: JavaService, placement: Placem
 
 
 async def test_a_long_poll_is_answered_by_the_entry_it_waits_for(java: JavaService, placement: Placement) -> None:
-    client = JavaClient(java, "v3")
-    writer = await client.create(placement, "CRC32C")
-    await writer.append(["zero"])  # a bookie that does not know the ledger answers at once that it did not
-    reader = await client.open(writer.ledger_id, "CRC32C", recover=False)
+    # A bookie that does not know the ledger answers at once that it did not.
+    writer, reader = await followed(java, placement, ["zero"])
     poll = asyncio.create_task(java("poll", handle=reader.handle, entry=1, wait_ms=30_000))
     await writer.append(["one"])
     await writer.append(["two, with the LAC of one"])
@@ -48,10 +53,7 @@ async def test_a_long_poll_is_answered_by_the_entry_it_waits_for(java: JavaServi
 
 
 async def test_a_long_poll_of_an_idle_ledger_ends_at_its_time_out(java: JavaService, placement: Placement) -> None:
-    client = JavaClient(java, "v3")
-    writer = await client.create(placement, "CRC32C")
-    await writer.append(["one"])
-    reader = await client.open(writer.ledger_id, "CRC32C", recover=False)
+    writer, reader = await followed(java, placement, ["one"])
     started = asyncio.get_running_loop().time()
     found = await java("poll", handle=reader.handle, entry=0, wait_ms=POLL_MS)
     assert asyncio.get_running_loop().time() - started > POLL_MS / 2_000
@@ -101,10 +103,7 @@ async def test_every_bookie_lists_the_entries_it_holds(java: JavaService, placem
 
 
 async def test_unconfirmed_entries_are_read(java: JavaService, placement: Placement) -> None:
-    client = JavaClient(java, "v3")
-    writer = await client.create(placement, "CRC32C")
-    await writer.append(ENTRIES)
-    reader = await client.open(writer.ledger_id, "CRC32C", recover=False)
+    writer, reader = await followed(java, placement, ENTRIES)
     found = await java("read unconfirmed", handle=reader.handle, first=0, last=LAST)
     assert found == ENTRIES
     await writer.close()

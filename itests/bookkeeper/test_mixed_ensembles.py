@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from boki_cli.demo.local_cluster import LocalCluster
-from boki_common.bookkeeper import layout
 from boki_common.metadata.open import open_store
 from boki_common.net.connection import Address
+from itests.bookkeeper.both_kinds import bookie_at
 from itests.bookkeeper.conftest import MakeApache, MakeClient
 from itests.bookkeeper.marks import APACHE
 from itests.bookkeeper.test_our_client_on_apache_bookies import append_all, payload_of
@@ -35,10 +35,7 @@ async def id_at(mixed: Mixed, role: str) -> str:
     store = open_store(mixed.apache.boki_uri)
     await store.start()
     try:
-        for bookie_id in await layout.available_bookies(store):
-            if str(await layout.bookie_address(store, bookie_id)) == str(Address.parse(mixed.ours.address(role))):
-                return bookie_id
-        pytest.fail(f"{role} is not registered")
+        return await bookie_at(store, Address.parse(mixed.ours.address(role)))
     finally:
         await store.close()
 

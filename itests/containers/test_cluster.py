@@ -12,6 +12,7 @@ import pytest
 import boki
 from boki.testing.containers import BokiCluster, Cassandra, unavailable
 from itests.support.processes import BOKI
+from itests.whole_path.load import Load, stop_and_check
 
 pytestmark = [pytest.mark.containers, pytest.mark.alone, pytest.mark.blocking_allowed, pytest.mark.timeout(600)]
 
@@ -19,39 +20,14 @@ WORKERS = 4
 Started = TypeVar("Started", BokiCluster, Cassandra)
 
 
-class Load:
-    """Appends of some workers, each waiting for its last; what was acknowledged, by record."""
-
-    def __init__(self) -> None:
-        self.acknowledged: dict[bytes, int] = {}
-        self.stop = asyncio.Event()
-        self.progressed = asyncio.Event()
-
-    async def run(self, book: boki.Book, worker: int) -> None:
-        number = 0
-        while not self.stop.is_set():
-            data = f"{worker}:{number}".encode()
-            self.acknowledged[data] = await book.append(data)
-            self.progressed.set()
-            number += 1
-
-
 @asynccontextmanager
 async def under_load(url: str, name: str) -> AsyncIterator[Load]:
     """Appends go on in the block; after it, every acknowledged record is there once, at its number, in the order of its worker."""
-    load = Load()
-    async with boki.connect(url, timeout=120.0) as client:
-        book = client.book(name)
-        async with asyncio.TaskGroup() as group:
-            for worker in range(WORKERS):
-                group.create_task(load.run(book, worker))
-            yield load
-            load.stop.set()
-        found = {record.data: record.seqnum async for record in book.read()}
-    assert found == load.acknowledged
-    for worker in range(WORKERS):
-        mine = [seqnum for data, seqnum in load.acknowledged.items() if data.startswith(f"{worker}:".encode())]
-        assert mine == sorted(mine) and len(mine) > 1
+    async with boki.connect(url, timeout=120.0) as client, Load(client.book(name), tasks=WORKERS) as load:
+        yield load
+        await stop_and_check(load)
+    assert not load.unknown
+    assert all(b"%d/1" % worker in load.acked for worker in range(WORKERS))
 
 
 @asynccontextmanager
@@ -69,11 +45,8 @@ async def started(made: Started, *images: str) -> AsyncIterator[Started]:
 
 async def more(load: Load, records: int = 20) -> None:
     """Waits until so many more appends were acknowledged: the cluster goes on."""
-    goal = len(load.acknowledged) + records
     async with asyncio.timeout(120):
-        while len(load.acknowledged) < goal:
-            load.progressed.clear()
-            await load.progressed.wait()
+        await load.more(records)
 
 
 async def test_every_role_is_restarted_under_load_and_nothing_is_lost(cluster: BokiCluster) -> None:

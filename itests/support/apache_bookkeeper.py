@@ -159,7 +159,7 @@ class ApacheBookkeeper:
         return self.run("org.apache.bookkeeper.bookie.BookieShell", "-conf", str(settings), *arguments)
 
     def compile(self, source: Path) -> None:
-        """Compiles a program against the jars, for `run` and `spawn`. Raises ServerMissing without a compiler."""
+        """Compiles a program against the jars, for `run` and `command`. Raises ServerMissing without a compiler."""
         javac = shutil.which("javac")
         if javac is None:
             raise ServerMissing("no javac on PATH")
@@ -167,17 +167,6 @@ class ApacheBookkeeper:
 
     def run(self, program: str, *arguments: str) -> str:
         return self._checked(self.command(program, *arguments))
-
-    def spawn(self, program: str, *arguments: str) -> subprocess.Popen[str]:
-        """A program to talk to and to kill."""
-        with (self.folder / f"{program}.log").open("ab") as log:
-            return subprocess.Popen(
-                self.command(program, *arguments),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
 
     def close(self) -> None:
         for bookie in self.bookies:

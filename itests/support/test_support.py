@@ -70,20 +70,17 @@ def test_without_maven_and_repository_the_reason_is_given(
     assert not (tmp_path / "cache" / "1").exists()
 
 
-def test_the_pom_of_bookkeeper_and_its_checksums_name_the_same_version() -> None:
-    assert f"<version>{apache_bookkeeper.VERSION}</version>" in apache_bookkeeper.POM.read_text()
-    paths = [line.split()[1] for line in apache_bookkeeper.CHECKSUMS.read_text().splitlines()]
-    server = f"org/apache/bookkeeper/bookkeeper-server/{apache_bookkeeper.VERSION}/"
-    assert any(path.startswith(server) for path in paths)
+@pytest.mark.parametrize(
+    ("server", "folder"),
+    [(apache_bookkeeper, "org/apache/bookkeeper/bookkeeper-server"), (cassandra, "org/apache/cassandra/cassandra-all")],
+)
+def test_a_pom_and_its_checksums_name_the_same_version(server: ModuleType, folder: str) -> None:
+    assert f"<version>{server.VERSION}</version>" in server.POM.read_text()
+    paths = [line.split()[1] for line in server.CHECKSUMS.read_text().splitlines()]
+    assert any(path.startswith(f"{folder}/{server.VERSION}/") for path in paths)
     assert len({Path(path).name for path in paths}) == len(paths)
 
 
 def test_a_folder_of_jars_may_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BOKI_BOOKKEEPER_JARS", str(tmp_path))
     assert apache_bookkeeper.find_jars() == tmp_path
-
-
-def test_the_pom_of_cassandra_and_its_checksums_name_the_same_version() -> None:
-    assert f"<version>{cassandra.VERSION}</version>" in cassandra.POM.read_text()
-    paths = [line.split()[1] for line in cassandra.CHECKSUMS.read_text().splitlines()]
-    assert f"org/apache/cassandra/cassandra-all/{cassandra.VERSION}/cassandra-all-{cassandra.VERSION}.jar" in paths
