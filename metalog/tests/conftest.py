@@ -341,6 +341,18 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 @pytest.fixture
+async def sequencer(cluster: Cluster) -> Sequencer:
+    """It orders log 0 in term 1."""
+    return await cluster.serving()
+
+
+@pytest.fixture
+async def engine(cluster: Cluster, sequencer: Sequencer) -> Participant:
+    """Has said HELLO to the sequencer."""
+    return await cluster.participant(sequencer.address)
+
+
+@pytest.fixture
 def model_ledgers() -> ModelLedgers:
     return ModelLedgers()
 

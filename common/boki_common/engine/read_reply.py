@@ -39,7 +39,6 @@ READ_TAKES_TAGS: Final = 8
 _READ_REPLY: Final = Struct("<QB7x")
 _GAP: Final = Struct("<QQII")
 _TWO: Final = Struct("<II")
-_COLUMNS: Final = Struct("<II")
 POINT_TAGS: Final = 8
 """Records of more tags are answered column by column."""
 _POINT: Final = "<HIIQQB7xIIQq"
@@ -241,7 +240,7 @@ def encode_records(
     packed_tags = b"".join(tags)
     head = b"".join(
         [
-            _COLUMNS.pack(len(payloads), len(packed_tags) // 8),
+            _TWO.pack(len(payloads), len(packed_tags) // 8),
             np.asarray(seqnums, np.uint64).tobytes(),
             np.asarray(times_ms, np.int64).tobytes(),
             packed_tags,
@@ -254,9 +253,9 @@ def encode_records(
 
 def decode_records(body: memoryview) -> RecordColumns:
     """Raises ProtocolError when counts, sums and length disagree."""
-    expect(len(body) >= _COLUMNS.size, "record columns", _COLUMNS.size, len(body))
-    count, tag_count = _COLUMNS.unpack_from(body)
-    times_start = _COLUMNS.size + 8 * count
+    expect(len(body) >= _TWO.size, "record columns", _TWO.size, len(body))
+    count, tag_count = _TWO.unpack_from(body)
+    times_start = _TWO.size + 8 * count
     tags_start = times_start + 8 * count
     lengths_start = tags_start + 8 * tag_count
     counts_start = lengths_start + 4 * count
@@ -271,7 +270,7 @@ def decode_records(body: memoryview) -> RecordColumns:
     payloads = body[start:]
     if count + tag_count <= FEW_ITEMS:
         return RecordColumns(
-            body[_COLUMNS.size : times_start].cast("Q"),
+            body[_TWO.size : times_start].cast("Q"),
             body[times_start:tags_start].cast("q"),
             body[tags_start:lengths_start].cast("Q"),
             counts,
@@ -279,7 +278,7 @@ def decode_records(body: memoryview) -> RecordColumns:
             payloads,
         )
     return RecordColumns(
-        np.frombuffer(body[_COLUMNS.size : times_start], np.uint64),
+        np.frombuffer(body[_TWO.size : times_start], np.uint64),
         np.frombuffer(body[times_start:tags_start], np.int64),
         np.frombuffer(body[tags_start:lengths_start], np.uint64),
         np.frombuffer(counts, np.uint8),

@@ -91,11 +91,9 @@ def _watched(path: bytes) -> int:
     if begin is None or add is None:
         raise OSError("this system has no inotify")
     descriptor: int = begin(os.O_NONBLOCK | os.O_CLOEXEC)
-    if descriptor < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    if add(descriptor, path, _MODIFIED) < 0:
-        number = ctypes.get_errno()
+    if descriptor >= 0 and add(descriptor, path, _MODIFIED) >= 0:
+        return descriptor
+    number = ctypes.get_errno()
+    if descriptor >= 0:
         os.close(descriptor)
-        raise OSError(number, os.strerror(number), os.fsdecode(path))
-    return descriptor
+    raise OSError(number, os.strerror(number), os.fsdecode(path))

@@ -39,10 +39,6 @@ _PIECE_BYTES: Final = 4_096
 _TIMEOUT_S: Final = 1.0
 
 
-def _default_notice(count: int) -> str:
-    return f'level=warning event="lines were lost" count={count}\n'
-
-
 class ErrorStream(io.TextIOBase):
     """See the module. Text streams count in lines, so that is what is counted."""
 
@@ -50,8 +46,8 @@ class ErrorStream(io.TextIOBase):
         self,
         descriptor: int,
         *,
-        notice: Callable[[int], str] = _default_notice,
-        lost: Callable[[int], None] = lambda _: None,
+        notice: Callable[[int], str],
+        lost: Callable[[int], None],
         held_bytes_limit: int = limits.LOG_HELD_BYTES,
     ) -> None:
         """`notice` makes the line that reports so many lost ones, `lost` is called at each loss."""

@@ -27,8 +27,22 @@ across_processes = pytest.mark.parametrize(
 )
 
 
-async def test_a_new_node_has_version_zero_and_each_set_adds_one(world: Any) -> None:
-    store = await world.session()
+@pytest.fixture
+async def store(world: Any) -> Any:
+    return await world.session()
+
+
+@pytest.fixture
+async def one(store: Any) -> Any:
+    return store
+
+
+@pytest.fixture
+async def other(world: Any) -> Any:
+    return await world.session()
+
+
+async def test_a_new_node_has_version_zero_and_each_set_adds_one(store: Any) -> None:
     await store.create("/a", b"one")
     assert await store.get("/a") == Versioned(b"one", 0)
     assert await store.set("/a", b"two", version=0) == 1
@@ -36,16 +50,14 @@ async def test_a_new_node_has_version_zero_and_each_set_adds_one(world: Any) -> 
     assert await store.get("/a") == Versioned(b"", 2)
 
 
-async def test_sessions_see_each_others_nodes(world: Any) -> None:
-    one, other = await world.session(), await world.session()
+async def test_sessions_see_each_others_nodes(one: Any, other: Any) -> None:
     await one.create("/a", b"1")
     assert (await other.get("/a")).value == b"1"
     await other.set("/a", b"2", version=0)
     assert await one.get("/a") == Versioned(b"2", 1)
 
 
-async def test_a_stale_version_is_refused_and_changes_nothing(world: Any) -> None:
-    store = await world.session()
+async def test_a_stale_version_is_refused_and_changes_nothing(store: Any) -> None:
     await store.create("/a", b"one")
     await store.set("/a", b"two", version=0)
     for version in (0, 2):
@@ -82,8 +94,7 @@ async def test_a_swap_makes_nodes_besides_or_does_nothing(world: Any) -> None:
     assert await store.children("/terms") == ["1", "2"]
 
 
-async def test_watches_see_nodes_made_by_a_swap(world: Any, tools: Any) -> None:
-    store = await world.session()
+async def test_watches_see_nodes_made_by_a_swap(store: Any, tools: Any) -> None:
     await store.create("/a")
     await store.create("/terms")
     watches = [store.watch(path) for path in ("/a", "/terms", "/terms/1")]
@@ -95,8 +106,7 @@ async def test_watches_see_nodes_made_by_a_swap(world: Any, tools: Any) -> None:
         watch.close()
 
 
-async def test_what_is_not_there(world: Any) -> None:
-    store = await world.session()
+async def test_what_is_not_there(store: Any) -> None:
     assert not await store.exists("/a")
     with pytest.raises(NoNode):
         await store.get("/a")
@@ -112,8 +122,7 @@ async def test_what_is_not_there(world: Any) -> None:
         await store.create_sequential("/a/b-")
 
 
-async def test_a_node_made_anew_was_created_later(world: Any) -> None:
-    store = await world.session()
+async def test_a_node_made_anew_was_created_later(store: Any) -> None:
     with pytest.raises(NoNode):
         await store.created("/a")
     await store.create("/a", b"one")
@@ -128,8 +137,7 @@ async def test_a_node_made_anew_was_created_later(world: Any) -> None:
         assert first < between < second
 
 
-async def test_a_node_is_made_once(world: Any) -> None:
-    store = await world.session()
+async def test_a_node_is_made_once(store: Any) -> None:
     await store.create("/a", b"first")
     with pytest.raises(NodeExists):
         await store.create("/a", b"second")
@@ -139,8 +147,7 @@ async def test_a_node_is_made_once(world: Any) -> None:
     assert await store.get("/a") == Versioned(b"again", 0)
 
 
-async def test_children_are_names_in_order(world: Any) -> None:
-    store = await world.session()
+async def test_children_are_names_in_order(store: Any) -> None:
     assert await store.children("/") == []
     await ensure_path(store, "/a/b/c")
     for name in ("z", "10", "9", "é", "B"):
@@ -155,14 +162,12 @@ async def test_children_are_names_in_order(world: Any) -> None:
     assert "b" not in await store.children("/a")
 
 
-async def test_making_a_path_twice_at_once(world: Any) -> None:
-    one, other = await world.session(), await world.session()
+async def test_making_a_path_twice_at_once(one: Any, other: Any) -> None:
     await asyncio.gather(*(ensure_path(store, "/a/b/c") for store in (one, other) for _ in range(3)))
     assert await one.exists("/a/b/c")
 
 
-async def test_sequential_numbers_are_never_given_twice(world: Any) -> None:
-    one, other = await world.session(), await world.session()
+async def test_sequential_numbers_are_never_given_twice(one: Any, other: Any) -> None:
     await one.create("/ids")
     made = await asyncio.gather(
         *(store.create_sequential("/ids/ID-", b"x") for store in (one, other) for _ in range(20))
@@ -203,8 +208,7 @@ async def test_of_many_writers_at_one_version_one_wins(world: Any) -> None:
 @pytest.mark.parametrize(
     "path", ["", "a", "a/b", "/a/", "//", "/a//b", "/.", "/a/..", "/a\x00", "/a\n", "/\ud800", "/" + "x" * 2_000]
 )
-async def test_bad_paths(world: Any, path: str) -> None:
-    store = await world.session()
+async def test_bad_paths(store: Any, path: str) -> None:
     for call in (
         store.get(path),
         store.exists(path),
@@ -220,14 +224,12 @@ async def test_bad_paths(world: Any, path: str) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "a", "a/b-", "/a//b", "/../b", "/a\x00", "/" + "x" * 2_000])
-async def test_bad_prefixes(world: Any, prefix: str) -> None:
-    store = await world.session()
+async def test_bad_prefixes(store: Any, prefix: str) -> None:
     with pytest.raises(InvalidArgument, match="expected"):
         await store.create_sequential(prefix)
 
 
-async def test_the_root_cannot_be_made_or_deleted(world: Any) -> None:
-    store = await world.session()
+async def test_the_root_cannot_be_made_or_deleted(store: Any) -> None:
     assert await store.exists("/")
     with pytest.raises(InvalidArgument):
         await store.create("/")
@@ -235,8 +237,7 @@ async def test_the_root_cannot_be_made_or_deleted(world: Any) -> None:
         await store.delete("/", version=0)
 
 
-async def test_a_negative_version_is_not_any_version(world: Any) -> None:
-    store = await world.session()
+async def test_a_negative_version_is_not_any_version(store: Any) -> None:
     await store.create("/a", b"kept")
     with pytest.raises(InvalidArgument):
         await store.set("/a", b"", version=-1)
@@ -245,8 +246,7 @@ async def test_a_negative_version_is_not_any_version(world: Any) -> None:
     assert await store.get("/a") == Versioned(b"kept", 0)
 
 
-async def test_values_up_to_the_limit(world: Any) -> None:
-    store = await world.session()
+async def test_values_up_to_the_limit(store: Any) -> None:
     largest = bytes(range(256)) * (limits.METADATA_VALUE_BYTES // 256)
     await store.create("/a", largest)
     assert (await store.get("/a")).value == largest
@@ -259,8 +259,7 @@ async def test_values_up_to_the_limit(world: Any) -> None:
             await call
 
 
-async def test_an_ephemeral_node_ends_with_its_session(world: Any) -> None:
-    one, other = await world.session(), await world.session()
+async def test_an_ephemeral_node_ends_with_its_session(one: Any, other: Any) -> None:
     await ensure_path(one, "/members")
     await one.create("/members/a", b"here", ephemeral=True)
     await one.create_sequential("/members/s-", b"here", ephemeral=True)
@@ -270,8 +269,7 @@ async def test_an_ephemeral_node_ends_with_its_session(world: Any) -> None:
     assert await other.children("/members") == ["b"]
 
 
-async def test_an_ephemeral_node_has_no_children(world: Any) -> None:
-    store = await world.session()
+async def test_an_ephemeral_node_has_no_children(store: Any) -> None:
     await store.create("/a", ephemeral=True)
     with pytest.raises(InvalidArgument, match="ephemeral"):
         await store.create("/a/b")
@@ -282,8 +280,7 @@ async def test_an_ephemeral_node_has_no_children(world: Any) -> None:
 
 @pytest.mark.processes
 @across_processes
-async def test_an_ephemeral_node_ends_with_a_killed_process(world: Any, tools: Any) -> None:
-    store = await world.session()
+async def test_an_ephemeral_node_ends_with_a_killed_process(world: Any, store: Any, tools: Any) -> None:
     watch = store.watch("/ephemeral")
     child = await world.process()
     assert await store.exists("/ephemeral")
@@ -297,8 +294,7 @@ async def test_an_ephemeral_node_ends_with_a_killed_process(world: Any, tools: A
 
 @pytest.mark.processes
 @across_processes
-async def test_an_ephemeral_node_ends_with_a_paused_process(world: Any, tools: Any) -> None:
-    store = await world.session()
+async def test_an_ephemeral_node_ends_with_a_paused_process(world: Any, store: Any, tools: Any) -> None:
     child = await world.process()
     child.send_signal(signal.SIGSTOP)
 
@@ -309,8 +305,7 @@ async def test_an_ephemeral_node_ends_with_a_paused_process(world: Any, tools: A
     child.send_signal(signal.SIGCONT)
 
 
-async def test_a_watch_notifies_of_changes_of_its_node(world: Any, tools: Any) -> None:
-    one, other = await world.session(), await world.session()
+async def test_a_watch_notifies_of_changes_of_its_node(one: Any, other: Any, tools: Any) -> None:
     watch = one.watch("/a")
     await tools.quiet(watch)
     for change in (
@@ -331,8 +326,7 @@ async def test_a_watch_notifies_of_changes_of_its_node(world: Any, tools: Any) -
         await watch.changed()
 
 
-async def test_a_watch_remembers_what_nobody_waited_for(world: Any, tools: Any) -> None:
-    one, other = await world.session(), await world.session()
+async def test_a_watch_remembers_what_nobody_waited_for(one: Any, other: Any, tools: Any) -> None:
     await other.create("/a")
     watch = one.watch("/a")
     await tools.quiet(watch)
@@ -342,8 +336,7 @@ async def test_a_watch_remembers_what_nobody_waited_for(world: Any, tools: Any) 
     assert (await one.get("/a")).version == 3
 
 
-async def test_watching_and_reading_never_misses_the_last_change(world: Any) -> None:
-    one, other = await world.session(), await world.session()
+async def test_watching_and_reading_never_misses_the_last_change(one: Any, other: Any) -> None:
     await other.create("/a", b"0")
     watch = one.watch("/a")
 
@@ -358,8 +351,7 @@ async def test_watching_and_reading_never_misses_the_last_change(world: Any) -> 
     await writing
 
 
-async def test_a_cancelled_wait_loses_no_change(world: Any, tools: Any) -> None:
-    one, other = await world.session(), await world.session()
+async def test_a_cancelled_wait_loses_no_change(one: Any, other: Any, tools: Any) -> None:
     watch = one.watch("/a")
     await tools.quiet(watch)
     waiting = asyncio.create_task(watch.changed())
@@ -370,8 +362,7 @@ async def test_a_cancelled_wait_loses_no_change(world: Any, tools: Any) -> None:
     await asyncio.wait_for(watch.changed(), 5)
 
 
-async def test_a_watch_does_not_notify_of_other_paths(world: Any, tools: Any) -> None:
-    store = await world.session()
+async def test_a_watch_does_not_notify_of_other_paths(store: Any, tools: Any) -> None:
     await ensure_path(store, "/a/b")
     watch = store.watch("/a")
     await tools.quiet(watch)
@@ -381,8 +372,7 @@ async def test_a_watch_does_not_notify_of_other_paths(world: Any, tools: Any) ->
         await asyncio.wait_for(watch.changed(), 0.3)
 
 
-async def test_a_closed_store_refuses(world: Any) -> None:
-    store = await world.session()
+async def test_a_closed_store_refuses(store: Any) -> None:
     watch = store.watch("/a")
     waiting = asyncio.create_task(watch.changed())
     await store.close()
@@ -410,15 +400,13 @@ async def test_a_store_refuses_before_its_start(world: Any) -> None:
     assert not await store.exists("/a")
 
 
-async def test_calls_of_one_session_take_effect_in_their_order(world: Any) -> None:
-    store = await world.session()
+async def test_calls_of_one_session_take_effect_in_their_order(store: Any) -> None:
     await store.create("/a")
     await asyncio.gather(*(store.set("/a", b"%d" % version, version=version) for version in range(20)))
     assert await store.get("/a") == Versioned(b"19", 20)
 
 
-async def test_a_cancelled_call_breaks_nothing(world: Any) -> None:
-    store = await world.session()
+async def test_a_cancelled_call_breaks_nothing(store: Any) -> None:
     await store.create("/a")
     calls = [asyncio.create_task(store.set("/a", b"x", version=0)) for _ in range(5)]
     await asyncio.sleep(0)
@@ -431,8 +419,7 @@ async def test_a_cancelled_call_breaks_nothing(world: Any) -> None:
     assert (value, version) in ((b"", 0), (b"x", 1))
 
 
-async def test_an_error_of_a_store_is_one_of_ours(world: Any) -> None:
-    store = await world.session()
+async def test_an_error_of_a_store_is_one_of_ours(store: Any) -> None:
     await store.create("/a")
     with pytest.raises(NodeExists) as caught:
         await store.create("/a")

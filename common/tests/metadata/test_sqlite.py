@@ -50,6 +50,11 @@ async def opened(path: Path) -> AsyncIterator[Opener]:
         await store.close()
 
 
+@pytest.fixture
+async def store(opened: Opener) -> Any:
+    return await opened()
+
+
 def edit(path: Path, *statements: str) -> list[Any]:
     """Runs statements on the file behind the store's back; returns the rows of the last one."""
     connection = sqlite3.connect(path, isolation_level=None, timeout=5)
@@ -62,8 +67,7 @@ def edit(path: Path, *statements: str) -> list[Any]:
         connection.close()
 
 
-async def test_what_was_written_is_there_after_a_restart(opened: Opener, path: Path) -> None:
-    store = await opened()
+async def test_what_was_written_is_there_after_a_restart(opened: Opener, store: Any, path: Path) -> None:
     await store.create("/a", b"1")
     await store.set("/a", b"2", version=0)
     await store.create("/ephemeral", ephemeral=True)
@@ -100,8 +104,7 @@ async def test_tables_of_another_version_are_refused(opened: Opener, path: Path)
     assert (caught.value.found, caught.value.expected) == (9, SCHEMA_VERSION)
 
 
-async def test_a_damaged_file_is_refused(opened: Opener, path: Path) -> None:
-    store = await opened()
+async def test_a_damaged_file_is_refused(opened: Opener, store: Any, path: Path) -> None:
     for number in range(50):
         await store.create(f"/{number:04d}", b"x" * 500)
     await store.close()
@@ -111,8 +114,7 @@ async def test_a_damaged_file_is_refused(opened: Opener, path: Path) -> None:
         await opened()
 
 
-async def test_a_file_damaged_under_our_feet_is_named(opened: Opener, path: Path) -> None:
-    store = await opened()
+async def test_a_file_damaged_under_our_feet_is_named(store: Any, path: Path) -> None:
     for number in range(200):
         await store.create(f"/{number:04d}", b"x" * 500)
     pages = path.stat().st_size // 4_096
@@ -242,8 +244,7 @@ async def test_age_is_judged_only_after_a_whole_timeout(opened: Opener, path: Pa
     assert time.monotonic() - start >= TIMEOUT_S
 
 
-async def test_a_store_that_missed_its_expiry_begins_a_new_session(opened: Opener, path: Path, tools: Any) -> None:
-    store = await opened()
+async def test_a_store_that_missed_its_expiry_begins_a_new_session(store: Any, path: Path, tools: Any) -> None:
     lost: list[bool] = []
     store.on_session_lost(lambda: lost.append(True))
     await store.create("/before", ephemeral=True)
@@ -264,8 +265,7 @@ async def test_a_store_that_missed_its_expiry_begins_a_new_session(opened: Opene
     assert await store.children("/") == []
 
 
-async def test_a_refused_write_that_begins_a_session_keeps_it(opened: Opener, path: Path) -> None:
-    store = await opened()
+async def test_a_refused_write_that_begins_a_session_keeps_it(store: Any, path: Path) -> None:
     lost: list[bool] = []
     store.on_session_lost(lambda: lost.append(True))
     await store.create("/e", ephemeral=True)
@@ -278,8 +278,7 @@ async def test_a_refused_write_that_begins_a_session_keeps_it(opened: Opener, pa
     assert lost == [True]
 
 
-async def test_nothing_is_polled_without_a_watch(opened: Opener) -> None:
-    store = await opened()
+async def test_nothing_is_polled_without_a_watch(store: Any) -> None:
     watches = [store.watch("/a"), store.watch("/a"), store.watch("/b")]
     await watches[2].changed()
     assert sorted(store._worker._stamps) == ["/a", "/b"]
@@ -292,8 +291,7 @@ async def test_nothing_is_polled_without_a_watch(opened: Opener) -> None:
     assert store._worker._stamps == {}
 
 
-async def test_a_watch_begun_while_the_file_is_locked_notifies_later(opened: Opener, path: Path, tools: Any) -> None:
-    store = await opened()
+async def test_a_watch_begun_while_the_file_is_locked_notifies_later(store: Any, path: Path, tools: Any) -> None:
     lock = sqlite3.connect(path, isolation_level=None)
     lock.execute("BEGIN EXCLUSIVE")
     watch = store.watch("/a")
@@ -419,8 +417,7 @@ async def test_a_store_that_nobody_changes_is_not_looked_at(opened: Opener, path
     await tools.eventually(looked_at)
 
 
-async def test_a_transaction_that_meets_a_lock_is_begun_again_until_it_is_gone(opened: Opener, path: Path) -> None:
-    store = await opened()
+async def test_a_transaction_that_meets_a_lock_is_begun_again_until_it_is_gone(store: Any, path: Path) -> None:
     lock = sqlite3.connect(path, isolation_level=None)
     for writes in (True, False):
         lock.execute("BEGIN EXCLUSIVE")
@@ -433,8 +430,7 @@ async def test_a_transaction_that_meets_a_lock_is_begun_again_until_it_is_gone(o
     lock.close()
 
 
-async def test_commits_are_durable_and_locks_are_simple(opened: Opener) -> None:
-    store = await opened()
+async def test_commits_are_durable_and_locks_are_simple(store: Any) -> None:
     connection = store._worker._tree._connection
     for pragma, expected in (("journal_mode", "persist"), ("journal_size_limit", 1 << 20), ("synchronous", 2)):
         found = await store._worker.call(lambda pragma=pragma: connection.execute(f"PRAGMA {pragma}").fetchone()[0])

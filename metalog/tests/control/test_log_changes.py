@@ -100,8 +100,7 @@ async def test_a_log_comes_and_goes(cluster: Any) -> None:
     assert await admin.add() == 0, "the lowest free number"
 
 
-async def test_without_a_free_sequencer_nothing_is_sealed(cluster: Any) -> None:
-    sequencer = await cluster.serving()
+async def test_without_a_free_sequencer_nothing_is_sealed(cluster: Any, sequencer: Any) -> None:
     admin = await changes(cluster, retry_for_s=0.05)
     with pytest.raises(NoSequencer, match=r"log 7 is listed, without slots; .*boki sequencer"):
         await admin.add(7)

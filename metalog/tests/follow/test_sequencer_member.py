@@ -31,8 +31,7 @@ async def test_a_listing_that_cannot_be_read(cluster: Any, value: bytes) -> None
     await membership.leave()
 
 
-async def test_the_direct_call(cluster: Any) -> None:
-    sequencer = await cluster.serving()
+async def test_the_direct_call(sequencer: Any) -> None:
     welcome = await ask_sequencer(sequencer.address, timeout_s=2.0, token=NO_TOKEN)
     assert (welcome.incarnation, welcome.term, welcome.serving) == (sequencer.incarnation, 1, True)
     await sequencer.close()
@@ -59,8 +58,7 @@ async def test_a_term_that_is_asked_to_end_closes_its_metalog_after_the_entry_in
         await ask_to_yield(sequencer.address, 1, timeout_s=10.0, token=NO_TOKEN, role=ADMINISTRATOR)
 
 
-async def test_only_the_term_that_is_named_ends(cluster: Any) -> None:
-    sequencer = await cluster.serving()
+async def test_only_the_term_that_is_named_ends(sequencer: Any) -> None:
     with pytest.raises(TermOver):
         await ask_to_yield(sequencer.address, 2, timeout_s=10.0, token=NO_TOKEN, role=ADMINISTRATOR)
     assert sequencer.term == 1

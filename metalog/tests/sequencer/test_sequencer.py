@@ -163,8 +163,7 @@ async def test_a_metadata_store_that_is_away_for_a_while(cluster: Any) -> None:
     assert sequencer.term == 1 and sequencer.status()["term"]["end_pos"] == 2
 
 
-async def test_hello_comes_first(cluster: Any) -> None:
-    sequencer = await cluster.serving()
+async def test_hello_comes_first(cluster: Any, sequencer: Any) -> None:
     engine = await cluster.stranger(sequencer.address)
     with pytest.raises(ProtocolError, match="HELLO"):
         await engine.peer.call(protocol.OP_STATUS)
@@ -262,9 +261,8 @@ async def test_a_spare_that_was_used_unnoticed_is_given_up(cluster: Any) -> None
     assert second.status()["term"]["metalog_ledger"] != spare
 
 
-async def test_a_sequencer_is_given_its_own_next_term(cluster: Any) -> None:
+async def test_a_sequencer_is_given_its_own_next_term(cluster: Any, sequencer: Any, engine: Any) -> None:
     """A planned roll: it goes on, on the spare that it listed while it served."""
-    sequencer, engine = await cluster.served()
     await engine.open(1, A, 50)
     for term in (2, 3):
         await spare_of(cluster, sequencer.incarnation)
@@ -328,8 +326,7 @@ async def test_standbys_for_any_log_take_one_each(cluster: Any) -> None:
     assert standby.log == 1 and serving[0].term
 
 
-async def test_one_process_orders_one_log_at_a_time(cluster: Any) -> None:
-    sequencer = await cluster.serving()
+async def test_one_process_orders_one_log_at_a_time(cluster: Any, sequencer: Any) -> None:
     await add_logs(cluster, 1)
     store = await cluster.store()
     for _ in range(100):

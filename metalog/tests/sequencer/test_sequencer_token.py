@@ -79,8 +79,7 @@ async def test_tokens_are_exchanged_in_three_steps_without_a_refusal(
         await cluster.participant(sequencer.address, token=parse(old, "test"), role=ENGINE)
 
 
-async def test_a_token_that_is_shown_where_none_is_asked_for_does_no_harm(cluster: Any) -> None:
-    sequencer = await cluster.serving()
+async def test_a_token_that_is_shown_where_none_is_asked_for_does_no_harm(cluster: Any, sequencer: Any) -> None:
     engine = await cluster.participant(sequencer.address, token=TOKEN, role=ENGINE)
     assert await engine.open(1, A, 50) == 0
     assert sequencer.status()["asks_for_token"] is False
@@ -156,8 +155,7 @@ async def test_a_command_of_another_role_is_not_ordered(cluster: Any, role: str,
 # -- whose shards
 
 
-async def test_a_connection_speaks_for_its_own_shards_only(cluster: Any) -> None:
-    sequencer = await cluster.serving()
+async def test_a_connection_speaks_for_its_own_shards_only(cluster: Any, sequencer: Any) -> None:
     owner = await cluster.participant(sequencer.address, role=ENGINE)
     thief = await cluster.participant(sequencer.address, B, role=ENGINE)
     assert await owner.open(1, A, 50) == 0
@@ -180,9 +178,8 @@ async def test_a_connection_speaks_for_its_own_shards_only(cluster: Any) -> None
         await owner.entries()
 
 
-async def test_who_names_its_engine_in_hello_goes_on_with_its_shards(cluster: Any) -> None:
+async def test_who_names_its_engine_in_hello_goes_on_with_its_shards(cluster: Any, sequencer: Any) -> None:
     """A reconnect: the old connection may still look alive, and a CLOSE may have to be said again."""
-    sequencer = await cluster.serving()
     before = await cluster.participant(sequencer.address, role=ENGINE)
     assert await before.open(1, A, 50) == 0
     after = await cluster.participant(sequencer.address, A, role=ENGINE)

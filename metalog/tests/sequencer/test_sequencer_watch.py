@@ -59,9 +59,8 @@ async def test_it_serves_until_its_process_is_gone(cluster: Any, watching: Watch
     await watching.until(Presence.GONE)
 
 
-async def test_a_lost_connection_is_no_proof(cluster: Any, watching: Watching) -> None:
+async def test_a_lost_connection_is_no_proof(sequencer: Any, watching: Watching) -> None:
     """The direct call finds it there: it goes on serving, and was never called gone."""
-    sequencer = await cluster.serving()
     await watching.look()
     await watching.until(Presence.SERVES)
     server = sequencer.term_server
@@ -92,8 +91,7 @@ class Mute:
         pass
 
 
-async def test_a_stopped_process_is_gone_after_the_time_of_one_call(cluster: Any, watching: Watching) -> None:
-    sequencer = await cluster.serving()
+async def test_a_stopped_process_is_gone_after_the_time_of_one_call(sequencer: Any, watching: Watching) -> None:
     address = sequencer.address
     await sequencer._server.close()
     server = await MessageServer.start(address, lambda _: Mute(), strangers=BEFORE_FIRST_FRAME)
@@ -104,8 +102,7 @@ async def test_a_stopped_process_is_gone_after_the_time_of_one_call(cluster: Any
         await server.close()
 
 
-async def test_who_is_named_but_does_not_begin_is_over_after_a_while(cluster: Any, watching: Watching) -> None:
-    sequencer = await cluster.serving()
+async def test_who_is_named_but_does_not_begin_is_over_after_a_while(sequencer: Any, watching: Watching) -> None:
     await watching.look()
     later = Installed(2, 99, sequencer.incarnation, "", 0)
     watching.installed = later
@@ -136,9 +133,8 @@ async def test_after_a_lost_session_absence_says_nothing_for_a_session_timeout(c
     await watching.watch.close()
 
 
-async def test_who_was_seen_is_asked_where_it_was(cluster: Any, watching: Watching) -> None:
+async def test_who_was_seen_is_asked_where_it_was(sequencer: Any, watching: Watching) -> None:
     """Its membership is gone, and so is the metadata store: it answers, so it serves."""
-    sequencer = await cluster.serving()
     await watching.look()
     await watching.until(Presence.SERVES)
     await sequencer._spare.membership.leave()

@@ -33,17 +33,15 @@ def asking(*calls: Coroutine[Any, Any, Position]) -> list[asyncio.Task[Position]
     return [asyncio.get_running_loop().create_task(call) for call in calls]
 
 
-async def test_no_entry_waits_for_the_end_of_a_turn(cluster: Any) -> None:
+async def test_no_entry_waits_for_the_end_of_a_turn(cluster: Any, sequencer: Any, engine: Any) -> None:
     """One is in flight at a time, so nothing could join it."""
-    sequencer, engine = await cluster.served()
     await engine.open(1, A, 50)
     await order(engine, 1, TRIM)
     ledger = cluster.ledgers.ledgers[sequencer.status()["term"]["metalog_ledger"]]
     assert len(ledger.entries) == 2 and ledger.waited == []
 
 
-async def test_what_is_not_acknowledged_is_never_pushed(cluster: Any) -> None:
-    sequencer, engine = await cluster.served()
+async def test_what_is_not_acknowledged_is_never_pushed(cluster: Any, sequencer: Any, engine: Any) -> None:
     assert await engine.subscribe(1) == (0, 0)
     assert await engine.open(1, A, 50) == 0
     first = await engine.entries()
@@ -70,8 +68,7 @@ async def test_what_is_not_acknowledged_is_never_pushed(cluster: Any) -> None:
     assert third.first == 2 and decode(third.payloads[0]).shards == (ShardEnd(0, 9, 3),)
 
 
-async def test_open_and_close_are_answered_when_acknowledged_and_may_be_repeated(cluster: Any) -> None:
-    sequencer = await cluster.serving()
+async def test_open_and_close_are_answered_when_acknowledged_and_may_be_repeated(cluster: Any, sequencer: Any) -> None:
     cluster.ledgers.hold_acks = True
     engine = await cluster.participant(sequencer.address)
     ledger = sequencer.status()["term"]["metalog_ledger"]
@@ -110,8 +107,7 @@ async def test_a_late_report_is_refused_for_shards_that_ended_and_counts_for_oth
     assert sequencer.status()["term"]["end_pos"] == 2
 
 
-async def test_a_report_of_another_term_is_answered_that_it_is_over(cluster: Any) -> None:
-    _, engine = await cluster.served()
+async def test_a_report_of_another_term_is_answered_that_it_is_over(engine: Any) -> None:
     engine.report(9, s0=(5, 1))
     assert protocol.decode_term(await engine.pushed(protocol.OP_TERM_OVER)) == 9
     for asked in (engine.open(9, A, 1), engine.close_shard(9, 0), engine.subscribe(9)):
@@ -133,8 +129,7 @@ async def test_old_entries_are_to_be_read_from_the_ledger(cluster: Any) -> None:
         await engine.subscribe(1, 6)
 
 
-async def test_a_lost_engine_is_closed_at_what_was_cut_after_the_grace(cluster: Any) -> None:
-    sequencer = await cluster.serving()
+async def test_a_lost_engine_is_closed_at_what_was_cut_after_the_grace(cluster: Any, sequencer: Any) -> None:
     engine, other = await cluster.participant(sequencer.address), await cluster.participant(sequencer.address)
     await other.subscribe(1)
     await engine.open(1, A, 50)
@@ -201,8 +196,7 @@ async def test_entries_in_flight_at_the_end_of_a_term(cluster: Any) -> None:
     assert engine.received == []
 
 
-async def test_an_unknown_message(cluster: Any) -> None:
-    _, engine = await cluster.served()
+async def test_an_unknown_message(engine: Any) -> None:
     with pytest.raises(BokiError, match="knows no opcode 77"):
         await engine.peer.call(77)
 
@@ -305,8 +299,7 @@ async def test_all_who_wait_are_notified_of_the_end_of_the_term(cluster: Any) ->
         assert caught.value.definite
 
 
-async def test_messages_of_another_term_are_refused(cluster: Any) -> None:
-    sequencer, engine = await cluster.served()
+async def test_messages_of_another_term_are_refused(sequencer: Any, engine: Any) -> None:
     for asked in (order(engine, 2, TRIM), barrier(engine, 2)):
         with pytest.raises(TermOver):
             await asked
@@ -328,8 +321,7 @@ async def test_books_of_slots_that_the_term_does_not_order_are_refused(cluster: 
     assert server.recent.end == 1
 
 
-async def test_what_was_not_ordered_cannot_be_lost(cluster: Any) -> None:
-    _, engine = await cluster.served()
+async def test_what_was_not_ordered_cannot_be_lost(engine: Any) -> None:
     await engine.open(1, A, 50)
     engine.report(1, s0=(9, 3))
     for term, shard, stop in ((1, 0, 4), (1, 1, 1), (2, 0, 1)):

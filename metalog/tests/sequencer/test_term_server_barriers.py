@@ -118,8 +118,7 @@ async def test_a_barrier_is_answered_with_what_was_ordered_when_it_came(cluster:
     assert (await early, await late) == (Position(1, 1), Position(1, 2))
 
 
-async def test_a_barrier_waits_for_no_entry_in_flight(cluster: Any, sequencer: Sequencer) -> None:
-    engine = await cluster.participant(sequencer.address)
+async def test_a_barrier_waits_for_no_entry_in_flight(cluster: Any, engine: Any, sequencer: Sequencer) -> None:
     cluster.ledgers.hold_acks = True
     (ordering, waiting) = await asked(engine, order(engine), barrier(engine))
     assert tell(cluster, True) == 1
@@ -144,9 +143,8 @@ async def test_where_nothing_is_proven_an_entry_is_made_and_answers(cluster: Any
 
 
 async def test_a_barrier_without_proof_is_not_answered_by_an_entry_that_began_before(
-    cluster: Any, sequencer: Sequencer
+    cluster: Any, engine: Any, sequencer: Sequencer
 ) -> None:
-    engine = await cluster.participant(sequencer.address)
     cluster.ledgers.hold_acks = True
     ledger = metalog(cluster)
     (ordering, waiting) = await asked(engine, order(engine), barrier(engine))
@@ -182,7 +180,6 @@ async def test_the_end_of_a_term_answers_all_who_wait_for_proof_once(
     cluster: Any, sequencer: Sequencer, answers: Counter[int], late: bool
 ) -> None:
     engine = await cluster.participant(sequencer.address)
-    answers.clear()
     waiting = await asked(engine, *(barrier(engine) for _ in range(3)))
     server = cluster.server_of(sequencer)
     await cluster.replace()
@@ -214,7 +211,6 @@ async def test_barriers_of_a_lost_connection_are_forgotten(
     cluster: Any, sequencer: Sequencer, answers: Counter[int]
 ) -> None:
     engine, other = await cluster.participant(sequencer.address), await cluster.participant(sequencer.address)
-    answers.clear()
     gone = await asked(engine, barrier(engine), barrier(engine))
     (stays,) = await asked(other, barrier(other))
     server = cluster.server_of(sequencer)
@@ -253,7 +249,6 @@ async def test_whoever_finds_no_place_when_nothing_is_proven_is_answered_overloa
     cluster: Any, sequencer: Sequencer, answers: Counter[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = await cluster.participant(sequencer.address)
-    answers.clear()
     cluster.ledgers.hold_acks = True
     (ordering, *waiting) = await asked(engine, order(engine), *(barrier(engine) for _ in range(4)))
     monkeypatch.setattr(limits, "BARRIERS_WAITING", 3)
@@ -268,8 +263,7 @@ async def test_whoever_finds_no_place_when_nothing_is_proven_is_answered_overloa
     assert sorted(answers.values()) == [1, 1, 1, 1]
 
 
-async def test_people_see_how_many_barriers_wait_in_all(cluster: Any, sequencer: Sequencer) -> None:
-    engine = await cluster.participant(sequencer.address)
+async def test_people_see_how_many_barriers_wait_in_all(cluster: Any, engine: Any, sequencer: Sequencer) -> None:
     cluster.ledgers.hold_acks = True
     first = await asked(engine, order(engine), barrier(engine), barrier(engine))
     status = cluster.server_of(sequencer).status
@@ -289,7 +283,6 @@ async def test_orders_and_barriers_mixed_are_each_answered_once_and_never_from_t
     cluster: Any, sequencer: Sequencer, answers: Counter[int]
 ) -> None:
     engine, other = await cluster.participant(sequencer.address), await cluster.participant(sequencer.address)
-    answers.clear()
     last = Position(1, 1)
     asked_for = 0
     for turn in range(30):
@@ -317,7 +310,6 @@ async def test_a_proof_that_fails_while_the_term_ends_is_answered_by_its_end(
 ) -> None:
     """Nothing is proven, an entry is made for it, and the metalog turns out to be fenced: recovery has no such entry."""
     engine = await cluster.participant(sequencer.address)
-    answers.clear()
     (waiting,) = await asked(engine, barrier(engine))
     await cluster.ledgers.open(metalog(cluster).ledger_id, recover=True)
     tell(cluster, False)
