@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from boki_cli.demo.local_cluster import LocalCluster
-from boki_common.metadata.open import open_store
+from boki_cli.testing.logs import ledgers_of
 from boki_common.net.connection import Address
 from itests.bookkeeper.both_kinds import bookie_at
 from itests.bookkeeper.conftest import MakeApache, MakeClient
@@ -32,12 +32,8 @@ class Mixed:
 
 async def id_at(mixed: Mixed, role: str) -> str:
     """The bookie id, a UUID, of a bookie of ours."""
-    store = open_store(mixed.apache.boki_uri)
-    await store.start()
-    try:
+    async with ledgers_of(mixed.apache.boki_uri) as (store, _):
         return await bookie_at(store, Address.parse(mixed.ours.address(role)))
-    finally:
-        await store.close()
 
 
 @pytest.fixture

@@ -7,11 +7,9 @@ import shutil
 
 import pytest
 
+from boki_cli.testing.logs import ledgers_of
 from boki_common.bookkeeper.ledger_metadata import LedgerState
 from boki_common.errors import RecoveryFailed
-from boki_common.metadata.open import open_store
-from boki_common.runtime.process import SystemRandom
-from boki_ledger.client import LedgerClient
 from boki_ledger.settings import LedgerSettings
 from itests.bookkeeper.conftest import MakeApache
 from itests.bookkeeper.marks import APACHE
@@ -41,11 +39,7 @@ async def test_what_a_reborn_bookie_forgot_is_not_taken_for_never_written(make_a
     apache = make_apache("reborn")
     await asyncio.to_thread(apache.format)
     reborn, away, lagging = await asyncio.to_thread(apache.start_bookies, 3)
-    store = open_store(apache.boki_uri)
-    await store.start()
-    client = LedgerClient(metadata=store, rng=SystemRandom(), settings=LedgerSettings(retry_for_s=2.0))
-    await client.start()
-    try:
+    async with ledgers_of(apache.boki_uri, LedgerSettings(retry_for_s=2.0)) as (_, client):
         writer = await client.create(replicas=3, acks=2)
         await writer.append(b"on all three")
         lagging.kill()
@@ -63,6 +57,3 @@ async def test_what_a_reborn_bookie_forgot_is_not_taken_for_never_written(make_a
         reader = await client.open(writer.ledger_id, recover=True)
         assert reader.last_entry == ENTRIES
         assert bytes((await reader.read(ENTRIES, ENTRIES))[0]) == b"on two of three %d" % (ENTRIES - 1)
-    finally:
-        await client.close()
-        await store.close()

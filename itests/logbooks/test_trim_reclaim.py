@@ -10,7 +10,7 @@ import pytest
 
 import boki
 from boki_cli.demo.local_cluster import LocalCluster
-from boki_common.metadata.open import open_store
+from boki_cli.testing.logs import ledgers_of
 from boki_metalog.terms.metadata_tree import read_record
 from boki_metalog.terms.term_record import DELETED, TERMS_PATH
 
@@ -87,14 +87,10 @@ async def append_and_trim(cluster: LocalCluster, seconds: float) -> tuple[list[S
 
 async def reclaimed_terms(cluster: LocalCluster) -> tuple[int, int]:
     """How many terms are deleted, of how many that are sealed."""
-    store = open_store(cluster.metadata_uri)
-    await store.start()
-    try:
+    async with ledgers_of(cluster.metadata_uri) as (store, _):
         terms = [int(name) for name in await store.children(TERMS_PATH)]
         records = [await read_record(store, term) for term in terms]
         return sum(record.location.kind == DELETED for record in records), len(records)
-    finally:
-        await store.close()
 
 
 async def check(directory: Path, seconds: float) -> None:

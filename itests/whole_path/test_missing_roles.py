@@ -13,7 +13,7 @@ from boki_cli.facts.cluster_faults import faults_of
 from boki_cli.facts.cluster_status import gather
 from boki_cli.facts.gateway_facts import AskedCluster
 from boki_cli.roles import ProcessSettings
-from boki_common.metadata.open import open_store
+from boki_cli.testing.logs import ledgers_of
 from boki_common.metadata.store import MetadataStore
 
 pytestmark = pytest.mark.processes
@@ -40,9 +40,10 @@ async def on_the_page(
 
 
 async def test_killed_roles_are_down_until_they_are_back_and_stopped_ones_are_not_missed(tmp_path: Path) -> None:
-    async with LocalCluster(tmp_path, bookies=3, sequencers=2, engines=2, controllers=2, settings=SHORT) as cluster:
-        store = open_store(cluster.metadata_uri)
-        await store.start()
+    async with (
+        LocalCluster(tmp_path, bookies=3, sequencers=2, engines=2, controllers=2, settings=SHORT) as cluster,
+        ledgers_of(cluster.metadata_uri) as (store, _),
+    ):
 
         async def down() -> dict[str, ClusterStatus]:
             found = await gather(f"boki://{cluster.address('engine-1')}", store, timeout_s=5)
@@ -54,41 +55,37 @@ async def test_killed_roles_are_down_until_they_are_back_and_stopped_ones_are_no
                 pass
             return next(iter(found.values()), None)
 
-        try:
-            whole = await gather(cluster.url, store, timeout_s=5)
-            assert all(part.up for part in whole.parts)
-            standby = next(
-                name
-                for name in cluster.roles_of("sequencer")
-                if any(
-                    part.address == cluster.address(name) and not part.status.get("serving")
-                    for part in whole.sequencers
-                )
+        whole = await gather(cluster.url, store, timeout_s=5)
+        assert all(part.up for part in whole.parts)
+        standby = next(
+            name
+            for name in cluster.roles_of("sequencer")
+            if any(
+                part.address == cluster.address(name) and not part.status.get("serving") for part in whole.sequencers
             )
-            lost_bookie = next(one for one in whole.bookies if one.address == cluster.address("bookie-3"))
-            await cluster.kill("bookie-3", standby, "engine-2", "controller-2")
-            missing = {f"bookie {lost_bookie.name}"}
-            missing |= {
-                f"{name.partition('-')[0]} {cluster.address(name)}" for name in (standby, "engine-2", "controller-2")
-            }
-            found = await until(missing)
-            assert found is not None
-            faults = faults_of(found)
-            assert "new ledgers get 2 copies, expected 3: 2 bookies take writes" in faults
-            assert sum(" is down: " in fault for fault in faults) == 4
-            *parts, shown = await on_the_page(cluster, store)
-            assert parts == [
-                {"engine-2": False, "engine-1": True},
-                {name: name != standby for name in cluster.roles_of("sequencer")},
-                [(lost_bookie.name, False, False)],
-            ]
-            async with asyncio.timeout(60):  # a moment later more is known of why one is down
-                while shown != faults:
-                    faults = faults_of(await gather(cluster.url, store, timeout_s=5))
-                    *_, shown = await on_the_page(cluster, store)
-            await cluster.start()
-            assert await until(set()) is None
-            await cluster.stop(standby, "engine-2", "controller-2")
-            assert await until(set()) is None
-        finally:
-            await store.close()
+        )
+        lost_bookie = next(one for one in whole.bookies if one.address == cluster.address("bookie-3"))
+        await cluster.kill("bookie-3", standby, "engine-2", "controller-2")
+        missing = {f"bookie {lost_bookie.name}"}
+        missing |= {
+            f"{name.partition('-')[0]} {cluster.address(name)}" for name in (standby, "engine-2", "controller-2")
+        }
+        found = await until(missing)
+        assert found is not None
+        faults = faults_of(found)
+        assert "new ledgers get 2 copies, expected 3: 2 bookies take writes" in faults
+        assert sum(" is down: " in fault for fault in faults) == 4
+        *parts, shown = await on_the_page(cluster, store)
+        assert parts == [
+            {"engine-2": False, "engine-1": True},
+            {name: name != standby for name in cluster.roles_of("sequencer")},
+            [(lost_bookie.name, False, False)],
+        ]
+        async with asyncio.timeout(60):  # a moment later more is known of why one is down
+            while shown != faults:
+                faults = faults_of(await gather(cluster.url, store, timeout_s=5))
+                *_, shown = await on_the_page(cluster, store)
+        await cluster.start()
+        assert await until(set()) is None
+        await cluster.stop(standby, "engine-2", "controller-2")
+        assert await until(set()) is None

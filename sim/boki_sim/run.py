@@ -125,7 +125,8 @@ class _Run:
             except SimulationError as error:
                 self.invariants.violated("simulation", f"{type(error).__name__}: {error}")
             finally:
-                self._defects()
+                for text in (*map(_describe, self.loop.faults), *self.history.defects):
+                    self.invariants.violated("crash", text)
                 for line in guard.refused:
                     self.invariants.violated("machine", line)
                 self._report(outcome)
@@ -308,12 +309,6 @@ class _Run:
         if self.cluster.shape.carrying:
             self.invariants.check_carried(self.cluster.bookies())
         self.invariants.check_copies(self.cluster.bookies(), lossy, engines)
-
-    def _defects(self) -> None:
-        for fault in self.loop.faults:
-            self.invariants.violated("crash", _describe(fault))
-        for text in self.history.defects:
-            self.invariants.violated("crash", text)
 
     def _report(self, outcome: Outcome) -> None:
         outcome.violations = [str(violation) for violation in self.invariants.violations]

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, closing
 from typing import Final, NamedTuple
 
 from boki_cli.logs.data_ledger import DATA_ROLE, INCARNATION
@@ -16,6 +17,7 @@ from boki_common.metadata.open import open_store
 from boki_common.metadata.store import MetadataStore
 from boki_common.runtime.process import SystemRandom
 from boki_ledger.client import LedgerClient
+from boki_ledger.settings import LedgerSettings
 from boki_ledger.write.writer import LedgerWriter
 from boki_logbook.state.snapshot_rules import SNAPSHOT_PATH, SnapshotNode, decode_node
 from boki_logbook.testing.cluster import RunSpec, make_batch, plain_records
@@ -34,38 +36,42 @@ ONE_COPY: Final = {
 """Environment of roles with one bookie, and engines that write index snapshots at once."""
 
 
-async def closed_data_ledger(uri: str) -> int:
-    """The first ledger of records that is closed."""
+@asynccontextmanager
+async def ledgers_of(
+    uri: str, settings: LedgerSettings | None = None
+) -> AsyncIterator[tuple[MetadataStore, LedgerClient]]:
+    """The metadata store of a cluster, and a ledger client on it."""
     store = open_store(uri)
     await store.start()
-    ledgers = LedgerClient(metadata=store, rng=SystemRandom())
-    await ledgers.start()
+    ledgers = LedgerClient(metadata=store, rng=SystemRandom(), settings=settings or LedgerSettings())
     try:
-        for ledger_id in await ledgers.list():
-            found = await ledgers.metadata_of(ledger_id)
-            if dict(found.custom).get("boki.role") == b"data" and found.state is LedgerState.CLOSED:
-                return ledger_id
-        raise AssertionError("no ledger of records is closed")
+        await ledgers.start()
+        yield store, ledgers
     finally:
         await ledgers.close()
         await store.close()
 
 
+async def closed_data_ledger(uri: str) -> int:
+    """The first ledger of records that is closed."""
+    async with ledgers_of(uri) as (_, ledgers):
+        for ledger_id in await ledgers.list():
+            found = await ledgers.metadata_of(ledger_id)
+            if dict(found.custom).get("boki.role") == b"data" and found.state is LedgerState.CLOSED:
+                return ledger_id
+    raise AssertionError("no ledger of records is closed")
+
+
 async def snapshot_reaching(uri: str, term: int) -> SnapshotNode:
     """The index snapshot, once it has the term to its end."""
-    store = open_store(uri)
-    await store.start()
-    watch = store.watch(SNAPSHOT_PATH)
-    try:
-        while True:
-            if await store.exists(SNAPSHOT_PATH):
-                node = decode_node((await store.get(SNAPSHOT_PATH)).value)
-                if node.covers(term, 0):
-                    return node
-            await watch.changed()
-    finally:
-        watch.close()
-        await store.close()
+    async with ledgers_of(uri) as (store, _):
+        with closing(store.watch(SNAPSHOT_PATH)) as watch:
+            while True:
+                if await store.exists(SNAPSHOT_PATH):
+                    node = decode_node((await store.get(SNAPSHOT_PATH)).value)
+                    if node.covers(term, 0):
+                        return node
+                await watch.changed()
 
 
 ENGINE: Final = "ab" * 16

@@ -12,10 +12,8 @@ import pytest
 
 import boki
 from boki_cli.demo.local_cluster import LocalCluster, RoleFailed
+from boki_cli.testing.logs import ledgers_of
 from boki_common.errors import InvalidArgument
-from boki_common.metadata.open import open_store
-from boki_common.runtime.process import SystemRandom
-from boki_ledger.client import LedgerClient
 from boki_metalog.follow.sequencer_member import sequencer_members
 from boki_metalog.terms.metadata_tree import read_view
 
@@ -73,9 +71,7 @@ async def test_several_logs_and_a_standby_that_takes_over(tmp_path: Path) -> Non
     copies = {"BOKI_SEQUENCER_REPLICAS": "1", "BOKI_SEQUENCER_ACKS": "1"}
     cluster = LocalCluster(tmp_path, bookies=1, sequencers=3, engines=0, controllers=2, logs=2, settings=copies)
     assert cluster.roles_of("controller") == ["controller-1", "controller-2"]
-    async with cluster:
-        store = open_store(cluster.metadata_uri)
-        await store.start()
+    async with cluster, ledgers_of(cluster.metadata_uri) as (store, _):
         while len((view := (await read_view(store)).view).sequencers) < 2:
             await asyncio.sleep(0)
         assert view.per_slot == (*[0] * 512, *[1] * 512) and view.next_term == 3
@@ -101,16 +97,11 @@ async def test_a_bookie_takes_little_memory_idle_and_under_load(tmp_path: Path) 
     async with LocalCluster(tmp_path, bookies=1, sequencers=0, engines=0) as cluster:
         bookie = psutil.Process(cluster.pids["bookie-1"])
         assert bookie.memory_info().rss < 85e6
-        store = open_store(cluster.metadata_uri)
-        await store.start()
-        client = LedgerClient(metadata=store, rng=SystemRandom())
-        await client.start()
-        writer = await client.create(replicas=1, acks=1)
-        most = 0
-        for _ in range(40):
-            await asyncio.gather(*(writer.append(bytes(1_000)) for _ in range(1_000)))
-            most = max(most, bookie.memory_info().rss)
-        await writer.close()
-        await client.close()
-        await store.close()
+        async with ledgers_of(cluster.metadata_uri) as (_, client):
+            writer = await client.create(replicas=1, acks=1)
+            most = 0
+            for _ in range(40):
+                await asyncio.gather(*(writer.append(bytes(1_000)) for _ in range(1_000)))
+                most = max(most, bookie.memory_info().rss)
+            await writer.close()
         assert most < 130e6

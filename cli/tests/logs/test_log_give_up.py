@@ -13,10 +13,8 @@ import boki
 from boki_cli.demo.local_cluster import LocalCluster
 from boki_cli.facts.cluster_facts import Part
 from boki_cli.logs.log_give_up import snapshot_is_behind, why_not
-from boki_cli.testing.logs import ONE_COPY
-from boki_common.metadata.open import open_store
+from boki_cli.testing.logs import ONE_COPY, ledgers_of
 from boki_common.runtime.process import SystemRandom
-from boki_ledger.client import LedgerClient
 from boki_logbook.state.snapshot_rules import NO_SNAPSHOT, SnapshotPoint
 from boki_metalog.terms.term_change import change_term
 from boki_metalog.terms.term_plan import Candidate
@@ -85,18 +83,11 @@ async def read(url: str) -> list[object]:
 
 async def spoil(uri: str) -> None:
     """The next term of log 0 has a metalog of one entry, which nobody can read, and no sequencer that lives."""
-    store = open_store(uri)
-    await store.start()
-    ledgers = LedgerClient(metadata=store, rng=SystemRandom())
-    await ledgers.start()
-    try:
+    async with ledgers_of(uri) as (store, ledgers):
         metalog = await ledgers.create(replicas=1, acks=1, custom={"boki.role": b"metalog"})
         await metalog.append(b"what no program makes anything of, though it is long enough to have a head")
         candidate = Candidate("ab" * 16, metalog.ledger_id)
         await change_term(metadata=store, ledgers=ledgers, rng=SystemRandom(), log=0, suspect=1, candidate=candidate)
-    finally:
-        await ledgers.close()
-        await store.close()
 
 
 @pytest.mark.processes

@@ -40,17 +40,13 @@ def uncollected() -> Iterator[None]:
 @contextmanager
 def errors_ignored() -> Iterator[None]:
     """Ignores errors and warnings of code that is thrown away here."""
-    before, sys.unraisablehook = sys.unraisablehook, _forget_unraisable
+    before, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # coroutines that had not begun yet
             yield
     finally:
         sys.unraisablehook = before
-
-
-def _forget_unraisable(_unraisable: sys.UnraisableHookArgs) -> None:
-    """Drops an error of code that was cut off."""
 
 
 def end_task(task: asyncio.Task[Any]) -> None:

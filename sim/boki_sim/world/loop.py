@@ -359,7 +359,7 @@ class SimLoop(asyncio.BaseEventLoop):
         for process in (self.outside, *self._runnable):
             process.ready.clear()
         self.timers.clear()
-        self.set_exception_handler(_forget_fault)
+        self.set_exception_handler(lambda *_: None)  # tasks that were cut off have nobody to tell
         events._set_running_loop(self)
         try:
             with errors_ignored():
@@ -430,7 +430,3 @@ class SimLoop(asyncio.BaseEventLoop):
 def _keep_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     assert isinstance(loop, SimLoop)
     loop.faults.append({"process": loop.current.name, **context})
-
-
-def _forget_fault(_loop: asyncio.AbstractEventLoop, _context: dict[str, Any]) -> None:
-    """After the end: tasks that were cut off have nobody to tell."""

@@ -32,10 +32,6 @@ RST: Final = bytes(bytearray(b"RST"))
 """Marks in a pipe, distinguished from data by identity."""
 
 
-def _no_step(_head: bytes) -> str:
-    return ""
-
-
 class Carrier(Protocol):
     """The network, as an end of a connection sees it."""
 
@@ -70,7 +66,7 @@ class SimTransport(asyncio.Transport):
         self.arrival = SimHandle(self.arrived, (), process.context)
         """What is done when a piece arrives here."""
         self.seen: FramesSeen | None = None
-        self.step_of: Callable[[bytes], str] = _no_step
+        self.step_of: Callable[[bytes], str] = lambda _: ""
         """Of a frame that `seen` saw arrive here, by its head."""
         self.dead = False
         """The connection does not exist at this end any more, whatever the peer thinks."""
@@ -209,8 +205,9 @@ class SimTransport(asyncio.Transport):
             self._network.took(self, piece)
             peer = self.peer
             peer.out.outstanding -= len(piece)
-            if peer._writing_paused or peer._closing:
-                self._announce_room(peer)
+            waits = peer._writing_paused or peer._closing
+            if waits and not peer.dead and peer.get_write_buffer_size() <= peer._low:
+                peer.process.call_soon(peer._room)
             if not self._closing:
                 try:
                     self._feed(piece)
@@ -262,11 +259,6 @@ class SimTransport(asyncio.Transport):
                     return
                 following = protocol.get_buffer(-1)
                 buffer = following if type(following) is memoryview else memoryview(following).cast("B")
-
-    def _announce_room(self, peer: SimTransport) -> None:
-        """This end read some of the peer's output, which waits for room."""
-        if not peer.dead and peer.get_write_buffer_size() <= peer._low:
-            peer.process.call_soon(peer._room)
 
     def _room(self) -> None:
         if self.dead:
