@@ -90,6 +90,18 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     await made.close()
 
 
+@pytest.fixture
+async def store(world: World) -> Any:
+    """A session."""
+    return await world.session()
+
+
+@pytest.fixture
+async def other(world: World) -> Any:
+    """Another session of the same tree."""
+    return await world.session()
+
+
 async def eventually(condition: Callable[[], Awaitable[bool]], *, timeout_s: float = 10.0) -> None:
     """Polls until the condition holds."""
     async with asyncio.timeout(timeout_s):

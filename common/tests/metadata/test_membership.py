@@ -23,8 +23,7 @@ async def holds(store: Any, value: bytes, path: str = PATH) -> bool:
     return bool(await store.exists(path)) and (await store.get(path)).value == value
 
 
-async def test_members_come_and_go(world: Any, tools: Any) -> None:
-    store, other = await world.session(), await world.session()
+async def test_members_come_and_go(store: Any, other: Any, tools: Any) -> None:
     assert await members(store, "engine") == {}
     one = await Membership.join(store, PATH, b'{"address":"a"}')
     two = await Membership.join(other, member_path("engine", "e0"), b'{"address":"b"}')
@@ -40,8 +39,7 @@ async def test_members_come_and_go(world: Any, tools: Any) -> None:
     await one.leave()
 
 
-async def test_a_node_that_was_removed_comes_back(world: Any, tools: Any) -> None:
-    store, other = await world.session(), await world.session()
+async def test_a_node_that_was_removed_comes_back(store: Any, other: Any, tools: Any) -> None:
     membership = await Membership.join(store, PATH, b"{}")
     await other.delete(PATH, version=0)
     await tools.eventually(lambda: holds(other, b"{}"))
@@ -49,8 +47,7 @@ async def test_a_node_that_was_removed_comes_back(world: Any, tools: Any) -> Non
     assert not await other.exists(PATH)
 
 
-async def test_a_second_process_under_the_same_name_is_refused(world: Any) -> None:
-    store, other = await world.session(), await world.session()
+async def test_a_second_process_under_the_same_name_is_refused(store: Any, other: Any) -> None:
     membership = await Membership.join(store, PATH, b"{}")
     with pytest.raises(NodeExists, match="another process"):
         await Membership.join(other, PATH, b"{}", timeout_s=0.2)
@@ -58,8 +55,7 @@ async def test_a_second_process_under_the_same_name_is_refused(world: Any) -> No
     await membership.leave()
 
 
-async def test_a_successor_waits_for_its_predecessor(world: Any) -> None:
-    store, other = await world.session(), await world.session()
+async def test_a_successor_waits_for_its_predecessor(store: Any, other: Any) -> None:
     await Membership.join(store, PATH, b"{}")
     joining = asyncio.create_task(Membership.join(other, PATH, b"{}"))
     await asyncio.sleep(0)

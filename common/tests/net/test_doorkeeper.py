@@ -17,13 +17,21 @@ from boki_common.net.strangers import StrangerLimits
 HELLO = prefix(5) + b"hello"
 
 
-class Guest:
-    """The server's end of one connection: a frame `hello` introduces, all others are kept."""
+class End:
+    """One of a connection."""
 
     def __init__(self, connection: FrameConnection) -> None:
         self.connection = connection
         self.frames: list[bytes] = []
+        self.answers: asyncio.Queue[bytes] = asyncio.Queue()
         self.ended: asyncio.Future[BokiError | None] = asyncio.get_running_loop().create_future()
+
+    def connection_lost(self, error: BokiError | None) -> None:
+        self.ended.set_result(error)
+
+
+class Guest(End):
+    """The server's: a frame `hello` introduces, all others are kept."""
 
     def frames_received(self, frames: list[memoryview]) -> None:
         for frame in frames:
@@ -32,24 +40,13 @@ class Guest:
             self.connection.send(prefix(2), b"ok")
             self.frames.append(bytes(frame))
 
-    def connection_lost(self, error: BokiError | None) -> None:
-        self.ended.set_result(error)
 
-
-class Caller:
-    """The client's end."""
-
-    def __init__(self, connection: FrameConnection) -> None:
-        self.connection = connection
-        self.answers: asyncio.Queue[bytes] = asyncio.Queue()
-        self.ended: asyncio.Future[BokiError | None] = asyncio.get_running_loop().create_future()
+class Caller(End):
+    """The client's."""
 
     def frames_received(self, frames: list[memoryview]) -> None:
         for frame in frames:
             self.answers.put_nowait(bytes(frame))
-
-    def connection_lost(self, error: BokiError | None) -> None:
-        self.ended.set_result(error)
 
     async def say(self, *frames: bytes) -> None:
         self.connection.send(*frames)

@@ -179,10 +179,9 @@ async def test_truncate_shrinks_and_grows(file: DiskFile) -> None:
 
 
 async def test_an_absent_file_is_corruption_unless_it_may_be_made(disk: Disk) -> None:
-    with pytest.raises(CorruptData, match="absent"):
-        await disk.open("absent")
-    with pytest.raises(CorruptData, match="absent"):
-        await disk.read_all("absent")
+    for refused in (disk.open("absent"), disk.read_all("absent")):
+        with pytest.raises(CorruptData, match="absent"):
+            await refused
     assert not await disk.exists("absent")
 
 

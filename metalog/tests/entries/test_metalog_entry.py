@@ -205,25 +205,23 @@ def test_commands_that_cannot_be(command: Command) -> None:
         encode_command(command)
 
 
-@pytest.mark.parametrize(
-    ("offset", "value"),
-    [(8 + 8, b"\0\0\0\0"), (8 + 8, b"\xff\xff\xff\xff"), (8 + 12, b"\2"), (8 + 23 + 8, b"\x80")],
-    ids=["no pairs", "more pairs than bytes", "unknown flag", "a seqnum over 63 bits"],
-)
-def test_counts_flags_and_numbers_of_a_trim_are_checked(offset: int, value: bytes) -> None:
-    data = bytearray(encode_command(Trim(1, ((1, 1),), False)))
-    data[offset : offset + len(value)] = value
-    with pytest.raises(ProtocolError):
-        decode_command(data)
+A_TRIM, A_LOST = Trim(1, ((1, 1),), False), Lost(1, 1, 2, 5, b"abcdefg")
 
 
 @pytest.mark.parametrize(
-    ("offset", "value"),
-    [(8, b"\0"), (8 + 8, b"\6"), (8 + 24, b"\6"), (8 + 24, b"\xff\xff\xff\xff"), (8 + 28, b"\2"), (8 + 39, b"\1")],
-    ids=["term 0", "no entries", "evidence in the padding", "evidence beyond the end", "flags", "padding"],
-)
-def test_counts_and_paddings_of_a_lost_are_checked(offset: int, value: bytes) -> None:
-    data = bytearray(encode_command(Lost(1, 1, 2, 5, b"abcdefg")))
+    ("command", "offset", "value"),
+    [
+        (A_TRIM, 8 + 8, b"\0\0\0\0"), (A_TRIM, 8 + 8, b"\xff\xff\xff\xff"), (A_TRIM, 8 + 12, b"\2"), (A_TRIM, 8 + 23 + 8, b"\x80"),
+        (A_LOST, 8, b"\0"), (A_LOST, 8 + 8, b"\6"), (A_LOST, 8 + 24, b"\6"), (A_LOST, 8 + 24, b"\xff\xff\xff\xff"),
+        (A_LOST, 8 + 28, b"\2"), (A_LOST, 8 + 39, b"\1"),
+    ],
+    ids=[
+        "no pairs", "more pairs than bytes", "unknown flag", "a seqnum over 63 bits",
+        "term 0", "no entries", "evidence in the padding", "evidence beyond the end", "flags", "padding",
+    ],
+)  # fmt: skip
+def test_counts_flags_numbers_and_paddings_of_commands_are_checked(command: Command, offset: int, value: bytes) -> None:
+    data = bytearray(encode_command(command))
     data[offset : offset + len(value)] = value
     with pytest.raises(ProtocolError):
         decode_command(data)

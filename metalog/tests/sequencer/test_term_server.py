@@ -87,10 +87,9 @@ async def test_open_and_close_are_answered_when_acknowledged_and_may_be_repeated
     cluster.ledgers.ack(ledger)
     await closing
     await engine.close_shard(1, 0)
-    with pytest.raises(ShardNotOpen):
-        await engine.open(1, A, 50)
-    with pytest.raises(ShardNotOpen):
-        await engine.close_shard(1, 8)
+    for refused in (engine.open(1, A, 50), engine.close_shard(1, 8)):
+        with pytest.raises(ShardNotOpen):
+            await refused
 
 
 async def test_a_late_report_is_refused_for_shards_that_ended_and_counts_for_others(cluster: Any) -> None:

@@ -102,10 +102,9 @@ async def test_what_cannot_be_known_is_not_made_up(last: bytes | Exception) -> N
 
 async def test_bookies_that_do_not_answer_say_nothing_of_an_entry() -> None:
     reader = Reader([*GOOD[:2], EntryUnknown("bookies are down")])
-    with pytest.raises(EntryUnknown):
-        await last_of(reader, term=1, start_time_ms=5)
-    with pytest.raises(EntryUnknown):
-        await given_up(reader, WHY, term=1)
+    for refused in (last_of(reader, term=1, start_time_ms=5), given_up(reader, WHY, term=1)):
+        with pytest.raises(EntryUnknown):
+            await refused
 
 
 def test_the_head_is_what_the_entry_says(body_of: Any) -> None:
