@@ -38,10 +38,10 @@ VIEW: dict[str, Any] = {
 }
 
 
-def drawn(found: ClusterStatus, monkeypatch: pytest.MonkeyPatch) -> str:
-    console = Console(file=io.StringIO(), width=200)
+def drawn(found: ClusterStatus, monkeypatch: pytest.MonkeyPatch, *, width: int = 200, why: bool = False) -> str:
+    console = Console(file=io.StringIO(), width=width)
     monkeypatch.setattr(Invocation, "console", lambda self: console)
-    status_command.draw(Invocation(), found)
+    status_command.draw(Invocation(), found, why=why)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -89,11 +89,7 @@ def test_an_engine_of_several_logs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_said_of_a_part_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = "cannot connect to [fe80::1]:3182: [red]refused[/red]; " + "is it up? " * 20
     found = ClusterStatus([], [], [Part("bookie", "[fe80::1]:3182", False, "b2", problem.strip())])
-    console = Console(file=io.StringIO(), width=80)
-    monkeypatch.setattr(Invocation, "console", lambda self: console)
-    status_command.draw(Invocation(), found)
-    assert isinstance(console.file, io.StringIO)
-    first, *below = console.file.getvalue().splitlines()[:-1]
+    first, *below = drawn(found, monkeypatch, width=80).splitlines()[:-1]
     assert first == "down  bookie    [fe80::1]:3182  b2"
     assert all(line.startswith(" " * 16) and line.rstrip() == line and len(line) <= 80 for line in below)
     assert " ".join(line.strip() for line in below) == problem.strip()
@@ -112,17 +108,13 @@ def test_clocks_that_differ_are_always_reported(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_each_engine_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    console = Console(file=io.StringIO(), width=200)
-    monkeypatch.setattr(Invocation, "console", lambda self: console)
     stuck = {**ENGINE, "logs": [{"log": 0, "term": 2, "sequencer": False, "sequencer_away_s": 3.0, "shard": None}]}
     parts = [
         Part("engine", "h:1", True, status=stuck),
         Part("engine", "h:2", True, status=ENGINE),
         Part("engine", "h:3", False),
     ]
-    status_command.draw(Invocation(), ClusterStatus(parts), why=True)
-    assert isinstance(console.file, io.StringIO)
-    lines = [line.strip() for line in console.file.getvalue().splitlines()]
+    lines = [line.strip() for line in drawn(ClusterStatus(parts), monkeypatch, why=True).splitlines()]
     assert (
         "engine h:1 (term 2) is connected to no sequencer since 3.0 s: is one up, and has it enough bookies?" in lines
     )
@@ -174,14 +166,8 @@ def test_what_is_not_there_yet_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         {"logs": {"0": None}, "slots": [[0, 1023, 0]]},
     )
     text = drawn(found, monkeypatch)
-    for expected in (
-        "catching up, nothing ordered yet, lag unknown",
-        "no shard yet",
-        "stands by",
-        "read only",
-        "no term yet",
-    ):
-        assert expected in text
+    catching_up = "catching up, nothing ordered yet, lag unknown"
+    assert all(one in text for one in (catching_up, "no shard yet", "stands by", "read only", "no term yet"))
     found.sequencers[0].status["failed"] = "TermOver: taken"
     found.view = None
     text = drawn(found, monkeypatch)

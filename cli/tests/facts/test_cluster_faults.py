@@ -11,6 +11,11 @@ from boki_cli.facts.cluster_faults import NAMED, clock_warnings, faults_of
 
 NOW_MS = 1_800_000_000_000
 DAYS_MS = 10 * 24 * 3_600_000
+TWO_COPIES = "new ledgers get 2 copies, expected 3: 2 bookies take writes"
+FEWER = (
+    "ledger 7 (metalog of log 0) was made with 2 copies, expected 3; it keeps them until its log begins a new term: "
+    "`boki log roll 0`"
+)
 
 
 def bookie(name: str, *, up: bool = True, read_only: bool = False, problem: str = "") -> Part:
@@ -43,10 +48,7 @@ def test_a_sound_cluster_has_no_faults() -> None:
     [
         (
             {"bookies": [bookie("a"), bookie("b"), bookie("c", up=False, problem="it is not registered")]},
-            [
-                "bookie c is down: it is not registered",
-                "new ledgers get 2 copies, expected 3: 2 bookies take writes",
-            ],
+            ["bookie c is down: it is not registered", TWO_COPIES],
         ),
         (
             {"bookies": [bookie("a"), bookie("b"), bookie("c"), bookie("d", up=False, problem="it is not registered")]},
@@ -56,32 +58,21 @@ def test_a_sound_cluster_has_no_faults() -> None:
             {"bookies": [bookie("a"), bookie("b"), bookie("c", read_only=True)]},
             [
                 "bookie c:3181 is read only: its disk is full, or an administrator set it so; it gets no new entries",
-                "new ledgers get 2 copies, expected 3: 2 bookies take writes",
+                TWO_COPIES,
             ],
         ),
-        (
-            {"bookies": [bookie("a")]},
-            ["new ledgers cannot be made: 1 bookie takes writes, expected at least 2"],
-        ),
+        ({"bookies": [bookie("a")]}, ["new ledgers cannot be made: 1 bookie takes writes, expected at least 2"]),
         ({"bookies": []}, ["no bookie takes writes"]),
         (
             {"ledgers": [LedgerCopies(7, "metalog of log 0", 0, 3, ["a", "b"])]},
-            [
-                (
-                    "ledger 7 (metalog of log 0) was made with 2 copies, expected 3; it keeps them until its log begins a "
-                    "new term: `boki log roll 0`"
-                )
-            ],
+            [FEWER],
         ),
         (
             {"ledgers": [LedgerCopies(7, "metalog of log 0", 0, 3, [], "expected a LedgerMetadata")]},
             ["ledger 7 (metalog of log 0): expected a LedgerMetadata"],
         ),
         ({"ledgers": [LedgerCopies(7, "metalog of log 0", 0, 0, ["a"])]}, []),
-        (
-            {"engines": [Part("engine", "e:1", False, "n/e:1", "cannot connect")]},
-            ["engine e:1 is down: cannot connect"],
-        ),
+        ({"engines": [Part("engine", "e:1", False, "e", "cannot connect")]}, ["engine e:1 is down: cannot connect"]),
     ],
 )
 def test_redundancy_that_is_used_up_is_said(changes: dict[str, Any], faults: list[str]) -> None:
@@ -140,16 +131,17 @@ def test_a_sequencer_whose_clock_is_ahead_is_said_and_a_slow_answer_is_not() -> 
     assert clock_warnings(slow) == []
 
 
-def test_what_an_engine_found_of_clocks_is_a_fault() -> None:
+@pytest.mark.parametrize(
+    ("status", "fault"),
+    [
+        ({"logs": [{"log": 1, "clock": {"warning": "differ"}}, {"log": 2, "clock": None}]}, "log 1: differ"),
+        ({"faults": ["log 0 stops at entry 7"]}, "log 0 stops at entry 7"),
+    ],
+)
+def test_what_an_engine_found_of_clocks_or_cannot_read_is_a_fault(status: dict[str, Any], fault: str) -> None:
     found = sound()
-    found.engines[0].status["logs"] = [{"log": 1, "clock": {"warning": "the clocks differ"}}, {"log": 2, "clock": None}]
-    assert faults_of(found) == ["engine e:1: log 1: the clocks differ"]
-
-
-def test_what_an_engine_cannot_read_is_a_fault() -> None:
-    found = sound()
-    found.engines[0].status["faults"] = ["log 0 stops at entry 7"]
-    assert faults_of(found) == ["engine e:1: log 0 stops at entry 7"]
+    found.engines[0].status.update(status)
+    assert faults_of(found) == [f"engine e:1: {fault}"]
 
 
 def test_faults_are_what_a_script_waits_to_be_gone() -> None:

@@ -13,6 +13,7 @@ import boki
 import boki.sync
 from boki_cli.demo.local_cluster import LocalCluster
 from boki_cli.logs.ledger_commands import describe
+from boki_cli.testing.logs import ONE_COPY
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.ids import BookieId
 from itests.support.processes import throughout
@@ -60,9 +61,6 @@ def test_ledgers_of_a_cluster_that_runs(run_boki: RunCommandLine, tmp_path: Path
         _look(run_boki, cluster)
 
 
-ONE_COPY = {f"BOKI_{role}_{name}": "1" for role in ("ENGINE", "SEQUENCER") for name in ("REPLICAS", "ACKS")}
-
-
 def _look(run_boki: RunCommandLine, cluster: LocalCluster) -> None:
     metadata = ("--metadata", cluster.metadata_uri)
     listed = [json.loads(line) for line in run_boki("ledger", "ls", *metadata, "--json").out.splitlines()]
@@ -80,7 +78,6 @@ def _look(run_boki: RunCommandLine, cluster: LocalCluster) -> None:
     assert "OPEN" in run_boki("ledger", "ls", *metadata).out
     found = run_boki("status", "--url", cluster.url, *metadata, "--json")
     assert found.code == 0
-    assert [part["up"] for kind in ("engines", "sequencers", "bookies") for part in json.loads(found.out)[kind]] == [
-        True
-    ] * 3
+    parts = [part for kind in ("engines", "sequencers", "bookies") for part in json.loads(found.out)[kind]]
+    assert [part["up"] for part in parts] == [True] * 3
     assert "no lag" in run_boki("status", "--url", cluster.url, *metadata).out
