@@ -126,8 +126,6 @@ class Parts(NamedTuple):
 
 
 class RunningRole(NamedTuple):
-    """A role that serves."""
-
     kind: Kind
     addresses: tuple[str, ...]
     failed: Awaitable[object]

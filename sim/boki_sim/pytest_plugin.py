@@ -25,13 +25,11 @@ _seeds: Final[list[int]] = []
 
 
 def pytest_addoption(parser: Any) -> None:
-    """Adds the option."""
     group = parser.getgroup("boki")
     group.addoption("--sim-seed", type=int, metavar="N", help="run simulated tests with this seed alone")
 
 
 def pytest_configure(config: Any) -> None:
-    """Keeps what the option says."""
     seed = config.getoption("--sim-seed")
     _seeds[:] = [] if seed is None else [seed]
 

@@ -90,8 +90,6 @@ def load_input(path: str | None, tag_fields: Sequence[str], format_: str, cache:
 
 
 class Demo:
-    """One run of the demo."""
-
     def __init__(self, given: DemoInput, cluster: LocalCluster, steps: demo_report.Steps) -> None:
         self.report = demo_report.DemoReport(given.source, given.licence, len(given.records), given.data_bytes)
         self._given = given

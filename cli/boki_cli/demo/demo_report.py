@@ -109,7 +109,6 @@ def joined_by_field(results: Sequence[CheckResult]) -> list[CheckResult]:
 
 
 def as_object(report: DemoReport) -> dict[str, Any]:
-    """The report as JSON has it."""
     shown = dataclasses.asdict(report)
     shown["holds"] = report.holds
     shown["checks"] = [{**check._asdict(), "holds": check.holds} for check in report.checks]
@@ -117,7 +116,6 @@ def as_object(report: DemoReport) -> dict[str, Any]:
 
 
 def draw(report: DemoReport, console: Console) -> None:
-    """The report for a person."""
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim", justify="right")
     facts.add_column()

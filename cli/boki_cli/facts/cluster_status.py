@@ -87,8 +87,6 @@ def engine_addresses(url: str) -> list[Address]:
 
 
 class _How(NamedTuple):
-    """How parts are asked."""
-
     timeout_s: float
     token: ClusterToken
 

@@ -258,8 +258,6 @@ class _Lines(Watcher):
 
 
 class _Bar(Watcher):
-    """A progress bar on standard error."""
-
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._task = progress.add_task("repairing", total=None, copied=size_text(0))

@@ -294,7 +294,6 @@ async def _trim(invocation: Invocation, book_name: str, tag: str | None, kept: R
 
 
 def record_object(record: Record) -> dict[str, object]:
-    """A record as JSON has it."""
     shown: dict[str, object] = {"seqnum": record.seqnum, "time_ms": record.time_ms, "tags": list(record.tags)}
     try:
         shown["data"] = record.data.decode()

@@ -41,8 +41,6 @@ _CSV_VALUE: Final = re.compile(rb'"([^"]*(?:""[^"]*)*)"|([^",]*)')
 
 
 class Line(NamedTuple):
-    """One record of a file."""
-
     data: bytes
     tags: list[str]
 

@@ -46,7 +46,6 @@ class ProfileName(click.ParamType):  # type: ignore[type-arg]  # generic in the 
         self._known = (*PROFILES, *MORE_PROFILES, *more)
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """The profiles."""
         return f"[{'|'.join(self._known)}|SUBJECT]"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:

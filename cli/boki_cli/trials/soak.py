@@ -140,5 +140,4 @@ def _verify(record: Any, corrupt: list[str]) -> None:
 
 
 def failed(done: Round) -> bool:
-    """Whether a round found anything."""
     return bool(done.findings or done.corrupt)

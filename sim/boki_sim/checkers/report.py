@@ -41,7 +41,6 @@ def as_text(findings: Sequence[Finding]) -> str:
 
 
 def as_page(operations: Sequence[Operation], findings: Sequence[Finding], *, title: str) -> str:
-    """An HTML page."""
     parts = [
         "<!doctype html>",
         f'<html lang="en"><meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>',

@@ -201,7 +201,6 @@ class Cluster:
     # -- life of a node
 
     def start_node(self, node: Node) -> None:
-        """A new process of the role."""
         if node.running:
             raise SimulationError(f"{node.name} runs already")
         node.incarnation += 1

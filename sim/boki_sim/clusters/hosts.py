@@ -135,7 +135,6 @@ class Host:
         self.process.pause()
 
     def resume(self) -> None:
-        """Ends a pause."""
         self.process.resume()
 
     async def stop(self) -> None:

@@ -104,7 +104,6 @@ class Stranger:
         self._numbers = stream(cluster.seed, "stranger", number)
 
     async def run(self) -> None:
-        """Goes from door to door."""
         doors = [*self._cluster.nodes.values()]
         self._numbers.shuffle(doors)
         for node in doors:
@@ -269,8 +268,6 @@ def _of_bookie(answer: bytes, *, handshake: bool) -> str:
 
 
 class Deaf:
-    """Ignores all messages."""
-
     def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
         """Pushes, and answers to what it should not have sent."""
 

@@ -51,13 +51,11 @@ class Recorder:
     # -- calls
 
     def begin(self, book: boki.Book, kind: Kind, **facts: Any) -> Operation:
-        """A call that is made next."""
         operation = Operation(self.session, kind, str(book.name), self._loop.now, **facts)
         self.history.operations.append(operation)
         return operation
 
     def succeeded(self, operation: Operation) -> None:
-        """It is done."""
         operation.outcome, operation.end = OK, self._loop.now
 
     def appended(self, operation: Operation, seqnum: int) -> None:
@@ -107,13 +105,10 @@ class Recorder:
         return data_of(f"{self.session}/{self._named}/".encode().ljust(self.mix.payload_bytes, FILLING.encode()))
 
     def tags(self) -> tuple[str, ...]:
-        """Of a record."""
         return tuple(self.numbers.sample(TAGS, self.numbers.randrange(3)))
 
     def consistency(self) -> Consistency:
-        """Of a read."""
         return self.numbers.choice(self.mix.consistencies)
 
     async def pause(self) -> None:
-        """Between two calls."""
         await self._loop.settled_after(self._loop.current, self.numbers.expovariate(1 / self.mix.pause_s))

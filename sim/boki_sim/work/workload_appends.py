@@ -96,7 +96,6 @@ async def burst(recorder: Recorder, book: boki.Book) -> None:
 
 
 async def many(recorder: Recorder, book: boki.Book) -> None:
-    """In one call."""
     operations = [
         recorder.begin(book, APPEND, tags=recorder.tags(), data=recorder.data())
         for _ in range(recorder.numbers.randrange(1, recorder.mix.burst + 1))

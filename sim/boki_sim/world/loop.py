@@ -115,7 +115,6 @@ class SimLoop(asyncio.BaseEventLoop):
     # -- processes
 
     def process(self, name: str, host: str) -> SimProcess:
-        """A new process on a machine."""
         return SimProcess(self, name, host)
 
     def wake(self, process: SimProcess) -> None:

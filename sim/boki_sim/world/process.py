@@ -117,7 +117,6 @@ class SimProcess:
         return f"<{self.name} {self.state.value}>"
 
     def start(self, main: Coroutine[Any, Any, T], *, name: str = "main") -> asyncio.Task[T]:
-        """Runs a coroutine as this process."""
         return self._loop.create_task(main, name=name, context=self.context)
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> None:

@@ -39,7 +39,6 @@ class Trace:
         self._lines: deque[Line] = deque(maxlen=None if keep else NEWEST_LINES)
 
     def add(self, process: str, kind: str, *what: Value) -> None:
-        """One thing that happened now."""
         self.note((self._loop.now, process, kind, *what))
 
     def digest_pending(self) -> None:
