@@ -27,7 +27,7 @@ from boki_bookie.space.ledger_facts import LedgerFacts
 from boki_bookie.storage.limbo_review import LimboReview, OpenStorage, open_or_salvage
 from boki_bookie.storage.storage import Storage
 from boki_bookie.storage.storage_router import StorageRouter, directory_of
-from boki_common.bookkeeper.layout import BookieService, bookie_path, register_bookie
+from boki_common.bookkeeper.layout import bookie_path, register_bookie
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import BokiError, MetadataError, SettingsError, WrongDirectory
 from boki_common.ids import BookieId
@@ -84,7 +84,7 @@ class Bookie:
         self._shelves = shelves
         self._metadata = metadata
         self._settings = settings
-        self._service = BookieService("", 0)
+        self._service = Address("", 0)
         self._server: FrameServer | None = None
         self._membership: Membership | None = None
         self._life: Life
@@ -204,9 +204,7 @@ class Bookie:
         )
         stack.push_async_callback(self._server.close)
         self.address = self._server.address
-        self._service = BookieService(
-            self._settings.host or self.address.host, self._settings.port or self.address.port
-        )
+        self._service = Address(self._settings.host or self.address.host, self._settings.port or self.address.port)
         storages = [shelf.storage for shelf in self._shelves]
         for definition, value in (
             (metric_definitions.CACHED_BYTES, lambda: self.storage.cached_bytes),

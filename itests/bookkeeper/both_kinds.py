@@ -20,7 +20,6 @@ from typing import Final, Self
 
 from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.bookkeeper import layout
-from boki_common.bookkeeper.layout import BookieService
 from boki_common.metadata.open import open_store
 from boki_common.metadata.store import MetadataStore
 from boki_common.net.connection import Address
@@ -110,7 +109,7 @@ class BothKinds:
         for door in self._doors:
             await door.open()
             path = layout.bookie_path(door.bookie_id)
-            wanted = layout.encode_bookie_service(BookieService(DOORS, door.port))
+            wanted = layout.encode_bookie_service(Address(DOORS, door.port))
             found = await self.store.get(path)
             if found.value != wanted:
                 await self.store.set(path, wanted, version=found.version)

@@ -36,7 +36,7 @@ async def bookie(store: MemoryStore, address: Address, place: str, *, replacing:
 
 async def register(store: MemoryStore, name: str, at: Address) -> None:
     """As a registration that outlives its bookie."""
-    value = layout.encode_bookie_service(layout.BookieService(at.host, at.port))
+    value = layout.encode_bookie_service(Address(at.host, at.port))
     await store.create(layout.bookie_path(BookieId(name)), value)
 
 

@@ -32,6 +32,7 @@ from boki_common.engine.reads_together import decode_read_answers, decode_reads,
 from boki_common.engine.tag_reads import decode_tag_read
 from boki_common.ids import BookieId, Position
 from boki_common.net import messages
+from boki_common.net.connection import Address
 from boki_common.net.frames import FrameParser, prefix
 from boki_common.records.batch_layout import FLAG_ZSTD
 from boki_common.records.record_batch import RecordBatch, join
@@ -418,7 +419,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target("ledger metadata", _ledger_metadata, _METADATA),
     Target("cookie", _cookie, (layout.encode_cookie(_COOKIE),)),
     Target("bookie service", lambda data: layout.decode_bookie_service(bytes(data)), (
-        layout.encode_bookie_service(layout.BookieService("host", 3_181)),
+        layout.encode_bookie_service(Address("host", 3_181)),
     )),
     Target("journal segment", _segment, (_a_segment(),)),
     Target("journal ledger", journal_format.decode_ledger, (

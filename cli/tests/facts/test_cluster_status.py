@@ -29,7 +29,7 @@ def test_engines_of_a_url() -> None:
 
 
 async def test_what_does_not_answer_is_down_with_the_reason(store: MemoryStore) -> None:
-    registered = await layout.register_bookie(store, "one-bookie", layout.BookieService("127.0.0.1", 1))
+    registered = await layout.register_bookie(store, "one-bookie", Address("127.0.0.1", 1))
     found = await gather("unix:///none/engine.sock", store, timeout_s=1)
     assert [(part.role, part.up) for part in found.parts] == [("engine", False), ("bookie", False)]
     assert not found.anything_up

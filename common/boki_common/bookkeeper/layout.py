@@ -96,13 +96,6 @@ class LedgerLayout(enum.Enum):
         return ledger_id if self.path(ledger_id) == path else None
 
 
-class BookieService(NamedTuple):
-    """Where a registered bookie listens."""
-
-    host: str
-    port: int
-
-
 class CookieLife(NamedTuple):
     """The last start of a bookie, as its cookie has it (`boki_bookie.begin.life_rules` says what for)."""
 
@@ -229,15 +222,15 @@ def bookie_path(bookie_id: str, *, read_only: bool = False) -> str:
 async def register_bookie(
     store: MetadataStore,
     bookie_id: str,
-    service: BookieService | Address,
+    service: Address,
     *,
     read_only: bool = False,
     timeout_s: float = JOIN_TIMEOUT_S,
 ) -> Membership:
     """Says that the bookie is up at an address, until `leave` or the end of the session. Raises NodeExists: a process
     registered under this id did not vanish within `timeout_s`."""
-    value = encode_bookie_service(BookieService(service.host, service.port))
-    return await Membership.join(store, bookie_path(bookie_id, read_only=read_only), value, timeout_s=timeout_s)
+    path = bookie_path(bookie_id, read_only=read_only)
+    return await Membership.join(store, path, encode_bookie_service(service), timeout_s=timeout_s)
 
 
 async def available_bookies(store: MetadataStore, *, read_only: bool = False) -> list[BookieId]:
@@ -265,7 +258,7 @@ async def bookie_address(store: MetadataStore, bookie_id: str) -> Address:
         raise NoNode(f"bookie {bookie_id} is not registered under {AVAILABLE}: is it up?", path=AVAILABLE) from None
 
 
-def encode_bookie_service(service: BookieService) -> bytes:
+def encode_bookie_service(service: Address) -> bytes:
     """The value of `available/<bookie>`."""
     assert service.host and 0 < service.port < 65_536, service
     endpoint = BookieServiceInfoFormat.Endpoint(
@@ -274,7 +267,7 @@ def encode_bookie_service(service: BookieService) -> bytes:
     return BookieServiceInfoFormat(endpoints=[endpoint]).SerializeToString()
 
 
-def decode_bookie_service(value: bytes) -> BookieService:
+def decode_bookie_service(value: bytes) -> Address:
     """Raises CorruptData: no BookieServiceInfoFormat, or one without an endpoint of the bookie protocol."""
     data = BookieServiceInfoFormat()
     try:
@@ -285,7 +278,7 @@ def decode_bookie_service(value: bytes) -> BookieService:
         if endpoint.protocol == _ENDPOINT_PROTOCOL:
             if not endpoint.host or not 0 < endpoint.port < 65_536:
                 raise CorruptData(f"expected the host and port of a bookie, found {endpoint.host!r}, {endpoint.port}")
-            return BookieService(endpoint.host, endpoint.port)
+            return Address(endpoint.host, endpoint.port)
     kinds = [endpoint.protocol for endpoint in data.endpoints]
     raise CorruptData(f"expected an endpoint of protocol {_ENDPOINT_PROTOCOL}, found {kinds}")
 
@@ -294,8 +287,7 @@ def decode_bookie_address(bookie_id: str, value: bytes) -> Address:
     """The address in a registration; bookies before Apache's 4.11 register an empty value under host:port. Raises CorruptData:
     the value is no BookieServiceInfoFormat, or is empty while the id is no host:port."""
     if value:
-        service = decode_bookie_service(value)
-        return Address(service.host, service.port)
+        return decode_bookie_service(value)
     try:
         return Address.parse(bookie_id)
     except InvalidArgument as error:

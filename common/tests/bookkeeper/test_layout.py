@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from boki_common.bookkeeper import layout
 from boki_common.bookkeeper.data_formats_pb2 import BookieServiceInfoFormat, CookieFormat
-from boki_common.bookkeeper.layout import BookieService, Cookie, LedgerLayout
+from boki_common.bookkeeper.layout import Cookie, LedgerLayout
 from boki_common.errors import CorruptData, NodeExists, NoNode, SettingsError
 from boki_common.ids import BookieId
 from boki_common.metadata.memory import Fault, MemoryStore, MemoryTree
@@ -176,7 +176,7 @@ def test_registrations_are_what_apache_writes() -> None:
             if path.startswith(layout.AVAILABLE):
                 found += 1
                 assert path == layout.bookie_path(bookie, read_only="readonly" in path)
-                service = BookieService("127.0.0.1", int(bookie.rpartition(":")[2]))
+                service = Address("127.0.0.1", int(bookie.rpartition(":")[2]))
                 assert layout.decode_bookie_service(value) == service
                 assert layout.encode_bookie_service(service) == value
                 assert layout.decode_bookie_address(bookie, value) == Address.parse(bookie)
@@ -259,7 +259,7 @@ async def test_bookies_are_found_by_their_id(store: Any) -> None:
     await layout.init_cluster(store)
     ours = "6f1e4c1a-0000-4000-8000-000000000001"
     membership = await layout.register_bookie(store, ours, Address.parse("10.0.0.1:3181"))
-    reading = await layout.register_bookie(store, "b-2", BookieService("10.0.0.2", 3181), read_only=True)
+    reading = await layout.register_bookie(store, "b-2", Address("10.0.0.2", 3181), read_only=True)
     await store.create(layout.bookie_path("old:3181"), b"")
     assert await layout.available_bookies(store) == [ours, "old:3181"]
     assert await layout.available_bookies(store, read_only=True) == ["b-2"]

@@ -36,7 +36,7 @@ async def directory(store: MemoryStore) -> AsyncIterator[BookieDirectory]:
 
 
 async def register(store: MemoryStore, bookie: BookieId, port: int, *, read_only: bool = False) -> None:
-    value = layout.encode_bookie_service(layout.BookieService("host", port))
+    value = layout.encode_bookie_service(Address("host", port))
     await store.create(layout.bookie_path(bookie, read_only=read_only), value, ephemeral=True)
 
 

@@ -78,7 +78,7 @@ async def test_one_bookie_that_lets_us_in_is_enough_to_begin(cluster: Cluster) -
 async def test_bookies_that_do_not_answer_say_nothing(cluster: Cluster) -> None:
     await cluster.start()
     store = cluster.stores[0]
-    service = layout.encode_bookie_service(layout.BookieService("127.0.0.1", 1))
+    service = layout.encode_bookie_service(Address("127.0.0.1", 1))
     away = layout.bookie_path(BookieId("00000000-0000-4000-8000-000000000001"))
     await store.create(away, service, ephemeral=True)
     await (await cluster.client(UNHURRIED, held(OLD))).check_admitted()
@@ -107,7 +107,7 @@ async def test_where_there_is_a_token_apaches_bookie_is_used_without_it_only_if_
         return handlers[-1]
 
     server = await FrameServer.start(Address("127.0.0.1", 0), taking)
-    service = layout.encode_bookie_service(layout.BookieService("127.0.0.1", server.address.port))
+    service = layout.encode_bookie_service(Address("127.0.0.1", server.address.port))
     apache = layout.bookie_path(BookieId(f"127.0.0.1:{server.address.port}"))
     await cluster.stores[0].create(apache, service, ephemeral=True)
     client = await cluster.client(replace(UNHURRIED, bookies_without_token=allowed), held(OLD))

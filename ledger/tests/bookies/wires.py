@@ -109,7 +109,7 @@ class Listener:
 
 async def register(store: MemoryStore, port: int, bookie: BookieId = B1) -> None:
     """In the place of the registration that may be there."""
-    value = layout.encode_bookie_service(layout.BookieService("127.0.0.1", port))
+    value = layout.encode_bookie_service(Address("127.0.0.1", port))
     path = layout.bookie_path(bookie)
     if await store.exists(path):
         await store.delete(path, version=0)

@@ -23,7 +23,10 @@ weights_of_logs = st.dictionaries(st.integers(0, 6), st.integers(0, 9), min_size
 
 @given(assignments, weights_of_logs)
 def test_each_log_gets_its_share_within_one_slot(logs: list[int], weights: dict[int, int]) -> None:
-    counts = Counter(slot_rules.spread(logs, weights))
+    after = slot_rules.spread(logs, weights)
+    assert slot_rules.spread(after, weights) == after, "spreading again moves nothing"
+    assert slot_rules.concerned(after, after) == ()
+    counts = Counter(after)
     assert sum(counts.values()) == limits.SLOTS
     for log, weight in weights.items():
         exact = Fraction(limits.SLOTS * weight, sum(weights.values()))
@@ -45,13 +48,6 @@ def test_no_spread_with_such_shares_moves_fewer_slots(logs: list[int], weights: 
     useful = min(ups, sum(held[log] > int(exact[log]) for log in fractional))
     stay = sum(min(held[log], int(exact[log])) for log in exact) + useful
     assert moved == limits.SLOTS - stay
-
-
-@given(assignments, weights_of_logs)
-def test_spreading_again_moves_nothing(logs: list[int], weights: dict[int, int]) -> None:
-    once = slot_rules.spread(logs, weights)
-    assert slot_rules.spread(once, weights) == once
-    assert slot_rules.concerned(once, once) == ()
 
 
 @given(assignments, st.lists(st.tuples(st.integers(0, 6), st.integers(1, 9)), min_size=1, unique_by=lambda one: one[0]))
