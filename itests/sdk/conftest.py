@@ -14,7 +14,7 @@ used the cluster before it (books are named after the test and a random number),
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Protocol
@@ -172,18 +172,3 @@ def cut() -> Cut:
         connection.peer.connection.abort(ConnectionLost("cut by the test"))
 
     return now
-
-
-Collect = Callable[[boki.RecordIterator], Awaitable[list[boki.Record]]]
-
-
-@pytest.fixture
-def collect() -> Collect:
-    """All records of an iterator that ends."""
-
-    async def all_of(records: boki.RecordIterator) -> list[boki.Record]:
-        items = [item async for item in records]
-        assert not any(isinstance(item, boki.Gap) for item in items)
-        return [item for item in items if isinstance(item, boki.Record)]
-
-    return all_of

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 import boki
-from itests.support.present import present
-
-if TYPE_CHECKING:
-    from itests.sdk.conftest import Collect
+from itests.support.present import collect, present
 
 
 async def test_an_append_returns_the_seqnum_under_which_the_record_is_read(book: boki.Book) -> None:
@@ -20,7 +16,7 @@ async def test_an_append_returns_the_seqnum_under_which_the_record_is_read(book:
     assert (record.seqnum, record.data, record.tags, record.aux_data) == (seqnum, b"one", (), None)
 
 
-async def test_seqnums_increase_in_the_order_of_the_appends(book: boki.Book, collect: Collect) -> None:
+async def test_seqnums_increase_in_the_order_of_the_appends(book: boki.Book) -> None:
     seqnums = [await book.append(str(number).encode()) for number in range(20)]
     assert seqnums == sorted(set(seqnums))
     assert all(0 < seqnum < 2**63 for seqnum in seqnums)
@@ -29,7 +25,7 @@ async def test_seqnums_increase_in_the_order_of_the_appends(book: boki.Book, col
     ]
 
 
-async def test_concurrent_appends_keep_the_order_of_the_calls(book: boki.Book, collect: Collect) -> None:
+async def test_concurrent_appends_keep_the_order_of_the_calls(book: boki.Book) -> None:
     seqnums = await asyncio.gather(*(book.append(str(number).encode()) for number in range(300)))
     assert seqnums == sorted(set(seqnums))
     assert [record.data for record in await collect(book.read())] == [str(number).encode() for number in range(300)]
@@ -41,7 +37,7 @@ async def test_tags_come_back_as_given_and_in_the_order_given(book: boki.Book) -
     assert present(await book.check_tail()).tags == given
 
 
-async def test_a_record_is_in_the_stream_of_each_of_its_tags_and_in_no_other(book: boki.Book, collect: Collect) -> None:
+async def test_a_record_is_in_the_stream_of_each_of_its_tags_and_in_no_other(book: boki.Book) -> None:
     first = await book.append(b"1", tags=["a", 7])
     second = await book.append(b"2", tags=["b", 7])
     third = await book.append(b"3")
@@ -49,9 +45,7 @@ async def test_a_record_is_in_the_stream_of_each_of_its_tags_and_in_no_other(boo
     assert streams == {"a": [first], "b": [second], 7: [first, second], "c": [], 8: [], None: [first, second, third]}
 
 
-async def test_a_name_and_its_number_are_one_stream_but_a_read_by_name_wants_the_name(
-    book: boki.Book, collect: Collect
-) -> None:
+async def test_a_name_and_its_number_are_one_stream_but_a_read_by_name_wants_the_name(book: boki.Book) -> None:
     number = boki.testing.tag_number("user/1")
     by_name = await book.append(b"name", tags=["user/1"])
     by_number = await book.append(b"number", tags=[number])
@@ -64,7 +58,7 @@ async def test_a_name_and_its_number_are_one_stream_but_a_read_by_name_wants_the
     assert [record.seqnum if record else None for record in found] == [by_name, by_number]
 
 
-async def test_books_are_independent(client: boki.Client, name: str, collect: Collect) -> None:
+async def test_books_are_independent(client: boki.Client, name: str) -> None:
     books = [client.book(f"{name}-{number}") for number in range(30)]
     appended = await asyncio.gather(
         *(book.append(f"{index} {turn}".encode(), tags=["t"]) for turn in range(5) for index, book in enumerate(books))
@@ -92,7 +86,7 @@ async def test_book_numbers_reach_both_ends_of_their_range(client: boki.Client, 
     assert present(await book.read_at(seqnum)).data == b"edge"
 
 
-async def test_data_may_be_empty_or_any_bytes(book: boki.Book, collect: Collect) -> None:
+async def test_data_may_be_empty_or_any_bytes(book: boki.Book) -> None:
     given: list[bytes | bytearray | memoryview] = [
         b"",
         bytes(range(256)),
@@ -113,7 +107,7 @@ async def test_data_is_taken_at_the_call(book: boki.Book) -> None:
     assert present(await book.check_tail()).data == b"before"
 
 
-async def test_time_never_decreases_along_a_book(book: boki.Book, collect: Collect) -> None:
+async def test_time_never_decreases_along_a_book(book: boki.Book) -> None:
     for _ in range(5):
         await book.append(b"")
     times = [record.time_ms for record in await collect(book.read())]

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import boki
+from itests.support.present import collect
 
 if TYPE_CHECKING:
-    from itests.sdk.conftest import Cluster, Collect
+    from itests.sdk.conftest import Cluster
 
 
 async def test_none_holds_for_a_stream_without_a_record(book: boki.Book) -> None:
@@ -32,7 +33,7 @@ async def test_a_seqnum_holds_while_nothing_newer_is_in_the_stream(book: boki.Bo
     assert await book.append(b"4", tags=["a"], expect={"a": second}) > second
 
 
-async def test_a_loser_is_in_no_stream(book: boki.Book, collect: Collect) -> None:
+async def test_a_loser_is_in_no_stream(book: boki.Book) -> None:
     first = await book.append(b"winner", tags=["a"])
     with pytest.raises(boki.Conflict):
         await book.append(b"loser", tags=["a", "b"], expect={"a": None})
@@ -118,7 +119,7 @@ async def test_after_a_conflict_the_session_sees_the_winner(cluster: Cluster, na
         assert (record.seqnum, record.data) == (winner, b"winner")
 
 
-async def test_one_of_many_contenders_wins(cluster: Cluster, name: str, collect: Collect) -> None:
+async def test_one_of_many_contenders_wins(cluster: Cluster, name: str) -> None:
     async with await cluster.connect() as one, await cluster.connect() as other:
         appends = [
             (one, other)[number % 2].book(name).append(str(number).encode(), tags=["a"], expect={"a": None})
@@ -176,7 +177,7 @@ async def _outcome(ticket: boki.Ticket) -> int | None:
 
 
 async def test_what_was_outdated_when_it_was_sent_loses_and_its_writer_goes_on(
-    cluster: Cluster, book: boki.Book, collect: Collect
+    cluster: Cluster, book: boki.Book
 ) -> None:
     old = await book.append(b"1", tags=["a"])
     newest = await book.append(b"2", tags=["a"])

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import boki
-from itests.support.present import present
+from itests.support.present import collect, present
 
 if TYPE_CHECKING:
-    from itests.sdk.conftest import Cluster, Collect, Cut
+    from itests.sdk.conftest import Cluster, Cut
 
 
-async def test_appends_under_way_are_applied_once(
-    client: boki.Client, book: boki.Book, cut: Cut, collect: Collect
-) -> None:
+async def test_appends_under_way_are_applied_once(client: boki.Client, book: boki.Book, cut: Cut) -> None:
     datas = [str(number).encode() for number in range(400)]
     tickets: list[boki.Ticket] = []
     for number, data in enumerate(datas):
@@ -32,16 +30,14 @@ async def test_appends_under_way_are_applied_once(
     assert [(record.seqnum, record.data) for record in found] == list(zip(seqnums, datas, strict=True))
 
 
-async def test_a_connection_cut_before_the_frame_leaves(
-    client: boki.Client, book: boki.Book, cut: Cut, collect: Collect
-) -> None:
+async def test_a_connection_cut_before_the_frame_leaves(client: boki.Client, book: boki.Book, cut: Cut) -> None:
     ticket = book.submit(b"x")
     cut(client)
     seqnum = await ticket
     assert [record.seqnum for record in await collect(book.read())] == [seqnum]
 
 
-async def test_append_many_through_a_cut(client: boki.Client, book: boki.Book, cut: Cut, collect: Collect) -> None:
+async def test_append_many_through_a_cut(client: boki.Client, book: boki.Book, cut: Cut) -> None:
     records = [(str(number).encode(), ["t"]) for number in range(3_000)]
     appending = asyncio.create_task(book.append_many(records))
     for _ in range(3):
@@ -55,7 +51,7 @@ async def test_append_many_through_a_cut(client: boki.Client, book: boki.Book, c
     ]
 
 
-async def test_expectations_are_decided_once(client: boki.Client, book: boki.Book, cut: Cut, collect: Collect) -> None:
+async def test_expectations_are_decided_once(client: boki.Client, book: boki.Book, cut: Cut) -> None:
     winner = book.submit(b"winner", tags=["a"], expect={"a": None})
     loser = book.submit(b"loser", tags=["a"], expect={"a": None})
     behind = book.submit(b"behind")
@@ -69,7 +65,7 @@ async def test_expectations_are_decided_once(client: boki.Client, book: boki.Boo
     assert [record.data for record in await collect(book.read())] == [b"winner", b"behind"]
 
 
-async def test_many_books_through_a_cut(client: boki.Client, name: str, cut: Cut, collect: Collect) -> None:
+async def test_many_books_through_a_cut(client: boki.Client, name: str, cut: Cut) -> None:
     books = [client.book(f"{name} {number}") for number in range(40)]
     tickets = [book.submit(bytes([turn])) for turn in range(5) for book in books]
     await asyncio.sleep(0)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 import boki
 from boki_common import limits
-from itests.support.present import present
-
-if TYPE_CHECKING:
-    from itests.sdk.conftest import Collect
+from itests.support.present import collect, present
 
 LARGEST_TAGS = [f"{number:03}" + "n" * 252 for number in range(255)]
 
@@ -42,7 +39,7 @@ async def test_a_byte_more_is_refused(book: boki.Book) -> None:
     assert await book.check_tail() is None
 
 
-async def test_pages_of_large_records(book: boki.Book, collect: Collect) -> None:
+async def test_pages_of_large_records(book: boki.Book) -> None:
     datas = [bytes([number]) * 700_000 for number in range(6)]
     await asyncio.gather(*(book.append(data, tags=["large"]) for data in datas))
     assert [record.data for record in await collect(book.read("large"))] == datas
@@ -51,7 +48,7 @@ async def test_pages_of_large_records(book: boki.Book, collect: Collect) -> None
     assert [record.data if record else None for record in found] == datas
 
 
-async def test_255_tags(book: boki.Book, collect: Collect) -> None:
+async def test_255_tags(book: boki.Book) -> None:
     tags = [f"tag {number}" for number in range(155)] + list(range(1, 101))
     seqnum = await book.append(b"x", tags=tags)
     for tag in (tags[0], tags[154], tags[155], tags[254]):

@@ -9,9 +9,10 @@ import pytest
 
 import boki
 from boki_common.net.messages import MessagePeer
+from itests.support.present import collect
 
 if TYPE_CHECKING:
-    from itests.sdk.conftest import Cluster, Collect, Cut
+    from itests.sdk.conftest import Cluster, Cut
 
 
 async def given_up(client: boki.Client, book: boki.Book, cut: Cut, tickets: list[boki.Ticket], *, sent: bool) -> None:
@@ -45,9 +46,7 @@ async def test_of_what_is_decided(book: boki.Book) -> None:
 
 @pytest.mark.parametrize("sent", [True, False])
 @pytest.mark.parametrize("settle", [True, False])
-async def test_of_what_was_given_up(
-    client: boki.Client, book: boki.Book, cut: Cut, collect: Collect, sent: bool, settle: bool
-) -> None:
+async def test_of_what_was_given_up(client: boki.Client, book: boki.Book, cut: Cut, sent: bool, settle: bool) -> None:
     await book.append(b"before")
     tickets = [book.submit(b"%d" % number, tags=["t"]) for number in range(5)]
     await given_up(client, book, cut, tickets, sent=sent)
@@ -76,9 +75,7 @@ async def test_of_a_lost_condition_that_was_given_up(client: boki.Client, book: 
     assert conflict.actual == {"a": outcome.seqnum}
 
 
-async def test_only_what_comes_before_is_asked_for(
-    client: boki.Client, book: boki.Book, cut: Cut, collect: Collect
-) -> None:
+async def test_only_what_comes_before_is_asked_for(client: boki.Client, book: boki.Book, cut: Cut) -> None:
     tickets = [book.submit(b"%d" % number) for number in range(4)]
     await given_up(client, book, cut, tickets, sent=False)
     second = await tickets[1].outcome()
@@ -89,7 +86,7 @@ async def test_only_what_comes_before_is_asked_for(
     assert await tickets[0].outcome() == boki.Committed((await collect(book.read()))[0].seqnum)
 
 
-async def test_outcomes_through_a_cut(client: boki.Client, book: boki.Book, cut: Cut, collect: Collect) -> None:
+async def test_outcomes_through_a_cut(client: boki.Client, book: boki.Book, cut: Cut) -> None:
     tickets = [book.submit(b"%d" % number) for number in range(50)]
     await given_up(client, book, cut, tickets, sent=True)
     asking = [asyncio.ensure_future(ticket.outcome()) for ticket in tickets]

@@ -9,10 +9,10 @@ import pytest
 
 import boki
 from boki_common import limits
-from itests.support.present import present
+from itests.support.present import collect, present
 
 if TYPE_CHECKING:
-    from itests.sdk.conftest import Cluster, Collect
+    from itests.sdk.conftest import Cluster
 
 
 async def test_tickets_give_the_seqnums_in_order(book: boki.Book) -> None:
@@ -38,7 +38,7 @@ async def _await(ticket: boki.Ticket) -> int:
     return await ticket
 
 
-async def test_a_full_window_refuses_and_becomes_ready(book: boki.Book, collect: Collect) -> None:
+async def test_a_full_window_refuses_and_becomes_ready(book: boki.Book) -> None:
     tickets = [book.submit(b"x") for _ in range(limits.WINDOW_RECORDS)]
     with pytest.raises(boki.WindowFull, match=r"book\.ready"):
         _ = book.submit(b"one more")
@@ -48,7 +48,7 @@ async def test_a_full_window_refuses_and_becomes_ready(book: boki.Book, collect:
     assert len(await collect(book.read())) == limits.WINDOW_RECORDS + 1
 
 
-async def test_appends_wait_for_a_place_in_the_order_of_the_calls(book: boki.Book, collect: Collect) -> None:
+async def test_appends_wait_for_a_place_in_the_order_of_the_calls(book: boki.Book) -> None:
     datas = [str(number).encode() for number in range(3 * limits.WINDOW_RECORDS)]
     seqnums = await asyncio.gather(*(book.append(data) for data in datas))
     assert seqnums == sorted(seqnums)
@@ -83,7 +83,7 @@ async def test_closing_waits_for_what_was_submitted(cluster: Cluster, client: bo
     assert present(await client.book(name).check_tail()).seqnum == await tickets[-1]
 
 
-async def test_append_many(book: boki.Book, collect: Collect) -> None:
+async def test_append_many(book: boki.Book) -> None:
     records = [(str(number).encode(), ["all", f"mod {number % 3}"]) for number in range(2_500)]
     seqnums = await book.append_many(records)
     assert seqnums == sorted(set(seqnums))
@@ -102,7 +102,7 @@ async def test_append_many_takes_any_iterable(book: boki.Book) -> None:
     assert len(await book.append_many((bytes([number]), ()) for number in range(10))) == 10
 
 
-async def test_append_many_beside_others_keeps_each_order(book: boki.Book, collect: Collect) -> None:
+async def test_append_many_beside_others_keeps_each_order(book: boki.Book) -> None:
     async def many(name: str) -> list[int]:
         return await book.append_many([(f"{name} {number}".encode(), [name]) for number in range(700)])
 

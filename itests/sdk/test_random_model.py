@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pytest
 
 import boki
-
-if TYPE_CHECKING:
-    from itests.sdk.conftest import Collect
+from itests.support.present import collect
 
 TAGS: tuple[str | int, ...] = ("a", "b", "ä", 1, 2**64 - 2)
 STEPS = 250
@@ -34,7 +31,7 @@ def plain(record: boki.Record | None) -> tuple[int, tuple[str | int, ...], bytes
     return None if record is None else (record.seqnum, record.tags, record.data)
 
 
-async def one_step(rng: random.Random, book: boki.Book, model: Plain, number: int, collect: Collect) -> None:
+async def one_step(rng: random.Random, book: boki.Book, model: Plain, number: int) -> None:
     tag = rng.choice((None, *TAGS))
     bound = rng.choice([record[0] for record in model.records] or [1]) + rng.choice((-1, 0, 0, 1))
     stream = model.stream(tag)
@@ -93,12 +90,12 @@ async def conditional(rng: random.Random, book: boki.Book, model: Plain, number:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_random_programs(client: boki.Client, name: str, collect: Collect, seed: int) -> None:
+async def test_random_programs(client: boki.Client, name: str, seed: int) -> None:
     rng = random.Random(seed)
     books = [(client.book(f"{name} {number}"), Plain()) for number in range(2)]
     for number in range(STEPS):
         book, model = rng.choice(books)
-        await one_step(rng, book, model, number, collect)
+        await one_step(rng, book, model, number)
     for book, model in books:
         for tag in (None, *TAGS):
             assert [plain(record) for record in await collect(book.read(tag))] == model.stream(tag)

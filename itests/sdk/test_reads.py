@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 import boki
-
-if TYPE_CHECKING:
-    from itests.sdk.conftest import Collect
+from itests.support.present import collect
 
 
 @pytest.fixture
@@ -26,7 +23,7 @@ def seqnum_of(record: boki.Record | None) -> int | None:
     return None if record is None else record.seqnum
 
 
-async def test_an_empty_book_has_nothing(book: boki.Book, collect: Collect) -> None:
+async def test_an_empty_book_has_nothing(book: boki.Book) -> None:
     assert await book.read_next() is None
     assert await book.read_prev() is None
     assert await book.check_tail("a") is None
@@ -84,9 +81,7 @@ async def test_read_prev_many_answers_in_the_order_of_the_queries(book: boki.Boo
     assert {seqnum_of(record) for record in many} == {seqnums[1]}
 
 
-async def test_a_range_includes_its_start_and_not_its_stop(
-    book: boki.Book, seqnums: list[int], collect: Collect
-) -> None:
+async def test_a_range_includes_its_start_and_not_its_stop(book: boki.Book, seqnums: list[int]) -> None:
     async def found(tag: str | None = None, *, start: int | None = None, stop: int | None = None) -> list[int]:
         return [record.seqnum for record in await collect(book.read(tag, start=start, stop=stop))]
 
@@ -100,7 +95,7 @@ async def test_a_range_includes_its_start_and_not_its_stop(
     assert await found(start=0, stop=2**64 - 1) == seqnums
 
 
-async def test_a_range_longer_than_one_page(book: boki.Book, collect: Collect) -> None:
+async def test_a_range_longer_than_one_page(book: boki.Book) -> None:
     records = [(str(number).encode(), ["third"] if number % 3 == 0 else []) for number in range(10_000)]
     seqnums = await book.append_many(records)
     found = await collect(book.read())
@@ -135,7 +130,7 @@ async def test_many_readers_at_once(book: boki.Book, seqnums: list[int]) -> None
     assert [seqnum_of(record) for record in found] == [seqnums[number % 10] for number in range(200)]
 
 
-async def test_any_consistency_reads_what_is_there(book: boki.Book, seqnums: list[int], collect: Collect) -> None:
+async def test_any_consistency_reads_what_is_there(book: boki.Book, seqnums: list[int]) -> None:
     assert seqnum_of(await book.read_next(at_least=seqnums[0], consistency="session")) == seqnums[0]
     found = await collect(book.read(consistency="any"))
     assert [record.seqnum for record in found] == seqnums[: len(found)]
@@ -145,12 +140,12 @@ async def test_any_consistency_reads_what_is_there(book: boki.Book, seqnums: lis
     assert await book.read_prev_many([(None, seqnums[0] - 1)], consistency="any") == [None]
 
 
-async def test_tag_zero_and_none_are_every_record(book: boki.Book, seqnums: list[int], collect: Collect) -> None:
+async def test_tag_zero_and_none_are_every_record(book: boki.Book, seqnums: list[int]) -> None:
     assert [record.seqnum for record in await collect(book.read(0))] == seqnums
     assert seqnum_of(await book.read_next(0)) == seqnum_of(await book.read_next(None)) == seqnums[0]
 
 
-async def test_a_read_ends_at_its_limit(book: boki.Book, collect: Collect) -> None:
+async def test_a_read_ends_at_its_limit(book: boki.Book) -> None:
     seqnums = [await book.append(b"%d" % number, tags=["a"]) for number in range(5)]
     assert [record.seqnum for record in await collect(book.read("a", limit=2))] == seqnums[:2]
     assert [record.seqnum for record in await collect(book.read("a", start=seqnums[3], limit=9))] == seqnums[3:]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import boki
-from itests.support.present import present
+from itests.support.present import collect, present
 
 if TYPE_CHECKING:
-    from itests.sdk.conftest import Cluster, Collect
+    from itests.sdk.conftest import Cluster
 
 
 async def test_a_token_carries_what_was_seen(cluster: Cluster, name: str) -> None:
@@ -64,7 +64,7 @@ async def test_leaving_a_session_leaves_the_client_open(client: boki.Client, nam
     await mine.book(name).append(b"z")
 
 
-async def test_appends_of_two_sessions_to_one_book(client: boki.Client, name: str, collect: Collect) -> None:
+async def test_appends_of_two_sessions_to_one_book(client: boki.Client, name: str) -> None:
     sessions = [client.session() for _ in range(8)]
     await asyncio.gather(
         *(

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import pytest
 
 import boki
-from itests.support.present import present
+from itests.support.present import collect, present
 
 if TYPE_CHECKING:
-    from itests.sdk.conftest import Cluster, Collect
+    from itests.sdk.conftest import Cluster
 
 T = TypeVar("T")
 Script = Callable[[boki.sync.Client], T]
@@ -102,7 +102,7 @@ async def test_sessions(run: RunScript, client: boki.Client, name: str) -> None:
     await run(script)
 
 
-async def test_threads_may_share_a_client(run: RunScript, client: boki.Client, name: str, collect: Collect) -> None:
+async def test_threads_may_share_a_client(run: RunScript, client: boki.Client, name: str) -> None:
     def script(blocking: boki.sync.Client) -> int:
         return len(blocking.book(name).append_many([(b"x", [])] * 100))
 

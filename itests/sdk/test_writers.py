@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import boki
+from itests.support.present import collect
 
 if TYPE_CHECKING:
-    from itests.sdk.conftest import Cluster, Collect, Cut
+    from itests.sdk.conftest import Cluster, Cut
 
 
-async def test_numbers_go_on_after_a_restart(cluster: Cluster, name: str, collect: Collect) -> None:
+async def test_numbers_go_on_after_a_restart(cluster: Cluster, name: str) -> None:
     seqnums = []
     for process in range(3):
         async with await cluster.connect() as client:
@@ -41,7 +42,7 @@ async def test_a_batch_that_must_begin_at_a_number_begins_nowhere_else(cluster: 
         assert await theirs.append_many([], first=4) == []
 
 
-async def test_a_number_is_applied_once_whoever_sends_it(cluster: Cluster, name: str, collect: Collect) -> None:
+async def test_a_number_is_applied_once_whoever_sends_it(cluster: Cluster, name: str) -> None:
     async with await cluster.connect() as one, await cluster.connect() as other:
         first = await one.book(name).append(b"1", tags=["t"], writer=("w1", 1))
         second = await one.book(name).append(b"2", writer=("w1", 2))
@@ -53,7 +54,7 @@ async def test_a_number_is_applied_once_whoever_sends_it(cluster: Cluster, name:
         assert [record.data for record in await collect(one.book(name).read())] == [b"1", b"2", b"3"]
 
 
-async def test_another_record_under_a_number_is_refused(cluster: Cluster, name: str, collect: Collect) -> None:
+async def test_another_record_under_a_number_is_refused(cluster: Cluster, name: str) -> None:
     async with await cluster.connect() as one, await cluster.connect() as other:
         seqnum = await one.book(name).append(b"1", tags=["t"], writer=("w1", 1))
         for client in (one, other):
@@ -116,9 +117,7 @@ async def test_writers_of_a_book_and_of_books_are_apart(client: boki.Client, nam
     assert await one.writer("a") is writers[0]
 
 
-async def test_a_pipeline_of_a_named_writer_through_a_cut(
-    client: boki.Client, book: boki.Book, cut: Cut, collect: Collect
-) -> None:
+async def test_a_pipeline_of_a_named_writer_through_a_cut(client: boki.Client, book: boki.Book, cut: Cut) -> None:
     writer = await book.writer("w")
     tickets = [writer.submit(b"%d" % number) for number in range(100)]
     await asyncio.sleep(0)
@@ -141,9 +140,7 @@ async def test_what_is_no_writer(book: boki.Book, writer: object, message: str) 
     assert await book.check_tail() is None
 
 
-async def test_two_users_of_one_name_with_equal_records_can_distinguish(
-    cluster: Cluster, name: str, collect: Collect
-) -> None:
+async def test_two_users_of_one_name_with_equal_records_can_distinguish(cluster: Cluster, name: str) -> None:
     async with await cluster.connect() as one, await cluster.connect() as other:
         mine, theirs = await one.book(name).writer("w"), await other.book(name).writer("w")
         first = await mine.append(b"equal", tags=["t"])
