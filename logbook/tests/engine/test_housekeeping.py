@@ -50,11 +50,11 @@ class Cluster(EngineCluster):
     async def engine(self, settings: EngineSettings = SETTINGS) -> Engine:
         return await self.start_engine(settings)
 
-    async def append(self, engine: Engine, data: str, *, tags: tuple[int, ...] = ()) -> int:
-        self.number += 1
-        run = RunSpec(1, ALICE, self.number, plain_records(data, tags=tags))
-        (seqnum,) = await committed(engine.core, run)
-        return seqnum
+    async def append(self, engine: Engine, *data: str, tags: tuple[int, ...] = ()) -> None:
+        """Each an entry of its own."""
+        for one in data:
+            self.number += 1
+            await committed(engine.core, RunSpec(1, ALICE, self.number, plain_records(one, tags=tags)))
 
     async def roll(self, engine: Engine) -> None:
         """The next term, and the engine is in it."""
@@ -99,10 +99,13 @@ async def cluster() -> AsyncIterator[Cluster]:
     await made.close()
 
 
-async def test_an_engine_begins_with_the_snapshot_and_reads_nothing_before_it(cluster: Cluster) -> None:
-    one = await cluster.engine()
-    for data in "abc":
-        await cluster.append(one, data)
+@pytest.fixture
+async def one(cluster: Cluster) -> Engine:
+    return await cluster.engine()
+
+
+async def test_an_engine_begins_with_the_snapshot_and_reads_nothing_before_it(cluster: Cluster, one: Engine) -> None:
+    await cluster.append(one, *"abc")
     await cluster.roll(one)
     await cluster.append(one, "d")
     node = await cluster.until_snapshot(lambda node: node.covers(1, 0))
@@ -116,8 +119,7 @@ async def test_an_engine_begins_with_the_snapshot_and_reads_nothing_before_it(cl
 
 async def test_a_snapshot_in_mid_term_goes_on_with_the_next_entry(cluster: Cluster) -> None:
     one = await cluster.engine(EngineSettings(housekeeping_s=0.01, snapshot_records=1, retry_first_s=0.005))
-    for data in "abcdef":
-        await cluster.append(one, data)
+    await cluster.append(one, *"abcdef")
     node = await cluster.until_snapshot(lambda node: node.records >= 3)
     assert not node.covers(1, 0)
     await cluster.append(one, "g")
@@ -141,8 +143,7 @@ async def test_the_first_engine_of_the_list_writes_snapshots(cluster: Cluster) -
     assert (await cluster.until_snapshot(lambda node: node.covers(2, 0))).writer == two.incarnation
 
 
-async def test_a_term_without_live_records_is_deleted_from_the_bookies(cluster: Cluster) -> None:
-    one = await cluster.engine()
+async def test_a_term_without_live_records_is_deleted_from_the_bookies(cluster: Cluster, one: Engine) -> None:
     await cluster.append(one, "a")
     await cluster.roll(one)
     await cluster.append(one, "b")
@@ -160,8 +161,7 @@ async def test_a_term_without_live_records_is_deleted_from_the_bookies(cluster: 
     assert data_of(await read(two.core, query(start=two.core.state.index.mark(1, 0)))) == [b"c"]
 
 
-async def test_a_term_with_a_live_record_stays(cluster: Cluster) -> None:
-    one = await cluster.engine()
+async def test_a_term_with_a_live_record_stays(cluster: Cluster, one: Engine) -> None:
     await cluster.append(one, "a")
     await cluster.roll(one)
     await cluster.append(one, "b", tags=(5,))
@@ -186,8 +186,7 @@ async def test_ledgers_stay_for_a_grace_and_are_found_again_by_the_next_engine(c
     assert data not in await cluster.ledgers.client.list()
 
 
-async def test_old_snapshots_and_those_that_were_never_named_are_deleted(cluster: Cluster) -> None:
-    one = await cluster.engine()
+async def test_old_snapshots_and_those_that_were_never_named_are_deleted(cluster: Cluster, one: Engine) -> None:
     orphan = await cluster.ledgers.client.create(
         custom={"boki.role": b"snapshot", "boki.incarnation": b"x", "boki.snapshot-version": b"0"}
     )
@@ -223,10 +222,8 @@ async def test_an_engine_that_fell_behind_what_was_reclaimed_begins_anew(cluster
     assert data_of(await read(two.core, query(start=two.core.state.index.mark(1, 0)))) == [b"c"]
 
 
-async def test_an_engine_that_had_what_was_given_up_begins_anew_without_it(cluster: Cluster) -> None:
-    one = await cluster.engine()
-    for data in "abc":
-        await cluster.append(one, data)
+async def test_an_engine_that_had_what_was_given_up_begins_anew_without_it(cluster: Cluster, one: Engine) -> None:
+    await cluster.append(one, *"abc")
     await cluster.roll(one)
     await cluster.until_snapshot(lambda node: node.covers(1, 0))
     before = one.incarnation
@@ -241,10 +238,10 @@ async def test_an_engine_that_had_what_was_given_up_begins_anew_without_it(clust
     assert node.covers(1, 0), "superseded at once, whatever its size"
 
 
-async def test_an_engine_without_entries_that_are_indexed_elsewhere_waits_for_a_snapshot(cluster: Cluster) -> None:
-    one = await cluster.engine()
-    for data in "abc":
-        await cluster.append(one, data)
+async def test_an_engine_without_entries_that_are_indexed_elsewhere_waits_for_a_snapshot(
+    cluster: Cluster, one: Engine
+) -> None:
+    await cluster.append(one, *"abc")
     (shard,) = one.core.state.places.terms[1].shards.values()
     await cluster.ledgers.client.delete(shard.ledger_id)
     client = await cluster.ledgers.other_client()
@@ -295,10 +292,7 @@ async def damage(cluster: Cluster) -> SnapshotNode:
     return damaged
 
 
-async def test_an_engine_that_cannot_use_the_snapshot_rebuilds_and_replaces_it(
-    cluster: Cluster,
-) -> None:
-    one = await cluster.engine()
+async def test_an_engine_that_cannot_use_the_snapshot_rebuilds_and_replaces_it(cluster: Cluster, one: Engine) -> None:
     await cluster.append(one, "a")
     await cluster.roll(one)
     await cluster.until_snapshot(lambda node: node.covers(1, 0))
@@ -310,10 +304,7 @@ async def test_an_engine_that_cannot_use_the_snapshot_rebuilds_and_replaces_it(
     assert node.covers(1, 0) and node.writer == two.incarnation, "nobody relies on the damaged one"
 
 
-async def test_an_engine_without_usable_snapshot_or_logs_stays_up_and_says_so(
-    cluster: Cluster,
-) -> None:
-    one = await cluster.engine()
+async def test_an_engine_without_usable_snapshot_or_logs_stays_up_and_says_so(cluster: Cluster, one: Engine) -> None:
     await cluster.append(one, "a")
     await cluster.trim(one)
     await cluster.roll(one)

@@ -13,7 +13,7 @@ from tests.engine.scripted import QUICK, Scripted, until
 
 from boki_common import limits
 from boki_common.engine.engine_protocol import Verdict
-from boki_common.errors import CallTimeout, Overloaded, Unreachable
+from boki_common.errors import BokiError, CallTimeout, Overloaded, Unreachable
 from boki_logbook.core import EngineCore
 from boki_logbook.settings import EngineSettings
 from boki_logbook.testing.cluster import (
@@ -172,25 +172,20 @@ async def test_bookies_that_are_away_delay_the_shard(cluster: Any) -> None:
     await cluster.until(lambda: committed_numbers(source) == [1])
 
 
-async def test_a_shard_whose_opening_has_no_answer_is_asked_for_with_the_same_ledger(cluster: Any) -> None:
+@pytest.mark.parametrize(
+    ("faults", "used"),
+    [([CallTimeout("no answer"), Unreachable("away")], 0), ([ShardNotOpen("closed")], 1)],
+    ids=["no answer: the same ledger", "refused: another ledger"],
+)
+async def test_a_shard_is_asked_for_until_it_is_open(cluster: Any, faults: list[BokiError], used: int) -> None:
     core = await cluster.engine(join=False)
     await cluster.log.join(core, live=False)
     link = cluster.log.link(core)
-    link.open_faults = [CallTimeout("no answer"), Unreachable("away")]
+    link.open_faults = list(faults)
     core.logs[0].sequencer_up(link)
     await cluster.until(lambda: core.logs[0].appender.shard is not None)
-    assert core.logs[0].appender.shard.writer.ledger_id == 0
-
-
-async def test_a_refused_ledger_is_replaced(cluster: Any) -> None:
-    core = await cluster.engine(join=False)
-    await cluster.log.join(core, live=False)
-    link = cluster.log.link(core)
-    link.open_faults = [ShardNotOpen("closed")]
-    core.logs[0].sequencer_up(link)
-    await cluster.until(lambda: core.logs[0].appender.shard is not None)
-    assert core.logs[0].appender.shard.writer.ledger_id == 1
-    await cluster.until(lambda: cluster.ledgers[0].closed_at == 0)
+    assert core.logs[0].appender.shard.writer.ledger_id == used
+    await cluster.until(lambda: cluster.ledgers[0].closed_at == (0 if used else None))
 
 
 async def test_a_ledger_offered_with_unknown_outcome_is_of_no_use_in_the_next_term(cluster: Any) -> None:

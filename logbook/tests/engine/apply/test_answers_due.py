@@ -13,9 +13,9 @@ from boki_common.records.record_batch import RUN_END, RecordBatch, join
 from boki_logbook.append.shard import OwnEntry, Piece
 from boki_logbook.apply import answers_due
 from boki_logbook.apply.answers_due import AnswersDue
-from boki_logbook.index.places import ShardPlace
 from boki_logbook.state.state import DecisionState
 from boki_logbook.testing.cluster import RecordingSource, RunSpec, make_batch, plain_records
+from boki_logbook.testing.plans import begin
 
 WRITERS = [bytes(15) + b"a", bytes(15) + b"b"]
 TOKEN = {0: Position(1, 9)}
@@ -36,9 +36,7 @@ def rows_of(pieces: list[list[RunSpec]], few_runs: int) -> list[list[AnswerRow]]
     sources = [RecordingSource() for _ in pieces]
     own, due = an_entry(*zip(sources, pieces, strict=True)), AnswersDue()
     state = DecisionState()
-    places = state.begin_term(1, 0, [(0, 1023)])
-    places.shards[0] = ShardPlace(1, 0, 10, "ab" * 16)
-    decision = state.apply_entry(places, own.batch, shard=0, entry=0, time_ms=0)
+    decision = state.apply_entry(begin(state, 1), own.batch, shard=0, entry=0, time_ms=0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(answers_due, "FEW_ROWS", few_runs)
         due.decided(own, decision)

@@ -39,6 +39,13 @@ def rows(tail: IndexTail) -> dict[tuple[int, int], tuple[list[int], list[int]]]:
     return found
 
 
+def freeze_to_the_same(*tails: IndexTail) -> None:
+    one, other = (tail.freeze() for tail in tails)
+    assert one is not None and other is not None
+    for column in ("books", "tags", "offsets", "seqnums", "held"):
+        assert getattr(one, column).tolist() == getattr(other, column).tolist(), column
+
+
 @given(
     st.lists(st.tuples(st.booleans(), st.lists(RUNS, min_size=1, max_size=3)), min_size=1, max_size=5), st.booleans()
 )
@@ -56,10 +63,7 @@ def test_batches_of_many_books_look_as_others_and_freeze_to_the_same_run(
     if look:
         assert rows(some) == rows(plain)
         assert some.bulk_rows == 0
-    one, other = some.freeze(), plain.freeze()
-    assert one is not None and other is not None
-    for column in ("books", "tags", "offsets", "seqnums", "held"):
-        assert getattr(one, column).tolist() == getattr(other, column).tolist(), column
+    freeze_to_the_same(some, plain)
     assert (some.rows, some.bulk_rows, rows(some), some.freeze()) == (0, 0, {}, None)
 
 
@@ -89,10 +93,7 @@ def test_books_of_one_record_look_as_others_and_freeze_to_the_same_run(batches: 
         assert not spread._single
         assert rows(some) == rows(spread)
         assert some.rows == spread.rows == sum(len(found) for found, _ in rows(some).values())
-    one, other = some.freeze(), spread.freeze()
-    assert one is not None and other is not None
-    for column in ("books", "tags", "offsets", "seqnums", "held"):
-        assert getattr(one, column).tolist() == getattr(other, column).tolist(), column
+    freeze_to_the_same(some, spread)
     assert (some.rows, rows(some), some.freeze()) == (0, {}, None)
 
 

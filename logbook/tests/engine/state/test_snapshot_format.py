@@ -21,12 +21,12 @@ from boki_common.ids import slot_of
 from boki_common.records.record_batch import RUN_NAMED
 from boki_common.testing.machine import CountingRandom
 from boki_common.writer_ids import born_writer
-from boki_logbook.index.places import ShardPlace
 from boki_logbook.state import snapshot_format
 from boki_logbook.state.snapshot_format import CHUNK_BYTES, Decoder, LogPoint, Snapshot, encode, raw_bytes
 from boki_logbook.state.state import DecisionState, checked_state
 from boki_logbook.state.state_snapshot import PairColumns, RowColumns, StateSnapshot
 from boki_logbook.testing.cluster import RecordSpec, RunSpec, make_batch
+from boki_logbook.testing.plans import begin
 from boki_metalog.entries.metalog_entry import Expire, Lost, Trim
 
 POINT = LogPoint(0, 2, 7, False, 99, 100, 5_000, 3, ((1, 20, 2), (2, 4, 1)))
@@ -38,8 +38,7 @@ def some_state(records: Iterable[tuple[int, int, int]], *, tail_rows: int = 4) -
     numbers: dict[tuple[int, int], int] = {}
     rows = list(records)
     for term, some in ((1, rows[: len(rows) // 2]), (2, rows[len(rows) // 2 :])):
-        places = state.begin_term(term, 0, [(0, 1023)])
-        places.shards[0] = ShardPlace(term, 0, 10 * term, "ab" * 16)
+        places = begin(state, term)
         for entry, (book, tag, writer) in enumerate(some):
             number = numbers[book, writer] = numbers.get((book, writer), 0) + 1
             flags = RUN_NAMED if writer % 2 else 0
@@ -223,8 +222,7 @@ def _with(state: StateSnapshot, **columns: Any) -> StateSnapshot:
 
 def test_many_rows_are_small_and_cut_to_size() -> None:
     state = DecisionState()
-    places = state.begin_term(1, 0, [(0, 1023)])
-    places.shards[0] = ShardPlace(1, 0, 5, "ab" * 16)
+    places = begin(state, 1)
     for entry in range(100):
         run = RunSpec(7, bytes(16), 1 + 2_000 * entry, (RecordSpec((4,)),) * 2_000)
         state.apply_entry(places, make_batch(run), shard=0, entry=entry, time_ms=entry)
@@ -238,8 +236,7 @@ def test_loading_takes_little_more_than_what_is_loaded() -> None:
     """The budget: the columns, a copy of the places of entries, and as much again as one run while it is looked through."""
     runs, run_rows, entries = 4, 200_000, 50_000
     state = DecisionState()
-    places = state.begin_term(1, 0, [(0, 1023)])
-    places.shards[0] = ShardPlace(1, 0, 10, "ab" * 16)
+    places = begin(state, 1)
     for entry in range(entries):
         places.add_entry(0, entry, 16, 1_000)
     rows = tuple(

@@ -11,19 +11,18 @@ import pytest
 from boki_common import limits
 from boki_common.errors import CorruptData, NotEnoughBookies
 from boki_ledger.testing.ledgers import Ledgers
-from boki_logbook.index.places import ShardPlace
 from boki_logbook.state import snapshot_format
 from boki_logbook.state.snapshot_format import LogPoint, Snapshot
-from boki_logbook.state.snapshot_rules import NO_SNAPSHOT, SNAPSHOT_PATH, SnapshotPoint, encode_node
+from boki_logbook.state.snapshot_rules import NO_SNAPSHOT, SNAPSHOT_PATH, SnapshotNode, SnapshotPoint, encode_node
 from boki_logbook.state.snapshots import UNUSABLE, SnapshotStore, Start, snapshot_to_start_from
 from boki_logbook.state.state import DecisionState
 from boki_logbook.testing.cluster import RunSpec, make_batch, plain_records
+from boki_logbook.testing.plans import begin
 
 
 def a_snapshot(entries: int = 3) -> Snapshot:
     state = DecisionState()
-    places = state.begin_term(1, 0, [(0, 1023)])
-    places.shards[0] = ShardPlace(1, 0, 5, "ab" * 16)
+    places = begin(state, 1)
     for entry in range(entries):
         batch = make_batch(RunSpec(1, bytes(16), entry + 1, plain_records("x", tags=(entry + 1,))))
         state.apply_entry(places, batch, shard=0, entry=entry, time_ms=entry)
@@ -42,6 +41,14 @@ class Stores:
         return SnapshotStore(
             metadata=self.ledgers.stores[-1], ledgers=client, incarnation=f"{len(self.ledgers.clients)}"
         )
+
+    async def saved(self) -> tuple[SnapshotStore, SnapshotNode]:
+        """A store that has named its first snapshot."""
+        one = await self.store()
+        _, version = await one.newest(make=True)
+        node = await one.save(a_snapshot(), version=version)
+        assert node is not None
+        return one, node
 
 
 @pytest.fixture
@@ -134,10 +141,7 @@ async def test_without_a_snapshot_one_starts_from_the_metalogs(stores: Stores) -
 
 
 async def test_a_damaged_snapshot_is_passed_over_while_the_metalogs_are_there(stores: Stores) -> None:
-    one = await stores.store()
-    _, version = await one.newest(make=True)
-    node = await one.save(a_snapshot(), version=version)
-    assert node is not None
+    one, node = await stores.saved()
     for changed in (
         msgspec.structs.replace(node, digest="0" * 16),
         msgspec.structs.replace(node, chunks=2),
@@ -160,9 +164,7 @@ async def test_a_damaged_snapshot_is_passed_over_while_the_metalogs_are_there(st
 
 
 async def test_a_snapshot_that_no_state_can_be_made_of_is_passed_over(stores: Stores) -> None:
-    one = await stores.store()
-    _, version = await one.newest(make=True)
-    await one.save(a_snapshot(), version=version)
+    one, _ = await stores.saved()
 
     def usable(snapshot: Snapshot) -> None:
         raise CorruptData("nothing fits")

@@ -10,10 +10,10 @@ from boki_common import ids
 from boki_common.records.record_batch import RUN_END, RUN_NAMED, RUN_VOID
 from boki_logbook.index.index import Index
 from boki_logbook.index.index_tail import BATCH_START
-from boki_logbook.index.places import ShardPlace, TermPlaces
 from boki_logbook.state.some_slots import indexed
 from boki_logbook.state.state import DecisionState
 from boki_logbook.testing.cluster import RecordSpec, RunSpec, make_batch
+from boki_logbook.testing.plans import begin
 from boki_metalog.entries.metalog_entry import Command, Expire, Trim
 
 WRITERS = tuple(bytes([n]) * 16 for n in range(1, 3))
@@ -43,12 +43,6 @@ commands = st.one_of(
 )  # fmt: skip
 
 
-def begun(state: DecisionState) -> TermPlaces:
-    places = state.begin_term(1, 0, ((0, 1023),))
-    places.shards[0] = ShardPlace(1, 0, 101, "e")
-    return places
-
-
 def own_part(state: DecisionState) -> list[object]:
     """Everything that can be asked about books of these slots."""
     streams = {key: rows for key, rows in state.index.streams().items() if key[0] in OWN}
@@ -70,7 +64,7 @@ def test_what_is_known_of_own_slots_is_what_an_engine_of_all_knows(
     steps: list[list[RunSpec] | Command], at: int
 ) -> None:
     whole, some = DecisionState(tail_rows=3), DecisionState(tail_rows=3, slots=SOME)
-    states = {id(state): (state, begun(state)) for state in (whole, some)}
+    states = {id(state): (state, begin(state, 1)) for state in (whole, some)}
     entry = 0
     for number, step in enumerate(steps):
         if number == at:
@@ -93,7 +87,7 @@ def test_what_is_known_of_own_slots_is_what_an_engine_of_all_knows(
 
 def test_places_of_own_records_are_where_they_are_among_the_others() -> None:
     state = DecisionState(slots=SOME)
-    places = begun(state)
+    places = begin(state, 1)
     foreign = next(book for book in BOOKS if book not in OWN)
     three = (RecordSpec(tags=(5,)),) * 3
     batch = make_batch(RunSpec(foreign, WRITERS[0], 1, three), RunSpec(OWN[0], WRITERS[0], 1, three))

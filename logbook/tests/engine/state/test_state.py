@@ -14,9 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from boki_common import ids, limits
 from boki_common.engine.engine_protocol import NEWEST_FORGOTTEN, Verdict
 from boki_common.records.record_batch import RUN_NAMED, RecordBatch
-from boki_logbook.index.places import ShardPlace, TermPlaces
+from boki_logbook.index.places import TermPlaces
 from boki_logbook.state.state import DecisionState, StateDisagrees
 from boki_logbook.testing.cluster import RecordSpec, RunSpec, make_batch
+from boki_logbook.testing.plans import begin
 from boki_logbook.writers.writers import Actual
 from boki_metalog.entries.metalog_entry import Command, Expire, Lost, Trim
 
@@ -25,16 +26,18 @@ BOOK = 7
 ALL_SLOTS = ((0, 1023),)
 
 
-def begun(state: DecisionState, term: int = 1) -> TermPlaces:
-    """A term with one shard in one ledger."""
-    places = state.begin_term(term, 0, ALL_SLOTS)
-    places.shards[0] = ShardPlace(term, 0, 100 + term, "e")
-    return places
+@pytest.fixture
+def state() -> DecisionState:
+    return DecisionState()
 
 
-def test_an_entry_gives_rows_places_losers_and_a_writer() -> None:
-    state = DecisionState()
-    places = begun(state)
+@pytest.fixture
+def places(state: DecisionState) -> TermPlaces:
+    """Of its first term, which has one shard."""
+    return begin(state, 1)
+
+
+def test_an_entry_gives_rows_places_losers_and_a_writer(state: DecisionState, places: TermPlaces) -> None:
     batch = make_batch(RunSpec(BOOK, ALICE, 1, (RecordSpec(tags=(5,)), RecordSpec(expect=((5, 0),)), RecordSpec())))
     decision = state.apply_entry(places, batch, shard=0, entry=0, time_ms=40)
     first = ids.seqnum(1, 0)
@@ -50,7 +53,7 @@ def test_an_entry_gives_rows_places_losers_and_a_writer() -> None:
 def test_positions_go_on_from_entry_to_entry_and_begin_anew_with_a_term() -> None:
     state = DecisionState()
     for term in (1, 4):
-        places = begun(state, term)
+        places = begin(state, term)
         for entry in range(2):
             number = 1 + state.records
             batch = make_batch(RunSpec(BOOK, ALICE, number, (RecordSpec(),) * 2))
@@ -77,7 +80,7 @@ def test_what_is_decided_joins_before_anything_else_happens(following: Callable[
     summaries = []
     for decided_only in (False, True):
         state = DecisionState()
-        places = begun(state)
+        places = begin(state, 1)
         apply = state.decide_entry if decided_only else state.apply_entry
         apply(places, batch, shard=0, entry=0, time_ms=0)
         assert len(state.index) == (0 if decided_only else 2)
@@ -120,9 +123,7 @@ HOUR_MS = 3_600_000
 FOR_EVER = 2**63 - 1
 
 
-def test_a_trim_of_the_future_kills_nothing_that_comes_later() -> None:
-    state = DecisionState()
-    places = begun(state)
+def test_a_trim_of_the_future_kills_nothing_that_comes_later(state: DecisionState, places: TermPlaces) -> None:
     trim(state, places, (5, FOR_EVER), (0, FOR_EVER))
     (first,) = append(state, places, tagged(5))
     trim(state, places, (0, first), (5, FOR_EVER))
@@ -134,7 +135,7 @@ def test_a_trim_of_the_future_kills_nothing_that_comes_later() -> None:
 
 def test_a_trim_of_4096_streams_is_one_command() -> None:
     state = DecisionState(tail_rows=5_000)
-    places = begun(state)
+    places = begin(state, 1)
     tags = range(1, limits.TRIM_PAIRS + 1)
     seqnums = append(state, places, *(tagged(tag, 1 + tag % limits.TRIM_PAIRS) for tag in tags))
     trim(state, places, *((tag, FOR_EVER) for tag in tags if tag != 9))
@@ -144,9 +145,9 @@ def test_a_trim_of_4096_streams_is_one_command() -> None:
         trim(state, places, *((tag, 1) for tag in range(limits.TRIM_PAIRS + 1)))
 
 
-def test_an_expectation_still_fails_when_the_record_it_fails_on_is_trimmed() -> None:
-    state = DecisionState()
-    places = begun(state)
+def test_an_expectation_still_fails_when_the_record_it_fails_on_is_trimmed(
+    state: DecisionState, places: TermPlaces
+) -> None:
     (first,) = append(state, places, tagged(5))
     trim(state, places, (5, FOR_EVER))
     assert state.index.streams() == {}
@@ -155,9 +156,7 @@ def test_an_expectation_still_fails_when_the_record_it_fails_on_is_trimmed() -> 
     assert places.losers() == [(1, 3)], losing
 
 
-def test_forget_takes_emptied_streams_that_are_over_an_hour_old() -> None:
-    state = DecisionState()
-    places = begun(state)
+def test_forget_takes_emptied_streams_that_are_over_an_hour_old(state: DecisionState, places: TermPlaces) -> None:
     old, newer = append(state, places, tagged(5), tagged(6))
     (young,) = append(state, places, tagged(7), time_ms=120_000)
     trim(state, places, (5, FOR_EVER), (7, FOR_EVER), forget=True, time_ms=HOUR_MS)
@@ -170,9 +169,7 @@ def test_forget_takes_emptied_streams_that_are_over_an_hour_old() -> None:
     assert state.index.streams()[BOOK, 5] == [again]
 
 
-def test_a_book_is_forgotten_as_a_whole_once_nothing_of_it_lives() -> None:
-    state = DecisionState()
-    places = begun(state)
+def test_a_book_is_forgotten_as_a_whole_once_nothing_of_it_lives(state: DecisionState, places: TermPlaces) -> None:
     append(state, places, tagged(5))
     (second,) = append(state, places, tagged(6))
     trim(state, places, (0, second), forget=True, time_ms=3 * HOUR_MS)
@@ -183,9 +180,7 @@ def test_a_book_is_forgotten_as_a_whole_once_nothing_of_it_lives() -> None:
     assert state.index.count_books() == 0
 
 
-def test_an_early_conflict_is_one_that_stands_for_ever() -> None:
-    state = DecisionState()
-    places = begun(state)
+def test_an_early_conflict_is_one_that_stands_for_ever(state: DecisionState, places: TermPlaces) -> None:
     (first,) = append(state, places, tagged(5))
     assert state.would_fail(BOOK, [(5, first - 1), (6, 0)]) == ((5, first), (6, 0))
     assert state.would_fail(BOOK, [(5, first), (6, 0)]) is None
@@ -193,12 +188,12 @@ def test_an_early_conflict_is_one_that_stands_for_ever() -> None:
     assert state.would_fail(BOOK, []) is None
 
 
-def test_a_term_without_live_records_is_needed_no_more_and_lets_go_of_its_rows() -> None:
-    state = DecisionState()
-    places = begun(state)
+def test_a_term_without_live_records_is_needed_no_more_and_lets_go_of_its_rows(
+    state: DecisionState, places: TermPlaces
+) -> None:
     (first,) = append(state, places, tagged(5), time_ms=90_000)
     assert state.live(1) and state.live(77)
-    later = begun(state, 2)
+    later = begin(state, 2)
     append(state, later, tagged(5))
     assert places.over and state.live(1)
     trim(state, later, (5, first + 1))
@@ -207,22 +202,20 @@ def test_a_term_without_live_records_is_needed_no_more_and_lets_go_of_its_rows()
     assert places.counts[:4] == places.shards[0].counts[:4] == (1, 1, 1, 2)
 
 
-def test_a_term_that_dies_before_it_is_over_lets_go_of_its_rows_when_it_ends() -> None:
-    state = DecisionState()
-    places = begun(state)
+def test_a_term_that_dies_before_it_is_over_lets_go_of_its_rows_when_it_ends(
+    state: DecisionState, places: TermPlaces
+) -> None:
     append(state, places, tagged(5))
     trim(state, places, (0, FOR_EVER))
     assert state.live(1) and places.entry_count == 1
     state.end_term(1)
     assert not state.live(1) and places.entry_count == 0
-    empty = begun(state, 2)
+    empty = begin(state, 2)
     state.end_term(2)
     assert (state.live(2), empty.counts, empty.end_pos) == (False, (0, 0, 0, 0, 0), 0)
 
 
-def test_an_expire_drops_the_writer_unless_it_went_on() -> None:
-    state = DecisionState()
-    places = begun(state)
+def test_an_expire_drops_the_writer_unless_it_went_on(state: DecisionState, places: TermPlaces) -> None:
     append(state, places, tagged(), tagged())
     assert state.apply_command(places, Expire(BOOK, ALICE, 1), time_ms=0) == set()
     assert state.verdicts.last(BOOK, ALICE) == 2
@@ -230,9 +223,7 @@ def test_an_expire_drops_the_writer_unless_it_went_on() -> None:
     assert state.verdicts.last(BOOK, ALICE) == 0
 
 
-def test_lost_entries_are_known_by_the_records_they_had() -> None:
-    state = DecisionState()
-    places = begun(state)
+def test_lost_entries_are_known_by_the_records_they_had(state: DecisionState, places: TermPlaces) -> None:
     (first,) = append(state, places, tagged(5))
     assert state.apply_command(places, Lost(1, 0, 0, 1, b"{}", True), time_ms=0) == set()
     assert state.apply_command(places, Lost(9, 0, 0, 1, b"{}"), time_ms=0) == set()
@@ -305,7 +296,7 @@ class Agreement(RuleBasedStateMachine):
     def next_term(self) -> None:
         self.term += 1
         self.entry = 0
-        self.places = [begun(state, self.term) for state in self.states]
+        self.places = [begin(state, self.term) for state in self.states]
 
     @rule(minutes=st.sampled_from([0, 1, 30, 59, 60, 61, 300]))
     def wait(self, minutes: int) -> None:

@@ -8,10 +8,11 @@ import numpy as np
 
 from boki_common import ids
 from boki_common.records.record_batch import RUN_NAMED
-from boki_logbook.index.places import ShardPlace, TermPlaces
+from boki_logbook.index.places import TermPlaces
 from boki_logbook.state.state import DecisionState
 from boki_logbook.state.state_snapshot import StateSnapshot
 from boki_logbook.testing.cluster import RecordSpec, RunSpec, make_batch
+from boki_logbook.testing.plans import begin
 from boki_metalog.entries.metalog_entry import Trim
 
 ALICE = b"alice".ljust(16, b"\0")
@@ -21,8 +22,7 @@ BOB = b"bob".ljust(16, b"\0")
 def filled() -> tuple[DecisionState, TermPlaces]:
     """Two writers, a conflict, a trim, over several runs of the index."""
     state = DecisionState(tail_rows=5)
-    places = state.begin_term(3, 1, ((0, 1023),))
-    places.shards[0] = ShardPlace(3, 0, 100, "e" * 32)
+    places = begin(state, 3, log=1)
     for entry in range(4):
         first = 1 + 3 * entry
         records = (RecordSpec(tags=(5, 6)), RecordSpec(tags=(5,), expect=((6, 0),)), RecordSpec())
@@ -102,8 +102,7 @@ def test_named_writers_are_counted_again() -> None:
 
 def test_writers_are_ascending_by_book_and_id_with_their_answers_and_come_back() -> None:
     state = DecisionState()
-    places = state.begin_term(3, 1, ((0, 1023),))
-    places.shards[0] = ShardPlace(3, 0, 100, "e" * 32)
+    places = begin(state, 3, log=1)
     ids_of_writers = [bytes([255 - number, number]) * 8 for number in range(40)]
     plain_runs = [RunSpec(9 - number % 3, writer, 1, (RecordSpec(),)) for number, writer in enumerate(ids_of_writers)]
     conflicts = (RecordSpec(tags=(5,)), RecordSpec(expect=((5, 0),)), RecordSpec())

@@ -13,9 +13,9 @@ from boki_common.engine.answers import AnswerRow
 from boki_common.engine.engine_protocol import NEWEST_FORGOTTEN, Token, Verdict
 from boki_common.ids import Position
 from boki_common.records.record_batch import RUN_END, RUN_NAMED, RUN_RESENT, RecordBatch
-from boki_logbook.index.places import ShardPlace, TermPlaces
 from boki_logbook.state.state import DecisionState
 from boki_logbook.testing.cluster import RecordingSource, RecordSpec, RunSpec, append, make_batch
+from boki_logbook.testing.plans import begin
 from boki_logbook.writers.early_conflicts import early_conflicts
 from boki_metalog.entries.metalog_entry import Trim
 
@@ -31,8 +31,7 @@ class Engine:
 
     def __init__(self) -> None:
         self.state = DecisionState()
-        self.places: TermPlaces = self.state.begin_term(1, 0, ((0, 1023),))
-        self.places.shards[0] = ShardPlace(1, 0, 101, "e")
+        self.places = begin(self.state, 1)
         self.entry = self.hidden = 0
         self.behind = False
 
@@ -79,19 +78,22 @@ def test_a_certain_loser_is_answered_and_loses_its_payload(engine: Engine) -> No
     assert engine.apply(batch) == [(1, 1, Verdict.COMMITTED), (2, 1, Verdict.CONFLICT), (3, 1, Verdict.COMMITTED)]
 
 
-def test_what_holds_is_left_alone(engine: Engine) -> None:
-    assert early_conflicts(attempt(RecordSpec(expect=((5, at(1)),))), {}, engine.state, engine) is None
-    assert early_conflicts(attempt(RecordSpec(expect=((6, 0),))), {}, engine.state, engine) is None
-    assert early_conflicts(attempt(RecordSpec()), {}, engine.state, engine) is None
-
-
-def test_an_expectation_of_nothing_decides_nothing_as_streams_may_be_forgotten(engine: Engine) -> None:
-    assert early_conflicts(attempt(RecordSpec(expect=((5, 0),))), {}, engine.state, engine) is None
-
-
-def test_what_was_sent_before_or_has_a_name_is_left_to_the_log(engine: Engine) -> None:
-    for flags in (RUN_RESENT, RUN_NAMED, RUN_NAMED | RUN_RESENT):
-        assert early_conflicts(attempt(LOSER, flags=flags), {}, engine.state, engine) is None
+@pytest.mark.parametrize(
+    ("record", "flags"),
+    [
+        (RecordSpec(expect=((5, at(1)),)), 0),
+        (RecordSpec(expect=((6, 0),)), 0),
+        (RecordSpec(), 0),
+        (RecordSpec(expect=((5, 0),)), 0),
+        (LOSER, RUN_RESENT),
+        (LOSER, RUN_NAMED),
+        (LOSER, RUN_NAMED | RUN_RESENT),
+    ],
+    ids=["it holds", "no record, and none is there", "nothing is expected", "no record: the stream may be forgotten",
+         "sent before", "has a name", "both"],
+)  # fmt: skip
+def test_what_may_hold_is_left_to_the_log(engine: Engine, record: RecordSpec, flags: int) -> None:
+    assert early_conflicts(attempt(record, flags=flags), {}, engine.state, engine) is None
 
 
 def test_an_engine_that_lags_its_caller_says_nothing(engine: Engine) -> None:

@@ -12,9 +12,9 @@ from boki_common import ids
 from boki_common.engine.engine_protocol import Verdict
 from boki_common.records.numpy_pays import FEW_RUNS
 from boki_common.records.record_batch import RUN_END, RUN_NAMED, RUN_VOID, RecordBatch
-from boki_logbook.index.places import ShardPlace
 from boki_logbook.state.state import DecisionState
 from boki_logbook.testing.cluster import RecordSpec, RunSpec, make_batch
+from boki_logbook.testing.plans import begin
 from boki_logbook.writers.foreign_runs import BOOKS, SlotGuard
 from boki_metalog.entries.metalog_entry import Command, Expire, Trim
 from boki_metalog.terms.term_order import ALL_SLOTS, slot_mask
@@ -69,8 +69,7 @@ class Engine:
         self.state = DecisionState(tail_rows=3, slots=slots) if state is None else state
         if state is None:
             for log, slots_of in enumerate(HALVES):
-                places = self.state.begin_term(log + 1, log, slots_of)
-                places.shards[0] = ShardPlace(log + 1, 0, 100 + log, "e")
+                begin(self.state, log + 1, log=log, slots=slots_of)
 
     def apply(self, log: int, step: Step) -> None:
         places = self.state.places.terms[log + 1]
@@ -209,8 +208,7 @@ def test_where_one_term_orders_all_slots_nothing_is_looked_at() -> None:
 
 def test_a_term_without_slots_orders_no_record() -> None:
     state = DecisionState()
-    places = state.begin_term(1, 0, ())
-    places.shards[0] = ShardPlace(1, 0, 100, "e")
+    places = begin(state, 1, slots=())
     state.apply_entry(places, make_batch(one_run(7)), shard=0, entry=0, time_ms=1)
     assert not state.index.streams() and places.end_pos == 3 and places.live == 0
 

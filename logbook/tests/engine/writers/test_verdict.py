@@ -17,9 +17,9 @@ from boki_common.ids import slot_of
 from boki_common.records.record_batch import RUN_END, RUN_NAMED, RUN_RESENT, RUN_VOID, RecordBatch
 from boki_common.testing.machine import CountingRandom
 from boki_common.writer_ids import born_writer
-from boki_logbook.index.places import ShardPlace
 from boki_logbook.state.state import DecisionState
 from boki_logbook.testing.cluster import ModelStreams, RecordSpec, RunSpec, make_batch
+from boki_logbook.testing.plans import begin
 from boki_logbook.writers.verdict import Answer, Decision, Verdicts
 
 ALICE = b"alice".ljust(16, b"\0")
@@ -90,27 +90,11 @@ def test_first_numbers_are_committed_as_one_run(log: Log) -> None:
     assert log.verdicts.last(7, ALICE) == 300
 
 
-def test_runs_of_several_writers_and_books_are_independent(log: Log) -> None:
-    decision = log.decide(run(1, 2), run(1, 2, writer=BOB), run(1, 1, book=8), run(3, 1))
-    assert [answer.first_seqnum - FIRST_SEQNUM for answer in decision.answers] == [0, 2, 4, 5]
-    assert log.streams.committed == [(0, 6)]
-
-
 def test_a_duplicate_gets_the_answer_of_the_first(log: Log) -> None:
     log.decide(run(1, 4))
     answer = one(log.decide(run(2, 2)))
     assert answer == Answer(0, 2, 2, FIRST_SEQNUM + 1, Verdict.COMMITTED, ())
     assert log.streams.committed == []
-
-
-def test_a_resent_run_may_begin_known_and_end_new(log: Log) -> None:
-    log.decide(run(1, 2))
-    decision = log.decide(run(1, 5))
-    assert decision.answers == [
-        Answer(0, 1, 2, FIRST_SEQNUM, Verdict.COMMITTED, ()),
-        Answer(0, 3, 3, FIRST_SEQNUM + 4, Verdict.COMMITTED, ()),
-    ]
-    assert decision.losers == [(0, 2)]
 
 
 def test_a_gap_decides_nothing_and_answers_the_last_number(log: Log) -> None:
@@ -126,21 +110,11 @@ def test_a_gap_of_an_unknown_writer_leaves_no_state(log: Log) -> None:
     assert len(log.verdicts.writers) == 0
 
 
-def test_the_same_number_twice_in_one_batch(log: Log) -> None:
-    decision = log.decide(run(1, 2), run(1, 2))
-    assert decision.answers[1] == Answer(1, 1, 2, FIRST_SEQNUM, Verdict.COMMITTED, ())
-    assert decision.losers == [(2, 4)]
-
-
 def test_a_void_decides_never_and_wins_over_what_comes_later(log: Log) -> None:
     assert one(log.decide(run(1, flags=RUN_VOID))).verdict == Verdict.NEVER
     assert one(log.decide(run(1))) == Answer(0, 1, 1, 0, Verdict.NEVER, ())
     log.decide(run(2))
     assert one(log.decide(run(2, flags=RUN_VOID))) == Answer(0, 2, 1, FIRST_SEQNUM + 2, Verdict.COMMITTED, ())
-
-
-def test_a_void_beyond_the_next_number_is_a_gap(log: Log) -> None:
-    assert one(log.decide(run(2, flags=RUN_VOID))).verdict == Verdict.GAP
 
 
 def expecting(first: int, *records: RecordSpec, writer: bytes = ALICE) -> RunSpec:
@@ -162,11 +136,6 @@ def test_expecting_a_seqnum_holds_iff_nothing_is_newer(log: Log) -> None:
     answer = one(log.decide(expecting(5, RecordSpec(expect=((5, FIRST_SEQNUM), (6, FIRST_SEQNUM))))))
     assert answer.actual == ((5, FIRST_SEQNUM), (6, FIRST_SEQNUM + 1))
     assert answer.verdict == Verdict.CONFLICT
-
-
-def test_tag_0_expects_about_the_whole_book(log: Log) -> None:
-    log.decide(run(1))
-    assert one(log.decide(expecting(1, RecordSpec(expect=((0, 0),)), writer=BOB))).verdict == Verdict.CONFLICT
 
 
 def test_a_losing_number_is_decided_for_ever(log: Log) -> None:
@@ -227,13 +196,6 @@ def test_answers_below_low_are_forgotten(log: Log) -> None:
         Answer(0, 4, 2, 0, Verdict.FORGOTTEN, ()),
         Answer(0, 6, 2, FIRST_SEQNUM + 5, Verdict.COMMITTED, ()),
     ]
-
-
-def test_low_cannot_forget_what_is_not_decided(log: Log) -> None:
-    log.decide(run(1, 2))
-    log.decide(run(50, 1, low=50))
-    log.decide(run(3, 1))
-    assert one(log.decide(run(3, 1))).verdict == Verdict.COMMITTED
 
 
 def test_a_named_writer_keeps_its_window_whatever_low_says(log: Log) -> None:
@@ -538,8 +500,7 @@ def test_verdicts_with_the_index_of_an_engine_equal_those_of_the_model(
     state, model = DecisionState(tail_rows=tail_rows), ModelVerdicts()
     model.floors[1] = floor
     state.verdicts.raise_floor(1, floor)
-    places = state.begin_term(1, 0, ((0, 1023),))
-    places.shards[0] = ShardPlace(1, 0, 101, "e")
+    places = begin(state, 1)
     for entry, drawn in enumerate(batches):
         newest, runs, following = dict(model.newest), [], {key: one.last + 1 for key, one in model.writers.items()}
         for book, writer, records in drawn:
