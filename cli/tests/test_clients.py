@@ -13,14 +13,14 @@ from boki.testing._model import Model
 from boki_cli.clients import connected, engine_answers
 from boki_cli.options import Invocation
 from boki_common.errors import InvalidArgument, Unreachable
-from boki_common.net.connection import Address
-from boki_common.net.messages import MessageServer
+from boki_common.net.connection import Address, FrameServer
+from boki_common.net.messages import serve_messages
 from boki_common.runtime.process import SystemClock
 
 
-async def engine_at(path: Path) -> tuple[ModelEngine, MessageServer]:
+async def engine_at(path: Path) -> tuple[ModelEngine, FrameServer]:
     engine = ModelEngine(Model(), SystemClock())
-    return engine, await MessageServer.start(Address("", 0, str(path)), lambda _: engine)
+    return engine, await serve_messages(Address("", 0, str(path)), lambda _: engine)
 
 
 async def test_an_engine_that_comes_later_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,7 +28,7 @@ from boki.testing._model import Model
 from boki_cli.demo.local_cluster import LocalCluster, Place
 from boki_common.errors import ConnectionLost
 from boki_common.net.connection import Address
-from boki_common.net.messages import MessageServer
+from boki_common.net.messages import serve_messages
 from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_common.runtime.process import SystemClock
 from itests.support.fixtures import zookeeper  # noqa: F401 - a fixture
@@ -69,7 +69,7 @@ async def memory(_folder: Path) -> AsyncIterator[Cluster]:
 @asynccontextmanager
 async def socket(folder: Path) -> AsyncIterator[Cluster]:
     engine = ModelEngine(Model(), SystemClock())
-    server = await MessageServer.start(
+    server = await serve_messages(
         Address.parse(f"unix://{folder}/engine"), lambda _: engine, strangers=BEFORE_FIRST_FRAME
     )
     yield ClusterAt(str(server.address))

@@ -28,8 +28,8 @@ from boki_common.logs import get_logger
 from boki_common.metadata.membership import Membership, member_path
 from boki_common.metadata.store import MetadataStore
 from boki_common.metrics import Counter, Metrics
-from boki_common.net.connection import Address
-from boki_common.net.messages import MessagePeer, MessageServer
+from boki_common.net.connection import Address, FrameServer
+from boki_common.net.messages import MessagePeer, serve_messages
 from boki_common.records.record_batch import RecordBatch
 from boki_common.runtime.ports import MachineClock, Random
 from boki_ledger.client import LedgerClient
@@ -89,7 +89,7 @@ class Engine:
         )
         self.cluster = ""
         """INSTANCEID of the cluster, for session tokens: those of another one mean nothing here."""
-        self._servers: list[MessageServer] = []
+        self._servers: list[FrameServer] = []
         self._connections: dict[SdkConnection, None] = {}
         self._membership: Membership | None = None
         self._works: list[asyncio.Task[None]] = []
@@ -141,7 +141,7 @@ class Engine:
         try:
             for address in addresses:
                 handler = partial(self._connected, lambda: self.known_engines)
-                self._servers.append(await MessageServer.start(address, handler))
+                self._servers.append(await serve_messages(address, handler))
             await self._outside.open(partial(self._connected, lambda: self._outside.known))
             await self._join()
         except BaseException:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from boki_common.advertised import all_advertised
-from boki_common.net.connection import Address
-from boki_common.net.messages import MessageHandler, MessagePeer, MessageServer
+from boki_common.net.connection import Address, FrameServer
+from boki_common.net.messages import MessageHandler, MessagePeer, serve_messages
 from boki_logbook.peers.engine_list import LISTED_ENGINES
 from boki_logbook.settings import EngineSettings
 from boki_metalog.terms.index_slots import EngineMember
@@ -23,12 +23,12 @@ class OutsideDoor:
     def __init__(self, settings: EngineSettings) -> None:
         self.known: list[str] = []
         self._settings = settings
-        self._servers: list[MessageServer] = []
+        self._servers: list[FrameServer] = []
 
     async def open(self, handler: Callable[[MessagePeer], MessageHandler]) -> None:
         """Listens where the settings say, if they do. Raises SettingsError: it cannot."""
         for text in self._settings.outside_listen:
-            self._servers.append(await MessageServer.start(Address.parse(text), handler))
+            self._servers.append(await serve_messages(Address.parse(text), handler))
 
     @property
     def advertised(self) -> list[Address]:

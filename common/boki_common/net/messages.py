@@ -315,25 +315,14 @@ async def connect_messages(
     return peer
 
 
-class MessageServer:
-    """Listens for peers that speak messages. Use `start`."""
+async def serve_messages(
+    address: Address, make_handler: MakeMessageHandler, *, strangers: StrangerLimits = BEFORE_HELLO
+) -> FrameServer:
+    """Listens on `address`; handlers call `MessagePeer.introduced`. Raises SettingsError when it cannot."""
 
-    def __init__(self, server: FrameServer) -> None:
-        self._server = server
-        self.address = server.address
+    def made(connection: FrameConnection) -> MessagePeer:
+        peer = MessagePeer(connection)
+        peer.handler = make_handler(peer)
+        return peer
 
-    @classmethod
-    async def start(
-        cls, address: Address, make_handler: MakeMessageHandler, *, strangers: StrangerLimits = BEFORE_HELLO
-    ) -> MessageServer:
-        """Listens on `address`; handlers call `MessagePeer.introduced`. Raises SettingsError when it cannot."""
-
-        def made(connection: FrameConnection) -> MessagePeer:
-            peer = MessagePeer(connection)
-            peer.handler = make_handler(peer)
-            return peer
-
-        return cls(await FrameServer.start(address, made, strangers=strangers))
-
-    async def close(self) -> None:
-        await self._server.close()
+    return await FrameServer.start(address, made, strangers=strangers)

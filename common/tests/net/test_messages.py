@@ -20,8 +20,8 @@ from boki_common.errors import (
     RemoteError,
     VersionMismatch,
 )
-from boki_common.net.connection import Address, connect
-from boki_common.net.messages import MessagePeer, MessageServer, connect_messages, decode, encode
+from boki_common.net.connection import Address, FrameServer, connect
+from boki_common.net.messages import MessagePeer, connect_messages, decode, encode, serve_messages
 
 ECHO, REFUSE, BREAK, HOLD, PUSH_BACK, DAMAGE = range(1, 7)
 
@@ -63,8 +63,8 @@ class Client:
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[MessageServer]:
-    server = await MessageServer.start(Address("127.0.0.1", 0), Server)
+async def server() -> AsyncIterator[FrameServer]:
+    server = await serve_messages(Address("127.0.0.1", 0), Server)
     yield server
     await server.close()
 
@@ -75,7 +75,7 @@ async def client() -> Client:
 
 
 @pytest.fixture
-async def peer(server: MessageServer, client: Client) -> AsyncIterator[MessagePeer]:
+async def peer(server: FrameServer, client: Client) -> AsyncIterator[MessagePeer]:
     peer = await connect_messages(server.address, client)
     yield peer
     peer.close()
@@ -117,10 +117,10 @@ async def test_requests_inside_of_another_message_have_ids_and_futures_as_any_ot
 
 
 async def test_a_silent_client_says_that_it_is_still_there_in_a_way_all_versions_drop(
-    peer: MessagePeer, server: MessageServer
+    peer: MessagePeer, server: FrameServer
 ) -> None:
     assert bytes(await peer.call(ECHO, b"x")) == b"x"
-    keeper = server._server._doorkeeper
+    keeper = server._doorkeeper
     peer.stay(0.01)
     (guest,) = keeper.guests
     for _ in range(4):
@@ -149,7 +149,7 @@ async def test_no_answer_in_time_is_an_unknown_outcome(peer: MessagePeer) -> Non
     assert not caught.value.definite
 
 
-async def test_end_of_the_connection_fails_what_waits(peer: MessagePeer, client: Client, server: MessageServer) -> None:
+async def test_end_of_the_connection_fails_what_waits(peer: MessagePeer, client: Client, server: FrameServer) -> None:
     future = peer.request(HOLD)
     await peer.call(ECHO)
     await server.close()
@@ -176,7 +176,7 @@ async def test_refused_push_ends_the_connection_with_its_reason(peer: MessagePee
     assert isinstance(await client.lost, Overloaded)
 
 
-async def test_garbage_ends_the_connection_without_an_answer(server: MessageServer) -> None:
+async def test_garbage_ends_the_connection_without_an_answer(server: FrameServer) -> None:
     class Raw:
         def __init__(self, _: object) -> None:
             self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -29,8 +29,8 @@ from boki_common.errors import (
     VersionMismatch,
 )
 from boki_common.ids import Position
-from boki_common.net.connection import Address
-from boki_common.net.messages import MessagePeer, MessageServer, connect_messages
+from boki_common.net.connection import Address, FrameServer
+from boki_common.net.messages import MessagePeer, connect_messages, serve_messages
 from boki_common.records.record_batch import join
 from boki_logbook import server
 from boki_logbook.connection_ports import EngineState
@@ -103,7 +103,7 @@ class Served:
         self.core = core
         self.engine = CoreAsEngine(core)
         self.connections: dict[SdkConnection, None] = {}
-        self.server: MessageServer
+        self.server: FrameServer
         self.sdks: list[Sdk] = []
 
     def connected(self, peer: MessagePeer) -> SdkConnection:
@@ -139,7 +139,7 @@ class Served:
 async def served(cluster: Any, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Served]:
     made = Served(await cluster.engine())
     address = Address("127.0.0.1", 0) if request.param == "tcp" else Address("", 0, str(tmp_path / "engine.sock"))
-    made.server = await MessageServer.start(address, made.connected)
+    made.server = await serve_messages(address, made.connected)
     yield made
     await made.close()
 

@@ -18,8 +18,8 @@ from boki_common.engine.engine_protocol import Query, Verdict
 from boki_common.engine.reads_together import decode_reads
 from boki_common.errors import BokiError
 from boki_common.ids import Position
-from boki_common.net.connection import Address
-from boki_common.net.messages import MessagePeer, MessageServer
+from boki_common.net.connection import Address, FrameServer
+from boki_common.net.messages import MessagePeer, serve_messages
 from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_common.records.record_batch import RecordBatch, Run
 from boki_common.runtime.process import SystemClock
@@ -94,17 +94,17 @@ class FaultyEngine(ModelEngine):
         return self
 
 
-Serve = Callable[..., Awaitable[tuple[FaultyEngine, str, MessageServer]]]
+Serve = Callable[..., Awaitable[tuple[FaultyEngine, str, FrameServer]]]
 
 
 @pytest.fixture
 async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
     """Starts an engine, on a model of its own unless it is given one; returns it, its URL and its server."""
-    servers: list[MessageServer] = []
+    servers: list[FrameServer] = []
 
-    async def start(model: Model | None = None) -> tuple[FaultyEngine, str, MessageServer]:
+    async def start(model: Model | None = None) -> tuple[FaultyEngine, str, FrameServer]:
         engine = FaultyEngine(model)
-        server = await MessageServer.start(
+        server = await serve_messages(
             Address.parse(f"unix://{tmp_path}/{len(servers)}"), engine.made, strangers=BEFORE_FIRST_FRAME
         )
         servers.append(server)

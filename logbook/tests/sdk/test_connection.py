@@ -19,7 +19,7 @@ from boki_common import limits
 from boki_common.engine import engine_protocol as wire
 from boki_common.engine.answers import AnswerRow, encode_answers
 from boki_common.net.connection import Address
-from boki_common.net.messages import MessagePeer, MessageServer
+from boki_common.net.messages import MessagePeer, serve_messages
 from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_common.records.record_batch import RUN_RESENT
 from boki_common.runtime.process import SystemClock, SystemRandom
@@ -173,7 +173,7 @@ async def test_another_protocol_version_at_either_end_is_an_error(
         def peer_lost(self, peer: MessagePeer, error: boki.BokiError | None) -> None: ...
 
     address = Address.parse(f"unix://{tmp_path}/other")
-    server = await MessageServer.start(address, lambda _: Other(), strangers=BEFORE_FIRST_FRAME)
+    server = await serve_messages(address, lambda _: Other(), strangers=BEFORE_FIRST_FRAME)
     with pytest.raises(boki.VersionMismatch, match=match):
         _ = await boki.connect(str(server.address))
     await server.close()

@@ -18,7 +18,7 @@ from boki_common.engine import engine_protocol as wire
 from boki_common.engine.answers import AnswerRow, encode_answers
 from boki_common.ids import Position
 from boki_common.net.connection import Address
-from boki_common.net.messages import MessageServer
+from boki_common.net.messages import serve_messages
 from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_common.records.record_batch import RecordBatch
 
@@ -61,9 +61,7 @@ async def engine(tmp_path: Path) -> TwoLogs:
 
 @pytest.fixture
 async def client(engine: TwoLogs, tmp_path: Path) -> AsyncIterator[Client]:
-    server = await MessageServer.start(
-        Address.parse(f"unix://{tmp_path}/engine"), engine.made, strangers=BEFORE_FIRST_FRAME
-    )
+    server = await serve_messages(Address.parse(f"unix://{tmp_path}/engine"), engine.made, strangers=BEFORE_FIRST_FRAME)
     async with boki.connect(str(server.address)) as client:
         yield client
     await server.close()

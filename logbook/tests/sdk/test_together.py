@@ -17,7 +17,7 @@ from boki_common.engine.reads_together import READS_ROWS, decode_reads, encode_r
 from boki_common.errors import BokiError, ConnectionLost, Overloaded
 from boki_common.ids import Position
 from boki_common.net.connection import Address
-from boki_common.net.messages import MessagePeer, MessageServer, connect_messages
+from boki_common.net.messages import MessagePeer, connect_messages, serve_messages
 from boki_common.net.strangers import BEFORE_FIRST_FRAME
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ async def ends(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[
         engines.append(Engine(peer))
         return engines[-1]
 
-    server = await MessageServer.start(Address.parse(f"unix://{tmp_path}/e"), made, strangers=BEFORE_FIRST_FRAME)
+    server = await serve_messages(Address.parse(f"unix://{tmp_path}/e"), made, strangers=BEFORE_FIRST_FRAME)
     sdk = Sdk()
     peer = await connect_messages(server.address, sdk)
     sdk.reads = ReadsTogether(peer, taken=request.param)

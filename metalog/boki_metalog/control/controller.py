@@ -32,8 +32,8 @@ from boki_common.errors import BokiError, InvalidArgument, MetadataError, Protoc
 from boki_common.logs import get_logger
 from boki_common.metadata.membership import Membership, member_path
 from boki_common.metadata.store import MetadataStore
-from boki_common.net.connection import Address
-from boki_common.net.messages import MessagePeer, MessageServer
+from boki_common.net.connection import Address, FrameServer
+from boki_common.net.messages import MessagePeer, serve_messages
 from boki_common.retry import event_or_timeout, retry
 from boki_common.runtime.ports import Random
 from boki_ledger.ledgers import Ledgers
@@ -94,7 +94,7 @@ class Controller:
             ),
             watch=SequencerWatch(metadata, SequencerSettings(), on_change=self._wake.set, token=token),
         )
-        self._server: MessageServer
+        self._server: FrameServer
         self._membership: Membership
         self._election: Election
         self._task: asyncio.Task[None] | None = None
@@ -103,7 +103,7 @@ class Controller:
         """Listens, lists itself and stands for election in the background. Raises SettingsError: cannot listen;
         MetadataUnavailable: the store is away."""
         metadata = self._metadata
-        self._server = await MessageServer.start(address, lambda _: _Visitor(self))
+        self._server = await serve_messages(address, lambda _: _Visitor(self))
         try:
             await ensure_view(metadata)
             member = msgspec.json.encode(ControllerMember(str(self.advertised), self.incarnation))

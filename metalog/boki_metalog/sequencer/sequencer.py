@@ -37,8 +37,8 @@ from boki_common.errors import (
 from boki_common.logs import get_logger
 from boki_common.metadata.store import MetadataStore
 from boki_common.metrics import Metrics
-from boki_common.net.connection import Address
-from boki_common.net.messages import MessagePeer, MessageServer
+from boki_common.net.connection import Address, FrameServer
+from boki_common.net.messages import MessagePeer, serve_messages
 from boki_common.retry import event_or_timeout, retry
 from boki_common.runtime.ports import Clock, Random
 from boki_ledger.ledgers import Ledgers
@@ -121,7 +121,7 @@ class Sequencer:
         self._metrics = Metrics() if metrics is None else metrics
         self._metrics_of_logs: dict[int, SequencerMetrics] = {}
         self._take_over = take_over
-        self._server: MessageServer
+        self._server: FrameServer
         self._spare = SpareOffer(ledgers, self.incarnation, settings, self._member)
         self._wake = asyncio.Event()
         self._feed = ViewFeed(metadata, self._wake.set, settings.backoff())
@@ -134,7 +134,7 @@ class Sequencer:
     async def start(self, address: Address) -> Sequencer:
         """Listens and lists itself; a term is sought in the background, see `serving`. Raises SettingsError: cannot listen;
         MetadataUnavailable: the store is away."""
-        self._server = await MessageServer.start(address, lambda _: _Participant(self))
+        self._server = await serve_messages(address, lambda _: _Participant(self))
         try:
             await ensure_view(self._metadata)
             await self._spare.join(self._metadata)

@@ -9,7 +9,7 @@ import pytest
 
 from boki_common.errors import BokiError, ProtocolError, TermOver
 from boki_common.net.connection import Address
-from boki_common.net.messages import MessagePeer, MessageServer
+from boki_common.net.messages import MessagePeer, serve_messages
 from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_metalog.entries import sequencer_protocol as protocol
 from boki_metalog.follow.follower_session import FollowerSession
@@ -66,7 +66,7 @@ class Setting:
 @pytest.fixture
 async def setting() -> AsyncIterator[Setting]:
     setting = Setting()
-    server = await MessageServer.start(Address("127.0.0.1", 0), lambda _: setting.server, strangers=BEFORE_FIRST_FRAME)
+    server = await serve_messages(Address("127.0.0.1", 0), lambda _: setting.server, strangers=BEFORE_FIRST_FRAME)
     welcome = await setting.session.connect(server.address, [])
     assert welcome.term == 3
     yield setting

@@ -12,7 +12,7 @@ from boki_common import limits
 from boki_common.errors import BokiError, CallTimeout, ConnectionLost, InvalidArgument, Overloaded
 from boki_common.ids import Position
 from boki_common.net.connection import Address
-from boki_common.net.messages import MessagePeer, MessageServer, connect_messages
+from boki_common.net.messages import MessagePeer, connect_messages, serve_messages
 from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_metalog.entries import sequencer_protocol as protocol
 from boki_metalog.entries.metalog_entry import ShardEnd, Trim
@@ -55,7 +55,7 @@ class Ends:
 @pytest.fixture
 async def ends() -> AsyncIterator[Ends]:
     keeper, client = Keeper(), Keeper()
-    server = await MessageServer.start(Address("127.0.0.1", 0), lambda _: keeper, strangers=BEFORE_FIRST_FRAME)
+    server = await serve_messages(Address("127.0.0.1", 0), lambda _: keeper, strangers=BEFORE_FIRST_FRAME)
     peer = await connect_messages(server.address, client)
     yield Ends(keeper, client, peer)
     peer.close()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from boki_common.metadata.memory import MemoryStore
-from boki_common.net.messages import MessagePeer, MessageServer
+from boki_common.net.messages import MessagePeer, serve_messages
 from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_metalog.entries import sequencer_protocol as protocol
 from boki_metalog.sequencer.sequencer_watch import SequencerWatch
@@ -94,7 +94,7 @@ class Mute:
 async def test_a_stopped_process_is_gone_after_the_time_of_one_call(sequencer: Any, watching: Watching) -> None:
     address = sequencer.address
     await sequencer._server.close()
-    server = await MessageServer.start(address, lambda _: Mute(), strangers=BEFORE_FIRST_FRAME)
+    server = await serve_messages(address, lambda _: Mute(), strangers=BEFORE_FIRST_FRAME)
     try:
         await watching.look()
         await watching.until(Presence.GONE)

@@ -12,7 +12,7 @@ from typing import Final
 from boki.testing._engine import ModelEngine
 from boki.testing._model import Model
 from boki_common.net.connection import Address
-from boki_common.net.messages import MessageServer
+from boki_common.net.messages import serve_messages
 from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_sim.clusters.cluster import ENGINE_PORT, Cluster, SimClock
 from boki_sim.clusters.shape import Shape
@@ -33,7 +33,7 @@ async def start_model(cluster: Cluster) -> tuple[SimProcess, str]:
 
     async def serve() -> None:
         engine = ModelEngine(Model(), clock)
-        await MessageServer.start(Address(process.host, ENGINE_PORT), lambda _: engine, strangers=BEFORE_FIRST_FRAME)
+        await serve_messages(Address(process.host, ENGINE_PORT), lambda _: engine, strangers=BEFORE_FIRST_FRAME)
 
     await process.start(serve(), name=NAME)
     return process, f"boki://{process.host}:{ENGINE_PORT}"

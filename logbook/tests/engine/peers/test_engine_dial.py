@@ -9,8 +9,8 @@ import pytest
 
 from boki_common.engine import engine_protocol as wire
 from boki_common.errors import BokiError, InvalidArgument, ProtocolError, Unreachable
-from boki_common.net.connection import Address
-from boki_common.net.messages import MessagePeer, MessageServer
+from boki_common.net.connection import Address, FrameServer
+from boki_common.net.messages import MessagePeer, serve_messages
 from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_logbook.peers.engine_dial import dial_engine
 from boki_metalog.terms.index_slots import EngineMember
@@ -34,7 +34,7 @@ class Answering:
         self.answer = msgspec.msgpack.encode({"version": 1, "features": ["headers"], "engine": "e1"})
         self.features: list[str] = []
         self.connected = 0
-        self.server: MessageServer
+        self.server: FrameServer
 
     def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
         assert opcode == wire.OP_HELLO
@@ -52,7 +52,7 @@ class Answering:
 @pytest.fixture
 async def answering() -> AsyncIterator[Answering]:
     made = Answering()
-    made.server = await MessageServer.start(Address("127.0.0.1", 0), made.take, strangers=BEFORE_FIRST_FRAME)
+    made.server = await serve_messages(Address("127.0.0.1", 0), made.take, strangers=BEFORE_FIRST_FRAME)
     yield made
     await made.server.close()
     assert made.connected == 0

@@ -19,7 +19,7 @@ from boki_common.engine.read_reply import decode_read_reply
 from boki_common.engine.reads_together import asked_row
 from boki_common.errors import BokiError, ConnectionLost, Overloaded, ProtocolError, SlotNotInTerm, Unreachable
 from boki_common.ids import Position
-from boki_common.net.messages import MessagePeer, MessageServer, connect_messages
+from boki_common.net.messages import MessagePeer, connect_messages, serve_messages
 from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_logbook.engine import Engine
 from boki_logbook.peers import forwarding
@@ -371,7 +371,7 @@ async def test_wrong_addresses_are_passed_over(monkeypatch: pytest.MonkeyPatch) 
         def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
             """It tries again."""
 
-    server = await MessageServer.start(ANYWHERE, lambda _: Strange(), strangers=BEFORE_FIRST_FRAME)
+    server = await serve_messages(ANYWHERE, lambda _: Strange(), strangers=BEFORE_FIRST_FRAME)
     neighbours = Neighbours(0, lambda: "0" * 32)
     addresses = ("?", "0.0.0.0:1", "127.0.0.1:1", str(server.address))
     neighbours.update([EngineMember("e" * 32, addresses, parse_index_slots("all"))])

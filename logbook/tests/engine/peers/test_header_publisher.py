@@ -9,8 +9,8 @@ import pytest
 
 from boki_common.engine import engine_protocol as wire
 from boki_common.errors import BokiError
-from boki_common.net.connection import Address
-from boki_common.net.messages import MessagePeer, MessageServer, connect_messages
+from boki_common.net.connection import Address, FrameServer
+from boki_common.net.messages import MessagePeer, connect_messages, serve_messages
 from boki_common.net.strangers import BEFORE_FIRST_FRAME
 from boki_logbook.peers import header_publisher
 from boki_logbook.peers.header_publisher import HeaderPublisher
@@ -50,7 +50,7 @@ class Publishing:
         self.subscriber = Subscriber()
         self.peer: MessagePeer
         self.other: MessagePeer
-        self._server: MessageServer
+        self._server: FrameServer
 
     async def start(self) -> None:
         accepted: asyncio.Future[MessagePeer] = asyncio.get_running_loop().create_future()
@@ -59,7 +59,7 @@ class Publishing:
             accepted.set_result(peer)
             return Subscriber()
 
-        self._server = await MessageServer.start(Address("127.0.0.1", 0), connected, strangers=BEFORE_FIRST_FRAME)
+        self._server = await serve_messages(Address("127.0.0.1", 0), connected, strangers=BEFORE_FIRST_FRAME)
         self.other = await connect_messages(self._server.address, self.subscriber)
         self.peer = await accepted
 
