@@ -26,7 +26,6 @@ import boki.testing
 from boki.testing._engine import ModelEngine
 from boki.testing._model import Model
 from boki_cli.demo.local_cluster import LocalCluster, Place
-from boki_common.errors import ConnectionLost
 from boki_common.net.connection import Address
 from boki_common.net.messages import serve_messages
 from boki_common.net.strangers import BEFORE_FIRST_FRAME
@@ -157,18 +156,3 @@ def name(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def book(client: boki.Client, name: str) -> boki.Book:
     return client.book(name)
-
-
-Cut = Callable[[boki.Client], None]
-
-
-@pytest.fixture
-def cut() -> Cut:
-    """Breaks the client's connection, without a word to the engine: answers on their way are lost."""
-
-    def now(client: boki.Client) -> None:
-        connection = client._connection
-        assert connection is not None and connection.peer is not None
-        connection.peer.connection.abort(ConnectionLost("cut by the test"))
-
-    return now

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import boki
-from itests.support.present import collect, present
+from itests.support.sdk_client import collect, present
 
 
 async def test_an_append_returns_the_seqnum_under_which_the_record_is_read(book: boki.Book) -> None:

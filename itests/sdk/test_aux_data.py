@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import boki
-from itests.support.present import present
+from itests.support.sdk_client import present
 
 
 async def test_aux_data_comes_back_with_every_kind_of_read(book: boki.Book) -> None:

@@ -12,7 +12,7 @@ import pytest
 import boki
 from boki_cli.demo.local_cluster import LocalCluster, Place
 from boki_common.ids import slot_of
-from itests.support.present import present
+from itests.support.sdk_client import present
 
 pytestmark = pytest.mark.processes
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import boki
-from itests.support.present import collect, present
+from itests.support.sdk_client import collect, cut, present
 
 if TYPE_CHECKING:
-    from itests.sdk.conftest import Cluster, Cut
+    from itests.sdk.conftest import Cluster
 
 
-async def test_appends_under_way_are_applied_once(client: boki.Client, book: boki.Book, cut: Cut) -> None:
+async def test_appends_under_way_are_applied_once(client: boki.Client, book: boki.Book) -> None:
     datas = [str(number).encode() for number in range(400)]
     tickets: list[boki.Ticket] = []
     for number, data in enumerate(datas):
@@ -30,14 +30,14 @@ async def test_appends_under_way_are_applied_once(client: boki.Client, book: bok
     assert [(record.seqnum, record.data) for record in found] == list(zip(seqnums, datas, strict=True))
 
 
-async def test_a_connection_cut_before_the_frame_leaves(client: boki.Client, book: boki.Book, cut: Cut) -> None:
+async def test_a_connection_cut_before_the_frame_leaves(client: boki.Client, book: boki.Book) -> None:
     ticket = book.submit(b"x")
     cut(client)
     seqnum = await ticket
     assert [record.seqnum for record in await collect(book.read())] == [seqnum]
 
 
-async def test_append_many_through_a_cut(client: boki.Client, book: boki.Book, cut: Cut) -> None:
+async def test_append_many_through_a_cut(client: boki.Client, book: boki.Book) -> None:
     records = [(str(number).encode(), ["t"]) for number in range(3_000)]
     appending = asyncio.create_task(book.append_many(records))
     for _ in range(3):
@@ -51,7 +51,7 @@ async def test_append_many_through_a_cut(client: boki.Client, book: boki.Book, c
     ]
 
 
-async def test_expectations_are_decided_once(client: boki.Client, book: boki.Book, cut: Cut) -> None:
+async def test_expectations_are_decided_once(client: boki.Client, book: boki.Book) -> None:
     winner = book.submit(b"winner", tags=["a"], expect={"a": None})
     loser = book.submit(b"loser", tags=["a"], expect={"a": None})
     behind = book.submit(b"behind")
@@ -65,7 +65,7 @@ async def test_expectations_are_decided_once(client: boki.Client, book: boki.Boo
     assert [record.data for record in await collect(book.read())] == [b"winner", b"behind"]
 
 
-async def test_many_books_through_a_cut(client: boki.Client, name: str, cut: Cut) -> None:
+async def test_many_books_through_a_cut(client: boki.Client, name: str) -> None:
     books = [client.book(f"{name} {number}") for number in range(40)]
     tickets = [book.submit(bytes([turn])) for turn in range(5) for book in books]
     await asyncio.sleep(0)
@@ -76,7 +76,7 @@ async def test_many_books_through_a_cut(client: boki.Client, name: str, cut: Cut
         assert [record.data for record in await collect(book.read())] == [bytes([turn]) for turn in range(5)]
 
 
-async def test_a_waiting_read_survives_a_cut(client: boki.Client, book: boki.Book, cut: Cut) -> None:
+async def test_a_waiting_read_survives_a_cut(client: boki.Client, book: boki.Book) -> None:
     waiting = asyncio.create_task(book.read_next("a", wait=30))
     await asyncio.sleep(0)
     cut(client)
@@ -84,7 +84,7 @@ async def test_a_waiting_read_survives_a_cut(client: boki.Client, book: boki.Boo
     assert present(await waiting).seqnum == seqnum
 
 
-async def test_a_follower_survives_cuts(client: boki.Client, cluster: Cluster, name: str, cut: Cut) -> None:
+async def test_a_follower_survives_cuts(client: boki.Client, cluster: Cluster, name: str) -> None:
     seen: list[int] = []
 
     async def follow() -> None:
@@ -104,7 +104,7 @@ async def test_a_follower_survives_cuts(client: boki.Client, cluster: Cluster, n
     assert seen == list(range(30))
 
 
-async def test_the_session_keeps_its_view_through_a_cut(client: boki.Client, book: boki.Book, cut: Cut) -> None:
+async def test_the_session_keeps_its_view_through_a_cut(client: boki.Client, book: boki.Book) -> None:
     seqnum = await book.append(b"x")
     position = book.position
     cut(client)

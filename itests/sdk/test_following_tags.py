@@ -11,9 +11,10 @@ import pytest
 
 import boki
 from boki import Gap, GapKind
+from itests.support.sdk_client import cut
 
 if TYPE_CHECKING:
-    from itests.sdk.conftest import Cluster, Cut
+    from itests.sdk.conftest import Cluster
 
 Item = boki.Record | boki.Gap
 
@@ -182,7 +183,7 @@ async def test_from_its_position_on_another_goes_on(book: boki.Book) -> None:
 
 @pytest.mark.parametrize("consistency", ["session", "linearizable", "any"])
 async def test_the_position_never_falls_and_nothing_is_lost_over_cuts(
-    client: boki.Client, book: boki.Book, cut: Cut, consistency: Any
+    client: boki.Client, book: boki.Book, consistency: Any
 ) -> None:
     cursor = book.read(tags=["a", "b"], start=1, follow=True, consistency=consistency)
     positions, seen = [cursor.position], []
@@ -279,9 +280,7 @@ async def test_a_range_that_ends_before_what_there_is_is_never_current(book: bok
     assert not still(cursor)
 
 
-async def test_a_cut_connection_leaves_it_as_current_as_it_was_asked_for(
-    client: boki.Client, book: boki.Book, cut: Cut
-) -> None:
+async def test_a_cut_connection_leaves_it_as_current_as_it_was_asked_for(client: boki.Client, book: boki.Book) -> None:
     await book.append(b"0", tags=["a"])
     cursor = book.read(tags=["a"], follow=True)
     await take(cursor, 1)

@@ -9,7 +9,7 @@ import pytest
 
 import boki
 from boki_common import limits
-from itests.support.present import collect, present
+from itests.support.sdk_client import collect, present
 
 LARGEST_TAGS = [f"{number:03}" + "n" * 252 for number in range(255)]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import boki
-from itests.support.present import present
+from itests.support.sdk_client import present
 
 if TYPE_CHECKING:
     from itests.sdk.conftest import Cluster

@@ -9,13 +9,13 @@ import pytest
 
 import boki
 from boki_common.net.messages import MessagePeer
-from itests.support.present import collect
+from itests.support.sdk_client import collect, cut
 
 if TYPE_CHECKING:
-    from itests.sdk.conftest import Cluster, Cut
+    from itests.sdk.conftest import Cluster
 
 
-async def given_up(client: boki.Client, book: boki.Book, cut: Cut, tickets: list[boki.Ticket], *, sent: bool) -> None:
+async def given_up(client: boki.Client, book: boki.Book, tickets: list[boki.Ticket], *, sent: bool) -> None:
     """Gives the tickets up, as after nine minutes without a verdict; their frame has left, or has not arrived."""
     connection = client._connection
     assert connection is not None
@@ -46,10 +46,10 @@ async def test_of_what_is_decided(book: boki.Book) -> None:
 
 @pytest.mark.parametrize("sent", [True, False])
 @pytest.mark.parametrize("settle", [True, False])
-async def test_of_what_was_given_up(client: boki.Client, book: boki.Book, cut: Cut, sent: bool, settle: bool) -> None:
+async def test_of_what_was_given_up(client: boki.Client, book: boki.Book, sent: bool, settle: bool) -> None:
     await book.append(b"before")
     tickets = [book.submit(b"%d" % number, tags=["t"]) for number in range(5)]
-    await given_up(client, book, cut, tickets, sent=sent)
+    await given_up(client, book, tickets, sent=sent)
     outcomes = [await ticket.outcome(settle=settle) for ticket in tickets]
     found = {record.data: record.seqnum for record in await collect(book.read("t"))}
     for number, outcome in enumerate(outcomes):
@@ -63,11 +63,11 @@ async def test_of_what_was_given_up(client: boki.Client, book: boki.Book, cut: C
     assert [record.data for record in await collect(book.read("t"))] == [*found, b"behind"]
 
 
-async def test_of_a_lost_condition_that_was_given_up(client: boki.Client, book: boki.Book, cut: Cut) -> None:
+async def test_of_a_lost_condition_that_was_given_up(client: boki.Client, book: boki.Book) -> None:
     first = await book.append(b"1", tags=["a"])
     won = book.submit(b"2", tags=["a"], expect={"a": first})
     lost = book.submit(b"3", tags=["a"], expect={"a": first})
-    await given_up(client, book, cut, [won, lost], sent=True)
+    await given_up(client, book, [won, lost], sent=True)
     outcome = await won.outcome()
     assert isinstance(outcome, boki.Committed)
     conflict = await lost.outcome()
@@ -75,9 +75,9 @@ async def test_of_a_lost_condition_that_was_given_up(client: boki.Client, book: 
     assert conflict.actual == {"a": outcome.seqnum}
 
 
-async def test_only_what_comes_before_is_asked_for(client: boki.Client, book: boki.Book, cut: Cut) -> None:
+async def test_only_what_comes_before_is_asked_for(client: boki.Client, book: boki.Book) -> None:
     tickets = [book.submit(b"%d" % number) for number in range(4)]
-    await given_up(client, book, cut, tickets, sent=False)
+    await given_up(client, book, tickets, sent=False)
     second = await tickets[1].outcome()
     assert isinstance(second, boki.Committed)
     datas = [record.data for record in await collect(book.read())]
@@ -86,9 +86,9 @@ async def test_only_what_comes_before_is_asked_for(client: boki.Client, book: bo
     assert await tickets[0].outcome() == boki.Committed((await collect(book.read()))[0].seqnum)
 
 
-async def test_outcomes_through_a_cut(client: boki.Client, book: boki.Book, cut: Cut) -> None:
+async def test_outcomes_through_a_cut(client: boki.Client, book: boki.Book) -> None:
     tickets = [book.submit(b"%d" % number) for number in range(50)]
-    await given_up(client, book, cut, tickets, sent=True)
+    await given_up(client, book, tickets, sent=True)
     asking = [asyncio.ensure_future(ticket.outcome()) for ticket in tickets]
     await asyncio.sleep(0)
     cut(client)
@@ -98,7 +98,7 @@ async def test_outcomes_through_a_cut(client: boki.Client, book: boki.Book, cut:
     assert outcomes == [boki.Committed(record.seqnum) for record in found]
 
 
-async def test_of_a_named_writer(client: boki.Client, book: boki.Book, cut: Cut) -> None:
+async def test_of_a_named_writer(client: boki.Client, book: boki.Book) -> None:
     writer = await book.writer("w")
     await writer.append(b"1")
     ticket = writer.submit(b"2")
@@ -114,25 +114,25 @@ async def test_of_a_named_writer(client: boki.Client, book: boki.Book, cut: Cut)
     assert writer.last == 3
 
 
-async def test_too_late_to_ask(client: boki.Client, book: boki.Book, cut: Cut) -> None:
+async def test_too_late_to_ask(client: boki.Client, book: boki.Book) -> None:
     ticket = book.submit(b"x")
     book._numbers.progressed_at -= 1_801
-    await given_up(client, book, cut, [ticket], sent=True)
+    await given_up(client, book, [ticket], sent=True)
     with pytest.raises(boki.WriterForgotten, match="1800 s ago"):
         await ticket.outcome()
 
 
-async def test_a_closed_client_can_ask_nobody(cluster: Cluster, name: str, cut: Cut) -> None:
+async def test_a_closed_client_can_ask_nobody(cluster: Cluster, name: str) -> None:
     client = await cluster.connect()
     book = client.book(name)
     ticket = book.submit(b"x")
-    await given_up(client, book, cut, [ticket], sent=True)
+    await given_up(client, book, [ticket], sent=True)
     await client.close()
     with pytest.raises(boki.ClosedError):
         await ticket.outcome()
 
 
-async def test_why(client: boki.Client, book: boki.Book, cut: Cut) -> None:
+async def test_why(client: boki.Client, book: boki.Book) -> None:
     ticket = book.submit(b"x")
     why = await ticket.why()
     assert why.waits_for in {"nothing", "order", "sequencer", "bookies", "engine", "window"}

@@ -9,7 +9,7 @@ import pytest
 
 import boki
 from boki_common import limits
-from itests.support.present import collect, present
+from itests.support.sdk_client import collect, present
 
 if TYPE_CHECKING:
     from itests.sdk.conftest import Cluster

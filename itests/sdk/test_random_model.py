@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 import boki
-from itests.support.present import collect
+from itests.support.sdk_client import collect
 
 TAGS: tuple[str | int, ...] = ("a", "b", "ä", 1, 2**64 - 2)
 STEPS = 250

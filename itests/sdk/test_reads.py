@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import boki
-from itests.support.present import collect
+from itests.support.sdk_client import collect
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import pytest
 
 import boki
-from itests.support.present import collect, present
+from itests.support.sdk_client import collect, present
 
 if TYPE_CHECKING:
     from itests.sdk.conftest import Cluster

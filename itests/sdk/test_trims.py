@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import boki
-from itests.support.present import present
+from itests.support.sdk_client import cut, present
 
 if TYPE_CHECKING:
-    from itests.sdk.conftest import Cluster, Cut
+    from itests.sdk.conftest import Cluster
 
 
 async def seen(book: boki.Book, tag: str | int | None = None, *, start: int | None = None) -> list[object]:
@@ -182,7 +182,7 @@ async def test_a_follower_gets_gaps_of_what_it_had_not_seen_and_no_others(cluste
         following.cancel()
 
 
-async def test_a_trim_through_a_cut_connection(client: boki.Client, book: boki.Book, cut: Cut) -> None:
+async def test_a_trim_through_a_cut_connection(client: boki.Client, book: boki.Book) -> None:
     seqnums = [await book.append(b"%d" % number) for number in range(3)]
     trimming = asyncio.create_task(book.trim(before=seqnums[2]))
     await asyncio.sleep(0)

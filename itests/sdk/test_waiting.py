@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import boki
-from itests.support.present import present
+from itests.support.sdk_client import present
 
 
 async def test_a_waiting_read_wakes_on_the_record(book: boki.Book) -> None:

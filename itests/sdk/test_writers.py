@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import boki
-from itests.support.present import collect
+from itests.support.sdk_client import collect, cut
 
 if TYPE_CHECKING:
-    from itests.sdk.conftest import Cluster, Cut
+    from itests.sdk.conftest import Cluster
 
 
 async def test_numbers_go_on_after_a_restart(cluster: Cluster, name: str) -> None:
@@ -117,7 +117,7 @@ async def test_writers_of_a_book_and_of_books_are_apart(client: boki.Client, nam
     assert await one.writer("a") is writers[0]
 
 
-async def test_a_pipeline_of_a_named_writer_through_a_cut(client: boki.Client, book: boki.Book, cut: Cut) -> None:
+async def test_a_pipeline_of_a_named_writer_through_a_cut(client: boki.Client, book: boki.Book) -> None:
     writer = await book.writer("w")
     tickets = [writer.submit(b"%d" % number) for number in range(100)]
     await asyncio.sleep(0)
@@ -168,9 +168,7 @@ async def test_a_number_that_was_decided_before_is_answered_as_a_duplicate(clust
             assert isinstance(again, boki.Duplicate) and again == fresh
 
 
-async def test_who_sent_a_record_twice_is_not_answered_that_it_was_another_users(
-    cluster: Cluster, name: str, cut: Cut
-) -> None:
+async def test_who_sent_a_record_twice_is_not_answered_that_it_was_another_users(cluster: Cluster, name: str) -> None:
     async with await cluster.connect() as client:
         writer = await client.book(name).writer("w")
         tickets = [writer.submit(b"%d" % number) for number in range(500)]
