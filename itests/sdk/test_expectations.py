@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import boki
-from itests.support.sdk_client import collect
+from itests.support.sdk_client import collect, present
 
 if TYPE_CHECKING:
     from itests.sdk.conftest import Cluster
@@ -114,8 +114,7 @@ async def test_after_a_conflict_the_session_sees_the_winner(cluster: Cluster, na
             await mine.append(b"loser", tags=["a"], expect={"a": None})
         assert mine.position is not None
         assert mine.position >= caught.value.position >= winner
-        record = await mine.read_prev("a", at_most=caught.value.position)
-        assert record is not None
+        record = present(await mine.read_prev("a", at_most=caught.value.position))
         assert (record.seqnum, record.data) == (winner, b"winner")
 
 
@@ -148,9 +147,7 @@ async def test_a_counter_without_lost_updates(cluster: Cluster, name: str) -> No
 
     async with await cluster.connect() as one, await cluster.connect() as other:
         await asyncio.gather(*(increment(client.book(name), 20) for client in (one, other, one.session())))
-        record = await one.book(name).check_tail("n")
-        assert record is not None
-        assert record.data == b"60"
+        assert present(await one.book(name).check_tail("n")).data == b"60"
 
 
 async def test_a_conflict_stops_nothing_behind_it(book: boki.Book) -> None:

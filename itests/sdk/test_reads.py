@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import boki
-from itests.support.sdk_client import collect
+from itests.support.sdk_client import collect, present
 
 
 @pytest.fixture
@@ -62,8 +62,7 @@ async def test_check_tail(book: boki.Book, seqnums: list[int]) -> None:
 
 
 async def test_read_at_finds_exactly_one_place(book: boki.Book, client: boki.Client, seqnums: list[int]) -> None:
-    record = await book.read_at(seqnums[4])
-    assert record is not None
+    record = present(await book.read_at(seqnums[4]))
     assert (record.seqnum, record.data, record.tags) == (seqnums[4], b"4", ("even",))
     assert await book.read_at(seqnums[9] + 1) is None
     assert await client.book(f"{book.name} but another").read_at(seqnums[4]) is None

@@ -93,8 +93,7 @@ async def test_point_reads_below_a_mark_raise(book: boki.Book) -> None:
 async def test_point_reads_that_name_nothing_find_what_is_live(book: boki.Book) -> None:
     seqnums = [await book.append(b"%d" % number, tags=["a"]) for number in range(4)]
     await book.trim(before=seqnums[2])
-    first, last = await book.read_next("a"), await book.check_tail("a")
-    assert first is not None and last is not None
+    first, last = present(await book.read_next("a")), present(await book.check_tail("a"))
     assert (first.seqnum, last.seqnum) == (seqnums[2], seqnums[3])
     assert [record.seqnum if record else None for record in await book.read_prev_many([("a", None)])] == [seqnums[3]]
 
