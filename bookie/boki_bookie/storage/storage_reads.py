@@ -53,7 +53,7 @@ class StorageReads:
     """See the module."""
 
     def __init__(self, index: LedgerIndex, entry_log: EntryLog, limbo: Limbo | None) -> None:
-        self.limbo = limbo
+        self.limbo: Limbo | None = limbo
         """Of a store that was salvaged."""
         self._index = index
         self._entry_log = entry_log

@@ -26,8 +26,9 @@ class FlushPace:
     """Whether the next durable write is made on the event loop.
 
     Only after `INLINE_AFTER` flushes in a row were fast. A slow one on the loop sends the next to the thread: as many, or
-    `AGAIN_AFTER` if as many were fast on the loop since the last slow one. So slow flushes cost the loop one flush in
-    `INLINE_AFTER`, at most. Fast flushes on the loop are counted, in `inline_flushes`, by who makes them.
+    `AGAIN_AFTER` if as many were fast on the loop since the last slow one. So of `INLINE_AFTER` flushes in a row two slow ones are on
+    the loop, at most: one that stood alone, and one soon after it. Fast flushes on the loop are counted, in `inline_flushes`, by
+    who makes them.
     """
 
     __slots__ = ("_to_go", "inline_bytes", "inline_flushes")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from boki_common.runtime.flush_pace import (
@@ -61,16 +61,17 @@ def test_a_slow_flush_among_fast_ones_starts_the_count_again() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from([FAST, SLOW]), st.integers(1, 2 * INLINE_AFTER)), max_size=12))
-def test_of_as_many_flushes_one_slow_one_at_most_is_on_the_loop(spans: list[tuple[float, int]]) -> None:
-    pace, since, in_a_row = FlushPace(), 0, 0
-    for seconds in (seconds for seconds, count in spans for _ in range(count)):
+@example([(FAST, 2 * INLINE_AFTER), (SLOW, 1), (FAST, AGAIN_AFTER), (SLOW, 1), (FAST, INLINE_AFTER), (SLOW, 1)])
+def test_of_as_many_flushes_two_slow_ones_at_most_are_on_the_loop(spans: list[tuple[float, int]]) -> None:
+    pace, in_a_row = FlushPace(), 0
+    slow_inline: list[int] = []
+    for at, seconds in enumerate(seconds for seconds, count in spans for _ in range(count)):
         inline = pace.inline_bytes == INLINE_BYTES
         assert inline or pace.inline_bytes == NONE_INLINE
         assert not inline or in_a_row >= AGAIN_AFTER, "the last ones were all fast"
         assert inline or in_a_row < INLINE_AFTER, "as many in a row are always enough"
         if inline and seconds == SLOW:
-            assert since >= INLINE_AFTER
-            since = -1
-        since += 1
+            slow_inline.append(at)
         in_a_row = in_a_row + 1 if seconds == FAST else 0
         after(seconds, pace=pace)
+    assert all(third - first > INLINE_AFTER for first, third in zip(slow_inline, slow_inline[2:], strict=False))

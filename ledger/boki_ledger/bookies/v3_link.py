@@ -192,6 +192,8 @@ class V3Link:
                     expected=entry_id,
                     found=found.entry_id,
                 )
+            if found.status is V2Status.OK and found.body is None:
+                raise ProtocolError(f"bookie {self.bookie} answered a read of entry {entry_id} without its body")
             return ReadAnswer(found.status, _view(found.body), None, self._connections)
 
         return self._ask(

@@ -267,6 +267,12 @@ async def test_an_add_answered_with_another_entry_ends_the_connection(wire: Wire
     assert isinstance(listener.downs[0], ProtocolError) and listener.acked == []
 
 
+async def test_a_read_answered_without_a_body_ends_the_connection(wire: Wire) -> None:
+    wire.bookie.change = lambda response: ReadResponse(response.txn_id, V2Status.OK, LEDGER, v2.LAST_ENTRY, None)
+    answer = await wire.network.read(B1, LEDGER, v2.LAST_ENTRY)
+    assert answer.status is None and isinstance(answer.error, ProtocolError)
+
+
 async def test_requests_are_bounded(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CONNECTION_CALLS", 3)
     wire.bookie.mute = True

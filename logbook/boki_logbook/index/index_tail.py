@@ -255,8 +255,8 @@ class IndexTail:
         if not self.rows:
             return None
         parts = self.segments()
-        whole = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
-        run = SortedRun.from_segments(*whole)
+        whole = parts[0] if len(parts) == 1 else tuple(map(np.concatenate, zip(*parts, strict=True)))
+        run = SortedRun.from_segments(*cast(_Segments, whole))
         run.dead = self.holes
         self.rows = self.holes = self.bulk_rows = 0
         self._books, self._single, self._bulk = {}, {}, []
