@@ -9,11 +9,24 @@ from collections.abc import AsyncIterator, Callable, Mapping
 import pytest
 from tests.real_bookies import Cluster
 
+from boki_common.bookkeeper import layout
 from boki_common.cluster_token import NO_TOKEN
+from boki_common.metadata.memory import MemoryStore
+from boki_common.testing.machine import CountingRandom
 from boki_common.testing.virtual_time import VirtualTimeLoop
 from boki_ledger.rules import unfenced
 from boki_ledger.testing.ledgers import Ledgers
 from boki_ledger.write.writer import LedgerWriter
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[MemoryStore]:
+    """The metadata of an empty cluster."""
+    made = MemoryStore()
+    await made.start()
+    await layout.init_cluster(made, rng=CountingRandom())
+    yield made
+    await made.close()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.storage.crashes import end_all_tasks, until_stopped
+from tests.storage.crashes import crash_at
 from tests.turns import turns
 
 from boki_bookie.begin.identity import Identity, establish
@@ -161,13 +161,8 @@ async def test_a_crash_at_any_step_of_the_disk_locks_nobody_out(world: Any, mach
     for _ in range(lives):
         await machine.live(disk)
     steps = 0
-    while True:
-        disk.stop_after(steps)
-        stopped = await until_stopped(disk, machine.live(disk))
-        if not stopped.early:
-            break
-        disk = disk.crash(world.seeded(steps))
-        await end_all_tasks(stopped)
+    while (crashed := await crash_at(world, disk, steps, steps, machine.live(disk))) is not None:
+        disk = crashed
         steps += 1
     assert steps > 8
     await machine.live(disk.crash(world.seeded(1)))
@@ -343,12 +338,9 @@ async def test_a_salvage_of_an_older_copy_that_is_cut_short_is_no_start_yet(worl
     await (await start(disk.reopen())).close()
     for steps in range(1, 2_000, 9):
         part = older.reopen()
-        part.stop_after(steps)
-        stopped = await until_stopped(part, start(part, salvage=True))
-        if not stopped.early:
+        crashed = await crash_at(world, part, steps, steps, start(part, salvage=True))
+        if crashed is None:
             return
-        crashed = part.crash(world.seeded(steps))
-        await end_all_tasks(stopped)
         with pytest.raises(WrongDirectory, match=OLDER):
             await start(crashed)
     raise AssertionError("the salvage never ended")

@@ -69,3 +69,14 @@ async def until_stopped(disk: MemoryDisk, work: Awaitable[object]) -> Stopped:
         running.result()
         stopped.cancel()
     return Stopped(not running.done(), frozenset(asyncio.all_tasks()))
+
+
+async def crash_at(world: Any, disk: MemoryDisk, steps: int, seed: int, work: Awaitable[object]) -> MemoryDisk | None:
+    """What is left of the disk when it stopped amid the work, and all that ran with it; None when the work ended before."""
+    disk.stop_after(steps)
+    stopped = await until_stopped(disk, work)
+    if not stopped.early:
+        return None
+    survivor = disk.crash(world.seeded(seed))
+    await end_all_tasks(stopped)
+    return survivor

@@ -11,7 +11,7 @@ import contextlib
 from typing import Any, Final
 
 import pytest
-from tests.storage.crashes import Recorded, end_all_tasks, until_stopped
+from tests.storage.crashes import Recorded, crash_at, end_all_tasks, until_stopped
 
 from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper.status import V2Status
@@ -37,18 +37,6 @@ async def script(storage: Storage, recorded: Recorded) -> None:
     await recorded.add(storage, 3, 4)
     assert await recorded.fence(storage, 3) is V2Status.OK
     await storage.close()
-
-
-async def crash_at(world: Any, start: MemoryDisk, steps: int, seed: int, recorded: Recorded) -> MemoryDisk | None:
-    """Runs the script until the disk stops; None when it ended before that."""
-    disk = start.reopen()
-    disk.stop_after(steps)
-    stopped = await until_stopped(disk, opened_and_run(world, disk, recorded))
-    if not stopped.early:
-        return None
-    survivor = disk.crash(world.seeded(seed))
-    await end_all_tasks(stopped)
-    return survivor
 
 
 async def opened_and_run(world: Any, disk: MemoryDisk, recorded: Recorded) -> None:
@@ -97,8 +85,8 @@ async def test_a_crash_at_every_step_loses_nothing_that_was_acknowledged(world: 
     start = await formatted(world)
     steps = 0
     while True:
-        recorded = Recorded(world)
-        survivor = await crash_at(world, copied(start, world), steps, 1_000 * seed + steps, recorded)
+        recorded, disk = Recorded(world), copied(start, world)
+        survivor = await crash_at(world, disk, steps, 1_000 * seed + steps, opened_and_run(world, disk, recorded))
         if survivor is None:
             break
         await check(world, survivor, recorded)
@@ -112,8 +100,9 @@ async def test_crashes_during_recovery_lose_nothing_either(world: Any, seed: int
     start = await formatted(world)
     rng = world.seeded(seed)
     for _ in range(12):
-        recorded = Recorded(world)
-        survivor = await crash_at(world, copied(start, world), 40 + rng.below(150), rng.below(1_000), recorded)
+        recorded, disk = Recorded(world), copied(start, world)
+        work = opened_and_run(world, disk, recorded)
+        survivor = await crash_at(world, disk, 40 + rng.below(150), rng.below(1_000), work)
         for _ in range(3):
             if survivor is None:
                 break

@@ -11,7 +11,7 @@ import asyncio
 from typing import Any, Final
 
 import pytest
-from tests.storage.crashes import Recorded, end_all_tasks, until_stopped
+from tests.storage.crashes import Recorded, crash_at
 
 from boki_bookie.space.compaction import file_use
 from boki_bookie.space.gc_rules import dead_files
@@ -70,17 +70,6 @@ async def script(collected: Any, storage: Storage, recorded: RecordedDeletions) 
     await storage.close()
 
 
-async def crash_at(collected: Any, start: MemoryDisk, steps: int, recorded: RecordedDeletions) -> MemoryDisk | None:
-    """Runs the script until the disk stops; None when it ended before that."""
-    start.stop_after(steps)
-    stopped = await until_stopped(start, opened_and_run(collected, start, recorded))
-    if not stopped.early:
-        return None
-    survivor = start.crash(collected.world.seeded(steps))
-    await end_all_tasks(stopped)
-    return survivor
-
-
 async def opened_and_run(collected: Any, disk: MemoryDisk, recorded: RecordedDeletions) -> None:
     await script(collected, await collected.open(disk), recorded)
 
@@ -133,7 +122,8 @@ async def steps_of(collected: Any, stride: int, offset: int) -> int:
     while True:
         now = RecordedDeletions(collected.world)
         now.acknowledged = dict(recorded.acknowledged)
-        survivor = await crash_at(collected, start.crash(collected.world.seeded(0)), steps, now)
+        disk = start.crash(collected.world.seeded(0))
+        survivor = await crash_at(collected.world, disk, steps, steps, opened_and_run(collected, disk, now))
         if survivor is None:
             return steps
         await check(collected, survivor, now)

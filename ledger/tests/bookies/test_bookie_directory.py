@@ -11,20 +11,10 @@ from boki_common.errors import MetadataUnavailable, Unreachable
 from boki_common.ids import BookieId
 from boki_common.metadata.memory import MemoryStore
 from boki_common.net.connection import Address
-from boki_common.testing.machine import CountingRandom
 from boki_ledger.bookies.bookie_directory import BookieDirectory
 from boki_ledger.testing.ledgers import turns, until
 
 B1, B2 = BookieId("b1"), BookieId("b2")
-
-
-@pytest.fixture
-async def store() -> AsyncIterator[MemoryStore]:
-    made = MemoryStore()
-    await made.start()
-    await layout.init_cluster(made, rng=CountingRandom())
-    yield made
-    await made.close()
 
 
 @pytest.fixture

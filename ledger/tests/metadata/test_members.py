@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
-
-import pytest
 
 from boki_common.bookkeeper import layout
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
@@ -19,15 +16,6 @@ from boki_ledger.testing.ledgers import QUICK, Ledgers, make_cookie, turns
 
 B1, B2, B3 = (BookieId(f"b{number}") for number in (1, 2, 3))
 OURS = Member(ours=True, made=None)
-
-
-@pytest.fixture
-async def store() -> AsyncIterator[MemoryStore]:
-    made = MemoryStore()
-    await made.start()
-    await layout.init_cluster(made, rng=CountingRandom())
-    yield made
-    await made.close()
 
 
 async def test_cookies_distinguish_our_bookies_from_others(store: MemoryStore) -> None:
