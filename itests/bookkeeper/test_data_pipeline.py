@@ -111,7 +111,10 @@ async def test_everything_of_the_data_pipeline_works_on_three_apache_bookies(
             await asyncio.to_thread(bookies[0].kill)  # two of three are enough
             assert await asyncio.to_thread(pipeline.kinds) == ["ColdPartition", "Partition"]
             assert await asyncio.to_thread(pipeline.read) == list(range(COUNT))
-            assert await asyncio.to_thread(pipeline.read, plan="snapshot") == list(range(COUNT // 2))
+            snapshot = await asyncio.to_thread(
+                pipeline.read, plan="snapshot"
+            )  # of the sealed term, and perhaps of more
+            assert len(snapshot) >= COUNT // 2 and snapshot == list(range(len(snapshot)))
             await asyncio.to_thread(pipeline.write, list(range(50)))
             shown = [
                 int(record.data)

@@ -17,7 +17,7 @@ from bokiflow.replayer import export, replay
 from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
-from libs.tests.flow.conftest import Inline, SetClock, until, working
+from libs.tests.flow.conftest import Inline, until, working
 
 
 class Seats:
@@ -242,13 +242,11 @@ async def test_a_place_that_goes_with_a_step_is_given_up_while_its_record_is_und
 
 
 async def test_a_time_out_takes_one_record_and_leaves_the_queue(cluster: MemoryCluster) -> None:
-    seats, clock = Seats(), SetClock()
+    seats = Seats()
     async with working(cluster, seats.app) as worker:
         holding = await worker.start(seats.hold.call("a"), id="h")
         number = await first_event(worker, "h", "has")
         late = await worker.start(seats.patient.call("a", 0.01), id="late")
-        await waits(worker, "late", "lock 'a'")
-        clock.ms += 1_000
         assert await late.result() == "late has nothing"
         kinds = [done.kind async for done in late.steps()]
         assert kinds == ["lock asked", "timer", "unlock", "step", "end"]
