@@ -15,6 +15,7 @@ from boki_common.errors import LedgerError
 from boki_common.ids import BookieId
 from boki_common.metadata.memory import MemoryStore
 from boki_common.net.connection import Address
+from boki_common.net.lasting_ports import lasting_port
 from boki_common.runtime.memory_disk import MemoryDisk
 from boki_common.runtime.process import SystemClock, SystemRandom
 from boki_ledger.client import LedgerClient
@@ -51,8 +52,9 @@ class Replaced:
     async def start(self) -> None:
         await self.store.start()
         await layout.init_cluster(self.store, rng=SystemRandom())
-        lost = await bookie(self.store, ANYWHERE, "first")
-        address, lost_id = lost.address, lost.bookie_id
+        address = Address(ANYWHERE.host, lasting_port())  # one begins there twice
+        lost = await bookie(self.store, address, "first")
+        lost_id = lost.bookie_id
         await lost.close()
         back = await bookie(self.store, address, "first", replacing=True)
         self.bookies.append(back)

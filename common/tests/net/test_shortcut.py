@@ -13,6 +13,7 @@ from boki_common.errors import BokiError
 from boki_common.net import shortcut
 from boki_common.net.connection import Address, FrameConnection, FrameServer, connect
 from boki_common.net.frames import prefix
+from boki_common.net.lasting_ports import lasting_port
 
 LOOPBACK = Address("127.0.0.1", 0)
 
@@ -61,7 +62,7 @@ async def family_of(address: Address) -> socket.AddressFamily:
 
 @pytest.fixture
 async def server() -> AsyncIterator[FrameServer]:
-    made = await FrameServer.start(LOOPBACK, Echo)
+    made = await FrameServer.start(LOOPBACK._replace(port=lasting_port()), Echo)  # others begin there again
     yield made
     await made.close()
 
