@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -13,9 +14,9 @@ pytestmark = [pytest.mark.containers, pytest.mark.alone, pytest.mark.blocking_al
 
 
 async def test_one_of_apaches_bookies_is_killed_under_load_and_nothing_is_lost() -> None:
-    made = BokiCluster(bookies=0, bookkeeper=3, sequencers=1, engines=1)
+    make = partial(BokiCluster, bookies=0, bookkeeper=3, sequencers=1, engines=1)
     async with (
-        started(made, IMAGE, ZOOKEEPER_IMAGE, BOOKKEEPER_IMAGE) as cluster,
+        started(make, IMAGE, ZOOKEEPER_IMAGE, BOOKKEEPER_IMAGE) as cluster,
         under_load(cluster.url, "apache") as load,
     ):
         await more(load)

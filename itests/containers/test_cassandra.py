@@ -26,5 +26,5 @@ def rows_after_a_write(port: int) -> list[tuple[int, str]]:
 
 
 async def test_it_takes_statements_as_soon_as_it_is_started() -> None:
-    async with started(Cassandra(), CASSANDRA_IMAGE) as database:
+    async with started(Cassandra, CASSANDRA_IMAGE) as database:
         assert await asyncio.to_thread(rows_after_a_write, database.port) == [(7, "apple")]

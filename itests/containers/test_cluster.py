@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -31,11 +31,12 @@ async def under_load(url: str, name: str) -> AsyncIterator[Load]:
 
 
 @asynccontextmanager
-async def started(made: Started, *images: str) -> AsyncIterator[Started]:
-    """A cluster, or a server, of a test's own; the test is skipped where containers or the images are not there."""
+async def started(make: Callable[[], Started], *images: str) -> AsyncIterator[Started]:
+    """A cluster, or a server, of a test's own, made where there are containers and the images; else the test is skipped."""
     reason = unavailable(*images)
     if reason:
         pytest.skip(reason)
+    made = make()
     try:
         await asyncio.to_thread(made.start)
         yield made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import docker
 import pytest
@@ -38,8 +39,8 @@ def test_it_is_small_in_a_registry(client: docker.DockerClient) -> None:
 
 async def test_a_cluster_is_upgraded_under_load_role_by_role() -> None:
     held_back = {"BOKI_ENGINE_CARRIED_ENTRY_BYTES": "0", "BOKI_ENGINE_SESSION_WRITER_AGE_S": "0"}
-    made = BokiCluster(image=BOKI_BEFORE, settings=held_back)
-    async with started(made, BOKI, BOKI_BEFORE) as cluster, under_load(cluster.url, "upgrade") as load:
+    make = partial(BokiCluster, image=BOKI_BEFORE, settings=held_back)
+    async with started(make, BOKI, BOKI_BEFORE) as cluster, under_load(cluster.url, "upgrade") as load:
         await more(load)
         # Engines first, that read what is new and write nothing of it; last that is switched on.
         for kind in ("bookie", "engine", "sequencer", "controller"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -16,8 +17,8 @@ MIB = 1 << 20
 
 
 async def test_a_bookie_whose_disk_is_full_stops_nobody_and_takes_part_again() -> None:
-    made = BokiCluster(sequencers=1, engines=1, disks={"bookie-1": 400 * MIB})
-    async with started(made) as cluster, under_load(cluster.url, "full") as load:
+    make = partial(BokiCluster, sequencers=1, engines=1, disks={"bookie-1": 400 * MIB})
+    async with started(make) as cluster, under_load(cluster.url, "full") as load:
         await more(load)
         await asyncio.to_thread(cluster.fill_disk, "bookie-1")
         await more(load, 500)
