@@ -287,7 +287,7 @@ class Engine:
             slots=core.slots,
             token=self.token,
         )
-        core.parts.terms = KnownTerms(followers.foreign, followers.record)
+        core.use_terms(KnownTerms(followers.foreign, followers.record))
         works = [followers.run(), keeping.run(), _raised(core.failed)]
         if self._settings.aux_backup_s:
             works.append(self._aux_backup(core).run())

@@ -47,10 +47,11 @@ def memory_cluster() -> Iterator[str]:
     """The URL of a cluster in memory whose loop runs in a thread: each command has a loop of its own."""
     thread = LoopThread("a cluster in memory")
     stack = AsyncExitStack()
-    cluster = thread.run(stack.enter_async_context(MemoryCluster()))
-    yield cluster.url
-    thread.run(stack.aclose())
-    thread.stop()
+    try:
+        yield thread.run(stack.enter_async_context(MemoryCluster())).url
+        thread.run(stack.aclose())
+    finally:
+        thread.stop()
 
 
 @contextmanager

@@ -28,24 +28,24 @@ def verify_body(body: memoryview, ledger_id: int, entry_id: int, digest: Digest)
     """Checks a stored body and splits it into header and payload; `entry_id` -1 accepts any. Raises DigestMismatch: too short,
     the digest differs, or it is another entry's body."""
     start = ENTRY_HEADER_BYTES + digest.size
-    facts = {"ledger_id": ledger_id, "entry_id": entry_id}
     if len(body) < start:
-        raise DigestMismatch(
-            f"expected a body of at least {start} bytes for entry {entry_id} of ledger {ledger_id}, found {len(body)}",
-            **facts,
+        text = (
+            f"expected a body of at least {start} bytes for entry {entry_id} of ledger {ledger_id}, found {len(body)}"
         )
+        raise _mismatch(text, ledger_id, entry_id)
     header = EntryHeader(*_HEADER.unpack_from(body))
     payload = body[start:]
     if digest.compute(body[:ENTRY_HEADER_BYTES], (payload,)) != body[ENTRY_HEADER_BYTES:start]:
-        raise DigestMismatch(
-            f"the {digest.name} of entry {entry_id} of ledger {ledger_id} does not match: this copy is damaged", **facts
-        )
+        text = f"the {digest.name} of entry {entry_id} of ledger {ledger_id} does not match: this copy is damaged"
+        raise _mismatch(text, ledger_id, entry_id)
     if header.ledger_id != ledger_id or entry_id not in (LAST_ENTRY, header.entry_id):
-        raise DigestMismatch(
-            f"expected entry {entry_id} of ledger {ledger_id}, found entry {header.entry_id} of {header.ledger_id}",
-            **facts,
-        )
+        text = f"expected entry {entry_id} of ledger {ledger_id}, found entry {header.entry_id} of {header.ledger_id}"
+        raise _mismatch(text, ledger_id, entry_id)
     return header, payload
+
+
+def _mismatch(text: str, ledger_id: int, entry_id: int) -> DigestMismatch:
+    return DigestMismatch(text, ledger_id=ledger_id, entry_id=entry_id)
 
 
 def is_sound(body: memoryview, ledger_id: int, entry_id: int, digest: Digest) -> bool:

@@ -40,10 +40,28 @@ class ReceivedTerm:
         self.places = places
         places.shards = self.shards
 
+    def go_on_with(self, places: TermPlaces) -> None:
+        """Some of it is applied already."""
+        self.places = places
+        self.shards = places.shards
+
 
 class Cut:
     """One metalog entry that is not applied yet. `opened`: the shards that it opens. `commands`: those that change the state,
     after its records."""
+
+    __slots__ = (
+        "commands",
+        "end_pos",
+        "entry",
+        "next_shard",
+        "open_shards",
+        "opened",
+        "ranges",
+        "records",
+        "term",
+        "time_ms",
+    )
 
     def __init__(self, term: ReceivedTerm, entry: int, metalog_entry: MetalogEntry, vector: ProgressVector) -> None:
         """Becomes the vector's next entry. Raises CorruptData when it cannot follow."""
@@ -106,7 +124,7 @@ class ReceivedOrder:
     def went_on(self, info: TermInfo, places: TermPlaces, point: LogPoint) -> None:
         """The term is the one that the snapshot was taken in, at `point`: its next entries follow."""
         self._newest = self._terms[info.term] = ReceivedTerm(info)
-        self._newest.places, self._newest.shards = places, places.shards
+        self._newest.go_on_with(places)
         ends = (ShardEnd(*end) for end in point.shards)
         self._vector = ProgressVector(point.end_pos, point.time_ms, ends, point.next_shard)
 

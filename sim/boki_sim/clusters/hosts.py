@@ -216,6 +216,10 @@ class Host:
 
     # -- for faults
 
+    def keep_down(self) -> None:
+        """It is not started again until as many `release`."""
+        self.held += 1
+
     def release(self) -> None:
         """A fault that kept it down is over."""
         self.held = max(0, self.held - 1)

@@ -135,7 +135,7 @@ class Nemesis:
         """A host of a user ends, and stays down for so long."""
         if not host.running or host.process.doomed >= 0:
             return False
-        host.held += 1
+        host.keep_down()
         self._later(fault.seconds, host.release)
         if fault.kind == "stop":
             return host.ask_to_end()
