@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import re
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -19,6 +18,8 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 import aiohttp
+
+from boki_common.net.lasting_ports import lasting_port
 
 BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
 FLAGS: Final = (
@@ -135,27 +136,26 @@ def chromium(directory: Path) -> Iterator[str | None]:
         return
     options = {"args": [*FLAGS, f"--user-data-dir={directory / 'profile'}"], "binary": binary}
     wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}, "timeouts": {"script": 30_000}}
+    port = lasting_port()  # with port 0, chromedriver takes what is free at ::1 and ends if it is taken at 127.0.0.1
     with subprocess.Popen(
-        [found, "--port=0", f"--log-path={directory / 'log'}"],
+        [found, f"--port={port}", f"--log-path={directory / 'log'}"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
     ) as process:
         try:
-            driver = _driver_url(process.stdout)
-            url = asyncio.run(_open_window(driver, wanted))
+            _until_it_listens(process.stdout, directory / "log")
+            url = asyncio.run(_open_window(f"http://127.0.0.1:{port}", wanted))
             yield url
             asyncio.run(_close_window(url))
         finally:
             process.terminate()
 
 
-def _driver_url(said: IO[str] | None) -> str:
+def _until_it_listens(said: IO[str] | None, log: Path) -> None:
     assert said is not None
-    for line in said:
-        if port := re.search(r"successfully on port (\d+)", line):
-            return f"http://127.0.0.1:{port[1]}"
-    raise RuntimeError("chromedriver ended before it listened")
+    if not any("successfully on port" in line for line in said):
+        raise RuntimeError(f"chromedriver ended before it listened; its log says: {log.read_text()}")
 
 
 async def _open_window(driver: str, wanted: dict[str, Any]) -> str:
