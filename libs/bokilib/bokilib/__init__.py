@@ -7,7 +7,7 @@
 - Appends never guess: what is unknown is raised, or asked until it is known (`log`). Nobody concludes from a Conflict.
 - `Carrier`: carries forward what has no owner, so that old terms can be deleted.
 - `Fence`: one holder at a time. `Follower`: many streams over few cursors.
-- `Members`: who is alive, as far as one can tell. `Trimmer`: trims, many at once.
+- `Members`: who is alive, by heartbeats. `Trimmer`: trims, many at once.
 - `bokilib.testing`: crashes at every operation of a program, exhaustively.
 """
 

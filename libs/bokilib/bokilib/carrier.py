@@ -129,11 +129,11 @@ class Carrier:
         self._trimmer = Trimmer(log.book)
         self._every_s = every_s
         self._carry_ms = carry_ms
-        shown = metrics or Metrics()
-        self._rounds = shown.counter(definitions.CARRY_ROUNDS)
-        self._carried = shown.counter(definitions.CARRIED)
-        self._unreadable = shown.counter(definitions.CARRY_UNREADABLE)
-        self._left = shown.gauge(definitions.CARRY_LEFT)
+        registry = metrics or Metrics()
+        self._rounds = registry.counter(definitions.CARRY_ROUNDS)
+        self._carried = registry.counter(definitions.CARRIED)
+        self._unreadable = registry.counter(definitions.CARRY_UNREADABLE)
+        self._left = registry.gauge(definitions.CARRY_LEFT)
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Carrier:

@@ -172,8 +172,8 @@ class Ages(NamedTuple):
     carry_ms: int = CARRY_MS
 
 
-class LetGo(NamedTuple):
-    """What may be let go of one subject: its streams' first seqnums to keep, and whether they may be forgotten then."""
+class TrimPlan(NamedTuple):
+    """What may be trimmed of one subject: its streams' first seqnums to keep, and whether they may be forgotten then."""
 
     marks: Marks
     forget: bool = False
@@ -188,13 +188,13 @@ def ended(wholes: Sequence[Whole], newest: int) -> bool:
     return bool(wholes) and wholes[0].ended_ms is not None and newest <= wholes[0].covers
 
 
-def let_go(wholes: Sequence[Whole], newest: int, now_ms: int, ages: Ages) -> LetGo:
-    """What may go; arguments as for `ended`."""
+def trim_plan(wholes: Sequence[Whole], newest: int, now_ms: int, ages: Ages) -> TrimPlan:
+    """What may be trimmed; arguments as for `ended`."""
     if not ended(wholes, newest) or now_ms - wholes[0].time_ms < ages.grace_ms:
-        return LetGo(trim_marks(wholes, now_ms, ages.grace_ms))
+        return TrimPlan(trim_marks(wholes, now_ms, ages.grace_ms))
     last = wholes[0]
     over = _is_over(last, now_ms, ages) and now_ms - last.time_ms > ages.forget_ms
-    return LetGo(Marks(last.covers + 1, last.first), over)
+    return TrimPlan(Marks(last.covers + 1, last.first), over)
 
 
 def must_carry(wholes: Sequence[Whole], newest: int, now_ms: int, ages: Ages) -> bool:

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from boki_common.errors import InvalidArgument, LogBookError, OutcomeUnknown, UsageError
 
 
-class Asked(Protocol):
-    """What can say later what became of an append."""
+class HasOutcome(Protocol):
+    """An append whose outcome can be asked later."""
 
     async def outcome(self, *, settle: bool = False) -> Any: ...
 
@@ -69,7 +69,7 @@ class AppendUnknown(OutcomeUnknown):
         ticket: of the record.
     """
 
-    def __init__(self, message: str, ticket: Asked, **facts: Any) -> None:
+    def __init__(self, message: str, ticket: HasOutcome, **facts: Any) -> None:
         super().__init__(message, **facts)
         self.ticket = ticket
 

@@ -6,7 +6,7 @@
 
 - `deliver` is called in the event loop and must not wait; who has to, puts what he is given into a queue of his own, with a bound.
 - Reading begins anew, from where each subscription was, when a cursor fails for a while: nothing is left out or given twice.
-- `follower.current(tag, within_s=…)`: whether all that was delivered is what a read of this session would tell now (`boki.Cursor.current`).
+- `follower.current(tag, within_s=…)`: whether what was delivered is all that a read of this session would return (`boki.Cursor.current`).
 - What cannot be opened (no library wrote it, its hook is missing) is given as the error that says so, and following goes on.
 """
 
@@ -31,8 +31,8 @@ Deliver: TypeAlias = Callable[[Read | boki.Gap | BokiError], None]
 log = get_logger(__name__)
 
 
-class _Lane:
-    """One cursor and what is followed by it."""
+class _FollowedCursor:
+    """One cursor, and the subscriptions that are followed by it."""
 
     def __init__(self, opened: Log) -> None:
         self.subscriptions: Final[Subscriptions[Deliver]] = Subscriptions()
@@ -52,7 +52,7 @@ class _Lane:
         return self._reached
 
     def current(self, within_s: float) -> int:
-        """The place as of which all that was delivered is what a read would tell; 0: it may not be."""
+        """The place as of which all that was delivered is what a read would return; 0: it may not be."""
         cursor = self._cursor
         return self.position if cursor is not None and not self._held and cursor.current(within_s=within_s) else 0
 
@@ -88,7 +88,7 @@ class _Lane:
                 await self._read(pause)
             except ClosedError:
                 self._cursor = None
-                return  # there is nobody any more who could ask
+                return  # the session is closed: nobody reads any more
             except BokiError as error:
                 self._cursor = None
                 if not error.retryable:
@@ -131,8 +131,8 @@ class Follower:
 
     def __init__(self, opened: Log) -> None:
         self._log = opened
-        self._lanes: list[_Lane] = []
-        self._by_tag: dict[str, _Lane] = {}
+        self._cursors: list[_FollowedCursor] = []
+        self._by_tag: dict[str, _FollowedCursor] = {}
 
     async def __aenter__(self) -> Follower:
         return self
@@ -144,9 +144,9 @@ class Follower:
 
     async def close(self) -> None:
         """Ends following."""
-        lanes, self._lanes, self._by_tag = self._lanes, [], {}
-        for lane in lanes:
-            await lane.close()
+        cursors, self._cursors, self._by_tag = self._cursors, [], {}
+        for cursor in cursors:
+            await cursor.close()
 
     def __contains__(self, tag: str) -> bool:
         return tag in self._by_tag
@@ -154,42 +154,42 @@ class Follower:
     @property
     def cursors(self) -> int:
         """How many cursors are read."""
-        return len(self._lanes)
+        return len(self._cursors)
 
     @property
     def position(self) -> int:
         """All of what is followed at or below it was delivered; it moves on at least every minute, while nothing comes."""
-        return min((lane.position for lane in self._lanes), default=0)
+        return min((cursor.position for cursor in self._cursors), default=0)
 
     def current(self, tag: str, *, within_s: float) -> int:
-        """Whether all that was delivered of a stream is what a read of this session would tell.
+        """Whether all that was delivered of a stream is what a read of this session would return.
 
         Returns:
-            The place as of which it is; 0: the session has seen more, or nobody asked in the last so many seconds, or it is not followed.
+            The place as of which it is; 0: the session has seen more, or no answer is as young as `within_s`, or it is not followed.
         """
-        lane = self._by_tag.get(tag)
-        return lane.current(within_s) if lane is not None else 0
+        cursor = self._by_tag.get(tag)
+        return cursor.current(within_s) if cursor is not None else 0
 
     def refresh(self, tag: str) -> None:
         """Asks whether there is something of a stream, instead of waiting for it: so it may become `current`."""
-        lane = self._by_tag.get(tag)
-        if lane is not None:
-            lane.refresh()
+        cursor = self._by_tag.get(tag)
+        if cursor is not None:
+            cursor.refresh()
 
     def add(self, tag: str, start: int, deliver: Deliver) -> None:
         """Follows one stream more, from `start` on. Raises InvalidArgument: it is followed already."""
-        lane = self._by_tag.get(tag) or next((lane for lane in self._lanes if not lane.subscriptions.full), None)
-        lane = lane or _Lane(self._log)
-        lane.add(tag, start, deliver)
-        self._by_tag[tag] = lane
-        if lane not in self._lanes:
-            self._lanes.append(lane)
+        cursor = self._by_tag.get(tag) or next((one for one in self._cursors if not one.subscriptions.full), None)
+        cursor = cursor or _FollowedCursor(self._log)
+        cursor.add(tag, start, deliver)
+        self._by_tag[tag] = cursor
+        if cursor not in self._cursors:
+            self._cursors.append(cursor)
 
     def discard(self, tag: str) -> None:
         """Follows one no more: from now on nothing of it is delivered, though it was read."""
-        lane = self._by_tag.pop(tag, None)
-        if lane is None:
+        cursor = self._by_tag.pop(tag, None)
+        if cursor is None:
             return
-        lane.discard(tag)
-        if not lane.subscriptions:
-            self._lanes.remove(lane)
+        cursor.discard(tag)
+        if not cursor.subscriptions:
+            self._cursors.remove(cursor)

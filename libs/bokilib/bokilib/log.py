@@ -5,7 +5,7 @@
 - `settle=True` waits until the outcome is known: what is certainly not in the log and never will be is appended anew.
 - From a Conflict nothing is concluded (`conflict_rules`): `news` gives what to read.
 - Each record carries the incarnation of its writer: one for each `Log`.
-- What time it is says the log (`now_ms`), whose times never fall: a wall clock of one host is nobody else's.
+- The time is that of the log (`now_ms`), which never falls: a wall clock of one host is nobody else's.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ class Log:
                     raise
                 if not settle:
                     raise AppendUnknown(
-                        f"{error}; `await error.outcome()` tells what became of it", ticket, **error.facts
+                        f"{error}; `await error.outcome()` gives its final outcome", ticket, **error.facts
                     ) from error
-            known = await _settled(ticket)
+            known = await _final_outcome(ticket)
             if isinstance(known, Conflict):
                 raise known
             if isinstance(known, boki.Committed):
@@ -176,8 +176,8 @@ class Log:
             yield Read(item, await self.open(item))
 
 
-async def _settled(ticket: TicketPort) -> boki.Outcome:
-    """The final outcome; asked again for as long as nobody can say."""
+async def _final_outcome(ticket: TicketPort) -> boki.Outcome:
+    """The final outcome; asked again for as long as it is unknown."""
     while True:
         try:
             return await ticket.outcome(settle=True)

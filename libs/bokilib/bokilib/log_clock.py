@@ -1,4 +1,4 @@
-"""What time it is by the clock of the log, as far as one process can tell. Pure.
+"""The time by the clock of the log, as far as one process knows it. Pure.
 
 Records have times of the log, which never fall. Between two records the process adds what passed by its own monotonic clock, so
 delays run on where nobody writes. Only how fast this machine's clock runs matters, not what it shows.

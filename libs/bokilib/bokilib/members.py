@@ -79,10 +79,10 @@ class Members:
         return self
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Nobody waits for these tasks: why one ended by itself is said here, or never."""
+        """Nobody waits for these tasks: why one ended by itself is logged here, or never."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            log.error("a member says or hears nothing any more", group=self._group, member=self.name, error=repr(error))
+            log.error("a member has stopped", group=self._group, member=self.name, error=repr(error))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -112,17 +112,17 @@ class Members:
         return lease_rules.may_act(self._acked_sent_s, self._now(), self._lease_s)
 
     async def beat(self) -> int:
-        """Says that this member is there; returns the place of its heartbeat."""
+        """Appends a heartbeat; returns the place of its heartbeat."""
         sent_s = self._now()
         beat = Contribution((self._tag,), {}, (Heartbeat(self._group, self.name),))
         seqnum = await self._log.append(beat)
         self._acked, self._acked_sent_s = seqnum, sent_s
-        self._tell_time()
+        self._correct_clock()
         self._changed()
         return seqnum
 
-    def _tell_time(self) -> None:
-        """When a heartbeat was sent, and what time the log gave it, says that it cannot be later by now."""
+    def _correct_clock(self) -> None:
+        """The clock of the log was not ahead of a heartbeat's time when that was sent: so it is set back, if it runs ahead."""
         came, time_ms = self._came
         if came == self._acked and self._acked_sent_s is not None:
             self._log.clock_at_most(time_ms, self._acked_sent_s)
@@ -144,13 +144,13 @@ class Members:
             await self._log.book.trim([(self._tag, min(needed))])
 
     async def _follow(self, start: int) -> None:
-        """Hears heartbeats. Silence counts only while somebody listens: after a break it counts from its beginning."""
+        """Reads heartbeats. Silence counts only while somebody listens: after a break it counts from its beginning."""
         assert self._observer is not None
         self._read_to = start - 1
         pause = pauses()
         while True:
             try:
-                await self._hear(pause)
+                await self._read_heartbeats(pause)
                 return
             except BokiError as error:
                 if not error.retryable:
@@ -159,7 +159,7 @@ class Members:
             await asyncio.sleep(pause.next())
             self._observer = lease_rules.Observer(self._lease_s, self._now())
 
-    async def _hear(self, pause: Backoff) -> None:
+    async def _read_heartbeats(self, pause: Backoff) -> None:
         async for item in self._log.book.read(self._tag, start=self._read_to + 1, follow=True):
             pause.reset()
             if isinstance(item, boki.Gap):
@@ -170,7 +170,7 @@ class Members:
                     self._newest[event.member] = item.seqnum
                     if event.member == self.name:
                         self._came = item.seqnum, item.time_ms
-                        self._tell_time()
+                        self._correct_clock()
                     assert self._observer is not None
                     self._observer.seen(event.member, item.seqnum, self._now())
                     self._changed()

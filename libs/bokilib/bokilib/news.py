@@ -1,11 +1,11 @@
-"""What is new of streams, asked together: what is wanted in one turn of the event loop is one question.
+"""What is new of streams, queried together: what is wanted in one turn of the event loop is one query.
 
     place, records = await news.since({"a": seqnum, "b": seqnum})
 
-Programs with many tasks ask at once, because answers come at once; a question has a price, and a stream in it hardly any. All who ask
-in one turn have one answer, of one place. Who asks while one is under way is in the next: nothing older than the asking counts.
+All callers of one turn get one answer, of one place. Who calls while a query is under way is in the next one: an answer is never older than
+its call.
 
-Of a stream of which something is gone those hear who wanted it, and nobody else.
+An error of one stream, of which something is gone, is raised to those who wanted that stream, and to nobody else.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class News:
     def __init__(self, book: BookPort) -> None:
         self._book = book
         self._wanted: list[_Wanted] = []
-        self._asking: dict[asyncio.Task[None], None] = {}
-        self.questions = 0
-        """How many were asked so far."""
+        self._queries: dict[asyncio.Task[None], None] = {}
+        self.queries = 0
+        """How many were sent so far."""
 
     async def since(self, seen: Mapping[Tag, int]) -> NewRecords:
         """What is new of streams, each seen up to somewhere, as of now for the session.
@@ -64,7 +64,7 @@ class News:
         return await future
 
     def _leave(self) -> None:
-        """Sends what was wanted in this turn, as few questions as hold it."""
+        """Sends what was wanted in this turn, as few queries as hold it."""
         wanted, self._wanted = self._wanted, []
         together: list[_Wanted] = []
         streams: dict[Tag, None] = {}
@@ -77,11 +77,11 @@ class News:
         self._begin(together)
 
     def _begin(self, together: list[_Wanted]) -> None:
-        task = asyncio.get_running_loop().create_task(self._ask(together), name="bokilib news")
-        self._asking[task] = None
-        task.add_done_callback(lambda done: self._asking.pop(done, None))
+        task = asyncio.get_running_loop().create_task(self._query(together), name="bokilib news")
+        self._queries[task] = None
+        task.add_done_callback(lambda done: self._queries.pop(done, None))
 
-    async def _ask(self, together: list[_Wanted]) -> None:
+    async def _query(self, together: list[_Wanted]) -> None:
         try:
             while together:
                 together = [one for one in together if not one.future.done()]
@@ -109,7 +109,7 @@ class News:
         for one in together:
             for stream, seqnum in one.seen.items():
                 seen[stream] = min(seqnum, seen.get(stream, seqnum))
-        self.questions += 1
+        self.queries += 1
         place, records = await self._book.read_since(seen)
         found: dict[Tag, list[boki.Record]] = {}
         for record in records:

@@ -27,9 +27,9 @@ from bokilib.checkpoint_rules import (
     Whole,
     due,
     ended,
-    let_go,
     must_carry,
     split,
+    trim_plan,
 )
 from bokilib.conflict_rules import Expected
 from bokilib.contribution import Contribution
@@ -242,7 +242,7 @@ class Checkpointer:
             some = subjects[start : start + AT_ONCE]
             forgotten: list[tuple[Subject, int]] = []
             for subject, wholes, newest in await self._kept(some):
-                marks, forget = let_go(wholes, newest, when_ms, self._ages)
+                marks, forget = trim_plan(wholes, newest, when_ms, self._ages)
                 if marks == NOTHING:
                     marks = self._ripe(subject, wholes, when_ms)
                 else:

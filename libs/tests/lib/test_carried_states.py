@@ -14,7 +14,7 @@ from bokilib.carried_states import State, append_states
 NAMES = [f"s{number}" for number in range(300)]
 
 
-class Said(Event, tag="toy.said", frozen=True):
+class Note(Event, tag="toy.note", frozen=True):
     """A state."""
 
     id: str
@@ -26,13 +26,13 @@ async def log() -> AsyncIterator[Log]:
         yield Log((await cluster.connect()).book("b"))
 
 
-async def said(log: Log, *names: str) -> dict[str, State]:
-    """What was said last in each stream."""
-    return {name: State(name, await log.append(Contribution((name,), {}, (Said(name),))), Said(name)) for name in names}
+async def append_notes(log: Log, *names: str) -> dict[str, State]:
+    """Appends a note to each stream; returns it as the newest state of it."""
+    return {name: State(name, await log.append(Contribution((name,), {}, (Note(name),))), Note(name)) for name in names}
 
 
 async def test_as_few_records_as_take_them_have_all(log: Log) -> None:
-    states = await said(log, *NAMES)
+    states = await append_notes(log, *NAMES)
     before = log.appends
     made = await append_states(log, states.values(), {})
     assert (sorted(made), log.appends - before) == (sorted(NAMES), 2)
@@ -41,8 +41,8 @@ async def test_as_few_records_as_take_them_have_all(log: Log) -> None:
 
 
 async def test_what_somebody_changed_meanwhile_stays_as_he_left_it(log: Log) -> None:
-    states = await said(log, "a", "b", "c")
-    changed = (await said(log, "b"))["b"]
+    states = await append_notes(log, "a", "b", "c")
+    changed = (await append_notes(log, "b"))["b"]
     assert sorted(await append_states(log, states.values(), {})) == ["a", "c"]
     newest = await log.book.read_prev("b")
     assert newest is not None and newest.seqnum == changed.position
@@ -50,9 +50,9 @@ async def test_what_somebody_changed_meanwhile_stays_as_he_left_it(log: Log) -> 
 
 
 async def test_under_a_fence_that_is_over_nothing_is_appended(log: Log) -> None:
-    fence = (await said(log, "fence"))["fence"]
-    states = await said(log, "a", "b")
-    await said(log, "fence", "b")
+    fence = (await append_notes(log, "fence"))["fence"]
+    states = await append_notes(log, "a", "b")
+    await append_notes(log, "fence", "b")
     with pytest.raises(boki.Conflict):
         await append_states(log, states.values(), {"fence": fence.position})
     newest = await log.book.read_prev("a")

@@ -1,4 +1,4 @@
-"""Checkpoints: which count, and what they let go."""
+"""Checkpoints: which count, and what may be trimmed by them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from bokilib.checkpoint_rules import (
     GRACE_MS,
     NOTHING,
     Ages,
-    LetGo,
     Marks,
     Part,
     Ripening,
+    TrimPlan,
     Whole,
     due,
-    let_go,
     must_carry,
     newest_first,
     split,
     trim_marks,
+    trim_plan,
 )
 
 
@@ -63,14 +63,14 @@ def test_a_checkpoint_whose_first_parts_are_trimmed_does_not_count() -> None:
     assert newest_first([Part(9, 0, 5, 2, 3, "w"), Part(8, 0, 5, 1, 3, "w")]) == []
 
 
-def test_trimmed_is_by_the_checkpoint_before_the_newest_once_that_is_older_than_any_snapshot() -> None:
+def test_the_checkpoint_before_the_newest_trims_once_no_snapshot_is_older() -> None:
     newest, previous, older = (Whole(s, s, 10 * s, c, b"") for s, c in ((30, 28), (20, 18), (10, 8)))
     assert trim_marks([newest, previous, older], 200 + GRACE_MS) == Marks(19, 20)
     assert trim_marks([newest, previous, older], 199 + GRACE_MS) == NOTHING
     assert trim_marks([newest], 10**9) == trim_marks([], 10**9) == NOTHING
 
 
-def test_what_has_a_checkpoint_at_every_moment_is_trimmed_by_the_newest_that_is_old_enough() -> None:
+def test_frequent_checkpoints_trim_by_the_newest_that_is_old_enough() -> None:
     ripening, marks = Ripening(), []
     for at in range(1, 1_001):
         newest, previous = Whole(at + 1, at + 1, at + 1, at, b""), Whole(at, at, at, at - 1, b"")
@@ -93,16 +93,16 @@ def end(seqnum: int, time_ms: int, since_ms: int, covers: int | None = None) -> 
 
 def test_what_ended_is_trimmed_after_the_grace_and_forgotten_after_the_retention() -> None:
     deletion = end(7, 500, 500)
-    assert let_go([deletion], 7, 509, AGES) == LetGo(NOTHING)
-    assert let_go([deletion], 7, 510, AGES) == LetGo(Marks(8, 7))
-    assert let_go([deletion], 7, 1_500, AGES) == LetGo(Marks(8, 7), forget=True)
-    assert let_go([deletion], 8, 1_500, AGES) == LetGo(NOTHING), "it was made anew"
+    assert trim_plan([deletion], 7, 509, AGES) == TrimPlan(NOTHING)
+    assert trim_plan([deletion], 7, 510, AGES) == TrimPlan(Marks(8, 7))
+    assert trim_plan([deletion], 7, 1_500, AGES) == TrimPlan(Marks(8, 7), forget=True)
+    assert trim_plan([deletion], 8, 1_500, AGES) == TrimPlan(NOTHING), "it was made anew"
 
 
 def test_what_ended_is_forgotten_only_when_the_log_can_forget_it() -> None:
     carried = end(9, 1_490, 500, covers=8)
-    assert not let_go([carried], 7, 1_540, AGES).forget
-    assert let_go([carried], 7, 1_541, AGES).forget
+    assert not trim_plan([carried], 7, 1_540, AGES).forget
+    assert trim_plan([carried], 7, 1_541, AGES).forget
 
 
 def test_idle_checkpoints_are_carried_and_ends_until_their_retention_is_over() -> None:

@@ -52,7 +52,7 @@ def test_an_event_of_a_later_version_of_the_library_is_refused() -> None:
     assert (raised.value.seqnum, raised.value.found) == (9, "mine.new")
 
 
-def test_an_event_that_says_nothing_a_state_depends_on_is_passed() -> None:
+def test_an_event_that_no_state_depends_on_is_passed() -> None:
     envelope = open_record(9, msgspec.msgpack.encode([1, "me", 0, [["mine.note?", "x"], ["mine.also", "x"]]]))
     assert MINE.of(9, envelope) == [Also("x")]
 

@@ -17,7 +17,7 @@ from bokilib.follower import Deliver
 from bokilib.log import Read
 
 
-class Said(Event, tag="toy.said", frozen=True):
+class Note(Event, tag="toy.note", frozen=True):
     id: str
 
 
@@ -35,13 +35,13 @@ async def follower(log: Log) -> AsyncIterator[Follower]:
         yield opened
 
 
-async def say(log: Log, *tags: str) -> int:
-    return await log.append(Contribution(tags, {}, (Said(tags[0]),)))
+async def append(log: Log, *tags: str) -> int:
+    return await log.append(Contribution(tags, {}, (Note(tags[0]),)))
 
 
-async def until(holds: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
-        while not holds():
+        while not condition():
             await asyncio.sleep(0)
 
 
@@ -56,10 +56,10 @@ def seqnums(items: list[Item]) -> list[int]:
 async def test_each_is_given_its_own_and_a_shared_record_each_once(log: Log, follower: Follower) -> None:
     a: list[Item] = []
     b: list[Item] = []
-    before = await say(log, "a", "b")
+    before = await append(log, "a", "b")
     follower.add("a", 1, into(a))
     follower.add("b", before + 1, into(b))
-    placed = [await say(log, *tags) for tags in (("a",), ("a", "b"), ("b",), ("other",), ("b", "a"))]
+    placed = [await append(log, *tags) for tags in (("a",), ("a", "b"), ("b",), ("other",), ("b", "a"))]
     await until(lambda: len(a) == 4 and len(b) == 3)
     assert seqnums(a) == [before, placed[0], placed[1], placed[4]]
     assert seqnums(b) == [placed[1], placed[2], placed[4]]
@@ -71,11 +71,11 @@ async def test_who_comes_later_gets_the_backlog_and_who_went_nothing(log: Log, f
     a: list[Item] = []
     b: list[Item] = []
     follower.add("a", 1, into(a))
-    first = await say(log, "a", "b")
+    first = await append(log, "a", "b")
     await until(lambda: len(a) == 1)
     follower.add("b", 1, into(b))
     follower.discard("a")
-    second = await say(log, "a", "b")
+    second = await append(log, "a", "b")
     await until(lambda: len(b) == 2)
     assert (seqnums(a), seqnums(b)) == ([first], [first, second])
     with pytest.raises(InvalidArgument, match="already"):
@@ -85,8 +85,8 @@ async def test_who_comes_later_gets_the_backlog_and_who_went_nothing(log: Log, f
 async def test_what_is_trimmed_is_a_gap_of_its_stream(log: Log, follower: Follower) -> None:
     a: list[Item] = []
     b: list[Item] = []
-    first = await say(log, "a", "b")
-    second = await say(log, "a", "b")
+    first = await append(log, "a", "b")
+    second = await append(log, "a", "b")
     await log.book.trim([("a", second)])
     follower.add("a", 1, into(a))
     follower.add("b", 1, into(b))
@@ -102,20 +102,20 @@ async def test_what_no_library_wrote_is_reported_and_following_goes_on(
     a: list[Item] = []
     follower.add("a", 1, into(a))
     await book.append(b"hello", tags=["a"])
-    last = await say(log, "a")
+    last = await append(log, "a")
     await until(lambda: len(a) == 2)
     assert isinstance(a[0], ForeignRecord) and seqnums(a) == [last]
 
 
 async def test_more_streams_than_a_cursor_takes_are_read_by_more_cursors(log: Log, follower: Follower) -> None:
-    heard: dict[str, list[Item]] = {f"t{number}": [] for number in range(CURSOR_TAGS + 5)}
-    for tag, items in heard.items():
+    received: dict[str, list[Item]] = {f"t{number}": [] for number in range(CURSOR_TAGS + 5)}
+    for tag, items in received.items():
         follower.add(tag, 1, into(items))
     assert follower.cursors == 2
-    for tag in heard:
-        await say(log, tag)
-    await until(lambda: all(len(items) == 1 for items in heard.values()))
-    for tag in list(heard)[:CURSOR_TAGS]:
+    for tag in received:
+        await append(log, tag)
+    await until(lambda: all(len(items) == 1 for items in received.values()))
+    for tag in list(received)[:CURSOR_TAGS]:
         follower.discard(tag)
     assert follower.cursors == 1
 
@@ -127,7 +127,7 @@ async def test_broken_connections_leave_nothing_out_and_give_nothing_twice(clust
     async with Follower(log) as follower:
         follower.add("a", 1, into(a))
         for number in range(40):
-            placed.append(await say(other, "a", "b"))
+            placed.append(await append(other, "a", "b"))
             if number % 10 == 5:
                 cluster.disconnect()
         await until(lambda: len(a) >= len(placed))

@@ -13,7 +13,7 @@ TAGS = st.sampled_from("abc")
 EXPECTED = st.dictionaries(TAGS, st.one_of(st.none(), st.integers(1, 9)))
 
 
-def test_a_snapshot_transaction_expects_what_it_wrote_and_a_serializable_one_what_it_read_too() -> None:
+def test_snapshot_expects_what_was_written_and_serializable_what_was_read_too() -> None:
     assert expectations("snapshot", 7, read=["a", "b"], written=["b", "c"]) == {"b": 7, "c": 7}
     assert expectations("serializable", 7, read=["a", "b"], written=["b", "c"]) == {"b": 7, "c": 7, "a": 7}
 

@@ -13,7 +13,7 @@ def test_a_member_is_dead_after_a_lease_of_silence_in_which_one_listened() -> No
     assert (observer.dead("a", 125.0), observer.dead("a", 125.1)) == (False, True)
 
 
-def test_a_heartbeat_that_is_read_again_says_nothing_new() -> None:
+def test_a_heartbeat_that_is_read_again_renews_nothing() -> None:
     observer = Observer(15.0, 0.0)
     observer.seen("a", 7, 1.0)
     observer.seen("a", 7, 10.0)

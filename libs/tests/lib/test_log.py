@@ -111,7 +111,7 @@ async def test_what_is_too_large_is_refused_before_it_is_sent(book: boki.Book) -
     assert book.position is None
 
 
-async def test_a_fold_over_what_was_trimmed_says_so(book: boki.Book) -> None:
+async def test_a_fold_over_what_was_trimmed_raises(book: boki.Book) -> None:
     log = Log(book)
     await log.append(did("x"))
     second = await log.append(did("y"))
@@ -172,7 +172,7 @@ async def test_a_hook_may_keep_what_is_large_elsewhere(book: boki.Book) -> None:
     assert await ids_of(book, log) == ["x" * 3_000_000]
 
 
-async def test_records_of_before_the_hook_are_read_and_a_reader_without_it_says_which_it_lacks(book: boki.Book) -> None:
+async def test_records_from_before_the_hook_are_read_and_a_missing_hook_is_named(book: boki.Book) -> None:
     await Log(book).append(did("plain"))
     await Log(book, hook=Zipped()).append(did("zipped"))
     assert await ids_of(book, Log(book, hook=Zipped())) == ["plain", "zipped"]
@@ -209,7 +209,7 @@ class StandsStill:
         return self.ms
 
 
-def test_what_time_it_is_says_the_newest_record_and_what_passed_since() -> None:
+def test_the_time_is_that_of_the_newest_record_and_what_passed_since() -> None:
     """Until something that was sent says that the log's time stood still."""
 
     async def run() -> None:

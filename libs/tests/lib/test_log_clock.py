@@ -25,7 +25,7 @@ def test_it_is_not_later_than_what_was_sent_then_was_ordered_at() -> None:
     assert (clock.now_ms(40.0), clock.now_ms(41.0)) == (1_000, 2_000)
 
 
-def test_what_was_sent_before_something_newer_came_says_nothing_of_now() -> None:
+def test_an_older_send_does_not_set_back_the_clock() -> None:
     clock = LogClock()
     clock.observe(9_000, 10.0)
     clock.at_most(1_000, 5.0)

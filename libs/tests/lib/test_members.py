@@ -1,4 +1,4 @@
-"""Who is alive: heard of, and silent."""
+"""Who is alive: seen, and silent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("it never came to that")
 
 
-async def test_members_hear_of_each_other_and_old_heartbeats_go(cluster: MemoryCluster) -> None:
+async def test_members_see_each_other_and_old_heartbeats_are_trimmed(cluster: MemoryCluster) -> None:
     book = (await cluster.connect()).book("b")
     other = (await cluster.connect()).book("b")
     async with Members(Log(book), "g", "a") as a, Members(Log(other), "g", "b") as b:
@@ -45,7 +45,7 @@ async def test_members_hear_of_each_other_and_old_heartbeats_go(cluster: MemoryC
         assert len(left) == 2, "of each the newest"
 
 
-async def test_a_group_hears_nothing_of_another(cluster: MemoryCluster) -> None:
+async def test_members_of_another_group_are_not_seen(cluster: MemoryCluster) -> None:
     log = Log((await cluster.connect()).book("b"))
     async with Members(log, "g", "a") as a, Members(log, "h", "b") as b:
         await until(lambda: a.alive() == ["a"] and b.alive() == ["b"])
@@ -79,8 +79,8 @@ async def test_a_lease_counts_from_when_the_heartbeat_was_sent(cluster: MemoryCl
 async def test_a_client_that_is_closed_under_a_member_leaves_no_unretrieved_exception(
     cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    unheard: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: unheard.append(context))
+    unretrieved: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: unretrieved.append(context))
 
     async def begin_and_close() -> None:
         client = await cluster.connect()
@@ -93,7 +93,7 @@ async def test_a_client_that_is_closed_under_a_member_leaves_no_unretrieved_exce
 
     await begin_and_close()
     gc.collect()
-    assert not unheard and "a member says or hears nothing any more" in capsys.readouterr().err
+    assert not unretrieved and "a member has stopped" in capsys.readouterr().err
 
 
 class BreaksOnce(FaultyBook):

@@ -1,4 +1,4 @@
-"""What is new, asked together."""
+"""What is new, queried together."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from bokilib.news import News
 from bokilib.testing import Fault, FaultyBook
 
 
-async def test_who_asks_in_one_turn_has_one_answer(book: boki.Book) -> None:
+async def test_callers_of_one_turn_share_one_query(book: boki.Book) -> None:
     first = await book.append(b"1", tags=["a", "b"])
     second = await book.append(b"2", tags=["b"])
     news = News(book)
     one, two, three = await asyncio.gather(news.since({"a": 0}), news.since({"a": first, "b": first}), news.since({}))
-    assert news.questions == 1
+    assert news.queries == 1
     assert one.place == two.place == three.place >= second
     assert [record.seqnum for record in one.of["a"]] == [first]
     assert [record.seqnum for record in two.of["b"] if record.seqnum > first] == [second]
     await news.since({"a": second})
-    assert news.questions == 2
+    assert news.queries == 2
 
 
-async def test_who_asks_later_hears_of_what_came_meanwhile(book: boki.Book) -> None:
+async def test_a_later_call_returns_what_came_meanwhile(book: boki.Book) -> None:
     news = News(book)
     early = asyncio.ensure_future(news.since({"a": 0}))
     seqnum = await book.append(b"1", tags=["a"])
@@ -33,11 +33,11 @@ async def test_who_asks_later_hears_of_what_came_meanwhile(book: boki.Book) -> N
     await early
 
 
-async def test_more_streams_than_a_question_takes_are_several(book: boki.Book) -> None:
+async def test_more_streams_than_a_query_takes_are_several_queries(book: boki.Book) -> None:
     seqnum = await book.append(b"1", tags=["t399"])
     news = News(book)
     found = await asyncio.gather(*(news.since({f"t{number}": 0, f"t{number + 1}": 0}) for number in range(399)))
-    assert news.questions == 2
+    assert news.queries == 2
     assert [record.seqnum for record in found[-1].of["t399"]] == [seqnum]
 
 
@@ -69,7 +69,7 @@ async def test_an_error_is_raised_to_all_waiters_and_ends_nothing(book: boki.Boo
     assert (await news.since({"a": 0})).place >= 1
 
 
-async def test_who_does_not_wait_any_more_takes_nobody_along(book: boki.Book) -> None:
+async def test_a_cancelled_caller_leaves_the_others_waiting(book: boki.Book) -> None:
     news = News(book)
     gone, stays = asyncio.ensure_future(news.since({"a": 0})), asyncio.ensure_future(news.since({"b": 0}))
     await asyncio.sleep(0)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bokilib.checkpoint_rules import Ages, Whole, let_go, must_carry
+from bokilib.checkpoint_rules import Ages, Whole, must_carry, trim_plan
 from libs.tests.models.search import search
 
 AGES = Ages(grace_ms=1, retention_ms=3, forget_ms=1, carry_ms=2)
@@ -239,7 +239,7 @@ class Carried:
             marks, forget = (worker.snapshot + 1, ck + 1), False
         else:
             ages = AGES if self.rules.forgets_late else AGES._replace(retention_ms=0, forget_ms=0)
-            one = let_go(wholes, newest, self.now, ages)
+            one = trim_plan(wholes, newest, self.now, ages)
             marks, forget = (one.marks.records, one.marks.checkpoints), one.forget
             if not self.rules.trims_by_the_one_before and wholes and wholes[0].ended_ms is None:
                 marks = (wholes[0].covers + 1, wholes[0].first)

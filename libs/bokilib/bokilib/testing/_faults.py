@@ -5,7 +5,7 @@
 | before | the process dies, and the operation did not happen |
 | after | the process dies when it has happened, before it returned |
 | lost | it happened, and the caller gets an unknown outcome (of an append; others are repeated by the SDK) |
-| never | it did not happen, and the caller hears that the outcome is unknown; asked with `settle`, it never will |
+| never | it did not happen, and the caller gets an unknown outcome; asked with `settle`, it never will |
 
 A process that died does nothing any more: each later operation raises `Died`, which is no Exception, so nothing swallows it.
 """
