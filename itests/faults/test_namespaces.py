@@ -43,9 +43,9 @@ class Network(Machines):
 
     async def deafen(self, chance: random.Random) -> str:
         one = chance.choice(ROLES)
-        hears = chance.random() < 0.5
-        await self.hosts.cut(one, hears=hears, says=not hears)
-        return await self._last(chance, f"{one} {'says' if hears else 'hears'} nothing")
+        receives = chance.random() < 0.5
+        await self.hosts.cut(one, receives=receives, sends=not receives)
+        return await self._last(chance, f"{one} {'sends' if receives else 'receives'} nothing")
 
     async def isolate(self, chance: random.Random) -> str:
         one = chance.choice(ROLES)

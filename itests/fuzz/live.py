@@ -61,7 +61,7 @@ GROWTH_BYTES: Final = 96 * MIB
 FINDINGS: Final = Path(__file__).parents[2] / ".venv/fuzz"
 _BAD_LINE: Final = re.compile(rb"Traceback|level=error|failed inside")
 _REFUSED: Final = b"refused an add"
-"""Told as an error, since a client or the network damages entries: here that is us."""
+"""Logged as an error, since a client or the network damages entries: here that is us."""
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -295,9 +295,9 @@ class Fuzzed:
 
 
 async def fuzz_live(
-    directory: Path, names: list[str], *, seconds: float, seed: int, tell: Callable[[str], object] = lambda _: None
+    directory: Path, names: list[str], *, seconds: float, seed: int, report: Callable[[str], object] = lambda _: None
 ) -> dict[str, Counts]:
-    """Starts a cluster in `directory` and fuzzes the servers named, one after another; `tell` gets a line for each. Raises Finding."""
+    """Starts a cluster in `directory` and fuzzes the servers named, one after another; `report` gets a line for each. Raises Finding."""
     found: dict[str, Counts] = {}
     async with (
         LocalCluster(directory, bookies=1, controllers=1, settings=ONE_COPY) as cluster,
@@ -317,7 +317,7 @@ async def fuzz_live(
             found[name] = fuzzed.counts
             await fuzzed.run(seconds)
             await cluster.check()
-            tell(fuzzed.counts.line(name))
+            report(fuzzed.counts.line(name))
     return found
 
 
@@ -334,12 +334,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         try:
             names = arguments.servers.split(",")
-            asyncio.run(fuzz_live(Path(directory), names, seconds=arguments.seconds, seed=arguments.seed, tell=_say))
+            asyncio.run(
+                fuzz_live(Path(directory), names, seconds=arguments.seconds, seed=arguments.seed, report=_print)
+            )
         except Finding as finding:
             sys.exit(f"seed {arguments.seed}: {finding}")
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     print(line, flush=True)
 
 

@@ -34,7 +34,7 @@ gateway gateway/tests/test_server_token.py::test_a_route_is_answered_to_who_show
 -            if (request.match_info.route.name or ELSEWHERE) not in OPEN:
 +            if request.method not in ("GET", "HEAD"):
 
-health tells everybody its reasons
+health shows everybody its reasons
 gateway gateway/tests/test_server_token.py::test_the_reasons_of_ill_health_are_for_those_who_show_the_token
 -HealthAnswer("failing", reasons if call.admitted else [])
 +HealthAnswer("failing", reasons)

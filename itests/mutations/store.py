@@ -143,12 +143,12 @@ bokistore libs/tests/store/test_expiry.py::test_objects_whose_time_is_over_go_by
 +        pass
      tx.delete(name)
 
-what is followed is told whatever the session has seen
+what is followed is returned whatever the session has seen
 sdk libs/tests/store/test_followed.py::test_what_another_book_of_the_session_tells_of_is_seen
 - <= within_s and self.view.session.covered_by(token)
 + <= within_s
 
-what is followed is told however long ago one asked
+what is followed is returned however long ago it was confirmed
 sdk libs/tests/store/test_followed.py::test_it_asks_again_when_nobody_did_for_so_long
 -self._connection.elapsed() - asked_s <= within_s and self.view.session.covered_by(token)
 +self.view.session.covered_by(token)

@@ -25,7 +25,7 @@ common common/tests/runtime/test_token_file.py::test_a_file_that_others_may_use_
 -return bool(mode & (0o077 if mine else 0o007))
 +return False
 
-an engine hears who shows no token
+an engine answers who has no token
 logbook logbook/tests/engine/test_engine_token.py::test_hello_is_taken_only_with_the_token_whatever_role_it_names
 -        self._token.admit(hello.auth, "this engine")
 
@@ -40,7 +40,7 @@ sdk logbook/tests/engine/test_engine_token.py::test_a_client_whose_token_is_vali
 - if self._denials >= engines else ""
 + if self._denials < 0 else ""
 
-a sequencer hears who shows no token
+a sequencer answers who has no token
 metalog metalog/tests/sequencer/test_sequencer_token.py::test_who_does_not_show_the_token_gets_an_error_and_the_connection_ends
 -            token.admit(hello.auth, "this sequencer")
 

@@ -67,7 +67,7 @@ sdk logbook/tests/sdk/test_writer.py::test_many_begin_at_their_number_or_not_at_
 -            first.check(numbers)  # who waited for a place before this was numbered before it
 +            pass
 
-a child is not told that it was forked
+a child does not know that it was forked
 common common/tests/runtime/test_forks.py::test_each_child_is_notified_once_of_what_there_is_and_the_parent_is_not
 -    for one in _kept:
 -        one.forked()

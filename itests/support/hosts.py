@@ -3,8 +3,8 @@
     async with Hosts(["bookie-1", "engine-1"]) as hosts:
         hosts["bookie-1"].address                   # 10.213.x.y; this process is `hosts.here`
         hosts["bookie-1"].command(["prog", "arg"])  # the command that runs there
-        await hosts.cut("bookie-1", "engine-1")     # neither hears the other
-        await hosts.cut("engine-1", hears=False)    # it receives nothing, but sends
+        await hosts.cut("bookie-1", "engine-1")     # neither receives from the other
+        await hosts.cut("engine-1", receives=False) # it receives nothing, but sends
         await hosts.lose("bookie-1", 0.3)           # 30 % of the packets that reach it are lost
         await hosts.heal()
 
@@ -29,8 +29,8 @@ from typing import Final, Self
 
 _RULES: Final = """
 table inet faults {
-    chain hears { type filter hook input priority 0; }
-    chain says { type filter hook output priority 0; }
+    chain input { type filter hook input priority 0; }
+    chain output { type filter hook output priority 0; }
 }
 """
 
@@ -91,19 +91,19 @@ class Hosts:
 
     # -- faults
 
-    async def cut(self, name: str, *others: str, hears: bool = True, says: bool = True) -> None:
-        """Drops what passes between a host and others, or everybody. `hears=False` alone: it sends and receives nothing."""
-        both = hears and says
+    async def cut(self, name: str, *others: str, receives: bool = True, sends: bool = True) -> None:
+        """Drops what passes between a host and others, or everybody. `receives=False` alone: it sends, and receives nothing."""
+        both = receives and sends
         addresses = [self._hosts[other].address for other in others]
         peers = f"{{ {', '.join(addresses)} }}" if addresses else f"{self._net}.0/24"
-        if both or not hears:
-            await self._rule(name, f"add rule inet faults hears ip saddr {peers} drop")
-        if both or not says:
-            await self._rule(name, f"add rule inet faults says ip daddr {peers} drop")
+        if both or not receives:
+            await self._rule(name, f"add rule inet faults input ip saddr {peers} drop")
+        if both or not sends:
+            await self._rule(name, f"add rule inet faults output ip daddr {peers} drop")
 
     async def lose(self, name: str, share: float) -> None:
         """Loses a share of the packets that reach a host."""
-        await self._rule(name, f"add rule inet faults hears numgen random mod 1000 < {round(share * 1000)} drop")
+        await self._rule(name, f"add rule inet faults input numgen random mod 1000 < {round(share * 1000)} drop")
 
     async def heal(self, *names: str) -> None:
         """Ends the faults of these hosts, or of all."""

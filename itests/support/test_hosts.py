@@ -73,7 +73,7 @@ async def test_machines_reach_each_other_but_where_they_are_cut(hosts: Hosts) ->
 
 
 async def test_a_machine_that_receives_from_nobody_is_cut_from_all(hosts: Hosts) -> None:
-    await hosts.cut("c", hears=False)
+    await hosts.cut("c", receives=False)
     assert not await reaches(hosts, "c", "a")
     assert not await reaches(hosts, None, "c")
     assert await reaches(hosts, "a", "b", 5)
