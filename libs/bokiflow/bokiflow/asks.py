@@ -67,12 +67,12 @@ Ask: TypeAlias = RunBody | RunTransaction | TakeLock | StopBody | SetTimer | Uns
 
 
 class Spawn(NamedTuple):
-    """What goes with an effect: a workflow to start (`alone`: it is nobody's child; `within` a transaction), or somebody to tell."""
+    """What goes with an effect: a workflow to start (`detached`: it is nobody's child; `within` a transaction), or a notice."""
 
     workflow: Workflow[..., Any] | None = None
     args: Json = None
     notice: Incoming | None = None
-    alone: bool = False
+    detached: bool = False
     within: Within | None = None
 
     def tags(self, event: Effect) -> int:

@@ -1,7 +1,7 @@
-"""Workflows and steps as users define and call them: `app.workflow`, `app.step`. Types say what a call gives.
+"""Workflows and steps as users define and call them: `app.workflow`, `app.step`. A call has the types of its function.
 
 Outside of workflows, and inside of steps, a step is the function that it was made of. In a workflow, its body runs outside, and its
-outcome is in the log. A workflow that a workflow awaits is its child; `call` says what to start from outside.
+outcome is in the log. A workflow that a workflow awaits is its child; `call` makes what is started from outside.
 """
 
 from __future__ import annotations

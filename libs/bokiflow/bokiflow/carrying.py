@@ -65,17 +65,17 @@ class Carrying:
             try:
                 await shortening.trim_history_now(self._host.log, place, history, claim)
             finally:
-                _tell(done, done=True)
+                _resolve(done, done=True)
 
         return trim()
 
     def not_done(self) -> None:
         """The workflow is over here before it was done; nobody is left waiting."""
-        _tell(self._asked, done=False)
-        _tell(self._done, done=False)
+        _resolve(self._asked, done=False)
+        _resolve(self._done, done=False)
         self._asked = self._done = None
 
 
-def _tell(waiting: asyncio.Future[bool] | None, *, done: bool) -> None:
+def _resolve(waiting: asyncio.Future[bool] | None, *, done: bool) -> None:
     if waiting is not None and not waiting.done():
         waiting.set_result(done)

@@ -1,4 +1,4 @@
-"""What a collector shows of its work. Counted per round and per chunk of a round."""
+"""Metrics of a collector, counted per round and per chunk of a round."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ NAMES: Final = {"ended": "histories", "carried": "written_anew"}
 """Fields of `Collected` that are called otherwise for people."""
 
 
-class Shown:
+class CollectMetrics:
     """See the module."""
 
     def __init__(self, metrics: Metrics | None) -> None:
-        shown = metrics or Metrics()
-        self._rounds: Final = shown.counter(definitions.COLLECT_ROUNDS)
-        self._checked: Final = shown.counter(definitions.COLLECT_CHECKED)
-        self._collected: Final = shown.counter(definitions.COLLECTED)
-        self._lag: Final = shown.gauge(definitions.COLLECT_LAG)
+        registry = metrics or Metrics()
+        self._rounds: Final = registry.counter(definitions.COLLECT_ROUNDS)
+        self._checked: Final = registry.counter(definitions.COLLECT_CHECKED)
+        self._collected: Final = registry.counter(definitions.COLLECTED)
+        self._lag: Final = registry.gauge(definitions.COLLECT_LAG)
 
     def checked(self, count: int) -> None:
         """So many ends were looked at."""

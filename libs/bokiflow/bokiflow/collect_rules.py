@@ -1,11 +1,11 @@
 """What of workflows that ended may go, and when; when a partition is checkpointed. Pure. All times are of the log's clock.
 
-- A grace after the end its history goes, and what it said.
+- A grace after the end its history goes, and what it emitted.
 - Its end stays for as long as its result is kept (`retention`). Storage goes by whole terms, so before a term is a day old the end is
-  said again, many to a record (`Tombed`), and what was said before is trimmed. A tomb names when the workflow ended, else retention
+  repeated, many to a record (`Tombed`), and its older records are trimmed. A tomb names when the workflow ended, else retention
   would begin anew with each; once retention is over there are no more.
-- Then all of the id is forgotten, together, when the newest of it is so old that the log can forget it. Till that is *seen*, what says in
-  the partition's stream that it ended stays: whoever comes next finds it there.
+- Then all of the id is forgotten, together, when the newest of it is so old that the log can forget it. Till that is *seen*, its end in
+  the partition's stream stays: whoever comes next finds it there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LARGE_BYTES: Final = 4_096
 
 
 class Over(NamedTuple):
-    """What a partition's stream says of a workflow that ended.
+    """A workflow that ended, by its partition's stream.
 
     Attributes:
         seqnum, time_ms: of the record. done_ms: when it ended. large: where its outcome is, if that is not here.
@@ -67,7 +67,7 @@ Fate: TypeAlias = Literal["drop", "trim", "tomb", "forget", "keep"]
 
 
 def over(seqnum: int, time_ms: int, partition: int, event: AnyFlowEvent) -> Over | None:
-    """What an event of a partition's stream says."""
+    """The end that an event of a partition's stream is of; None: it is of none."""
     if isinstance(event, Ended):
         return Over(event.id, partition, seqnum, time_ms, time_ms, event)
     if isinstance(event, Tombed):
@@ -82,7 +82,7 @@ def fate(one: Over, own: Own, now_ms: int, ages: Ages, *, pressing: bool) -> Fat
         pressing: something of the partitions is as old as a term: what will be so soon goes with it.
 
     Returns:
-        drop: nothing, and its place in the partition's stream is not needed. trim: it was said again since. tomb: say it again. forget: all
+        drop: nothing, and its place in the partition's stream is not needed. trim: it was repeated since. tomb: repeat it. forget: all
         of it. keep: nothing yet.
     """
     age_ms = now_ms - one.time_ms
@@ -98,7 +98,7 @@ def fate(one: Over, own: Own, now_ms: int, ages: Ages, *, pressing: bool) -> Fat
 
 
 def carried_at(ages: Ages, *, pressing: bool) -> int:
-    """At which age an end is said again."""
+    """At which age an end is repeated."""
     return ages.carry_ms // 2 if pressing else ages.carry_ms
 
 
@@ -126,7 +126,7 @@ def is_due(starts: int, unfinished: int, oldest_ms: int, now_ms: int, carry_ms: 
 
 
 def tomb(one: Over, large: int) -> Tombed:
-    """The end, said again. `large`: where its outcome is, 0: here."""
+    """The end, repeated. `large`: where its outcome is, 0: here."""
     ended = msgspec.structs.replace(one.ended if not large else _without_outcome(one.ended), parts=())
     return Tombed(one.id, ended, one.done_ms, large)
 

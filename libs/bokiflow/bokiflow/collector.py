@@ -1,4 +1,4 @@
-"""Lets go what nobody needs of workflows that ended, so that a book of workflows does not grow (`collect_rules`).
+"""Trims what nobody needs of workflows that ended, so that a book of workflows does not grow (`collect_rules`).
 
     done = await collector.over(range(64)); done = await collector.checkpoint({partition: claim, …})
 
@@ -21,7 +21,7 @@ from boki_common.limits import READ_TAGS
 from boki_common.metrics import Metrics
 from bokiflow import collect_rules as rules
 from bokiflow import inspection, partition_fold, records, shortening
-from bokiflow.collect_metrics import Shown
+from bokiflow.collect_metrics import CollectMetrics
 from bokiflow.collect_rules import AGES, Marks, Over, Own
 from bokiflow.flow import Flow
 from bokiflow.flow_events import (
@@ -56,7 +56,7 @@ class Collected(NamedTuple):
     """What one round came to.
 
     Attributes:
-        ended: workflows whose history was trimmed. tombs: ends that were said again. forgotten: ids that are free again.
+        ended: workflows whose history was trimmed. tombs: ends that were repeated. forgotten: ids that are free again.
         checkpoints: of partitions. carried: histories of living workflows that were written anew. locks: the same of locks.
     """
 
@@ -76,11 +76,11 @@ class Collector:
     """See the module.
 
     Attributes:
-        ages: when what may go. every_s: from round to round, by whoever has rounds. at_once: of which one is under way. shown: how it goes.
+        ages: when what may go. every_s: from round to round, by whoever has rounds. at_once: of which one is under way. metrics: its own.
     """
 
     def __init__(self, log: Log, group: str, ages: Ages, every_s: float = 0.0, metrics: Metrics | None = None) -> None:
-        self.shown: Final = Shown(metrics)
+        self.metrics: Final = CollectMetrics(metrics)
         self.ages: Final = ages
         self.every_s: Final = every_s
         self.at_once: Final = asyncio.Lock()
@@ -100,7 +100,7 @@ class Collector:
     # -- what ended
 
     async def over(self, partitions: Sequence[int]) -> Collected:
-        """Lets go what ended in partitions, whoever owns them."""
+        """Trims what ended in partitions, whoever owns them."""
         place, now_ms = await self._log.book.now(), await self.now_ms()
         ended = await self._trim_histories(partitions, place, now_ms)
         done = Collected(ended=ended)
@@ -122,7 +122,7 @@ class Collector:
         for partition, keep in marks.all():
             self._trimmer.add(tags.flow_done(self._group, partition), keep)
         await self._trimmer.flush()
-        self.shown.overdue(overdue_ms)
+        self.metrics.overdue(overdue_ms)
         return done
 
     def _over_in(self, record: boki.Record, events: Iterable[AnyFlowEvent], partitions: Sequence[int]) -> list[Over]:
@@ -169,10 +169,10 @@ class Collector:
         """Decides about some of what ended, in the order in which it is in the partitions' streams."""
         if not chunk:
             return Collected()
-        self.shown.checked(len(chunk))
+        self.metrics.checked(len(chunk))
         owns = await self._owns([one.id for one in chunk], place)
         fates = [rules.fate(one, owns[one.id], now_ms, self.ages, pressing=pressing) for one in chunk]
-        said = await self._say_again([one for one, fate in zip(chunk, fates, strict=True) if fate == "tomb"])
+        tombed = await self._append_tombs([one for one, fate in zip(chunk, fates, strict=True) if fate == "tomb"])
         going = [one for one, fate in zip(chunk, fates, strict=True) if fate == "forget"]
         for one, fate in zip(chunk, fates, strict=True):
             if fate == "trim":
@@ -186,17 +186,17 @@ class Collector:
             for tag in shortening.outputs(records.Place(one.id, self._group), self._topics(one)):
                 self._trimmer.add(tag, place + 1, forget=True)
         await self._trimmer.flush()
-        for tag in dict.fromkeys(tag for one in [*going, *gone, *said] for tag in self._attributes(one)):
+        for tag in dict.fromkeys(tag for one in [*going, *gone, *tombed] for tag in self._attributes(one)):
             await self.tidy(tag)
         left = await self._owns([one.id for one in going], await self._log.book.now())
         forgotten = {one.id for one in going if left[one.id].gone}
-        again = {(one.id, one.seqnum) for one in said}
+        again = {(one.id, one.seqnum) for one in tombed}
         for one, fate in zip(chunk, fates, strict=True):
             dropped = (
                 fate in ("drop", "trim") or (one.id, one.seqnum) in again or (fate == "forget" and one.id in forgotten)
             )
             (marks.dropped if dropped else marks.kept)(one.partition, one.seqnum)
-        return Collected(tombs=len(said), forgotten=len(forgotten))
+        return Collected(tombs=len(tombed), forgotten=len(forgotten))
 
     @staticmethod
     def _topics(one: Over) -> list[str]:
@@ -206,9 +206,9 @@ class Collector:
     def _attributes(one: Over) -> list[str]:
         return records.attribute_tags(records.Place(one.id, one.ended.group), one.ended.attributes)
 
-    async def _say_again(self, several: Sequence[Over]) -> list[Over]:
-        """Tombs; returns of whom. Who is not among them was said again, or forgotten, by somebody else."""
-        said: list[Over] = []
+    async def _append_tombs(self, several: Sequence[Over]) -> list[Over]:
+        """Tombs; returns of whom. Who is not among them was repeated, or forgotten, by somebody else."""
+        tombed: list[Over] = []
         made = [(one, rules.tomb(one, await self._apart(one) if rules.is_large(one) else 0)) for one in several]
         for batch in rules.batches(made):
             left = batch
@@ -231,9 +231,9 @@ class Collector:
                     self._trimmer.add(tags.flow_own(one.id), seqnum)
                     if event.large:
                         self._trimmer.add(tags.flow_output(one.id, inspection.RESULT), event.large)
-                    said.append(one)
+                    tombed.append(one)
                 break
-        return said
+        return tombed
 
     async def _apart(self, one: Over) -> int:
         """A large outcome, again; where it is."""
@@ -273,8 +273,8 @@ class Collector:
     async def tidy(self, tag: str) -> None:
         """Trims what nobody needs of a stream of those that have an attribute.
 
-        What joins it joins the workflow's fence too, and the fence is trimmed when it is said again: so what is older than all that is in
-        the fence is not needed.
+        What joins it joins the workflow's fence too, and the fence is trimmed when its end is repeated: so what is older than all that is
+        in the fence is not needed.
         """
         place = await self._log.book.now()
         keep = place + 1
@@ -368,7 +368,7 @@ class Collector:
                 self._ended[one] = max(self._ended.get(one, 0), self._folds[one].collected)
 
     async def _sent_before(self, partitions: Sequence[int], place: int, now_ms: int) -> dict[int, tuple[int, int]]:
-        """Lets go what was sent to workflows that are not alive; returns from where, and when, a partition's stream has to stay."""
+        """Trims what was sent to workflows that are not alive; returns from where, and when, a partition's stream has to stay."""
         held_back: dict[int, tuple[int, int]] = {}
         sent: list[tuple[boki.Record, str]] = []
         async for record, events in self._read({tags.flow_to(self._group, one): one for one in partitions}, 1, place):
@@ -443,7 +443,7 @@ class Collector:
 
 
 async def collect(flow: Flow, ages: Ages = AGES) -> Collected:
-    """Lets go what nobody needs any more of workflows that ended, one round, whoever runs them; see `Worker.collect`.
+    """Trims what nobody needs any more of workflows that ended, one round, whoever runs them; see `Worker.collect`.
 
     What lives, and lists of what lives, are for workers: they do both by themselves.
     """

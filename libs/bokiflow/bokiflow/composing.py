@@ -1,7 +1,7 @@
-"""What becomes of a batch of one workflow: a record, with the starts of its children, and what it tells others.
+"""What becomes of a batch of one workflow: a record, with the starts of its children, and its messages to others.
 
 A child's start expects that nobody has its id, and joins the record of its parent's call. If somebody has it (an earlier attempt of this
-call, say), the call goes without.
+call, for one), the call goes without.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Composer:
                 parts.append(Contribution((tags.lock(enqueued.id),), {}, (enqueued,)))
             spawn = self._spawns.get(id(event))
             if spawn is not None and spawn.notice is not None:
-                parts.append(records.tell(records.Place(spawn.notice.id, self.place.group), spawn.notice))
+                parts.append(records.send(records.Place(spawn.notice.id, self.place.group), spawn.notice))
         return joined(parts)
 
     def _start(self, number: int) -> Contribution:
@@ -140,7 +140,7 @@ class Composer:
         parts = [records.end(self.place, ended, self.held)]
         if ended.parent_key:  # else it is a transaction that called it, and waits for its end
             notice = events.ChildEnded(ended.parent, ended.parent_key, self.place.id, ended.outcome, ended.parts)
-            parts.append(records.tell(records.Place(ended.parent, self.place.group), notice))
+            parts.append(records.send(records.Place(ended.parent, self.place.group), notice))
         return parts
 
     async def after_conflict(self, one: Contribution, conflict: Conflict) -> list[tuple[str, str]] | None:
@@ -177,7 +177,7 @@ class Composer:
 def over(
     instance: Instance, start: int, outcome: Outcome, topics: Iterable[str], carried_ms: int
 ) -> tuple[events.Ended | Restarted, int]:
-    """What says that a workflow ended, or begins again; and how many bytes of it its parent gets too."""
+    """The event of a workflow's end, or of its restart; and how many bytes of it its parent gets too."""
     if instance.next is not None:
         return restarted(instance, start, topics, carried_ms), 0
     begun = instance.started
@@ -235,10 +235,10 @@ def _child(instance: Instance, event: events.Invoked, spawn: Spawn, start: int, 
         spawn.workflow.version,
         parent.group,
         "",
-        "" if spawn.alone else instance.id,
-        "" if spawn.alone else event.key,
+        "" if spawn.detached else instance.id,
+        "" if spawn.detached else event.key,
         {},
-        spans.child(instance.id, event.name, event.child, parent.traceparent, alone=spawn.alone),
-        0 if spawn.alone else parent.age or start,
+        spans.child(instance.id, event.name, event.child, parent.traceparent, detached=spawn.detached),
+        0 if spawn.detached else parent.age or start,
         within=spawn.within,
     )

@@ -53,7 +53,7 @@ class Due(NamedTuple):
 
 
 def check(timing: Timing) -> Timing:
-    """Raises InvalidArgument, which says what is wrong with it."""
+    """Raises InvalidArgument."""
     if bool(timing.cron) == bool(timing.every_s):
         raise InvalidArgument(
             f"expected either cron or every_s, found cron={timing.cron!r} and every_s={timing.every_s}"

@@ -106,7 +106,7 @@ async def newest_round(log: Log, group: str, id: str) -> tuple[int, str] | None:
 
 
 class _Began(NamedTuple):
-    """What an event says of a workflow's beginning."""
+    """How a workflow began, by one of its events."""
 
     id: str
     start: int
@@ -115,7 +115,7 @@ class _Began(NamedTuple):
 
 
 def _began(seqnum: int, event: AnyFlowEvent) -> _Began | None:
-    """Of what joins streams of attributes: what began, what was written anew, what ended and was said again."""
+    """Of what joins streams of attributes: what began, what was written anew, ends that were repeated."""
     if isinstance(event, Started):
         return _Began(event.id, seqnum, event.group, event.attributes)
     if isinstance(event, Claimed):
@@ -171,7 +171,7 @@ async def _takes(flow: Starts, round_id: str, call: Debounced) -> bool:
     if await _is_over(flow.log, round_id, None):
         return False
     notice = Signalled(round_id, _CALLS, as_json(call), flow.token())
-    seqnum = await flow.log.append(records.tell(records.Place(round_id, flow.group), notice))
+    seqnum = await flow.log.append(records.send(records.Place(round_id, flow.group), notice))
     return not await _is_over(flow.log, round_id, seqnum)
 
 

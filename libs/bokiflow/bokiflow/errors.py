@@ -93,5 +93,5 @@ class WorkflowBlocked(LogBookError):
     """The workflow cannot go on until somebody changes something, and it is not known here what it lacks.
 
     Attributes:
-        id: of the workflow. found: why, as whoever ran it said.
+        id: of the workflow. found: why, by whoever ran it.
     """

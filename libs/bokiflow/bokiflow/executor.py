@@ -1,4 +1,4 @@
-"""Runs one workflow against the log: tells its code what comes, appends what it did, runs what it asked for.
+"""Runs one workflow against the log: delivers to its code what comes, appends what it did, runs what it asked for.
 
 - All its records expect its claim. A Conflict on it means that somebody else runs the workflow now: it stops, and nothing that it
   had not in the log has happened for anybody.
@@ -37,14 +37,14 @@ from bokiflow.lock_seats import TakeLock
 from bokiflow.outcomes import Outcome, failed
 from bokiflow.timers import DurableTimers, TimerDue
 from bokiflow.transactional import Ran, RunTransaction
-from bokiflow.under_way import Body, BodyEnded, Came, Turn, UnderWay
+from bokiflow.under_way import Body, BodyEnded, Received, Turn, UnderWay
 
 T = TypeVar("T")
 
 log = get_logger(__name__)
 
 
-_Item: TypeAlias = BodyEnded | TimerDue | Turn | Came | Ran | Ready
+_Item: TypeAlias = BodyEnded | TimerDue | Turn | Received | Ran | Ready
 _After: TypeAlias = Body | events.Ended | events.Restarted
 
 
@@ -75,7 +75,7 @@ class Executor:
         self._appending: asyncio.Task[None] | None = None
         self._outer: Final = asyncio.get_running_loop()
         self._scheduled = False
-        self._committing = False
+        self._exclusive = False
         self._ending = False
         self._over = False
         self._carrying: Final = Carrying(host, self._composer, history.carried_ms)
@@ -88,12 +88,12 @@ class Executor:
         replay = self.instance.replaying(in_order(records), self._start)
         self._outer.call_soon(self._guarded, lambda: self._replay_on(replay))
 
-    def came(self, seqnum: int, time_ms: int, incoming: tuple[Incoming, ...]) -> None:
-        """Something came from others; what it knows already is passed."""
+    def receive(self, seqnum: int, time_ms: int, incoming: tuple[Incoming, ...]) -> None:
+        """Takes what others sent; what it has already is passed."""
         if seqnum <= self.position or self._over:
             return
         self.position = seqnum
-        self._inbox.extend(Came(seqnum, time_ms, event) for event in incoming)
+        self._inbox.extend(Received(seqnum, time_ms, event) for event in incoming)
         self._schedule()
 
     async def close(self) -> None:
@@ -167,10 +167,10 @@ class Executor:
 
     def _look(self, then: Callable[[], None]) -> None:
         """Asks for what the code looks at; nothing else is delivered meanwhile."""
-        if self._committing or not self.instance.looks.waiting or self._ending:
+        if self._exclusive or not self.instance.looks.waiting or self._ending:
             return
         looks, place = list(self.instance.looks.waiting), self.instance.looks.cursor
-        self._alone(lambda: looking.answers(looks, place), lambda answers: self._looked(looks, answers, then))
+        self._run_exclusively(lambda: looking.answers(looks, place), lambda answers: self._looked(looks, answers, then))
 
     def _looked(self, looks: Sequence[Look], answers: Sequence[Any], then: Callable[[], None]) -> None:
         for look, answer in zip(looks, answers, strict=True):
@@ -195,7 +195,7 @@ class Executor:
 
     def _pump(self) -> None:
         self._scheduled = False
-        while self._inbox and not (self._ending or self._committing or self.instance.looks.waiting):
+        while self._inbox and not (self._ending or self._exclusive or self.instance.looks.waiting):
             first = self._inbox[0]
             if isinstance(first, Ran | Ready):  # a record of its own: it waits for those before, and the next for it
                 if self._appending is not None or not self._flush.clean:
@@ -205,7 +205,7 @@ class Executor:
                 else:
                     self._commit(first)
             else:
-                self._tell(first)
+                self._deliver(first)
             self._inbox.popleft()
             self._collect()
         self._send()
@@ -217,7 +217,9 @@ class Executor:
             return
         event = events.Transacted(self.id, ran.key, wait.name, wait.digest, self._now_ms, ran.outcome, self._flush.seen)
         part = records.own(self._composer.place, event, self._composer.held)
-        self._alone(lambda: transactional.commit(ask, ran, part), lambda became: self._committed(ask, event, became))
+        self._run_exclusively(
+            lambda: transactional.commit(ask, ran, part), lambda became: self._committed(ask, event, became)
+        )
 
     def _take_place(self, ready: Ready) -> None:
         key, wait = ready.ask.key, self.instance.pending.get(ready.ask.key)
@@ -229,7 +231,7 @@ class Executor:
             event = events.Locked(self.id, key, wait.name, wait.digest, now_ms)
         part = records.own(self._composer.place, event, self._composer.held)
         seen = self._flush.seen
-        self._alone(
+        self._run_exclusively(
             lambda: lock_room.append(self._host.log, ready, part, seen),
             lambda seqnum: self._placed(ready, event, seqnum),
         )
@@ -245,8 +247,8 @@ class Executor:
         self._flush.add(self._composer.place_taken(event, lock_room.entry_of(ask, self.id, self._under_way.age)))
         self.instance.deliver(event, event.at_ms)
 
-    def _alone(self, work: Callable[[], Coroutine[Any, Any, T]], then: Callable[[T], None]) -> None:
-        """Appends a record while nothing is delivered to the code; `then` is called with the result."""
+    def _run_exclusively(self, work: Callable[[], Coroutine[Any, Any, T]], then: Callable[[T], None]) -> None:
+        """Reads, or appends a record, while nothing is delivered to the code; `then` is called with the result."""
 
         async def run() -> None:
             try:
@@ -261,13 +263,13 @@ class Executor:
             except BaseException as error:  # noqa: BLE001 - the process ends: waiters get the error
                 self._outer.call_soon(self._block, error)
             else:
-                self._outer.call_soon(self._guarded, lambda: self._alone_ended(then, became))
+                self._outer.call_soon(self._guarded, lambda: self._exclusive_ended(then, became))
 
-        self._committing = True
+        self._exclusive = True
         self._appending = self._outer.create_task(run(), name="bokiflow record")
 
-    def _alone_ended(self, then: Callable[[T], None], became: T) -> None:
-        self._appending, self._committing = None, False
+    def _exclusive_ended(self, then: Callable[[T], None], became: T) -> None:
+        self._appending, self._exclusive = None, False
         then(became)
         self._schedule()
         self._send()
@@ -313,9 +315,9 @@ class Executor:
         elif ask.key in self.instance.pending:
             self._under_way.begin(ask)
 
-    def _tell(self, item: _Item) -> None:
+    def _deliver(self, item: _Item) -> None:
         instance = self.instance
-        if isinstance(item, Came):
+        if isinstance(item, Received):
             self._flush.saw(item.seqnum)
             instance.deliver(item.event, item.time_ms)
             instance.looks.cursor = max(instance.looks.cursor, item.seqnum)

@@ -46,7 +46,7 @@ class Relatives(Owners, Protocol):
     async def end_of(self, id: str, start: int) -> Ended:
         """How a workflow ended; waits for it."""
 
-    def tell(self, part: Contribution) -> None:
+    def append_later(self, part: Contribution) -> None:
         """Appends something that nothing here waits for."""
 
 
@@ -156,14 +156,14 @@ class Family:
             parent.id,
             "",
             {},
-            self._host.spans.child(parent.id, workflow.name, id, parent.traceparent, alone=False),
+            self._host.spans.child(parent.id, workflow.name, id, parent.traceparent, detached=False),
             self._age,
             within=Within(context),
         )
         try:
             return await self._host.end_of(id, await self._start(child))
         except asyncio.CancelledError:  # nobody waits for it any more
-            self._host.tell(cancelling(parent.group, [id]))
+            self._host.append_later(cancelling(parent.group, [id]))
             raise
 
     async def _start(self, child: Started) -> int:
@@ -194,4 +194,4 @@ class Family:
 def cancelling(group: str, ids: Iterable[str]) -> Contribution:
     """What cancels children of an attempt that is over."""
     reason = "the attempt of a transaction that it was a part of is over"
-    return joined(records.tell(records.Place(id, group), Cancelled(id, reason)) for id in ids)
+    return joined(records.send(records.Place(id, group), Cancelled(id, reason)) for id in ids)

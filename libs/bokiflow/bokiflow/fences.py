@@ -24,7 +24,7 @@ class Fences:
     """See the module. Belongs to one event loop."""
 
     def __init__(self, opened: Log, follower: Follower, worker: str, taken: Callable[[str], None]) -> None:
-        """`worker`: whose claims are no news. `taken`: called with what somebody else has, or ended."""
+        """`worker`: whose own claims are passed. `taken`: called with what somebody else has, or ended."""
         self._log: Final = opened
         self._follower: Final = follower
         self._worker: Final = worker
@@ -47,22 +47,22 @@ class Fences:
         if isinstance(item, Read):
             for event in PICKER.of(item.record.seqnum, item.envelope, about=id):
                 if isinstance(event, Ended | Tombed) or (isinstance(event, Claimed) and event.owner != self._worker):
-                    asyncio.get_running_loop().call_soon(self._tell, id)
+                    asyncio.get_running_loop().call_soon(self._report, id)
         elif isinstance(item, boki.Gap):
             task = asyncio.get_running_loop().create_task(self._look(id), name="bokiflow fence")
             self._tasks[task] = None
             task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
     async def _look(self, id: str) -> None:
-        """Something is trimmed: what is there now says whose it is."""
+        """Something is trimmed: what is there now has the owner."""
         try:
             state = await inspection.newest(self._log, id)
         except BokiError:
-            return  # an append will tell
+            return  # an append will be refused
         if state is None or state.ended is not None or state.owner != self._worker:
-            self._tell(id)
+            self._report(id)
 
-    def _tell(self, id: str) -> None:
+    def _report(self, id: str) -> None:
         if id in self._watched:
             self._taken(id)
 

@@ -13,7 +13,7 @@ expects its claim):
 and what comes from others (they join it without a condition): ChildEnded, Signalled, Cancelled.
 
 What shortens a history: Checkpointed (the history as of somewhere) and Restarted (from here on there is a new one). Each of Claimed, Ended
-and Tombed says what of Started is needed when Started is trimmed.
+and Tombed has what of Started is needed when Started is trimmed.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Ended(Event, tag="flow.done", frozen=True):
 
     Attributes:
         start: seqnum of its Started, of which the rest is. began_ms: its time.
-        topics: under which it said something. parts: of a transaction, which it was a part of; they are in it if that commits.
+        topics: under which it emitted something. parts: of a transaction, which it was a part of; they are in it if that commits.
     """
 
     id: str
@@ -119,7 +119,7 @@ class Ended(Event, tag="flow.done", frozen=True):
 
 
 class Tombed(Event, tag="flow.tomb", frozen=True):
-    """It ended, said again so that older records may go.
+    """It ended: repeated, so that older records may go.
 
     Attributes:
         done_ms: when it ended, by the clock of the log.
@@ -214,7 +214,7 @@ class Sleeping(Event, tag="flow.sleep", frozen=True):
 
 
 class Attempted(Event, tag="flow.attempt", frozen=True):
-    """A transaction called a child, which is a part of this attempt of it alone: who attempts it anew cancels those of before."""
+    """A transaction called a child, which is a part of this attempt of it only: who attempts it anew cancels those of before."""
 
     id: str
     key: str
@@ -244,7 +244,7 @@ class Sent(Event, tag="flow.sent", frozen=True):
 
 
 class Emitted(Event, tag="flow.emit", frozen=True):
-    """It says something to whoever follows it."""
+    """It emits a value to those who follow it."""
 
     id: str
     key: str
@@ -261,7 +261,7 @@ class Patched(Event, tag="flow.patch", frozen=True):
 
 
 class Unlocked(Event, tag="flow.unlocked", frozen=True):
-    """It lets go of a lock, or does not wait for it any more. `key`: of the call that asked for it; `name`: the lock's."""
+    """It releases a lock, or does not wait for it any more. `key`: of the call that asked for it; `name`: the lock's."""
 
     id: str
     key: str
@@ -284,7 +284,7 @@ class Restarted(Event, tag="flow.restart", frozen=True):
     Attributes:
         run: how often it was begun anew, this time included. started: as it would have been started so.
         start: seqnum of the Started that is in the log. unreceived: what was sent, and nobody had received: (topic, value).
-        at_ms: its time, for the code. topics: under which it said something before.
+        at_ms: its time, for the code. topics: under which it emitted something before.
         carried_ms: when its oldest record was written, by the clock of the log.
         cursor: as of which place it looks at things before the first delivery.
     """

@@ -7,7 +7,7 @@ sockets, files or threads; what would need them raises NotImplementedError. It r
 
 - Events are delivered to the code one at a time, and it runs until it waits for the next. So who is first, what is cancelled and
   what is compensated follow from the order of deliveries, which is in the log.
-- Time stands still meanwhile: `time()` is that of the last delivery. Timers are given to `Timers`, and are due when it says so.
+- Time stands still meanwhile: `time()` is that of the last delivery. Timers are given to `Timers`, which calls `fire` when they are due.
 - Tasks and futures hash by their number: sets of them have an order that is the same in every replay. (Sets decide in
   asyncio: which sibling a TaskGroup cancels first, what `wait` gives.)
 - A task is named by the task that made it (`step_paths`).
@@ -137,7 +137,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
         return list(self._waiting)
 
     def drop(self) -> None:
-        """Ends all tasks, in whatever state: nobody hears of what they do in their `finally`."""
+        """Ends all tasks, in whatever state: what they do in their `finally` has no effect."""
         self._closed = True
         self._ready.clear()
         self._waiting.clear()

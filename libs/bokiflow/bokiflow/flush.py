@@ -1,7 +1,7 @@
 """What one instance has to append, record by record. Pure.
 
 - One record at a time is under way. Meanwhile the next one is filled.
-- A record says up to where its workflow had seen what comes from others when the first thing in it was delivered. So before something from
+- A record names up to where its workflow had seen what comes from others when the first thing in it was delivered. So before something from
   others is delivered, a record in which something was delivered already is closed, with its old `seen`.
 - What must not happen before a record is in the log (bodies of steps, answers) waits in `after` for it; with nothing to append it waits for
   the record before.

@@ -68,7 +68,7 @@ def forked(history: History, started: Started, before: str | None) -> History:
             found=name,
             expected=key,
         )
-    records = [_alone(one, number, started.id) for number, one in enumerate(kept, 1)]
+    records = [_as_record(one, number, started.id) for number, one in enumerate(kept, 1)]
     names = _names(history, cut)
     cursors = _cursors(history, kept)
     started = msgspec.structs.replace(started, origin=history.started.id, names=names, cursors=cursors)
@@ -122,7 +122,7 @@ def _cut(delivered: list[OrderedEvent], before: str | None) -> int:
     raise InvalidArgument(f"expected the key of something that was done, found {key!r}: `steps()` has them", found=key)
 
 
-def _alone(one: OrderedEvent, number: int, id: str) -> Recorded:
+def _as_record(one: OrderedEvent, number: int, id: str) -> Recorded:
     """One delivery, as a record of the fork: their order is that of their numbers."""
     event = msgspec.structs.replace(one.event, id=id)
     if isinstance(event, Transacted):

@@ -28,7 +28,7 @@ from bokilib.pauses import pauses
 ATTEMPTS: Final = 8
 """Of beginning a fork while others begin one of the same id."""
 OWN_TAGS: Final = 24
-"""Streams that the record of a start joins beside those of what was said."""
+"""Streams that the record of a start joins beside those of what was emitted."""
 
 
 async def begin(log: Log, made: History) -> int:
@@ -38,7 +38,7 @@ async def begin(log: Log, made: History) -> int:
         made: its history.
 
     Raises:
-        IdReused: the id is another's. AtomicTooLarge: it says something under too many topics. AppendUnknown. Conflict: others begin it
+        IdReused: the id is another's. AtomicTooLarge: it emits under too many topics. AppendUnknown. Conflict: others begin it
         all the time.
     """
     place = records.Place(made.started.id, made.started.group)
@@ -80,11 +80,11 @@ def _parts(made: History, covers: int) -> list[Checkpointed]:
 
 
 def _outputs(made: History) -> list[str]:
-    """Streams of what its origin said, which it said too. Raises AtomicTooLarge."""
+    """Streams of what its origin emitted, which counts as emitted by it too. Raises AtomicTooLarge."""
     limit = RECORD_TAGS - OWN_TAGS
     if len(made.topics) > limit:
         raise AtomicTooLarge(
-            f"expected what is forked to have spoken under up to {limit} topics, found {len(made.topics)}: fork before an earlier step",
+            f"expected what is forked to have emitted under up to {limit} topics, found {len(made.topics)}: fork before an earlier step",
             expected=limit,
             found=len(made.topics),
         )

@@ -1,4 +1,4 @@
-"""One workflow, from outside: its result, how it stands, what it says; signals and cancellation."""
+"""One workflow, from outside: its result, its status, what it emits; signals and cancellation."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from bokilib.log import Log
 R = TypeVar("R")
 
 
-class Waits(Protocol):
-    """Who can say how a workflow ended, and tells it things."""
+class FlowPort(Protocol):
+    """What a handle needs of a `Flow`."""
 
     @property
     def log(self) -> Log: ...
@@ -50,7 +50,7 @@ class Handle(Generic[R]):
     """
 
     def __init__(
-        self, flow: Waits, id: str, workflow: Workflow[..., Any] | None, *, start: int, ended: Ended | None
+        self, flow: FlowPort, id: str, workflow: Workflow[..., Any] | None, *, start: int, ended: Ended | None
     ) -> None:
         """`start`: seqnum of its beginning, or 0. `ended`: how it ended, if that is known."""
         self.id: Final = id
@@ -90,11 +90,11 @@ class Handle(Generic[R]):
 
     async def signal(self, topic: str, value: object = None) -> None:
         """Sends it a value, which `recv(topic)` gives it, once. Raises NoSuchWorkflow, NotEncodable, AppendUnknown."""
-        await self._tell(Signalled(self.id, topic, as_json(value), self._flow.token()))
+        await self._send(Signalled(self.id, topic, as_json(value), self._flow.token()))
 
     async def cancel(self, reason: str = "") -> None:
         """Asks it to end: its code gets CancelledError where it waits. What is over stays so. Raises NoSuchWorkflow, AppendUnknown."""
-        await self._tell(Cancelled(self.id, reason))
+        await self._send(Cancelled(self.id, reason))
 
     async def resume(self) -> None:
         """Asks whoever runs it to try again, if it is blocked. Raises NoSuchWorkflow, AppendUnknown."""
@@ -114,17 +114,17 @@ class Handle(Generic[R]):
 
         Raises:
             NoSuchWorkflow. IdReused. Trimmed: it ended a while ago, and its history is not kept. InvalidArgument: a child was running then:
-            fork before it; or nothing has that key. AtomicTooLarge: it spoke under hundreds of topics. AppendUnknown.
+            fork before it; or nothing has that key. AtomicTooLarge: it emitted under hundreds of topics. AppendUnknown.
         """
         new, start = await self._flow.fork(self.id, id, before)
         return Handle(self._flow, new, self._workflow, start=start, ended=None)
 
-    async def _tell(self, event: Incoming) -> None:
+    async def _send(self, event: Incoming) -> None:
         found = await inspection.newest(self._flow.log, self.id, consistency="linearizable")
         if found is None:
             raise _nobody(self.id)
         if found.ended is None:
-            await self._flow.log.append(records.tell(records.Place(self.id, self._flow.group), event))
+            await self._flow.log.append(records.send(records.Place(self.id, self._flow.group), event))
 
     async def events(self, topic: str, *, follow: bool = True) -> AsyncIterator[Json]:
         """What it emits under a topic, from the first on; with `follow` also what comes, without end."""
@@ -137,20 +137,20 @@ class Handle(Generic[R]):
                     last = item.seqnum
                     yield cast(Json, event.value)
                 elif isinstance(event, Checkpointed) and event.covers > last:
-                    for seqnum, value in await _said(log, self.id, topic):
+                    for seqnum, value in await _emitted(log, self.id, topic):
                         if last < seqnum <= event.covers:
                             yield cast(Json, value)
                     last = event.covers
 
 
-async def _said(log: Log, id: str, topic: str) -> list[tuple[int, object]]:
-    """What a workflow said, as its history has it: where that is in the log is trimmed."""
+async def _emitted(log: Log, id: str, topic: str) -> list[tuple[int, object]]:
+    """What a workflow emitted, as its history has it: where that is in the log is trimmed."""
     try:
         found = await inspection.whole_history(log, id)
     except Trimmed:  # it is over by now
         return []
-    said = [(one.seqnum, event) for one in found.records for event in one.own if isinstance(event, Emitted)]
-    return [(seqnum, event.value) for seqnum, event in said if event.topic == topic]
+    emitted = [(one.seqnum, event) for one in found.records for event in one.own if isinstance(event, Emitted)]
+    return [(seqnum, event.value) for seqnum, event in emitted if event.topic == topic]
 
 
 def _nobody(id: str) -> NoSuchWorkflow:

@@ -1,7 +1,7 @@
 """A workflow's history as it is read: from its beginning, from its newest checkpoint, or from its last restart. Pure.
 
 - A checkpoint (`Checkpointed`, in parts that count when all are there) is all of the history as of its `covers`: what lies at or below it
-  in the stream is not needed any more. It never says that something was delivered: order follows from the records in it, as ever
+  in the stream is not needed any more. It does not record that something was delivered: order follows from the records in it, as ever
   (`history.in_order`).
 - A fork begins with a checkpoint, whose last part is in the record of its Started; others may be before that. While there is no Started
   there is no fork.
@@ -33,7 +33,7 @@ from bokilib.checkpoint_rules import PART_BYTES, Part, Whole, newest_first, spli
 PART_DATA_BYTES: Final = PART_BYTES - 32_768
 """Room for what surrounds a part, the streams that it joins among it."""
 PART_TOPICS: Final = 200
-"""Streams of what a workflow said, that one part joins."""
+"""Streams of what a workflow emitted, that one part joins."""
 
 
 class _Row(msgspec.Struct, array_like=True, frozen=True):
@@ -94,10 +94,10 @@ class History(NamedTuple):
 
     @property
     def topics(self) -> list[str]:
-        """Under which it ever said something."""
+        """Under which it ever emitted something."""
         before = [] if self.restarted is None else list(self.restarted.topics)
-        said = [event.topic for one in self.records for event in one.own if isinstance(event, Emitted)]
-        return list(dict.fromkeys([*before, *said]))
+        emitted = [event.topic for one in self.records for event in one.own if isinstance(event, Emitted)]
+        return list(dict.fromkeys([*before, *emitted]))
 
 
 def _encode(history: History) -> bytes:

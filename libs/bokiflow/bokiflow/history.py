@@ -1,7 +1,7 @@
 """In which order the events of a history were delivered to the workflow's code. Pure.
 
 A workflow's stream has records of its executors and records of others (results of children, signals, cancellation). An executor's record
-says up to where it had *seen* the stream when it began to be filled. So the order of delivery is: for each own record, what came from
+names up to where it had *seen* the stream when it began to be filled. So the order of delivery is: for each own record, what came from
 others at or below its `seen`, then its own events; and what came from others after the last one, at the end. By seqnum alone it would be
 another one: a signal that lands between a result's delivery and the result's record has the lower seqnum, and was delivered later.
 """
@@ -33,7 +33,7 @@ Own: TypeAlias = Delivered | Effect | Note
 
 
 class Recorded(NamedTuple):
-    """What one record says about one workflow."""
+    """What one record has of one workflow."""
 
     seqnum: int
     time_ms: int

@@ -50,4 +50,4 @@ async def starting(
 def signalling(flow: Flow, id: str, topic: str, value: object = None) -> Contribution:
     """What makes a record of any library this signal, which `recv(topic)` gives it. Raises NotEncodable, InvalidArgument."""
     event = Signalled(check_id(id), topic, as_json(value), flow.token())
-    return records.tell(records.Place(id, flow.group), event)
+    return records.send(records.Place(id, flow.group), event)

@@ -54,7 +54,7 @@ def launch(call: Call[Any], id: str) -> None:
 
 
 def emit(topic: str, value: object) -> None:
-    """Says something to whoever follows this workflow (`handle.events(topic)`). Raises NotEncodable."""
+    """Emits a value to those who follow this workflow (`handle.events(topic)`). Raises NotEncodable."""
     _instance().emit(topic, value)
 
 

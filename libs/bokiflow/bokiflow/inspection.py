@@ -1,4 +1,4 @@
-"""What the log says of workflows: how they stand, what they did, which there are. It reads, and runs nothing."""
+"""What the log has of workflows: their status, what they did, which there are. It reads, and runs nothing."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ async def _before(log: Log, id: str, seqnum: int) -> boki.Record | None:
 
 
 async def first(log: Log, id: str) -> tuple[int, Started] | None:
-    """How a workflow began, and where; None: there is none, or it is over, and of its beginning only that is kept which its end says."""
+    """How a workflow began, and where; None: there is none, or it is over, and of its beginning only that is kept which its end has."""
     async for item in log.book.read(tags.flow_own(id)):
         if isinstance(item, boki.Gap):
             continue
@@ -214,7 +214,7 @@ async def call_of(log: Log, id: str, state: Held) -> CallOf | None:
         there = there.ended
     if there is not None and there.name:
         return CallOf(there.name, there.digest, there.group, state.start)
-    began = await first(log, id)  # a claim of an earlier version does not say
+    began = await first(log, id)  # a claim of an earlier version lacks it
     return None if began is None else CallOf(began[1].name, began[1].digest, began[1].group, began[0])
 
 

@@ -1,14 +1,14 @@
 """One workflow's code, running: what is delivered to it, what it asks for, what it did. It knows no log, and waits for nobody.
 
     instance.begin(); instance.replay(delivered)
-    instance.deliver(event, time_ms)              # then `effects`, `asks` and `outcome` say what came of it
+    instance.deliver(event, time_ms)              # then `effects`, `asks` and `outcome` have what came of it
 
 All three run the code, so they are called from a callback of the outer loop, never from a task (`flow_loop`).
 
 - What the code looks at without a record (`look`) is delivered before anything else, as of `looks.cursor`: so a replay delivers the
   same, as of the same place, at the same point of its history.
 
-- What the code does is compared with what its history says it did: names, digests, places.
+- What the code does is compared with what it did by its history: names, digests, places.
 - What it is given is what a replay would give it (`outcomes`).
 """
 
@@ -44,7 +44,7 @@ from bokilib.errors import AtomicTooLarge, NotEncodable
 
 _UNIT: Final = 2.0**-53
 RESTART_BYTES: Final = EVENT_BYTES - 32_768
-"""Of what a new run begins with: the rest is for what else its record says."""
+"""Of what a new run begins with: the rest is for what else its record has."""
 
 
 class _Wait(NamedTuple):
@@ -131,13 +131,13 @@ class Instance:
         return await self.workflow.function(*args, **options)
 
     def replay(self, delivered: Iterable[OrderedEvent], start: int = 0) -> None:
-        """Tells what the history has, where nobody can look at anything else.
+        """Delivers what the history has, where nobody can look at anything else.
 
         Args:
             start: seqnum of its beginning: what a fork's history has from before was delivered to its origin.
 
         Raises:
-            NonDeterminism: the code does something else. InvalidArgument: it looks at what only its log tells.
+            NonDeterminism: the code does something else. InvalidArgument: it looks at what only its log has.
         """
         for _ in self.replaying(delivered, start):
             raise InvalidArgument(
@@ -189,7 +189,7 @@ class Instance:
             self._run(lambda: look.future.set_result(value))
 
     def _match(self, recorded: Effect) -> None:
-        """The code did what the history says it did next."""
+        """Checks that the code did what is next in the history. Raises NonDeterminism."""
         if not self.effects:
             raise self._other(_words(recorded), "nothing of that kind")
         made, _ = self.effects.popleft()
@@ -199,7 +199,7 @@ class Instance:
             self.begun.add(recorded.key)
 
     def deliver(self, event: Own | Incoming, time_ms: int) -> None:
-        """Tells one thing, and runs the code until it waits.
+        """Delivers one event, and runs the code until it waits.
 
         Args:
             time_ms: of its record, for what comes from others; own events have their time.
@@ -258,7 +258,7 @@ class Instance:
                 self.parts.did(event.parts)
                 self._resolve(wait.future, event.outcome)
         elif isinstance(event, events.Signalled):
-            receiver = self._mail.came(event.topic, event.value)
+            receiver = self._mail.deliver(event.topic, event.value)
             if receiver is not None:
                 self._run(partial(receiver.set_result, event.value))
         elif isinstance(event, events.Cancelled):
@@ -356,7 +356,7 @@ class Instance:
     def launch(self, workflow: Workflow[..., Any], args: Json, id: str) -> None:
         """See `in_workflow.launch`."""
         made = events.Invoked(self.id, self._loop.next_key(), id, workflow.name, digest(args))
-        self.effects.append((made, Spawn(workflow, _small(args), alone=True)))
+        self.effects.append((made, Spawn(workflow, _small(args), detached=True)))
 
     def _within(self) -> Within | None:
         """What a further part of the transaction begins with that this is a part of. Raises InvalidArgument, AtomicTooLarge."""
@@ -398,7 +398,7 @@ class Instance:
         key = self._loop.next_key()
         await self.locks.turn()
         try:
-            self.asks.append(TakeLock(key, name, shared, try_, ordered or self.locks.patient))
+            self.asks.append(TakeLock(key, name, shared, try_, ordered or self.locks.waits_for_any))
             future: asyncio.Future[Any] = self._loop.create_future()
             wait = _Wait(future, name, digest_of_call((shared, try_), {}), lock=True)
             outcome = await self._wait(key, wait, self.workflow.function)
@@ -430,7 +430,7 @@ class Instance:
         return await self._mail.receive(topic, self._loop)
 
     def emit(self, topic: str, value: object) -> None:
-        """Says something to whoever follows. Raises NotEncodable, AtomicTooLarge."""
+        """See `in_workflow.emit`. Raises NotEncodable, AtomicTooLarge."""
         made = events.Emitted(self.id, self._loop.next_key(), topic, _small(value))
         self.effects.append((made, Spawn()))
 

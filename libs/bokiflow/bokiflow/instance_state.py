@@ -21,7 +21,7 @@ class Held(NamedTuple):
         claim: seqnum of the newest record of the fence: what the holder's records expect.
         owner: who runs it; "": nobody yet.
         ended: how it ended. large: where its outcome is, if that is not here.
-        newest: the event that says so.
+        newest: the event that it is from.
     """
 
     claim: int
@@ -37,7 +37,7 @@ class Held(NamedTuple):
 
     @property
     def start(self) -> int:
-        """Seqnum of its Started; 0: a claim says that it is older."""
+        """Seqnum of its Started; 0: it is older than a claim that does not name it."""
         if isinstance(self.newest, Started):
             return self.claim
         if isinstance(self.newest, Claimed):
@@ -46,7 +46,7 @@ class Held(NamedTuple):
 
 
 def held(seqnum: int, events: Iterable[AnyFlowEvent]) -> Held | None:
-    """What the newest record of the fence says; None: nothing of this workflow."""
+    """The state after the newest record of the fence; None: it has nothing of this workflow."""
     found: Held | None = None
     for event in events:
         if isinstance(event, Started | Claimed):

@@ -57,14 +57,14 @@ class Ready(NamedTuple):
 
 def entry_of(ask: TakeLock, owner: str, age: int) -> Enqueued:
     """What takes a place in the queue."""
-    return Enqueued(ask.name, owner, ask.key, ask.shared, age, ask.patient)
+    return Enqueued(ask.name, owner, ask.key, ask.shared, age, ask.waits_for_any)
 
 
 async def append(opened: Log, ready: Ready, part: Contribution, seen: int) -> int | None:
     """Takes a place, in one record with the workflow's part. Returns where; 0: the lock moved; None: somebody else runs the workflow.
 
     Raises:
-        Errors of the log, when nobody can say what became of it.
+        Errors of the log: the outcome is unknown.
     """
     stream = tags.lock(ready.ask.name)
     expect = {stream: ready.position} if ready.at_once else {}
@@ -133,21 +133,21 @@ class LockRoom:
         entry = entry_of(ask, owner, age)
         if lock_rules.is_free(view.queue, ask.shared):
             return Ready(ask, entry, view.position, ask.try_ or not ask.again)
-        if ask.try_ or not lock_rules.may_wait(view.queue, age, ask.patient):
-            return failed(lock_rules.refusal(ask.name, view.queue, age, ask.patient))
+        if ask.try_ or not lock_rules.may_wait(view.queue, age, ask.waits_for_any):
+            return failed(lock_rules.refusal(ask.name, view.queue, age, ask.waits_for_any))
         return Ready(ask, entry, view.position, False)
 
     # -- waiting
 
     def wait(self, id: str, key: str, name: str, number: int, on_turn: OnTurn) -> None:
-        """Says when the place `number` has its turn, or lost it."""
+        """Calls `on_turn` when the place `number` has its turn, or lost it."""
         self._names.setdefault(id, {})[key] = name
         watched = self._watched.get(name)
         if watched is None:
             watched = self._watched[name] = _Watched(name)
             self._spawn(self._watch(watched))
         watched.waiting[id, key] = _Waiting(number, on_turn)
-        self._tell(watched)
+        self._notify(watched)
 
     def unwait(self, id: str, key: str) -> None:
         """Nobody waits any more."""
@@ -186,11 +186,11 @@ class LockRoom:
             if self._watched.get(watched.name) is not watched:
                 return
             watched.queue, watched.position = view.queue, view.position
-            self._follower.add(tags.lock(watched.name), view.position + 1, lambda item: self._came(watched, item))
-            self._tell(watched)
+            self._follower.add(tags.lock(watched.name), view.position + 1, lambda item: self._receive(watched, item))
+            self._notify(watched)
             return
 
-    def _came(self, watched: _Watched, item: Read | boki.Gap | BokiError) -> None:
+    def _receive(self, watched: _Watched, item: Read | boki.Gap | BokiError) -> None:
         if self._watched.get(watched.name) is not watched:
             return
         if isinstance(item, BokiError):
@@ -208,9 +208,9 @@ class LockRoom:
             return
         watched.queue = lock_rules.after(watched.queue, seqnum, events)
         watched.position = seqnum
-        self._tell(watched)
+        self._notify(watched)
 
-    def _tell(self, watched: _Watched) -> None:
+    def _notify(self, watched: _Watched) -> None:
         for pair, (number, on_turn) in list(watched.waiting.items()):
             if watched.position < number:
                 continue

@@ -33,7 +33,7 @@ ENTRY_BYTES: Final = 40
 """Of one place, beside ids."""
 YOUNGER_ONLY: Final = (
     "who has other locks, or is a child, waits for younger ones only: release what you have and begin again, or take all locks in one "
-    "order and say so (ordered=True)"
+    "order (ordered=True)"
 )
 
 Standing: TypeAlias = Literal["held", "waiting", "gone"]
@@ -44,7 +44,7 @@ class Enqueued(Event, tag="lock.enq", frozen=True):
 
     Attributes:
         id: of the lock. owner, key: of the workflow, and of its call. shared: others that share may hold it at the same time.
-        age: seqnum at which the root of its family began. patient: it waits for anybody.
+        age: seqnum at which the root of its family began. waits_for_any: also for older workflows.
     """
 
     id: str
@@ -52,7 +52,7 @@ class Enqueued(Event, tag="lock.enq", frozen=True):
     key: str
     shared: bool
     age: int
-    patient: bool
+    waits_for_any: bool
 
 
 class Released(Event, tag="lock.rel", frozen=True):
@@ -105,9 +105,9 @@ def is_free(queue: Queue, shared: bool) -> bool:
     return not queue or (shared and all(entry.shared for entry in queue))
 
 
-def may_wait(queue: Queue, age: int, patient: bool) -> bool:
+def may_wait(queue: Queue, age: int, waits_for_any: bool) -> bool:
     """Whether who comes now and cannot hold it at once may wait. See the module."""
-    return not is_full(queue) and (patient or all(entry.age > age for entry in queue))
+    return not is_full(queue) and (waits_for_any or all(entry.age > age for entry in queue))
 
 
 def is_full(queue: Queue) -> bool:
@@ -121,11 +121,11 @@ def _size(entry: Entry) -> int:
     return ENTRY_BYTES + len(entry.owner.encode(errors="replace")) + len(entry.key)
 
 
-def refusal(name: str, queue: Queue, age: int, patient: bool) -> LockRefused:
+def refusal(name: str, queue: Queue, age: int, waits_for_any: bool) -> LockRefused:
     """Why somebody may not wait, or does not want to; `queue` is not empty."""
     holder = queue[0].owner
     facts = {"name": name, "holder": holder}
-    if may_wait(queue, age, patient):
+    if may_wait(queue, age, waits_for_any):
         return LockRefused(f"lock {name!r} is held by workflow {holder!r}", **facts)
     if is_full(queue):
         return LockRefused(f"{len(queue)} wait for lock {name!r} already: begin again later", **facts)
@@ -141,7 +141,7 @@ def passed_over(name: str, queue: Queue) -> LockRefused:
 
 def enqueued(queue: Queue, number: int, event: Enqueued) -> Queue:
     """The queue after somebody came, at `number`."""
-    if not is_free(queue, event.shared) and not may_wait(queue, event.age, event.patient):
+    if not is_free(queue, event.shared) and not may_wait(queue, event.age, event.waits_for_any):
         return queue
     return (*queue, Entry(number, event.owner, event.key, event.shared, event.age))
 

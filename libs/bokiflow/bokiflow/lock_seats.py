@@ -15,14 +15,14 @@ class TakeLock(NamedTuple):
     """A lock shall be taken, once all that was done before is in the log.
 
     Attributes:
-        patient: it waits for anybody. try_: it does not wait at all. again: it was tried already, and others were faster.
+        waits_for_any: also for older workflows. try_: it does not wait at all. again: it was tried already, and others were faster.
     """
 
     key: str
     name: str
     shared: bool
     try_: bool
-    patient: bool
+    waits_for_any: bool
     again: bool = False
 
 
@@ -44,7 +44,7 @@ class LockSeats:
         self._turns: Final[deque[asyncio.Future[None]]] = deque()
 
     @property
-    def patient(self) -> bool:
+    def waits_for_any(self) -> bool:
         """Whether whoever asks now may wait for anybody."""
         return not self._child and not self.taken
 

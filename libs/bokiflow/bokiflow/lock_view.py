@@ -5,7 +5,7 @@
   trimmed only after it was in the log, so whoever *saw* the gap, and looks then, finds it (`hides_some`).
 - What lives is written anew when it is as old as a term: a checkpoint, never an Enqueued again, since its place is the fencing number.
 - Of what nobody holds the newest records stay for a day, of both streams: they lead whoever looks through old terms to the lock. Then a
-  checkpoint says that nobody holds it; from there on, whoever looked before makes none any more. When that is a day old, the log is to
+  checkpoint has the empty queue; from there on, whoever looked before makes none any more. When that is a day old, the log is to
   forget that there was a lock: a stream that is trimmed and nothing more is remembered by each engine, for ever.
 """
 
@@ -98,7 +98,7 @@ def is_long(view: View) -> bool:
 
 
 def is_over(view: View) -> bool:
-    """Whether its newest record says that nobody holds it."""
+    """Whether its newest record is a checkpoint of an empty queue."""
     return view.covers > 0 and not view.records and not view.queue
 
 

@@ -34,8 +34,8 @@ class Mail:
         """What was sent, and nobody has received: (topic, value)."""
         return [(topic, value) for topic, values in self.values.items() for value in values]
 
-    def came(self, topic: str, value: Any) -> asyncio.Future[Any] | None:
-        """Something was sent. Returns who is to be given it; None: nobody waits, and it is kept."""
+    def deliver(self, topic: str, value: Any) -> asyncio.Future[Any] | None:
+        """Takes a value that was sent. Returns the receiver that is to be given it; None: nobody waits, and it is kept."""
         receivers = self.receivers.get(topic)
         while receivers:
             receiver = receivers.popleft()

@@ -19,12 +19,12 @@ COLLECTED: Final = MetricDefinition(
     "boki_flow_collected_total",
     COUNTER,
     "",
-    "What it did: histories trimmed, ends said again (tombs), ids forgotten, partitions checkpointed, living histories written anew.",
+    "What it did: histories trimmed, ends repeated (tombs), ids forgotten, partitions checkpointed, living histories written anew.",
     ("what",),
 )
 COLLECT_LAG: Final = MetricDefinition(
     "boki_flow_collect_lag_seconds",
     GAUGE,
     "seconds",
-    "By how much the oldest end was overdue to be said again or forgotten when the last round began; 0: it keeps up.",
+    "By how much the oldest end was overdue to be repeated or forgotten when the last round began; 0: it keeps up.",
 )

@@ -1,7 +1,7 @@
 """What of a partition may not be over, from its stream. Pure.
 
 Starts, and checkpoints of the partition in parts, which count when all are there. What was started at or below a checkpoint's `covers`
-and is not in it has ended, and stays so for ever: whoever says it, and however late it is read.
+and is not in it has ended, and stays so for ever, whoever appended it, and however late it is read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Who of a group still runs workflows, as far as one worker can tell.
+"""Who of a group still runs workflows, as far as one worker knows.
 
-- Silence for a lease says that somebody is dead; giving up a partition, that he left.
+- Who was silent for a lease is dead; who gave up a partition has left.
 - A worker that begins again under the name that it had takes what its predecessor held: whatever was claimed under this name before
   it began. What is claimed under it later is a namesake's, and two that have one name must not fight.
 - Of those that share its Log it is known whether they run: who has ended need not be silent for a lease, and who runs is a peer.

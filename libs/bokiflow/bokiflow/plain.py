@@ -16,7 +16,7 @@ def as_json(value: object) -> Json:
     try:
         plain = msgspec.to_builtins(value, str_keys=True)
     except (TypeError, ValueError, RecursionError):
-        return to_json(value)  # a model of pydantic; or it says what is wrong
+        return to_json(value)  # a model of pydantic; or the error names what is wrong
     return check_json(_lists(plain))
 
 

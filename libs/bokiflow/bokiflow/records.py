@@ -103,8 +103,8 @@ def end(place: Place, ended: Ended, held: Mapping[str, int | None]) -> Contribut
     return Contribution((place.own, place.history, place.done), held, (ended,))
 
 
-def tell(place: Place, event: Incoming) -> Contribution:
-    """Something from outside, without a condition."""
+def send(place: Place, event: Incoming) -> Contribution:
+    """An event from outside, without a condition."""
     return Contribution((place.history, place.to), {}, (event,))
 
 

@@ -75,13 +75,13 @@ class Results:
         if isinstance(item, Read):
             state = held(item.record.seqnum, PICKER.of(item.record.seqnum, item.envelope, about=id))
             if state is not None:
-                self._said(id, state)
+                self._resolve(id, state)
         elif isinstance(item, boki.Gap):
             self._look(id)
         else:
             self.failed(id, item)
 
-    def _said(self, id: str, state: Held) -> None:
+    def _resolve(self, id: str, state: Held) -> None:
         if state.ended is not None and not state.large:
             self.ended(id, state.ended)
         elif state.ended is not None:
@@ -90,7 +90,7 @@ class Results:
             self._expired(id, state.start)
 
     def _look(self, id: str) -> None:
-        """Something may be trimmed: what is there now says how it stands."""
+        """Something may be trimmed: what is there now has the status."""
 
         async def look() -> None:
             try:
@@ -123,7 +123,7 @@ class Results:
                 one.future.set_result(ended)
 
     def failed(self, id: str, error: BaseException) -> None:
-        """Nobody can say."""
+        """Its end cannot be read."""
         for one in self._take(id, lambda _: True):
             _fail(one, error)
 

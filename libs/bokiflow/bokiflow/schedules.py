@@ -1,4 +1,4 @@
-"""Schedules: workflows that start others when they are due. `app.schedule(…)` says which; `Schedules(flow)` pauses, lists, removes.
+"""Schedules: workflows that start others when they are due. `app.schedule(…)` adds one; `Schedules(flow)` pauses, lists, removes.
 
 Each is a workflow of its own, `schedule/<name>`, which sleeps until the next time and starts what is due under an id that has this
 time in it: `schedule/<name>/2026-03-29T01:00:00Z`. So whoever takes over starts nothing twice, and leaves nothing out. It begins again
@@ -87,8 +87,8 @@ class Finds(Protocol):
     def find(self, name: str) -> Workflow[..., Any]: ...
 
 
-class Says(Protocol):
-    """A workflow, from outside."""
+class Signallable(Protocol):
+    """A workflow that takes signals: a `Handle`."""
 
     async def signal(self, topic: str, value: object = None) -> None: ...
 
@@ -104,7 +104,7 @@ class Starts(Protocol):
 
     async def find(self, **attribute: str) -> Sequence[str]: ...
 
-    async def start(self, call: Call[None], *, id: str, attributes: Mapping[str, str]) -> Says: ...
+    async def start(self, call: Call[None], *, id: str, attributes: Mapping[str, str]) -> Signallable: ...
 
 
 def planned(name: str, call: Call[Any], timing: Timing) -> Plan:
@@ -205,19 +205,19 @@ class Schedules:
         """Makes a schedule, or makes it another one; a pause stays."""
         state = await self._state(plan.name)
         if state is None or state.planned != plan.planned:
-            await self._say(plan.name, Command("set", plan.planned))
+            await self._send(plan.name, Command("set", plan.planned))
 
     async def pause(self, name: str) -> None:
         """Nothing is started until `resume`. Raises InvalidArgument: there is none."""
-        await self._say(await self._known(name), Command("pause"))
+        await self._send(await self._known(name), Command("pause"))
 
     async def resume(self, name: str) -> None:
         """It goes on; what would have been due meanwhile is not made up for. Raises InvalidArgument: there is none."""
-        await self._say(await self._known(name), Command("resume"))
+        await self._send(await self._known(name), Command("resume"))
 
     async def remove(self, name: str) -> None:
         """It starts nothing any more; what it started goes on. A program that still has it makes it anew when its next worker begins."""
-        await self._say(await self._known(name), Command("remove"))
+        await self._send(await self._known(name), Command("remove"))
 
     async def list(self) -> list[Schedule]:
         """All of them, by name."""
@@ -243,7 +243,7 @@ class Schedules:
         return name
 
     async def _state(self, name: str) -> State | None:
-        """What it last said of itself; None: nothing yet."""
+        """The state that it emitted last; None: none yet."""
         opened = self._flow.log
         record = await opened.book.read_prev(tags.flow_output(id_of(name), _STATE), consistency="linearizable")
         while record is not None:
@@ -253,7 +253,7 @@ class Schedules:
             record = await opened.book.read_prev(tags.flow_output(id_of(name), _STATE), at_most=record.seqnum - 1)
         return None
 
-    async def _say(self, name: str, command: Command) -> None:
+    async def _send(self, name: str, command: Command) -> None:
         made = cast(Workflow[..., None], self._flow.app.find(NAME))
         handle = await self._flow.start(made.call(State()), id=id_of(name), attributes={ATTRIBUTE: "schedule"})
         await handle.signal(_COMMANDS, command)

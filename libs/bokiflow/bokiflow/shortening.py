@@ -87,5 +87,5 @@ async def trim_history_before(log: Log, place: records.Place, restart: int, seen
 
 
 def outputs(place: records.Place, topics: Iterable[str]) -> list[str]:
-    """Streams of what a workflow said."""
+    """Streams of what a workflow emitted."""
     return [tags.flow_output(place.id, topic) for topic in topics]

@@ -34,10 +34,10 @@ def left_ms(due_ms: int, own_ms: int, log_ms: int, *, by_calendar: bool) -> int:
 class DurableTimers:
     """See the module. Belongs to one event loop."""
 
-    def __init__(self, log: Times, tell: Callable[[TimerDue], None], *, by_calendar: bool) -> None:
-        """`tell`: called when one is due; `fires` says whether it is."""
+    def __init__(self, log: Times, on_due: Callable[[TimerDue], None], *, by_calendar: bool) -> None:
+        """`on_due`: called when one is due; `fires` checks whether it is."""
         self._log: Final = log
-        self._tell: Final = tell
+        self._on_due: Final = on_due
         self._by_calendar: Final = by_calendar
         self._outer: Final = asyncio.get_running_loop()
         self._waiting: dict[str, asyncio.TimerHandle] = {}
@@ -46,8 +46,8 @@ class DurableTimers:
         return left_ms(ask.due_ms, own_ms, self._log.now_ms(), by_calendar=self._by_calendar)
 
     def set(self, ask: SetTimer, own_ms: int) -> None:
-        """`tell` shall be called when a timer is due. `own_ms`: what time it is for the workflow."""
-        self._waiting[ask.key] = self._outer.call_later(self._left_ms(ask, own_ms) / 1_000, self._tell, TimerDue(ask))
+        """`on_due` shall be called when a timer is due. `own_ms`: what time it is for the workflow."""
+        self._waiting[ask.key] = self._outer.call_later(self._left_ms(ask, own_ms) / 1_000, self._on_due, TimerDue(ask))
 
     def unset(self, key: str) -> bool:
         """It shall not; whether it was set."""

@@ -99,15 +99,15 @@ class Spans:
         span.end()
         return span.traceparent
 
-    def child(self, parent_id: str, name: str, id: str, traceparent: str, *, alone: bool = False) -> str:
+    def child(self, parent_id: str, name: str, id: str, traceparent: str, *, detached: bool = False) -> str:
         """The same, by a workflow that runs here.
 
         Args:
-            traceparent: of the workflow's own Started. alone: it is nobody's child, and has a trace of its own.
+            traceparent: of the workflow's own Started. detached: it is nobody's child, and has a trace of its own.
         """
         running = self._running.get(parent_id)
         context = running.traceparent if running is not None else traceparent
-        return self.start(name, id, link=context) if alone else self.start(name, id, parent=context)
+        return self.start(name, id, link=context) if detached else self.start(name, id, parent=context)
 
     def begin(self, started: Started, *, takeover: bool) -> None:
         """A workflow runs here from now on."""

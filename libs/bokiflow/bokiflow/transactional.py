@@ -200,7 +200,7 @@ async def commit(ask: RunTransaction, ran: Ran, part: Contribution) -> int | Out
     """Commits a transaction with the workflow's part. Returns where it is in the log, else AGAIN or PARK; or why it never can be.
 
     Raises:
-        Errors of the log, when nobody can say what became of it.
+        Errors of the log: the outcome is unknown.
     """
     ran.tx.add(part)
     try:

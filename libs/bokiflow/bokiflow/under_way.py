@@ -1,6 +1,6 @@
 """What one workflow has under way beside its code: bodies of steps and transactions, what is done later.
 
-What ends says so by `tell`; what is stopped says nothing more.
+What ends is given to `on_ended`; what is stopped is not.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Turn(NamedTuple):
     number: int
 
 
-class Came(NamedTuple):
-    """Something came from others."""
+class Received(NamedTuple):
+    """An event from others."""
 
     seqnum: int
     time_ms: int
@@ -75,7 +75,7 @@ class UnderWay:
         started: Started,
         start: int,
         held: Mapping[str, int | None],
-        tell: Callable[[Ended], None],
+        on_ended: Callable[[Ended], None],
         moved: Callable[[Mapping[str, int | None]], None],
     ) -> None:
         """
@@ -86,7 +86,7 @@ class UnderWay:
         self._started: Final = started
         self._start: Final = start
         self._held: Final = held
-        self._tell: Final = tell
+        self._on_ended: Final = on_ended
         self._moved: Final = moved
         self._outer: Final = asyncio.get_running_loop()
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -133,7 +133,7 @@ class UnderWay:
             del self._tasks[ask.key]
             if isinstance(ask, RunTransaction) and isinstance(ended, Ran):
                 self._transactions[ask.key] = ask
-            self._tell(ended)
+            self._on_ended(ended)
 
     async def _run(self, ask: Body, orphans: tuple[Attempted, ...]) -> BodyEnded | Ran | Ready:
         began_s, attempts, part = self._outer.time(), 1, None
@@ -165,7 +165,7 @@ class UnderWay:
         """Cancels children that nobody waits for."""
         for at in range(0, len(orphans), family.CANCELLED_AT_ONCE):
             some = [one.child for one in orphans[at : at + family.CANCELLED_AT_ONCE]]
-            self._host.tell(family.cancelling(self._started.group, some))
+            self._host.append_later(family.cancelling(self._started.group, some))
 
     @property
     def age(self) -> int:

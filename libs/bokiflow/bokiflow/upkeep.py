@@ -77,7 +77,7 @@ class Upkeep:
             now_ms = await self._collector.now_ms()
             carried, locks = await self._carry(now_ms), await self._carry_locks(now_ms)
             done = done.plus(Collected(checkpoints=checkpoints, carried=carried, locks=locks))
-            self._collector.shown.round(done)
+            self._collector.metrics.round(done)
             return done
 
     async def _carry_locks(self, now_ms: int) -> int:
@@ -133,7 +133,7 @@ class Upkeep:
 
 
 async def give_up(opened: Log, place: records.Place, error: Exception, claim: int) -> None:
-    """What cannot go on here is nobody's: whoever owns its partition next tries it, with what code he has. Until then it says why.
+    """What cannot go on here is nobody's: whoever owns its partition next tries it, with what code he has. Its claim has the reason.
 
     Args:
         claim: under which it was run here.

@@ -92,7 +92,7 @@ class Worker:
                 so often. ages: the grace after which a history goes, and what is as old as a term.
             bodies: where steps run that block; by default threads.
             tracing: who makes spans; by default OpenTelemetry, if it is installed.
-            metrics: where it says what it collects.
+            metrics: where it counts what it collects.
         """
         self.log: Final = book if isinstance(book, Log) else Log(book, hook=hook, random=random)
         self.bodies: Final[Bodies] = bodies or ThreadBodies()
@@ -272,7 +272,7 @@ class Worker:
         for one in partitions:
             sent = tags.flow_to(self.flow.group, one)
             if sent not in self._follower:
-                self._follower.add(sent, self._unread[one] + 1, partial(self._came, one))
+                self._follower.add(sent, self._unread[one] + 1, partial(self._receive, one))
         ids = [id for id in await self._partitions.unfinished(partitions, seqnum) if not self.runs(id)]
         for id, state in zip(ids, await inspection.newest_of(self.log, ids), strict=True):
             if state is not None and state.ended is None:
@@ -281,8 +281,8 @@ class Worker:
         for one in partitions:
             self._unread.pop(one, None)
 
-    def _came(self, partition: int, item: Read | boki.Gap | BokiError) -> None:
-        """Something for workflows of a partition."""
+    def _receive(self, partition: int, item: Read | boki.Gap | BokiError) -> None:
+        """Takes what was sent to workflows of a partition."""
         if not self._open:
             return
         if not isinstance(item, Read):
@@ -306,16 +306,16 @@ class Worker:
                 self._others.setdefault(event.id, "")
                 self._claim_soon(event.id)
         for id, several in incoming.items():
-            self._tell(id, item.record.seqnum, item.record.time_ms, tuple(several))
+            self._deliver(id, item.record.seqnum, item.record.time_ms, tuple(several))
 
     def _is_mine(self, id: str) -> bool:
         return tags.partition_of(id) in self._partitions.mine
 
-    def _tell(self, id: str, seqnum: int, time_ms: int, incoming: tuple[Incoming, ...]) -> None:
+    def _deliver(self, id: str, seqnum: int, time_ms: int, incoming: tuple[Incoming, ...]) -> None:
         if id in self._loading:
             self._loading[id].append((seqnum, time_ms, incoming))
         elif id in self._executors:
-            self._executors[id].came(seqnum, time_ms, incoming)
+            self._executors[id].receive(seqnum, time_ms, incoming)
 
     async def _load_again(self, partition: int) -> None:
         async with self._rounding:
@@ -335,7 +335,7 @@ class Worker:
         """What was trimmed before it was followed is in the history."""
         for one in (await inspection.whole_history(self.log, id)).records:
             if one.incoming:
-                self._tell(id, one.seqnum, one.time_ms, one.incoming)
+                self._deliver(id, one.seqnum, one.time_ms, one.incoming)
 
     # -- workflows
 
@@ -401,14 +401,14 @@ class Worker:
         executor = self._executors[id] = Executor(self, history, workflow, claim, claim)
         executor.begin(history.records)
         for seqnum, time_ms, incoming in self._loading.pop(id, []):
-            executor.came(seqnum, time_ms, incoming)
+            executor.receive(seqnum, time_ms, incoming)
         if not self._is_mine(id):
             self._fences.watch(id, claim)
 
     # -- what goes
 
     async def collect(self) -> Collected:
-        """Lets go what nobody needs any more of the partitions that this worker owns, and of what it runs; one round.
+        """Trims what nobody needs any more of the partitions that this worker owns, and of what it runs; one round.
 
         Raises:
             Errors of reads and appends: the next round goes on.
@@ -443,7 +443,7 @@ class Worker:
         """See `family.Relatives`."""
         return await self.flow.wait(id, start)
 
-    def tell(self, part: Contribution) -> None:
+    def append_later(self, part: Contribution) -> None:
         """See `family.Relatives`."""
         if self._open:
             self._spawn(partial(self.log.append, part))
@@ -462,9 +462,9 @@ class Worker:
 
     def unsure(self, id: str, error: AppendUnknown) -> None:
         """Perhaps it was started, and is this worker's."""
-        self._spawn(partial(self._settle, id, error))
+        self._spawn(partial(self._claim_if_started, id, error))
 
-    async def _settle(self, id: str, error: AppendUnknown) -> None:
+    async def _claim_if_started(self, id: str, error: AppendUnknown) -> None:
         if isinstance(await error.outcome(), boki.Committed):
             self._others[id] = ""
             self._claim_soon(id)

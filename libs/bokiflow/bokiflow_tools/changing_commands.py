@@ -121,8 +121,8 @@ def _register_gc(group: CommandGroup) -> None:
                     async with Flow(App(one), log) as flow:
                         found = await collect(flow)
                     facts = {"group": one, "ended": found.ended, "tombs": found.tombs, "forgotten": found.forgotten}
-                    line = f"{found.ended} histories trimmed, {found.forgotten} ids forgotten; {found.tombs} ends said again"
-                    show_facts(invocation, facts, f"{printable(one)}  {line}")
+                    done = f"{found.ended} histories trimmed, {found.forgotten} ids forgotten"
+                    show_facts(invocation, facts, f"{printable(one)}  {done}; {found.tombs} ends repeated")
             return exit_codes.OK
 
         return process.run_command(work)

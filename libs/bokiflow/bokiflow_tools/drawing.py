@@ -110,20 +110,20 @@ def _row(book: str, one: Listed) -> Element:
     chips = [
         make("span", f"{printable(k)}={printable(v)}", class_="kind") for k, v in sorted(started.attributes.items())
     ]
-    said: Node = None
+    node: Node = None
     if ended is not None:
         error = ended.outcome.error is not None
-        said = make("span", outcome_text(ended.outcome), class_="sub wrong" if error else "sub")
+        node = make("span", outcome_text(ended.outcome), class_="sub wrong" if error else "sub")
     elif one.held.blocked:
-        said = make("span", printable(one.held.blocked)[:200], class_="sub wrong")
+        node = make("span", printable(one.held.blocked)[:200], class_="sub wrong")
     elif one.held.owner:
-        said = make("span", "by ", worker(one.held.owner), class_="sub")
+        node = make("span", "by ", worker(one.held.owner), class_="sub")
     took = None if ended is None else span_text(max(0, ended.at_ms - started.at_ms))
     return make(
         "tr",
         make("th", link, make("div", *chips) if chips else None, scope="row"),
         make("td", make("code", call_text(started.name, started.args)[:200]), class_="call"),
-        make("td", state(one.status), " ", said, class_="stands"),
+        make("td", state(one.status), " ", node, class_="stands"),
         make("td", moment(started.at_ms)),
         make("td", took, class_="number"),
         data_key=started.id,
@@ -171,11 +171,11 @@ def ending(id: str, ended: Ended | None) -> Element:
 def _ending(id: str, ended: Ended) -> Element:
     error = ended.outcome.error
     if error is None:
-        said = json_block(ended.outcome.value, "The result as JSON", f"boki flow show {printable(id)} --json")
-        return make("section", make("h2", "Result"), said, class_="panel")
+        node = json_block(ended.outcome.value, "The result as JSON", f"boki flow show {printable(id)} --json")
+        return make("section", make("h2", "Result"), node, class_="panel")
     kind = make("strong", printable(error.type.rpartition(":")[2]), title=printable(error.type))
-    said = make("p", kind, f": {printable(error.message)}", class_="problem")
-    return make("section", make("h2", "Error"), said, class_="panel")
+    node = make("p", kind, f": {printable(error.message)}", class_="problem")
+    return make("section", make("h2", "Error"), node, class_="panel")
 
 
 def call(id: str, started: Started) -> Element:

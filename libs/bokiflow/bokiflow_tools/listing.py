@@ -1,9 +1,9 @@
 """Workflows of a group as people look for them: newest first, page by page, some of them.
 
 A group's streams are read backwards, all partitions together, so a page costs a few round trips however many there are. What is looked at
-for one page is bounded; where it ends is said, and the next page begins there.
+for one page is bounded; the page has the place where it ends, and the next page begins there.
 
-A workflow is listed at the place of its start. Of an old one that is trimmed: then it is at the newest record that tells of it, its end or
+A workflow is listed at the place of its start. Of an old one that is trimmed: then it is at the newest record of it, its end or
 its partition's checkpoint.
 """
 
@@ -115,7 +115,7 @@ def _streams(group: str, wanted: Wanted, partition: int) -> list[str]:
 
 
 class _Mention(NamedTuple):
-    """A record tells of a workflow. `start`: where it began."""
+    """A record has something of a workflow. `start`: where it began."""
 
     record: boki.Record
     id: str
@@ -167,7 +167,7 @@ async def _with_starts(log: Log, group: str, wanted: Wanted, mentions: Sequence[
 
 
 async def _began(log: Log, one: _Mention, held: Held) -> Started | None:
-    """How a workflow began whose start is not there; None: a newer record tells of it."""
+    """How a workflow began whose start is not there; None: a newer record has it."""
     ended = held.ended
     if ended is not None:
         if held.claim != one.record.seqnum:
@@ -214,7 +214,7 @@ async def newest(book: BookPort, streams: Iterable[str], below: int, count: int)
 
 
 async def groups(log: Log, records: int | None = None) -> list[str]:
-    """Groups of workers that a book tells of, in order of their names. Nobody keeps a list of them.
+    """Groups of workers that a book has, in order of their names. Nobody keeps a list of them.
 
     Args:
         records: look at the newest so many only; without it the whole book is read.

@@ -3,12 +3,12 @@
 | query | shows |
 |---|---|
 | none | a form |
-| book | the newest workflows, of all apps that the newest records tell of |
+| book | the newest workflows, of all apps that the newest records have |
 | and group, status, name, before | some of one app's; what was started before a place |
 | book, id | a workflow: how it stands, its result, its timeline; all follow the log |
 | and part | a part of a long timeline |
 
-It reads only. `drawing` and `picture` say how it looks.
+It reads only. `drawing` and `picture` make its HTML.
 """
 
 from __future__ import annotations

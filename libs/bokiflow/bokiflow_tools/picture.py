@@ -1,6 +1,6 @@
 """The timeline of a workflow as a picture: one row for each thing, with a bar on an axis that all rows share. Pure.
 
-All that the bars say is text in the row, too. The colours are those of `flow.css`; a shape or a word says the same.
+All that the bars show is text in the row, too. The colours are those of `flow.css`; a shape or a word shows the same.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def picture(book: str, id: str, line: Timeline, now_ms: int, part: int | None) -
     note = "Long stretches are drawn shorter than they are." if scale.bent else None
     return make(
         "section",
-        make("h2", "Timeline", make("small", _said(line, last_ms)), id="timeline-title"),
+        make("h2", "Timeline", make("small", _duration_text(line, last_ms)), id="timeline-title"),
         _overview(stretches(shown, last_ms), scale),
         make("ol", _ruler(line, scale), *rows, class_="gantt", aria_labelledby="timeline-title"),
         make("p", note, class_="note") if note else None,
@@ -56,7 +56,7 @@ def picture(book: str, id: str, line: Timeline, now_ms: int, part: int | None) -
     )
 
 
-def _said(line: Timeline, last_ms: int) -> str:
+def _duration_text(line: Timeline, last_ms: int) -> str:
     took = span_text(max(0, last_ms - line.begin_ms))
     return f"{took} from beginning to end" if line.end_ms is not None else f"runs since {took}"
 
@@ -123,14 +123,14 @@ def _row(book: str, span: Span, line: Timeline, scale: Axis) -> Element:
     failed = span.outcome is not None and span.outcome.error is not None
     since = f"+{span_text(max(0, span.begin_ms - line.begin_ms))}"
     detail = span_detail(span)
-    said = make("code", f"→ {detail}" if span.outcome is not None else detail, class_="wrong" if failed else None)
+    text = make("code", f"→ {detail}" if span.outcome is not None else detail, class_="wrong" if failed else None)
     what = make(
         "div",
         make("span", span.kind, class_=f"kind of-{span.kind}"),
         " ",
         _name(book, span),
         make("span", f"{span.attempts} attempts", class_="kind again") if span.attempts > 1 else None,
-        make("span", said, class_="detail") if detail else None,
+        make("span", text, class_="detail") if detail else None,
         class_="what",
     )
     took = make("div", make("b", span_took(span)), make("span", since, class_="since"), class_="took")

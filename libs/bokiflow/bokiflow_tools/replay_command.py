@@ -95,8 +95,8 @@ async def _replay(invocation: Invocation, app: App, kept: bytes) -> int:
         waits = await replayer.replay(app, kept)
     except NonDeterminism as error:
         raise CheckFailed(f"the code does something else: {error}", **error.facts) from error
-    said = f"it fits, and waits for: {', '.join(waits)}" if waits else "it fits, and waits for nothing"
-    show_facts(invocation, {"fits": True, "waits": waits}, said)
+    text = f"it fits, and waits for: {', '.join(waits)}" if waits else "it fits, and waits for nothing"
+    show_facts(invocation, {"fits": True, "waits": waits}, text)
     return exit_codes.OK
 
 

@@ -1,6 +1,6 @@
 """What a workflow did and waited for, on an axis of time, from its history alone. Pure.
 
-- A step's record says how long its body took; what the code did (timers, children, signals to others) it did at the
+- A step's record has how long its body took; what the code did (timers, children, signals to others) it did at the
   delivery before, since code of a workflow runs at no other time.
 - Times are those of deliveries to the workflow's code, so they never fall; of what came from others, that of its record.
 - What is only awaited (`recv`) has no record until it comes.

@@ -48,8 +48,8 @@ def call_text(name: str, args: Any) -> str:
     if args is None:
         return f"{printable(name)}(…)"
     positional, by_name = args if isinstance(args, list | tuple) and len(args) == 2 else ([args], {})
-    said = [preview(one) for one in positional] + [f"{printable(key)}={preview(one)}" for key, one in by_name.items()]
-    return f"{printable(name)}({', '.join(said)})"
+    parts = [preview(one) for one in positional] + [f"{printable(key)}={preview(one)}" for key, one in by_name.items()]
+    return f"{printable(name)}({', '.join(parts)})"
 
 
 def listed_facts(seqnum: int, started: Started, held: Held) -> dict[str, Any]:
@@ -73,15 +73,15 @@ def listed_facts(seqnum: int, started: Started, held: Held) -> dict[str, Any]:
 def listed_line(started: Started, held: Held, when: str) -> str:
     """A workflow of a list, on one line. `when`: it was started."""
     ended = held.ended
-    said = [status_of(ended, held.blocked).ljust(9), when, printable(started.id), printable(started.name)]
+    parts = [status_of(ended, held.blocked).ljust(9), when, printable(started.id), printable(started.name)]
     if ended is not None:
-        said.append(span_text(max(0, ended.at_ms - started.at_ms)))
+        parts.append(span_text(max(0, ended.at_ms - started.at_ms)))
     elif held.blocked:
-        said.append(printable(held.blocked)[:200])
+        parts.append(printable(held.blocked)[:200])
     elif held.owner:
-        said.append(f"by {printable(held.owner)}")
-    said += [f"{printable(key)}={printable(value)}" for key, value in sorted(started.attributes.items())]
-    return "  ".join(said)
+        parts.append(f"by {printable(held.owner)}")
+    parts += [f"{printable(key)}={printable(value)}" for key, value in sorted(started.attributes.items())]
+    return "  ".join(parts)
 
 
 def life_facts(life: Life) -> dict[str, Any]:
@@ -169,10 +169,10 @@ def span_took(span: Span) -> str:
 
 def span_line(span: Span, begin_ms: int) -> str:
     """One thing of a timeline, on one line: since when, what, how long, what came of it."""
-    said = [f"+{span_text(max(0, span.begin_ms - begin_ms))}".rjust(9), span.kind.ljust(11), span_name(span)]
+    parts = [f"+{span_text(max(0, span.begin_ms - begin_ms))}".rjust(9), span.kind.ljust(11), span_name(span)]
     if span.child:
-        said.append(printable(span.child))
+        parts.append(printable(span.child))
     if span.attempts > 1:
-        said.append(f"{span.attempts} attempts")
+        parts.append(f"{span.attempts} attempts")
     detail = span_detail(span)
-    return "  ".join([*said, *([took] if (took := span_took(span)) else []), *([f"→ {detail}"] if detail else [])])
+    return "  ".join([*parts, *([took] if (took := span_took(span)) else []), *([f"→ {detail}"] if detail else [])])

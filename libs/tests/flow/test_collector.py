@@ -16,7 +16,7 @@ from bokiflow import App, Flow, IdExpired, IdReused, ResultExpired, Worker, insp
 from bokiflow import metric_definitions as definitions
 from bokiflow.collector import Collected, Collector
 from bokiflow.flow_events import PICKER, Signalled
-from bokiflow.records import Place, tell
+from bokiflow.records import Place, send
 from bokilib import tags
 from bokilib.checkpoint_rules import Ages
 from bokilib.log import Log
@@ -252,7 +252,7 @@ async def test_what_is_sent_to_who_is_over_goes_too(cluster: MemoryCluster, cloc
         await (await worker.start(shop.steps.call(1), id="over")).result()
         await worker.start(shop.wait.call(1), id="lives")
         for id in ("over", "nobody"):
-            await worker.log.append(tell(Place(id, "shop"), Signalled(id, "go", 1)))
+            await worker.log.append(send(Place(id, "shop"), Signalled(id, "go", 1)))
         await later(worker, clock, DAY_MS)
         await later(worker, clock, 2 * HOUR_MS)
         assert not await rows(book, "flow/wf/over") and not await rows(book, "flow/wf/nobody")

@@ -37,7 +37,7 @@ async def test_a_turn_that_comes_at_the_moment_of_a_cancellation_is_passed_on() 
 
 
 def test_who_has_nothing_and_is_no_child_waits_for_anybody() -> None:
-    assert LockSeats(child=False).patient and not LockSeats(child=True).patient
+    assert LockSeats(child=False).waits_for_any and not LockSeats(child=True).waits_for_any
     seats = LockSeats(child=False)
     seats.taken["0:1"] = Seat("0:1", "a", 1)
-    assert not seats.patient
+    assert not seats.waits_for_any

@@ -14,6 +14,7 @@ from boki.testing import MemoryCluster
 from bokiflow import App, LockRefused, Worker, flow_events, lock_reading, lock_room, lock_rules
 from bokiflow.flow_events import Locked, Stepped, Unlocked
 from bokiflow.replayer import export, replay
+from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
@@ -241,9 +242,10 @@ async def test_a_place_that_goes_with_a_step_is_given_up_while_its_record_is_und
         assert queue == () and not (await lock_reading.read(worker.log, "b")).queue
 
 
-async def test_a_time_out_takes_one_record_and_leaves_the_queue(cluster: MemoryCluster) -> None:
+@in_virtual_time
+async def test_a_time_out_takes_one_record_and_leaves_the_queue() -> None:
     seats = Seats()
-    async with working(cluster, seats.app) as worker:
+    async with MemoryCluster(clock=LoopClock()) as cluster, working(cluster, seats.app) as worker:
         holding = await worker.start(seats.hold.call("a"), id="h")
         number = await first_event(worker, "h", "has")
         late = await worker.start(seats.patient.call("a", 0.01), id="late")

@@ -9,7 +9,7 @@ from bokiflow.mail import Mail
 
 async def test_what_came_is_received_once_and_in_order() -> None:
     mail, loop = Mail([("a", 1)]), asyncio.get_running_loop()
-    assert mail.came("a", 2) is None and mail.came("b", 3) is None
+    assert mail.deliver("a", 2) is None and mail.deliver("b", 3) is None
     assert mail.unreceived == [("a", 1), ("a", 2), ("b", 3)]
     assert [await mail.receive("a", loop), await mail.receive("a", loop), await mail.receive("b", loop)] == [1, 2, 3]
     assert mail.unreceived == [] and mail.topics == []
@@ -23,21 +23,21 @@ async def test_who_waits_first_is_given_it_and_who_was_cancelled_is_passed() -> 
     waiting[0].cancel()
     await asyncio.gather(waiting[0], return_exceptions=True)
     for value in (1, 2):
-        receiver = mail.came("a", value)
+        receiver = mail.deliver("a", value)
         assert receiver is not None
         receiver.set_result(value)
     assert await asyncio.gather(*waiting[1:]) == [1, 2]
-    assert mail.came("a", 3) is None
+    assert mail.deliver("a", 3) is None
 
 
 async def test_what_came_to_who_is_cancelled_at_that_moment_is_the_next_ones() -> None:
     mail, loop = Mail(), asyncio.get_running_loop()
     waiting = asyncio.ensure_future(mail.receive("a", loop))
     await asyncio.sleep(0)
-    receiver = mail.came("a", 1)
+    receiver = mail.deliver("a", 1)
     assert receiver is not None
     receiver.set_result(1)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    assert mail.came("a", 2) is None
+    assert mail.deliver("a", 2) is None
     assert mail.unreceived == [("a", 1), ("a", 2)]

@@ -36,6 +36,6 @@ def test_the_executor_expects_its_fence_without_joining_it_until_the_end() -> No
 
 
 def test_what_others_say_has_no_condition() -> None:
-    one = records.tell(PLACE, Signalled("x", "t", 1))
+    one = records.send(PLACE, Signalled("x", "t", 1))
     assert (one.tags, dict(one.expect)) == (("flow/wf/x", f"flow/to/g/{K}"), {})
     assert PLACE.partition_owner == f"flow/partown/g/{K}"

@@ -374,7 +374,7 @@ async def test_what_was_trimmed_before_it_was_followed_is_read_from_the_history(
             await outside.handle("x").signal("go", 2)
             last = await outside.log.book.now(consistency="linearizable")
             await outside.log.book.trim([(tags.flow_to("shop", partition), last + 1)])
-        worker._came(partition, boki.Gap(boki.GapKind.TRIMMED, 1, last, "shop"))
+        worker._receive(partition, boki.Gap(boki.GapKind.TRIMMED, 1, last, "shop"))
         assert await handle.result() == [1, 2]
 
 

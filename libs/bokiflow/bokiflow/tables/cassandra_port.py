@@ -6,10 +6,10 @@
   rows are deleted in one range, which hides nothing that is newer.
 - In mode `lwt` rows change by light-weight transactions only, and are read with consistency SERIAL: Cassandra finishes what may be under
   way, or it will never be. All who share a table use SERIAL, or all LOCAL_SERIAL (with `consistency="LOCAL_QUORUM"`) of one data centre.
-- A table is made with what the schema says. What is there already must fit: kinds of columns, no TTL of the table, and no column that
+- A table is made by its schema. What is there already must fit: kinds of columns, no TTL of the table, and no column that
   was dropped and added again: Cassandra hides what was written to it with a time stamp below the moment of the drop, and ours always are.
 - Statements are prepared once; paging, routing and connections are the driver's.
-- A time-out of a write says nothing: it is WriteUnknown, and repeating it is harmless.
+- The outcome of a write that timed out is unknown: it is WriteUnknown, and repeating it is harmless.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class CassandraTables:
             async with asyncio.timeout(self._answer_timeout_s):
                 await self._bodies.run(self._cluster.shutdown)
         except TimeoutError:
-            log.warning("the driver of Cassandra does not end, it is left alone", keyspace=self._keyspace)
+            log.warning("the driver of Cassandra does not end, it is not waited for", keyspace=self._keyspace)
 
     # -- TablePort
 
@@ -397,7 +397,7 @@ class CassandraTables:
         """What the driver answers, in one of its threads."""
         future: asyncio.Future[list[Any]] = self._loop.create_future()
 
-        def tell(error: BaseException | None, rows: list[Any]) -> None:
+        def resolve(error: BaseException | None, rows: list[Any]) -> None:
             if future.done():
                 return
             if error is not None:
@@ -407,7 +407,7 @@ class CassandraTables:
 
         def soon(error: BaseException | None, rows: list[Any]) -> None:
             try:
-                self._loop.call_soon_threadsafe(tell, error, rows)
+                self._loop.call_soon_threadsafe(resolve, error, rows)
             except RuntimeError:
                 pass  # the loop has ended, and nobody waits
 
@@ -415,7 +415,7 @@ class CassandraTables:
         return await self._in_time(future)
 
     async def _in_time(self, asked: Awaitable[T]) -> T:
-        """What the driver says. Raises OperationTimedOut: nothing."""
+        """What the driver answers. Raises OperationTimedOut: nothing."""
         try:
             async with asyncio.timeout(self._answer_timeout_s):
                 return await asked

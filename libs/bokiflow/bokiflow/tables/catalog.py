@@ -1,4 +1,4 @@
-"""What a table is, as the log has it: one record says it, the newest counts; whoever opens it finds it, or is the first."""
+"""What a table is: the newest record of its catalog stream; whoever opens it finds it, or is the first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ATTEMPTS: Final = 32
 
 
 async def newest(log: Log, table: str, *, consistency: ConsistencyName = "linearizable") -> tuple[Made, int] | None:
-    """The record that says what a table is; None: nobody made it in this book."""
+    """The newest record of what a table is; None: nobody made it in this book."""
     tag = tags.table_catalog(table)
     record = await log.book.read_prev(tag, consistency=consistency)
     if record is None:
@@ -25,7 +25,7 @@ async def newest(log: Log, table: str, *, consistency: ConsistencyName = "linear
     return (made[-1], record.seqnum) if made else None
 
 
-async def settled(log: Log, schema: Schema) -> tuple[Made, int]:
+async def ensured(log: Log, schema: Schema) -> tuple[Made, int]:
     """What the table is, with all that the schema wants of it. Raises TableRefused: that cannot be."""
     for attempt in range(ATTEMPTS):
         found = await newest(log, schema.name)

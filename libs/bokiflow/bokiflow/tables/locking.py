@@ -9,7 +9,7 @@
     await locked(tables, move, "7", "8")
 
 - The record that has the writes decides. It expects that no row that was read has changed: somebody who takes no locks may have.
-- Nobody waits for himself (`bokiflow.lock`): whoever has locks and meets an older workflow lets go of them all, waits for the one that
+- Nobody waits for himself (`bokiflow.lock`): whoever has locks and meets an older workflow releases them all, waits for the one that
   it could not have, and begins again. Nothing was written until then.
 - A process that dies between a lock and the record, or between the record and the release, changes nothing: a workflow goes on
   elsewhere with its locks, and its end releases them.

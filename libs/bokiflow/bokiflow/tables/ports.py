@@ -52,7 +52,7 @@ class TablePort(Protocol):
         """Changes a row, if its newest operation still is `seen`; whether it was. Raises WriteUnknown: perhaps it did, or will."""
 
     async def help(self, op: str, outcome: str) -> None:
-        """Notes that an operation was applied, and how it ended, before the row that says so is overwritten. Twice is once."""
+        """Notes that an operation was applied, and how it ended, before the row that has it is overwritten. Twice is once."""
 
     async def helped(self, op: str) -> str | None:
         """How an operation ended of which that was noted; None: it was not."""

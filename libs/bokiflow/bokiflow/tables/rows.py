@@ -1,4 +1,4 @@
-"""Rows: from what is stored to what it means, through what the log says of it, and to what is to be stored. Pure.
+"""Rows: from what is stored to what it means, through what the log has of it, and to what is to be stored. Pure.
 
 A row is the fold of its records in the log. What a table stores of it may lack the newest of them, and never lacks one that is older
 than one it has: a record is written only over the one before it. So a reader needs the stored row, and the records above its version.
@@ -7,7 +7,7 @@ than one it has: a record is written only over the one before it. So a reader ne
 |---|---|
 | `boki_v` | the version: seqnum of the newest record that is in the row |
 | `boki_absent` | columns that hold nothing, with commas between; `*`: there is no row |
-| a column | what the newest record that named it said |
+| a column | what the newest record that names it has |
 
 A versioned table has a row for each record, with all that the row was then, and `boki_v` in its key.
 

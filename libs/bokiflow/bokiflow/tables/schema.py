@@ -50,7 +50,7 @@ class Schema(msgspec.Struct, frozen=True):
 
 
 def check_schema(schema: Schema) -> Schema:
-    """Raises InvalidArgument, which says what is wrong."""
+    """Raises InvalidArgument."""
     for name in (schema.name, *schema.columns):
         if not NAME.match(name) or name.startswith(OURS) or name == KEY:
             raise InvalidArgument(

@@ -7,7 +7,7 @@ and how it ended (`boki_op`, `boki_out`) with the cells, if the name that is the
 - Who overwrites an operation's name first notes how it ended (`boki_helped`), for whoever runs it and does not know yet.
 - So who reads the row, and then what was noted, knows: its name is there, or noted: it was applied. Neither: it was not, and if what may
   be under way of it still comes, it is applied then, or fails: to try again under the same name is right in both cases.
-- An operation that writes nothing, or fails, is applied like any other: else a late attempt of it could write what it says it did not.
+- An operation that writes nothing, or fails, is applied like any other: else a late attempt of it could write after all.
 
 Whoever writes the table without this library does the same: two statements more.
 """
@@ -77,7 +77,7 @@ def name_of(text: str) -> Name | None:
 def later_ms(wall_ms: int, log_ms: int) -> int:
     """When an operation begins: by whichever clock is ahead, so that whoever forgets it does so rather late.
 
-    The log's time stands still while nobody writes, and a wall clock may be wrong: one of them alone could be days behind.
+    The log's time stands still while nobody writes, and a wall clock may be wrong: either could be days behind.
     """
     return max(wall_ms, log_ms)
 

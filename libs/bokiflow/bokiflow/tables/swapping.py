@@ -1,6 +1,6 @@
 """Operations on rows of tables that others write too (mode `lwt`): each happens once, whatever became of the statements it took.
 
-An operation reads the row (and with it settles what may be under way), looks whether it was applied already, and else runs its body on
+An operation reads the row (which finishes what may be under way), looks whether it was applied already, and else runs its body on
 what it read and changes the row, if nobody did meanwhile. After a time-out nothing is guessed: it begins anew, which is right whether
 the change was made, was not, or still will be (`swap_rules`).
 """

@@ -75,7 +75,7 @@ class Tables:
     ) -> None:
         """
         Args:
-            cached_rows: that this process keeps; the log tells whether one still is what it was. 0: none.
+            cached_rows: that this process keeps; the log is asked whether one still is what it was. 0: none.
             keep_every_s: how often what is old is looked for, while the tables are entered (`upkeep.keep`).
             carry_ms: what is older is old. clock: a wall clock, for operations in mode `lwt`.
         """
@@ -85,7 +85,7 @@ class Tables:
         self.applier: Final = Applier(port, self.schema, self._forget)
         self._opened: dict[str, Opened] = {}
         self._known: OrderedDict[RowKey, tuple[Row, int]] = OrderedDict()
-        """Rows, and which record said what their table is when they were read."""
+        """Rows, and which record of their table was the newest when they were read."""
         self._cached_rows: Final = cached_rows
         self._keep_every_s: Final = keep_every_s
         self._carry_ms: Final = carry_ms
@@ -113,7 +113,7 @@ class Tables:
         Raises:
             TableRefused: it is kept in another mode, has other kinds of columns, or is another book's. TableUnavailable.
         """
-        made, seqnum = await catalog.settled(self.log, check_schema(schema))
+        made, seqnum = await catalog.ensured(self.log, check_schema(schema))
         await self._open(made, seqnum)
 
     async def _open(self, made: Made, seqnum: int) -> Opened:
@@ -349,7 +349,7 @@ class Tables:
             await Transaction(self).get_many(table, [key.key for key in some])
             await self.applier.applied(some)
             left = upkeep.behind(await self.stored(some, opened, anew=True), rows)
-            if left:  # the log alone has it
+            if left:  # only the log has it
                 raise TableUnavailable(
                     f"table {table!r} does not take {left} rows: nothing of it is trimmed", table=table
                 )

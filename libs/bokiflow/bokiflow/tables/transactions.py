@@ -30,7 +30,7 @@ ROWS: Final = 120
 
 
 class Opened(NamedTuple):
-    """A table that is open: what it is, where the log says so, and whose it is."""
+    """A table that is open: what it is, in which record, and whose it is."""
 
     schema: Schema
     seqnum: int
@@ -53,7 +53,7 @@ class Database(Protocol):
         """A row as of a place, and what of it the database may lack."""
 
     async def made(self, event: Made, seqnum: int) -> Opened:
-        """The log says anew what a table is; perhaps what it was."""
+        """There is a newer record of what a table is; perhaps the same."""
 
     async def learn(self, table: str) -> Opened:
         """What a table is by the log, as of now."""
@@ -171,7 +171,7 @@ class Transaction:
         return news
 
     def _is_now(self, table: str, opened: Opened) -> None:
-        """Takes the newer place that says what a table is, which the record expects. Raises RowsMoved: it is not what it was."""
+        """Takes the place of the newer record of what a table is, which the record expects. Raises RowsMoved: it is not what it was."""
         if opened.schema != self._opened[table].schema:
             raise RowsMoved(f"table {table!r} has other columns now")
         self._opened[table] = opened

@@ -1,8 +1,8 @@
 """Versions of rows (mode `versioned`): a row as it was at any place of the log, and which versions nobody looks at any more.
 
 The newest record of a row up to a place has all that the row was there. What the log has given up is in the table: it is trimmed only
-once it is there. Whoever deletes versions says so in the log before, and whoever has looked in the table asks the log afterwards: so
-nobody takes for nothing what is deleted.
+once it is there. Whoever deletes versions raises the floor in the log before, and whoever has looked in the table asks the log afterwards:
+so nobody takes for nothing what is deleted.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ async def of_table(log: Log, port: TablePort, schema: Schema, keys: Sequence[str
     gone = await floor(log, schema.name)
     if place < gone:
         raise VersionsGone(
-            f"table {schema.name!r} is looked at as of {place}, and versions of before {gone} are collected: tell `collect` of all "
+            f"table {schema.name!r} is looked at as of {place}, and versions of before {gone} are collected: give `collect` all "
             "groups of workers that look at it",
             table=schema.name,
             expected=gone,
@@ -87,16 +87,16 @@ async def floor(log: Log, table: str) -> int:
 
 
 async def _floor(log: Log, table: str) -> tuple[int, int | None]:
-    """The same, and where the log says so."""
+    """The same, and the seqnum of its record."""
     record = await log.book.read_prev(tags.table_floor(table), consistency="linearizable")
     if record is None:
         return 0, None
-    said = [event for event in PICKER.of(record.seqnum, await log.open(record), table) if isinstance(event, Collected)]
-    return (said[-1].floor, record.seqnum) if said else (0, record.seqnum)
+    floors = [one for one in PICKER.of(record.seqnum, await log.open(record), table) if isinstance(one, Collected)]
+    return (floors[-1].floor, record.seqnum) if floors else (0, record.seqnum)
 
 
 async def raise_floor(log: Log, table: str, place: int) -> int:
-    """Says that versions of before a place may be gone; returns what is said now, which somebody else may have made higher."""
+    """Records that versions of before a place may be gone; returns the floor of now, which somebody else may have raised higher."""
     tag = tags.table_floor(table)
     while True:
         known, at = await _floor(log, table)

@@ -13,7 +13,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 BEGIN_MS: Final = 1_700_000_000_000
-"""What wall clocks say when a loop begins to count."""
+"""The time of wall clocks when a loop begins to count."""
 
 
 class LoopClock:
