@@ -11,18 +11,14 @@ from boki_common.errors import EntryUnknown, NoSuchEntry
 from boki_ledger.client import LedgerClient
 from boki_ledger.read.reader import LedgerReader
 from boki_ledger.settings import LedgerSettings
-from boki_ledger.testing.ledgers import QUICK, Ledgers, turns, until
+from boki_ledger.testing.ledgers import QUICK, Ledgers, deliver, turns, until
 
 SPECULATIVE = replace(QUICK, speculative_read_s=0.002)
 WANTED = [b"payload %d" % number for number in range(6)]
 
 
 async def opened(ledgers: Ledgers, settings: LedgerSettings = SPECULATIVE) -> tuple[LedgerClient, LedgerReader]:
-    writer = await ledgers.client.create()
-    for payload in WANTED:
-        await writer.append(payload)
-    await turns()
-    await writer.close()
+    await ledgers.closed(*WANTED)
     client = await ledgers.other_client(settings)
     reader = await client.open(0, recover=False)
     ledgers.bookies.seen.clear()
@@ -45,9 +41,7 @@ async def test_a_slow_replica_is_not_waited_for_alone(ledgers: Ledgers, last: in
     assert [bytes(one) for one in await reader.read(0, last)] == WANTED[: last + 1]
     assert asked(ledgers) == [("b1", 0), ("b2", 0), ("b3", 0)]
     assert speculated(client) == 2
-    for one in held:
-        one.release()
-    await turns()
+    await deliver(*held)
 
 
 async def test_quick_replicas_are_asked_once(ledgers: Ledgers) -> None:
@@ -73,8 +67,7 @@ async def test_a_damaged_copy_that_comes_first_does_not_win(ledgers: Ledgers) ->
     _, reader = await opened(ledgers)
     slow = ledgers.bookies.hold(bookie="b1", kind="read")
     for bookie in ("b2", "b3"):
-        entries = ledgers.bookies[bookie].entries[0]
-        entries[0] = entries[0][:-1] + b"?"
+        ledgers.bookies.damage(bookie, 0, 0)
     reading = asyncio.ensure_future(reader.read(0, 0))
     await until(lambda: len(asked(ledgers)) == 3)
     await turns()

@@ -22,6 +22,7 @@ from boki_common.testing.machine import CountingRandom
 from boki_ledger.client import LedgerClient
 from boki_ledger.rules.write_set import write_set
 from boki_ledger.settings import LedgerSettings
+from boki_ledger.testing.held_messages import Hold
 from boki_ledger.testing.scripted_bookies import ScriptedBookies
 from boki_ledger.write.writer import LedgerWriter
 
@@ -132,6 +133,23 @@ class Ledgers:
         seen = await made._updates.create(ledger_id, metadata)
         return LedgerWriter(ledger_id, seen, made._ports()._replace(settings=settings))
 
+    async def closed(self, *payloads: bytes, password: bytes = b"") -> int:
+        """A ledger of these entries, which all its bookies have; the messages are forgotten."""
+        writer = await self.client.create(password=password)
+        for payload in payloads:
+            await writer.append(payload)
+        await turns()
+        await writer.close()
+        self.bookies.seen.clear()
+        return writer.ledger_id
+
+    async def closing(self, writer: LedgerWriter) -> asyncio.Task[int]:
+        """The writer's close, which waits at the shut gate of the store."""
+        self.store.gate.clear()
+        closing = asyncio.get_running_loop().create_task(writer.close())
+        await turns()
+        return closing
+
     async def change(self, ledger_id: int, **changes: Any) -> None:
         """What another process makes of a ledger's metadata."""
         path = layout.ledger_path(ledger_id)
@@ -158,6 +176,20 @@ async def turns(count: int = 60) -> None:
     """Lets everything that can happen without time passing happen."""
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+async def submit(writer: LedgerWriter, *payloads: bytes) -> None:
+    """Hands entries to the writer, and lets everything happen that can without time passing."""
+    for payload in payloads:
+        writer.submit(payload)
+    await turns()
+
+
+async def deliver(*held: Hold) -> None:
+    """Lets held messages travel, and everything happen that can without time passing."""
+    for one in held:
+        one.release()
+    await turns()
 
 
 async def until(condition: Callable[[], bool]) -> None:

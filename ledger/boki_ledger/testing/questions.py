@@ -17,6 +17,13 @@ class Question:
         self.taken = writer.ask_unfenced(self.replies.append)
 
 
+async def ask(writer: LedgerWriter) -> Question:
+    """A question, once everything happened that can without time passing."""
+    question = Question(writer)
+    await turns()
+    return question
+
+
 def sent(ledgers: Ledgers) -> Counter[tuple[str, int]]:
     """How often which (bookie, entry) was sent since `seen` was cleared."""
     return Counter((one.bookie, one.entry_id) for one in ledgers.bookies.seen if one.kind == "add" and not one.answer)

@@ -193,32 +193,44 @@ class ScriptedBookies:
         self._answers.append(rule)
         return lambda: self._answers.remove(rule)
 
-    def crash(self, bookie: str, *, loses_unsynced: bool = False) -> None:
+    def crash(self, *bookies: str, loses_unsynced: bool = False) -> None:
         """Connections end, what is under way is lost; what is stored stays, but perhaps for what was added unsynced."""
-        one = self[bookie]
-        one.lacs.forget_polls()
-        if loses_unsynced:
-            one.lose_unsynced()
-        one.up = False
-        one.lives += 1
-        error = ConnectionLost(f"bookie {bookie} crashed")
-        for channel in tuple(self.channels):
-            if channel.bookie is one:
-                channel.go_down(error)
-        for future, (asked, answer) in tuple(self._asked.items()):
-            if asked == one.bookie_id:
-                self._resolve(future, answer(None, error=error))
+        for bookie in bookies:
+            one = self[bookie]
+            one.lacs.forget_polls()
+            if loses_unsynced:
+                one.lose_unsynced()
+            one.up = False
+            one.lives += 1
+            error = ConnectionLost(f"bookie {bookie} crashed")
+            for channel in tuple(self.channels):
+                if channel.bookie is one:
+                    channel.go_down(error)
+            for future, (asked, answer) in tuple(self._asked.items()):
+                if asked == one.bookie_id:
+                    self._resolve(future, answer(None, error=error))
 
     def end_polls(self, bookie: str) -> None:
         """The time of all long polls that wait at a bookie is over."""
         self[bookie].lacs.end_polls()
 
-    def restart(self, bookie: str) -> None:
-        one = self[bookie]
-        one.up = True
-        for channel in tuple(self.channels):
-            if channel.bookie is one:
-                channel.come_up()
+    def restart(self, *bookies: str) -> None:
+        for one in map(self.__getitem__, bookies):
+            one.up = True
+            for channel in tuple(self.channels):
+                if channel.bookie is one:
+                    channel.come_up()
+
+    def reconnect(self, bookie: str) -> None:
+        """A crash and the return at once."""
+        self.crash(bookie)
+        self.restart(bookie)
+
+    def damage(self, bookie: str, ledger_id: int, *entries: int) -> None:
+        """The copies of a bookie fail their digests."""
+        stored = self[bookie].entries[ledger_id]
+        for entry_id in entries:
+            stored[entry_id] = stored[entry_id][:-1] + bytes((stored[entry_id][-1] ^ 1,))
 
     def register(self, *ids: str) -> None:
         """These bookies take new ledgers from now on, nobody else."""

@@ -11,7 +11,7 @@ from boki_common.bookkeeper.status import V2Status
 from boki_common.ids import BookieId
 from boki_common.testing.virtual_time import let_pass
 from boki_ledger.bookies.bookie_health import HealthyBookies
-from boki_ledger.testing.ledgers import QUICK, Ledgers, turns
+from boki_ledger.testing.ledgers import QUICK, Ledgers, submit, turns
 from boki_ledger.testing.scripted_bookies import ScriptedBookies
 
 pytestmark = pytest.mark.usefixtures("virtual_time")
@@ -54,8 +54,7 @@ async def test_new_ledgers_avoid_a_bookie_that_keeps_failing_unless_there_are_to
     writer = await client.create(replicas=4)
     for _ in range(2):
         ledgers.bookies.crash("b1")
-        writer.submit(b"x")
-        await turns()
+        await submit(writer, b"x")
         ledgers.bookies.restart("b1")
         await turns()
     ensembles = [(await ledgers.metadata((await client.create()).ledger_id)).ensembles[0][1] for _ in range(3)]
@@ -97,6 +96,5 @@ async def test_a_bookie_in_quarantine_is_asked_for_reads_last(ledgers: Ledgers) 
     for entry_id in range(6):
         assert await reader.read(entry_id, entry_id) == [b"x"]
     assert {message.bookie for message in ledgers.bookies.seen} == {"b2", "b3"}
-    ledgers.bookies.crash("b2")
-    ledgers.bookies.crash("b3")
+    ledgers.bookies.crash("b2", "b3")
     assert await reader.read(1, 1) == [b"x"], "but it is asked"

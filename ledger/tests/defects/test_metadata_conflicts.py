@@ -11,7 +11,7 @@ import pytest
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.errors import LedgerFenced, RecoveryFailed
 from boki_common.ids import BookieId
-from boki_ledger.testing.ledgers import Ledgers, turns
+from boki_ledger.testing.ledgers import Ledgers, deliver, submit, turns
 from boki_ledger.testing.scripted_bookies import ScriptedBookie
 from boki_ledger.write.writer import LedgerWriter
 
@@ -55,10 +55,8 @@ async def two_fragments(ledgers: Ledgers) -> LedgerWriter:
 async def next_entry(ledgers: Ledgers, writer: LedgerWriter) -> None:
     """Another entry, whose acks come when the change that it sets off is committed, or waits at the gate."""
     held = ledgers.bookies.hold(kind="add", answer=True)
-    writer.submit(b"%d" % (writer.last_submitted + 1))
-    await turns()
-    held.release()
-    await turns()
+    await submit(writer, b"%d" % (writer.last_submitted + 1))
+    await deliver(held)
 
 
 async def all_held(ledgers: Ledgers, writer: LedgerWriter) -> None:
@@ -121,8 +119,7 @@ async def test_a_change_that_meets_a_recovery_or_the_close_on_its_way_fails_the_
     ledgers.bookies.crash("b1")
     await turns()
     await changed(ledgers, writer.ledger_id, lambda current: replace(current, state=state))
-    held.release()
-    await turns()
+    await deliver(held)
     ledgers.store.gate.set()
     await turns()
     assert isinstance(writer.failed, LedgerFenced)

@@ -11,7 +11,7 @@ import pytest
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import LedgerFenced
 from boki_ledger.read.reader import LedgerReader
-from boki_ledger.testing.ledgers import QUICK, Ledgers, turns
+from boki_ledger.testing.ledgers import QUICK, Ledgers, deliver, submit, turns
 
 
 async def recovered(ledgers: Ledgers, ledger_id: int, *, reads_in_flight: int = 64) -> LedgerReader:
@@ -31,8 +31,7 @@ async def test_an_ack_during_the_change_does_not_move_where_the_change_begins(le
         writer.submit(b"x")
     ledgers.bookies.register("b2", "b3")
     await turns()
-    late.release()
-    await turns()
+    await deliver(late)
     ledgers.store.gate.set()
     await turns()
     metadata = await ledgers.metadata(writer.ledger_id)
@@ -48,11 +47,9 @@ async def test_with_two_slots_replaced_nothing_completes_on_the_acks_of_one_that
     writer = await ledgers.client.create()
     to_b1 = ledgers.bookies.hold(bookie="b1", kind="add")
     from_b3 = ledgers.bookies.hold(bookie="b3", kind="add", answer=True)
-    writer.submit(b"0")
-    await turns()
+    await submit(writer, b"0")
     ledgers.store.gate.clear()
-    ledgers.bookies.crash("b1")
-    ledgers.bookies.crash("b2")
+    ledgers.bookies.crash("b1", "b2")
     to_b1.discard()
     ledgers.bookies.register("b1", "b2", "b3", "b4", "b5")
     await turns()
@@ -64,9 +61,7 @@ async def test_with_two_slots_replaced_nothing_completes_on_the_acks_of_one_that
     assert metadata.ensembles == ((0, ("b4", "b5", "b3")),)
     assert ledgers.copies(writer.ledger_id, metadata, 0) == ["b3"]
     assert writer.last_acked == -1, "b2 acknowledged it, but the metadata does not name b2 any more"
-    for held in to_new:
-        held.release()
-    await turns()
+    await deliver(*to_new)
     assert writer.last_acked == 0
     assert len(ledgers.copies(writer.ledger_id, metadata, 0)) == 3
 
@@ -78,8 +73,7 @@ async def test_a_bookie_that_refuses_adds_is_replaced_when_another_is_free(ledge
     ledgers.bookies.answer(status, bookie="b2", kind="add")
     ledgers.bookies.register("b1", "b2", "b3", "b4")
     assert await writer.append(b"0") == 0
-    writer.submit(b"1")
-    await turns()
+    await submit(writer, b"1")
     metadata = await ledgers.metadata(writer.ledger_id)
     assert metadata.ensembles[-1][1] == ("b1", "b4", "b3")
     assert writer.failed is None and writer.last_acked == 1
@@ -94,13 +88,10 @@ async def test_what_was_sent_before_a_fence_and_arrives_after_it_is_not_acknowle
     await writer.append(b"0")
     await turns()
     under_way = ledgers.bookies.hold(kind="add", recovery=False)
-    for _ in range(4):
-        writer.submit(b"x")
-    await turns()
+    await submit(writer, *[b"x"] * 4)
     reader = await recovered(ledgers, writer.ledger_id)
     assert reader.last_entry == 0
-    under_way.release()
-    await turns()
+    await deliver(under_way)
     assert writer.last_acked == 0
     assert isinstance(writer.failed, LedgerFenced)
 
@@ -111,9 +102,7 @@ async def test_a_second_recovery_may_run_whole_at_any_step_of_the_first(ledgers:
     ledgers.bookies.hold(bookie="b3", kind="add", recovery=False)
     for step in itertools.count():
         writer = await ledgers.client.create()
-        for _ in range(3):
-            writer.submit(b"xy")
-        await turns()
+        await submit(writer, *[b"xy"] * 3)
         first, second, more = await raced(ledgers, writer.ledger_id, step, reads_in_flight)
         assert {(one.last_entry, one.metadata.length) for one in (first, second)} == {(2, 6)}, step
         for reader in (first, second):

@@ -144,7 +144,7 @@ class Schedule:
         self.bookies.register(*BOOKIES[: self.size + self.draw.randrange(2)])
         self.settings = LedgerSettings(
             retry_least_s=0.05,
-            suspect_s=self.draw.choice([0.5, 10.0]),
+            suspect_s=self.draw.choice([0.0, 0.5, 10.0]),
             retry_for_s=5.0,
             answer_timeout_s=5.0,
             window_entries=12,
@@ -350,8 +350,7 @@ class Schedule:
             store.gate.set()
             store.faults = lambda _operation, _path: Fault.NONE
         self.mend()
-        for bookie in BOOKIES:
-            self.bookies.restart(bookie)
+        self.bookies.restart(*BOOKIES)
         self.bookies.register(*BOOKIES)
         await let_pass(1_000.0)
         self.ledgers.tree.deliver_delayed()

@@ -17,14 +17,6 @@ COUNT = 40
 WANTED = [b"payload %d" % number for number in range(COUNT)]
 
 
-async def written(ledgers: Ledgers) -> None:
-    writer = await ledgers.client.create()
-    for payload in WANTED:
-        await writer.append(payload)
-    await turns()
-    await writer.close()
-
-
 async def opened(ledgers: Ledgers, **settings: float) -> LedgerReader:
     client = await ledgers.other_client(replace(QUICK, **settings))  # type: ignore[arg-type] # counts and seconds alike
     reader = await client.open(0, recover=False)
@@ -42,14 +34,14 @@ def requests(ledgers: Ledgers) -> list[tuple[str, int, int]]:
 
 
 async def test_one_request_reads_many_entries(ledgers: Ledgers) -> None:
-    await written(ledgers)
+    await ledgers.closed(*WANTED)
     reader = await opened(ledgers)
     assert await read(reader) == WANTED
     assert requests(ledgers) == [("b1", 0, COUNT)]
 
 
 async def test_chunks_go_to_all_replicas_and_a_few_at_a_time(ledgers: Ledgers) -> None:
-    await written(ledgers)
+    await ledgers.closed(*WANTED)
     reader = await opened(ledgers, batch_read_entries=8, batch_reads_in_flight=2)
     held = ledgers.bookies.hold(kind="read")
     reading = asyncio.ensure_future(read(reader))
@@ -63,7 +55,7 @@ async def test_chunks_go_to_all_replicas_and_a_few_at_a_time(ledgers: Ledgers) -
 async def test_a_batch_that_ends_early_is_continued_where_it_ended(
     ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await written(ledgers)
+    await ledgers.closed(*WANTED)
     reader = await opened(ledgers)
     monkeypatch.setattr("boki_common.limits.FRAME_BYTES", 1_000)
     assert await read(reader) == WANTED
@@ -73,7 +65,7 @@ async def test_a_batch_that_ends_early_is_continued_where_it_ended(
 
 
 async def test_striped_and_single_entries_are_read_one_by_one(ledgers: Ledgers) -> None:
-    await written(ledgers)
+    await ledgers.closed(*WANTED)
     await ledgers.change(0, write_quorum=2)
     reader = await opened(ledgers)
     assert await read(reader) == WANTED
@@ -100,7 +92,7 @@ async def test_a_range_over_fragments_is_read_from_the_bookies_of_each(ledgers: 
 
 
 async def test_a_missing_entry_in_one_replica_is_read_from_the_next(ledgers: Ledgers) -> None:
-    await written(ledgers)
+    await ledgers.closed(*WANTED)
     del ledgers.bookies["b1"].entries[0][7]
     reader = await opened(ledgers)
     assert await read(reader) == WANTED
@@ -108,10 +100,10 @@ async def test_a_missing_entry_in_one_replica_is_read_from_the_next(ledgers: Led
 
 
 async def test_only_the_damaged_entries_of_a_batch_are_read_again(ledgers: Ledgers) -> None:
-    await written(ledgers)
+    await ledgers.closed(*WANTED)
     entries = ledgers.bookies["b1"].entries[0]
-    entries[9] = entries[9][:-1] + b"?"
     entries[12] = entries[13]
+    ledgers.bookies.damage("b1", 0, 9)
     reader = await opened(ledgers)
     assert await read(reader) == WANTED
     assert {(first, count) for _, first, count in requests(ledgers)} == {(0, COUNT), (9, 1), (12, 1)}
@@ -119,7 +111,7 @@ async def test_only_the_damaged_entries_of_a_batch_are_read_again(ledgers: Ledge
 
 @pytest.mark.parametrize("status", [V2Status.IO_ERROR, V2Status.UNKNOWN_LEDGER_STATE, V2Status.TOO_MANY_REQUESTS])
 async def test_unsure_bookies_are_passed_over(ledgers: Ledgers, status: V2Status) -> None:
-    await written(ledgers)
+    await ledgers.closed(*WANTED)
     ledgers.bookies.answer(status, bookie="b1", kind="read")
     ledgers.bookies.crash("b2")
     reader = await opened(ledgers)
@@ -127,14 +119,14 @@ async def test_unsure_bookies_are_passed_over(ledgers: Ledgers, status: V2Status
 
 
 async def test_an_unanswered_batch_is_asked_elsewhere(ledgers: Ledgers) -> None:
-    await written(ledgers)
+    await ledgers.closed(*WANTED)
     reader = await opened(ledgers, answer_timeout_s=0.25)
     ledgers.bookies.hold(bookie="b1", kind="read")
     assert await read(reader) == WANTED
 
 
 async def test_a_bookie_that_knows_no_batches_is_read_singly_from_then_on(ledgers: Ledgers) -> None:
-    await written(ledgers)
+    await ledgers.closed(*WANTED)
     for bookie in ("b1", "b2", "b3"):
         ledgers.bookies[bookie].serves_batches = False
     reader = await opened(ledgers)
@@ -147,7 +139,7 @@ async def test_a_bookie_that_knows_no_batches_is_read_singly_from_then_on(ledger
 
 async def test_batches_change_no_answer_about_what_is_missing(ledgers: Ledgers) -> None:
     """Denied by all: lost. Denied by two of three and the third away: unknown. Damaged where it exists: damaged."""
-    await written(ledgers)
+    await ledgers.closed(*WANTED)
     body = ledgers.bookies["b3"].entries[0][5]
     for bookie in ("b1", "b2", "b3"):
         del ledgers.bookies[bookie].entries[0][5]
@@ -155,7 +147,8 @@ async def test_batches_change_no_answer_about_what_is_missing(ledgers: Ledgers) 
     with pytest.raises(NoSuchEntry) as lost:
         await reader.read(0, 9)
     assert lost.value.facts["entry_id"] == 5
-    ledgers.bookies["b3"].entries[0][5] = body[:-1] + b"?"
+    ledgers.bookies["b3"].entries[0][5] = body
+    ledgers.bookies.damage("b3", 0, 5)
     with pytest.raises(DigestMismatch):
         await reader.read(0, 9)
     ledgers.bookies.crash("b3")
@@ -164,7 +157,7 @@ async def test_batches_change_no_answer_about_what_is_missing(ledgers: Ledgers) 
 
 
 async def test_the_range_that_follows_is_asked_for_before_it_is_wanted(ledgers: Ledgers) -> None:
-    await written(ledgers)
+    await ledgers.closed(*WANTED)
     reader = await opened(ledgers)
     assert await read(reader, 0, 9) == WANTED[:10]
     assert [entry_id for _, entry_id, _ in requests(ledgers)] == [0]
@@ -192,17 +185,15 @@ async def test_nothing_is_asked_ahead_of_who_jumps_or_beyond_the_lac(ledgers: Le
 
 @pytest.mark.parametrize("damaged", [20, 25])
 async def test_what_was_asked_ahead_is_checked_like_any_other(ledgers: Ledgers, damaged: int) -> None:
-    await written(ledgers)
+    await ledgers.closed(*WANTED)
     reader = await opened(ledgers)
-    body = bytearray(ledgers.bookies["b1"].entries[0][damaged])
-    body[-1] ^= 1
-    ledgers.bookies["b1"].entries[0][damaged] = bytes(body)
+    ledgers.bookies.damage("b1", 0, damaged)
     for first in range(0, COUNT, 10):
         assert await read(reader, first, first + 9) == WANTED[first : first + 10]
 
 
 async def test_a_bookie_that_was_asked_ahead_and_does_not_answer_is_passed_over(ledgers: Ledgers) -> None:
-    await written(ledgers)
+    await ledgers.closed(*WANTED)
     reader = await opened(ledgers, answer_timeout_s=0.25)
     await read(reader, 0, 9)
     ledgers.bookies.hold(bookie="b1", kind="read")
@@ -214,7 +205,7 @@ async def test_a_bookie_that_was_asked_ahead_and_does_not_answer_is_passed_over(
 
 
 async def test_a_reader_that_is_closed_gives_up_what_it_asked_ahead(ledgers: Ledgers) -> None:
-    await written(ledgers)
+    await ledgers.closed(*WANTED)
     reader = await opened(ledgers, answer_timeout_s=0.25)
     await read(reader, 0, 9)
     ledgers.bookies.hold(bookie="b1", kind="read")

@@ -39,7 +39,6 @@ async def test_a_bookie_that_does_not_serve_lac_reads_is_asked_for_its_last_entr
 async def test_without_any_definite_answer_it_is_unknown(ledgers: Ledgers, writer: LedgerWriter) -> None:
     await writer.append(b"0")
     reader = await ledgers.client.open(writer.ledger_id, recover=False)
-    for bookie in ("b1", "b2", "b3"):
-        ledgers.bookies.crash(bookie)
+    ledgers.bookies.crash("b1", "b2", "b3")
     with pytest.raises(EntryUnknown, match="try again"):
         await reader.read_lac()

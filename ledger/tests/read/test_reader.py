@@ -17,22 +17,13 @@ from boki_common.errors import (
     NoSuchLedger,
 )
 from boki_ledger.read.reader import LedgerReader
-from boki_ledger.testing.ledgers import QUICK, Ledgers, ensemble, turns, until
+from boki_ledger.testing.ledgers import QUICK, Ledgers, ensemble, submit, turns, until
 from boki_ledger.write.writer import LedgerWriter
 
 
 async def closed_ledger(ledgers: Ledgers, count: int) -> LedgerReader:
-    writer = await ledgers.client.create()
-    for number in range(count):
-        await writer.append(b"payload %d" % number)
-    await turns()
-    await writer.close()
-    return await ledgers.client.open(writer.ledger_id, recover=False)
-
-
-def damage(ledgers: Ledgers, bookie: str, ledger_id: int, entry_id: int) -> None:
-    entries = ledgers.bookies[bookie].entries[ledger_id]
-    entries[entry_id] = entries[entry_id][:-1] + b"\x00"
+    ledger_id = await ledgers.closed(*(b"payload %d" % number for number in range(count)))
+    return await ledgers.client.open(ledger_id, recover=False)
 
 
 def text(payloads: list[memoryview]) -> list[str]:
@@ -59,7 +50,6 @@ async def test_ranges_larger_than_the_reads_in_flight(ledgers: Ledgers) -> None:
 
 async def test_one_replica_is_asked_per_entry_and_load_is_spread(ledgers: Ledgers) -> None:
     reader = await closed_ledger(ledgers, 6)
-    ledgers.bookies.seen.clear()
     for entry_id in range(6):
         await reader.read(entry_id, entry_id)
     asked = [message.bookie for message in ledgers.bookies.seen if not message.answer]
@@ -68,9 +58,9 @@ async def test_one_replica_is_asked_per_entry_and_load_is_spread(ledgers: Ledger
 
 async def test_a_damaged_copy_is_passed_over(ledgers: Ledgers) -> None:
     reader = await closed_ledger(ledgers, 3)
-    damage(ledgers, "b1", 0, 0)
-    damage(ledgers, "b2", 0, 1)
-    damage(ledgers, "b3", 0, 1)
+    ledgers.bookies.damage("b1", 0, 0)
+    ledgers.bookies.damage("b2", 0, 1)
+    ledgers.bookies.damage("b3", 0, 1)
     assert text(await reader.read(0, 2)) == ["payload 0", "payload 1", "payload 2"]
 
 
@@ -84,7 +74,7 @@ async def test_another_entrys_body_is_a_damaged_copy(ledgers: Ledgers) -> None:
 async def test_when_all_copies_are_damaged_it_says_so(ledgers: Ledgers) -> None:
     reader = await closed_ledger(ledgers, 1)
     for bookie in ("b1", "b2", "b3"):
-        damage(ledgers, bookie, 0, 0)
+        ledgers.bookies.damage(bookie, 0, 0)
     with pytest.raises(DigestMismatch, match="all 3 copies"):
         await reader.read(0, 0)
 
@@ -131,8 +121,7 @@ async def test_bookies_that_come_back_are_waited_for(ledgers: Ledgers) -> None:
     await closed_ledger(ledgers, 1)
     client = await ledgers.other_client(replace(QUICK, retry_for_s=10.0))
     reader = await client.open(0, recover=False)
-    for bookie in ("b1", "b2", "b3"):
-        ledgers.bookies.crash(bookie)
+    ledgers.bookies.crash("b1", "b2", "b3")
     reading = asyncio.ensure_future(reader.read(0, 0))
     await until(lambda: ledgers.bookies.unreached > 2 * 3)  # no replica answered, twice
     assert not reading.done()
@@ -175,8 +164,7 @@ async def test_a_copy_on_one_bookie_beyond_lac_is_not_read(ledgers: Ledgers) -> 
     writer, reader = await open_ledger(ledgers, 1)
     for bookie in ("b1", "b2"):
         ledgers.bookies.hold(bookie=bookie, kind="add")
-    writer.submit(b"only on b3")
-    await turns()
+    await submit(writer, b"only on b3")
     assert ledgers.bookies.stored("b3", writer.ledger_id) == [0, 1]
     assert await reader.read_lac() == 0
     with pytest.raises(EntryUnknown):
@@ -207,8 +195,7 @@ async def test_entries_in_a_new_fragment_are_found(ledgers: Ledgers) -> None:
     ledgers.bookies.crash("b1")
     for number in range(2, 6):
         await writer.append(b"payload %d" % number)
-    ledgers.bookies.crash("b2")
-    ledgers.bookies.crash("b3")
+    ledgers.bookies.crash("b2", "b3")
     reader.confirm(5)
     assert text(await reader.read(4, 5)) == ["payload 4", "payload 5"], "from b4"
     await reader.close()
@@ -217,8 +204,7 @@ async def test_entries_in_a_new_fragment_are_found(ledgers: Ledgers) -> None:
 async def test_lac_needs_one_definite_answer_and_never_goes_back(ledgers: Ledgers) -> None:
     _, reader = await open_ledger(ledgers, 3)
     assert await reader.read_lac() == 1
-    ledgers.bookies.crash("b1")
-    ledgers.bookies.crash("b2")
+    ledgers.bookies.crash("b1", "b2")
     assert await reader.read_lac() == 1
     ledgers.bookies["b3"].entries[0].clear()
     assert await reader.read_lac() == 1

@@ -18,20 +18,14 @@ from boki_ledger.client import LedgerClient
 from boki_ledger.read import replica_copies
 from boki_ledger.read.replica_copies import Copied, ReplicaCopies
 from boki_ledger.testing.held_messages import Message
-from boki_ledger.testing.ledgers import QUICK, Ledgers, turns
+from boki_ledger.testing.ledgers import QUICK, Ledgers, deliver, turns
 
 COUNT = 12
 B1, B2, B3 = map(BookieId, ("b1", "b2", "b3"))
 
 
 async def closed_ledger(ledgers: Ledgers, *, count: int = COUNT) -> int:
-    writer = await ledgers.client.create(password=b"secret")
-    for number in range(count):
-        await writer.append(b"entry %d" % number)
-    await turns()
-    await writer.close()
-    ledgers.bookies.seen.clear()
-    return writer.ledger_id
+    return await ledgers.closed(*(b"entry %d" % number for number in range(count)), password=b"secret")
 
 
 @pytest.fixture
@@ -53,11 +47,6 @@ async def make_whole(ledgers: Ledgers, ledger_id: int, bookie: BookieId = B1) ->
 def lose(ledgers: Ledgers, ledger_id: int, bookie: BookieId, *entries: int) -> None:
     for entry_id in entries:
         del ledgers.bookies[bookie].entries[ledger_id][entry_id]
-
-
-def damage(ledgers: Ledgers, ledger_id: int, bookie: BookieId, entry_id: int) -> None:
-    body = ledgers.bookies[bookie].entries[ledger_id][entry_id]
-    ledgers.bookies[bookie].entries[ledger_id][entry_id] = body[:-1] + bytes((body[-1] ^ 1,))
 
 
 def asked(ledgers: Ledgers, kind: str) -> list[Message]:
@@ -106,7 +95,7 @@ async def test_a_list_that_goes_beyond_the_ledger_changes_nothing(ledgers: Ledge
 async def test_a_bookie_in_limbo_is_asked_for_every_entry(ledgers: Ledgers, ledger_id: int) -> None:
     """It gives no list, since a reader would take what is not on it for absent."""
     lose(ledgers, ledger_id, B1, 2)
-    damage(ledgers, ledger_id, B1, 7)
+    ledgers.bookies.damage(B1, ledger_id, 7)
     ledgers.bookies.answer(V2Status.UNKNOWN_LEDGER_STATE, bookie="b1", kind="list")
     done = await make_whole(ledgers, ledger_id)
     assert (done.held, done.copied) == (COUNT - 2, 2), "what was lost, and a copy whose digest is wrong"
@@ -115,9 +104,8 @@ async def test_a_bookie_in_limbo_is_asked_for_every_entry(ledgers: Ledgers, ledg
 
 async def test_damaged_copies_are_not_passed_on(ledgers: Ledgers, ledger_id: int) -> None:
     lose(ledgers, ledger_id, B1, 3, 4)
-    damage(ledgers, ledger_id, B2, 3)
-    damage(ledgers, ledger_id, B2, 4)
-    damage(ledgers, ledger_id, B3, 4)
+    ledgers.bookies.damage(B2, ledger_id, 3, 4)
+    ledgers.bookies.damage(B3, ledger_id, 4)
     done = await make_whole(ledgers, ledger_id)
     assert (done.copied, done.lost, done.unanswered.total) == (1, (1, [4]), 0)
     stored = memoryview(ledgers.bookies[B1].entries[ledger_id][3])
@@ -165,8 +153,7 @@ async def test_a_bookie_that_returns_is_sent_again_what_it_did_not_acknowledge(l
     making = asyncio.ensure_future(make_whole(ledgers, ledger_id))
     await turns()
     ledgers.bookies.crash("b1")
-    held.release()
-    await turns()
+    await deliver(held)
     assert not ledgers.bookies[B1].entries[ledger_id], "what was on its way is gone"
     ledgers.bookies.restart("b1")
     assert (await making).copied == COUNT
@@ -218,8 +205,7 @@ async def test_few_entries_and_bytes_are_under_way_at_once(ledgers: Ledgers, mon
     size = len(ledgers.bookies[B2].entries[ledger_id][0])
     monkeypatch.setattr(limits, "LEDGER_COPY_BYTES", 3 * size)
     adds = ledgers.bookies.hold(bookie="b1", kind="add")
-    reads.release()
-    await turns()
+    await deliver(reads)
     assert len(adds) == 3
     adds.release()
     assert (await making).copied == len(sizes) == count

@@ -8,23 +8,17 @@ import pytest
 
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import NoSuchLedger
-from boki_ledger.testing.ledgers import QUICK, Ledgers, turns
+from boki_ledger.testing.ledgers import QUICK, Ledgers
 
 
 async def a_ledger(ledgers: Ledgers) -> int:
-    writer = await ledgers.client.create(password=b"secret")
-    for number in range(3):
-        await writer.append(b"entry %d" % number)
-    await turns()
-    await writer.close()
-    return writer.ledger_id
+    return await ledgers.closed(b"entry 0", b"entry 1", b"entry 2", password=b"secret")
 
 
 async def test_each_bookie_speaks_for_itself(ledgers: Ledgers) -> None:
     ledger_id = await a_ledger(ledgers)
     assert set((await ledgers.client.words_of_replicas(ledger_id, 1)).values()) == {"has it whole"}
-    body = ledgers.bookies["b1"].entries[ledger_id][1]
-    ledgers.bookies["b1"].entries[ledger_id][1] = body[:-1] + bytes((body[-1] ^ 1,))
+    ledgers.bookies.damage("b1", ledger_id, 1)
     del ledgers.bookies["b2"].entries[ledger_id][1]
     ledgers.bookies.answer(V2Status.IO_ERROR, bookie="b3", kind="read", entry_id=1)
     words = await ledgers.client.words_of_replicas(ledger_id, 1)

@@ -10,7 +10,7 @@ import pytest
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import ClosedError, InvalidArgument, NoSuchEntry, NoSuchLedger
 from boki_ledger.read.reader import LedgerReader
-from boki_ledger.testing.ledgers import QUICK, Ledgers, turns, until
+from boki_ledger.testing.ledgers import QUICK, Ledgers, submit, turns, until
 from boki_ledger.transport import PollAnswer
 from boki_ledger.write.writer import LedgerWriter
 
@@ -29,6 +29,16 @@ class Follower:
         async for entry_id, payload in self.reader.follow(start, wait_s=30.0):
             self.got.append((entry_id, bytes(payload)))
 
+    async def receives(self, writer: LedgerWriter, first: int, count: int) -> None:
+        """What the writer appends."""
+        await append(writer, first, count)
+        await self.reaches(first + count)
+
+    async def ends(self, writer: LedgerWriter) -> None:
+        """With the close."""
+        await writer.close()
+        await self.task
+
     async def reaches(self, count: int) -> None:
         await until(lambda: len(self.got) >= count or self.task.done())
         assert self.got == [(number, b"%d" % number) for number in range(count)]
@@ -38,8 +48,7 @@ async def followed(ledgers: Ledgers, count: int = 0) -> tuple[LedgerWriter, Foll
     """Its writer has appended so many entries, and they came."""
     writer = await (await ledgers.other_client(SOON)).create()
     follower = Follower(await ledgers.client.open(writer.ledger_id, recover=False))
-    await append(writer, 0, count)
-    await follower.reaches(count)
+    await follower.receives(writer, 0, count)
     return writer, follower
 
 
@@ -55,11 +64,9 @@ def asked(ledgers: Ledgers, kind: str) -> int:
 async def test_entries_arrive_as_they_are_acknowledged_and_the_end_with_the_close(ledgers: Ledgers) -> None:
     writer, follower = await followed(ledgers)
     for number in range(5):
-        await append(writer, number, 1)
-        await follower.reaches(number + 1)
+        await follower.receives(writer, number, 1)
     await append(writer, 5, 200)
-    await writer.close()
-    await follower.task
+    await follower.ends(writer)
     await follower.reaches(205)
 
 
@@ -67,11 +74,9 @@ async def test_the_entry_that_a_long_poll_brings_is_not_read_again(ledgers: Ledg
     writer, follower = await followed(ledgers, 1)
     reads = asked(ledgers, "read")
     for number in range(1, 6):
-        await append(writer, number, 1)
-        await follower.reaches(number + 1)
+        await follower.receives(writer, number, 1)
     assert asked(ledgers, "read") == reads
-    await writer.close()
-    await follower.task
+    await follower.ends(writer)
 
 
 async def test_one_poll_waits_at_each_bookie_and_nothing_else_happens_meanwhile(ledgers: Ledgers) -> None:
@@ -80,8 +85,7 @@ async def test_one_poll_waits_at_each_bookie_and_nothing_else_happens_meanwhile(
     seen = len(ledgers.bookies.seen)
     await turns(300)
     assert len(ledgers.bookies.seen) == seen
-    await writer.close()
-    await follower.task
+    await follower.ends(writer)
     await turns()
 
 
@@ -115,15 +119,12 @@ async def test_the_loss_of_a_bookie_and_a_change_of_the_ensemble_are_survived(le
     writer, follower = await followed(ledgers, 2)
     ledgers.bookies.register("b1", "b2", "b3", "b4")
     ledgers.bookies.crash("b2")
-    await append(writer, 2, 3)
-    await follower.reaches(5)
+    await follower.receives(writer, 2, 3)
     await until(lambda: "b4" in follower.reader.metadata.ensembles[-1][1])
     ledgers.bookies.crash("b1")
-    await append(writer, 5, 2)
-    await follower.reaches(7)
+    await follower.receives(writer, 5, 2)
     ledgers.bookies.restart("b1")
-    await writer.close()
-    await follower.task
+    await follower.ends(writer)
 
 
 @pytest.mark.parametrize("refusing", [("b1",), ("b1", "b2", "b3")])
@@ -132,10 +133,8 @@ async def test_where_long_polls_are_refused_the_lac_is_polled(ledgers: Ledgers, 
         ledgers.bookies[bookie].serves_polls = False
     writer, follower = await followed(ledgers)
     for number in range(3):
-        await append(writer, number, 1)
-        await follower.reaches(number + 1)
-    await writer.close()
-    await follower.task
+        await follower.receives(writer, number, 1)
+    await follower.ends(writer)
 
 
 async def test_polls_whose_time_is_over_are_asked_again(ledgers: Ledgers) -> None:
@@ -143,10 +142,8 @@ async def test_polls_whose_time_is_over_are_asked_again(ledgers: Ledgers) -> Non
     for bookie in ("b1", "b2", "b3"):
         ledgers.bookies.end_polls(bookie)
     await until(lambda: all(ledgers.bookies[one].lacs.waiting == 1 for one in ("b1", "b2", "b3")))
-    await append(writer, 1, 1)
-    await follower.reaches(2)
-    await writer.close()
-    await follower.task
+    await follower.receives(writer, 1, 1)
+    await follower.ends(writer)
 
 
 async def test_a_bookie_that_lags_and_forgets_polls_as_apaches_do_is_followed(ledgers: Ledgers) -> None:
@@ -154,8 +151,7 @@ async def test_a_bookie_that_lags_and_forgets_polls_as_apaches_do_is_followed(le
     late = ledgers.bookies["b3"]
     late.lacs.forgetful = True
     held = [ledgers.bookies.hold(kind=kind, bookie="b3") for kind in ("add", "write_lac")]
-    await append(writer, 1, 2)
-    await follower.reaches(3)
+    await follower.receives(writer, 1, 2)
     polls = asked(ledgers, "poll")
     ledgers.bookies.end_polls("b3")  # it is asked again, and still knows nothing of entries 1 and 2
     await until(lambda: asked(ledgers, "poll") > polls and late.lacs.waiting == 1)
@@ -164,10 +160,8 @@ async def test_a_bookie_that_lags_and_forgets_polls_as_apaches_do_is_followed(le
     for one in held:
         one.release()
     await until(lambda: late.lac(writer.ledger_id) == 2)
-    await append(writer, 3, 1)
-    await follower.reaches(4)
-    await writer.close()
-    await follower.task
+    await follower.receives(writer, 3, 1)
+    await follower.ends(writer)
 
 
 async def test_the_word_of_one_bookie_about_the_lac_confirms_nothing(ledgers: Ledgers, writer: LedgerWriter) -> None:
@@ -185,8 +179,7 @@ async def test_the_word_of_one_bookie_about_the_lac_confirms_nothing(ledgers: Le
     ledgers.bookies.end_polls("b1")
     await turns(200)
     assert follower.got == [(0, b"0")] and follower.reader.last_entry == 0
-    await writer.close()
-    await follower.task
+    await follower.ends(writer)
     await follower.reaches(2)
 
 
@@ -229,8 +222,7 @@ async def test_what_is_not_confirmed_is_read_only_when_asked_so(ledgers: Ledgers
     await append(writer, 0, 1)
     held = ledgers.bookies.hold(kind="add", bookie="b2")
     also = ledgers.bookies.hold(kind="add", bookie="b3")
-    writer.submit(b"1")
-    await turns()
+    await submit(writer, b"1")
     reader = await ledgers.client.open(writer.ledger_id, recover=False)
     assert [bytes(one) for one in await reader.read_unconfirmed(0, 1)] == [b"0", b"1"]
     assert reader.last_entry < 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any
 
 from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.digests import CRC32C, master_key
@@ -31,6 +33,13 @@ async def recovered(
     reader = await client.open(ledger_id, recover=True, floor=floor, carried=carried)
     assert reader.closed
     return reader
+
+
+async def begun(recovery: Coroutine[Any, Any, LedgerReader]) -> asyncio.Task[LedgerReader]:
+    """A recovery, as far as it comes without time passing."""
+    opening = asyncio.get_running_loop().create_task(recovery)
+    await turns()
+    return opening
 
 
 async def payloads_of(reader: LedgerReader) -> list[bytes]:

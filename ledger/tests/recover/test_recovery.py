@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.recover.recoveries import payloads_of, put, recovered, written
+from tests.recover.recoveries import begun, payloads_of, put, recovered, written
 
 from boki_common.bookkeeper import layout
 from boki_common.bookkeeper.ledger_metadata import LedgerState
@@ -21,7 +21,7 @@ from boki_common.errors import (
     Unauthorized,
 )
 from boki_common.metadata.memory import Fault
-from boki_ledger.testing.ledgers import QUICK, Ledgers, RecordedAcks, ensemble, turns, until
+from boki_ledger.testing.ledgers import QUICK, Ledgers, RecordedAcks, ensemble, submit, turns, until
 from boki_ledger.write.writer import LedgerWriter
 
 # -- what is acknowledged survives, what is not may
@@ -52,8 +52,7 @@ async def test_an_empty_ledger_closes_at_minus_one_and_its_writer_is_fenced(ledg
 async def test_an_entry_on_one_bookie_only_is_kept_and_brought_to_its_quorum(ledgers: Ledgers) -> None:
     writer = await written(ledgers, b"0")
     held = ledgers.bookies.hold(kind="add", entry_id=1, recovery=False)
-    writer.submit(b"1")
-    await turns()
+    await submit(writer, b"1")
     held.kept.sort(key=lambda one: one[0].bookie)
     held.kept[2][1]()
     held.discard()
@@ -93,8 +92,7 @@ async def test_first_writer_cannot_commit_after_second_writer_closed(ledgers: Le
     writer = await written(ledgers, b"0", b"1")
     acks = RecordedAcks(writer)
     on_the_way = ledgers.bookies.hold(kind="add", entry_id=2, recovery=False)
-    writer.submit(b"2")
-    await turns()
+    await submit(writer, b"2")
     [to_b1, to_b2, to_b3] = sorted(on_the_way.kept, key=lambda one: one[0].bookie)
     to_b3[1]()
     await turns()
@@ -139,19 +137,16 @@ async def test_two_hung_bookies_of_three_make_it_fail_and_a_later_try_succeed(le
 
 async def test_with_all_bookies_down_it_fails_and_a_later_try_succeeds(ledgers: Ledgers) -> None:
     writer = await written(ledgers, b"0")
-    for bookie in ("b1", "b2", "b3"):
-        ledgers.bookies.crash(bookie)
+    ledgers.bookies.crash("b1", "b2", "b3")
     with pytest.raises(RecoveryFailed, match="try again"):
         await recovered(ledgers, writer.ledger_id)
-    for bookie in ("b1", "b2", "b3"):
-        ledgers.bookies.restart(bookie)
+    ledgers.bookies.restart("b1", "b2", "b3")
     assert await payloads_of(await recovered(ledgers, writer.ledger_id)) == [b"0"]
 
 
 async def test_bookies_that_come_back_in_time_are_waited_for(ledgers: Ledgers) -> None:
     writer = await written(ledgers, b"0")
-    ledgers.bookies.crash("b1")
-    ledgers.bookies.crash("b2")
+    ledgers.bookies.crash("b1", "b2")
     client = await ledgers.other_client(replace(QUICK, retry_for_s=10.0))
     opening = asyncio.ensure_future(client.open(writer.ledger_id, recover=True))
     await until(lambda: ledgers.bookies.unreached > 2 * 2)  # neither answered, twice
@@ -177,8 +172,7 @@ async def test_a_bookie_that_is_not_sure_never_counts_as_a_negative(ledgers: Led
 async def test_a_damaged_copy_is_no_answer(ledgers: Ledgers) -> None:
     writer = await written(ledgers, b"0", b"1")
     for bookie in ("b1", "b2"):
-        entries = ledgers.bookies[bookie].entries[writer.ledger_id]
-        entries[1] = entries[1][:-1] + b"?"
+        ledgers.bookies.damage(bookie, writer.ledger_id, 1)
     ledgers.bookies.crash("b3")
     with pytest.raises(RecoveryFailed):
         await recovered(ledgers, writer.ledger_id)
@@ -231,8 +225,7 @@ async def test_a_bookie_lost_before_the_write_back_is_replaced_in_the_last_fragm
     ledgers.bookies.crash("b1")
     ledgers.bookies.register("b2", "b3", "b4")
     held = ledgers.bookies.hold(bookie="b2", kind="add", recovery=True)
-    opening = asyncio.ensure_future(recovered(ledgers, writer.ledger_id))
-    await turns()
+    opening = await begun(recovered(ledgers, writer.ledger_id))
     held.release()
     await opening
     metadata = await ledgers.metadata(writer.ledger_id)
@@ -253,10 +246,8 @@ async def test_bookies_lost_amid_the_write_back_begin_one_fragment_there(
             put(ledgers, bookie, writer.ledger_id, entry_id, length=entry_id + 1)
     ledgers.bookies.register(*spares)
     held = ledgers.bookies.hold(kind="add", entry_id=1, recovery=True, answer=True)
-    opening = asyncio.ensure_future(recovered(ledgers, writer.ledger_id))
-    await turns()
-    for bookie in lost:
-        ledgers.bookies.crash(bookie)
+    opening = await begun(recovered(ledgers, writer.ledger_id))
+    ledgers.bookies.crash(*lost)
     await turns()
     held.release()
     reader = await opening
@@ -273,8 +264,7 @@ async def test_replacements_reach_the_metadata_only_with_the_close(ledgers: Ledg
     ledgers.bookies.register("b2", "b3", "b4")
     ledgers.bookies.crash("b1")
     held = ledgers.bookies.hold(kind="add", recovery=True, answer=True)
-    opening = asyncio.ensure_future(recovered(ledgers, writer.ledger_id))
-    await turns()
+    opening = await begun(recovered(ledgers, writer.ledger_id))
     opening.cancel()
     held.discard()
     await turns()
@@ -363,8 +353,7 @@ async def test_concurrent_recoveries_agree(ledgers: Ledgers, count: int) -> None
 async def test_the_loser_adopts_the_end_of_who_closed_first(ledgers: Ledgers) -> None:
     writer = await written(ledgers, b"0", b"1")
     held = ledgers.bookies.hold(kind="add", recovery=True, answer=True)
-    opening = asyncio.ensure_future(recovered(ledgers, writer.ledger_id))
-    await turns()
+    opening = await begun(recovered(ledgers, writer.ledger_id))
     await ledgers.change(writer.ledger_id, state=LedgerState.CLOSED, last_entry=-1, length=0)
     held.release()
     reader = await opening
@@ -374,8 +363,7 @@ async def test_the_loser_adopts_the_end_of_who_closed_first(ledgers: Ledgers) ->
 async def test_a_foreign_fragment_during_recovery_aborts_it(ledgers: Ledgers) -> None:
     writer = await written(ledgers, b"0", b"1")
     held = ledgers.bookies.hold(kind="add", recovery=True, answer=True)
-    opening = asyncio.ensure_future(recovered(ledgers, writer.ledger_id))
-    await turns()
+    opening = await begun(recovered(ledgers, writer.ledger_id))
     fragments = (0, ensemble("b1", "b2", "b3")), (2, ensemble("b4", "b2", "b3"))
     await ledgers.change(writer.ledger_id, ensembles=fragments)
     held.release()
@@ -441,8 +429,7 @@ async def test_a_striped_ledger_needs_an_answer_in_every_window(ledgers: Ledgers
     for entry_id in range(5):
         for slot in (entry_id % 4, (entry_id + 1) % 4):
             put(ledgers, f"b{slot + 1}", ledger_id, entry_id, lac=entry_id - 1, length=entry_id + 1)
-    ledgers.bookies.crash("b2")
-    ledgers.bookies.crash("b3")
+    ledgers.bookies.crash("b2", "b3")
     with pytest.raises(RecoveryFailed):
         await recovered(ledgers, ledger_id)
     ledgers.bookies.restart("b3")

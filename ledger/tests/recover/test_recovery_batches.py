@@ -46,8 +46,7 @@ async def prepared(table: list[tuple[str, str, str]], *, apache: bool) -> tuple[
             if state in (GOOD, DAMAGED):
                 put(ledgers, name, ledger_id, entry_id, payload_of(entry_id), length=11 * (entry_id + 1))
             if state == DAMAGED:
-                held = ledgers.bookies[name].entries[ledger_id]
-                held[entry_id] = held[entry_id][:-1] + b"?"
+                ledgers.bookies.damage(name, ledger_id, entry_id)
             if state == UNREADABLE:
                 ledgers.bookies.answer(V2Status.IO_ERROR, bookie=name, kind="read", entry_id=entry_id, fence=True)
     return ledgers, ledger_id

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from tests.recover.recoveries import NAMES, payloads_of, put, recovered, written
+from tests.recover.recoveries import NAMES, begun, payloads_of, put, recovered, written
 
 from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.digests import digest_for
@@ -17,7 +17,7 @@ from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.errors import LedgerDataMissing, LedgerFenced, NotEnoughBookies, RecoveryFailed
 from boki_common.runtime.ports import Buffer
 from boki_ledger.read.reader import LedgerReader
-from boki_ledger.testing.ledgers import QUICK, Ledgers, RecordedAcks, ensemble, turns
+from boki_ledger.testing.ledgers import QUICK, Ledgers, RecordedAcks, deliver, ensemble, submit, turns
 from boki_ledger.write.writer import LedgerWriter
 
 HAS, LACKS = "has", "lacks"
@@ -133,8 +133,7 @@ async def test_it_ends_where_it_must_whoever_has_the_carried_entry(
 async def test_damaged_copies_of_it_do_not_matter(ledgers: Ledgers, writer: LedgerWriter) -> None:
     for name in NAMES:
         put(ledgers, name, writer.ledger_id, 2, b"carried", lac=0, length=9)
-        stored = ledgers.bookies[name].entries[writer.ledger_id]
-        stored[2] = stored[2][:-1] + b"?"
+        ledgers.bookies.damage(name, writer.ledger_id, 2)
     with pytest.raises(RecoveryFailed):
         await recovered(ledgers, writer.ledger_id, {}, floor=3)
     reader = await recovered(ledgers, writer.ledger_id, {2: b"carried"}, floor=3)
@@ -200,8 +199,7 @@ async def test_what_is_made_needs_an_ack_quorum_too(ledgers: Ledgers, writer: Le
 async def test_a_bookie_lost_while_it_is_made_is_replaced(ledgers: Ledgers, writer: LedgerWriter) -> None:
     ledgers.bookies.register("b1", "b3", "b4")
     held = ledgers.bookies.hold(kind="add", entry_id=2, recovery=True, answer=True)
-    opening = asyncio.ensure_future(recovered(ledgers, writer.ledger_id, {2: b"carried"}))
-    await turns()
+    opening = await begun(recovered(ledgers, writer.ledger_id, {2: b"carried"}))
     ledgers.bookies.crash("b2")
     await turns()
     held.release()
@@ -243,8 +241,7 @@ async def test_recoverers_that_know_more_or_less_agree_or_close_nothing(ledgers:
 async def test_a_second_recovery_may_run_whole_while_the_first_makes_its_entries(ledgers: Ledgers) -> None:
     writer = await written(ledgers, b"0", b"1")
     held = ledgers.bookies.hold(kind="add", recovery=True, answer=True)
-    slow = asyncio.ensure_future(recovered(ledgers, writer.ledger_id, {2: b"carried"}))
-    await turns()
+    slow = await begun(recovered(ledgers, writer.ledger_id, {2: b"carried"}))
     held.active = False
     quick = await recovered(ledgers, writer.ledger_id, {2: b"carried"})
     held.release()
@@ -258,9 +255,7 @@ async def test_a_writer_that_adds_it_meanwhile_changes_nothing(ledgers: Ledgers,
     writer = await written(ledgers, b"0", b"1")
     listener = RecordedAcks(writer)
     late = ledgers.bookies.hold(kind="add", recovery=False)
-    writer.submit(b"carried")
-    writer.submit(b"not cut")
-    await turns()
+    await submit(writer, b"carried", b"not cut")
     now: list[Callable[[], None]] = []
     later: list[Callable[[], None]] = []
     for message, travel in late.kept:
@@ -274,8 +269,7 @@ async def test_a_writer_that_adds_it_meanwhile_changes_nothing(ledgers: Ledgers,
     for travel in later:
         travel()
     await turns()
-    acks.release()
-    await turns()
+    await deliver(acks)
     if later:
         assert isinstance(writer.failed, LedgerFenced)
     if "b2" not in arrives:

@@ -145,13 +145,13 @@ def test_what_is_carried_beyond_a_missing_entry_is_evidence_and_ends_nothing() -
 
 
 @given(st.data())
-def test_the_order_of_answers_does_not_matter_to_what_is_carried(data: st.DataObject) -> None:
+def test_the_order_of_answers_matters_neither_to_the_end_nor_to_what_is_carried(data: st.DataObject) -> None:
     """Each entry is held by some bookies of its write set, or by none, and may be carried. The floor is what the cut names."""
     size = data.draw(st.integers(1, 5))
     write_quorum = data.draw(st.integers(1, size))
     ack_quorum = data.draw(st.integers(1, write_quorum))
     held = {entry: data.draw(st.sets(st.sampled_from(write_set(entry, size, write_quorum)))) for entry in range(8)}
-    carried = data.draw(st.sets(st.integers(0, 7)))
+    carried = data.draw(st.just(set[int]()) | st.sets(st.integers(0, 7)))
     floor = max(carried, default=-1) + 1
     there = 0
     while there < 8 and (held[there] or there in carried):
@@ -192,21 +192,3 @@ def test_a_recovery_never_drops_an_acknowledged_entry_nor_keeps_an_unwritten_one
             assert recovery.end is not None, "one silent bookie of three never blocks a recovery"
             assert recovery.end + 1 >= acked
             assert all(held[entry] for entry in range(recovery.end + 1))
-
-
-@given(st.data())
-def test_the_order_of_answers_does_not_move_the_end_below_what_was_acknowledged(data: st.DataObject) -> None:
-    size = data.draw(st.integers(1, 5))
-    write_quorum = data.draw(st.integers(1, size))
-    ack_quorum = data.draw(st.integers(1, write_quorum))
-    held = {entry: data.draw(st.sets(st.sampled_from(write_set(entry, size, write_quorum)))) for entry in range(6)}
-    acked = 0
-    while acked < 6 and len(held[acked]) >= ack_quorum:
-        acked += 1
-    recovery = plan(size=size, write_quorum=write_quorum, ack_quorum=ack_quorum)
-    questions = [(entry, slot) for entry in range(7) for slot in write_set(entry, size, write_quorum)]
-    for entry, slot in data.draw(st.permutations(questions)):
-        recovery.answered(entry, slot, H if slot in held.get(entry, ()) else N)
-    assert recovery.end is not None
-    assert acked <= recovery.end + 1 <= 6
-    assert all(held[entry] for entry in range(recovery.end + 1))

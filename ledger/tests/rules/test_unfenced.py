@@ -54,6 +54,11 @@ class Asked:
     def ask(self, name: str) -> bool:
         return self.checks.ask(lambda proven: self.answers.append((name, proven)))
 
+    def ask_all(self, count: int) -> None:
+        """Questions that are named by their number."""
+        for number in range(count):
+            assert self.ask(f"{number}")
+
     def answer(self, *replicas: int, count: int = 1) -> None:
         for index in replicas:
             self.replicas[index].answered += count
@@ -87,8 +92,7 @@ async def test_one_answer_less_than_the_quorum_proves_nothing(count: int, ack_qu
     assert asked.answers == [("a", True)]
 
 
-async def test_answers_to_what_was_sent_before_never_suffice() -> None:
-    asked = Asked(3, 2)
+async def test_answers_to_what_was_sent_before_never_suffice(asked: Asked) -> None:
     for replica, (sent, answered) in zip(asked.replicas, [(5, 2), (5, 5), (0, 0)], strict=True):
         replica.sent, replica.answered = sent, answered
     asked.ask("a")
@@ -111,7 +115,7 @@ def test_in_whatever_order_answers_come_what_is_proven_was_answered(
     """The model knows which add each answer is for; the checks only count. Whenever they tell True, the model agrees."""
 
     async def main() -> None:
-        asked = Asked(3, 2)
+        asked = Asked()
         for replica, count in zip(asked.replicas, before, strict=True):
             replica.sent = count
         asked.ask("a")
@@ -132,8 +136,7 @@ def test_in_whatever_order_answers_come_what_is_proven_was_answered(
     asyncio.run(main())
 
 
-async def test_another_connection_proves_nothing_about_the_last() -> None:
-    asked = Asked(3, 2)
+async def test_another_connection_proves_nothing_about_the_last(asked: Asked) -> None:
     asked.ask("a")
     asked.answer(0)
     asked.replicas[1].reconnect()
@@ -145,8 +148,7 @@ async def test_another_connection_proves_nothing_about_the_last() -> None:
     assert asked.answers == [], "what the first had answered went with its connection"
 
 
-async def test_a_later_proof_answers_all_that_asked_before() -> None:
-    asked = Asked(3, 2)
+async def test_a_later_proof_answers_all_that_asked_before(asked: Asked) -> None:
     for name in "abc":
         asked.ask(name)
     asked.replicas[0].answered = 2
@@ -156,8 +158,7 @@ async def test_a_later_proof_answers_all_that_asked_before() -> None:
     assert asked.answers == [("a", True), ("b", True), ("c", True)] and not asked.checks.open
 
 
-async def test_a_proof_of_a_later_question_serves_one_that_lost_its_connection() -> None:
-    asked = Asked(3, 2)
+async def test_a_proof_of_a_later_question_serves_one_that_lost_its_connection(asked: Asked) -> None:
     asked.ask("first")
     asked.replicas[0].reconnect()
     asked.replicas[1].reconnect()
@@ -166,10 +167,8 @@ async def test_a_proof_of_a_later_question_serves_one_that_lost_its_connection()
     assert asked.answers == [("first", True), ("second", True)]
 
 
-async def test_questions_in_flight_are_bounded_and_who_asks_meanwhile_shares_the_next() -> None:
-    asked = Asked(3, 2)
-    for number in range(limits.LEDGER_FENCE_CHECKS):
-        assert asked.ask(f"{number}")
+async def test_questions_in_flight_are_bounded_and_who_asks_meanwhile_shares_the_next(asked: Asked) -> None:
+    asked.ask_all(limits.LEDGER_FENCE_CHECKS)
     assert asked.repeats == limits.LEDGER_FENCE_CHECKS
     assert asked.ask("x") and asked.ask("y") and asked.ask("z")
     asked.answer(0)
@@ -192,10 +191,8 @@ async def test_questions_in_flight_are_bounded_and_who_asks_meanwhile_shares_the
     assert not asked.checks.open and {proven for _, proven in asked.answers} == {True}
 
 
-async def test_who_waits_is_not_proven_by_answers_to_questions_that_left_before_he_asked() -> None:
-    asked = Asked(3, 2)
-    for number in range(limits.LEDGER_FENCE_CHECKS):
-        asked.ask(f"{number}")
+async def test_who_waits_is_not_proven_by_answers_to_questions_that_left_before_he_asked(asked: Asked) -> None:
+    asked.ask_all(limits.LEDGER_FENCE_CHECKS)
     asked.ask("late")
     asked.answer(0, 1, 2, count=limits.LEDGER_FENCE_CHECKS)
     assert ("late", True) not in asked.answers and len(asked.answers) == limits.LEDGER_FENCE_CHECKS
@@ -203,10 +200,8 @@ async def test_who_waits_is_not_proven_by_answers_to_questions_that_left_before_
     assert asked.answers[-1] == ("late", True)
 
 
-async def test_who_waits_is_answered_false_when_nothing_can_be_sent_any_more() -> None:
-    asked = Asked(3, 2)
-    for number in range(limits.LEDGER_FENCE_CHECKS):
-        asked.ask(f"{number}")
+async def test_who_waits_is_answered_false_when_nothing_can_be_sent_any_more(asked: Asked) -> None:
+    asked.ask_all(limits.LEDGER_FENCE_CHECKS)
     asked.ask("x")
     asked.ask("y")
     asked.can_ask = False
@@ -227,8 +222,7 @@ async def test_a_question_that_cannot_be_asked_is_not_answered(asked: Asked) -> 
 
 
 async def test_an_interruption_answers_all_as_unproven_in_the_next_turn(asked: Asked) -> None:
-    for number in range(limits.LEDGER_FENCE_CHECKS + 2):
-        asked.ask(f"{number}")
+    asked.ask_all(limits.LEDGER_FENCE_CHECKS + 2)
     asked.checks.interrupted()
     assert asked.answers == [], "who interrupts is in the midst of something"
     await turns(2)
@@ -306,8 +300,7 @@ async def test_a_question_after_a_pause_has_its_whole_time_too(asked: Asked) -> 
 
 @pytest.mark.usefixtures("virtual_time")
 async def test_the_limit_answers_those_whose_question_was_not_sent_too(asked: Asked) -> None:
-    for number in range(limits.LEDGER_FENCE_CHECKS + 2):
-        asked.ask(f"{number}")
+    asked.ask_all(limits.LEDGER_FENCE_CHECKS + 2)
     await let_pass(UNPROVEN_S * 1.1)
     assert asked.answers == [(f"{number}", False) for number in range(limits.LEDGER_FENCE_CHECKS + 2)]
     assert asked.repeats == limits.LEDGER_FENCE_CHECKS
@@ -315,8 +308,7 @@ async def test_the_limit_answers_those_whose_question_was_not_sent_too(asked: As
 
 @pytest.mark.usefixtures("virtual_time")
 async def test_nobody_is_answered_after_the_end(asked: Asked) -> None:
-    for number in range(limits.LEDGER_FENCE_CHECKS + 2):
-        asked.ask(f"{number}")
+    asked.ask_all(limits.LEDGER_FENCE_CHECKS + 2)
     asked.checks.interrupted()
     asked.checks.close()
     assert not asked.checks.open
@@ -359,7 +351,7 @@ async def test_who_is_answered_may_ask_again_at_once(asked: Asked) -> None:
 @pytest.mark.usefixtures("virtual_time")
 async def test_each_question_is_answered_exactly_once_whatever_happens(seed: int) -> None:
     """Questions, answers, lost connections, interruptions and time, in any order; all are answered at the latest by the limit."""
-    draw, asked, names = random.Random(seed), Asked(3, 2), itertools.count()
+    draw, asked, names = random.Random(seed), Asked(), itertools.count()
     expected: list[str] = []
     for _ in range(300):
         asked.can_ask = draw.random() < 0.95

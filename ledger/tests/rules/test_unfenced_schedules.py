@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from boki_common.bookkeeper import layout, ledger_metadata, v2
 from boki_common.bookkeeper.ledger_metadata import LedgerState
 from boki_common.bookkeeper.status import V2Status
-from boki_common.errors import BokiError, LedgerFenced, NotEnoughBookies, Overloaded, RecoveryFailed
+from boki_common.errors import LedgerFenced, NotEnoughBookies, Overloaded, RecoveryFailed
 from boki_common.testing.virtual_time import VirtualTimeLoop, let_pass
 from boki_ledger.read.reader import LedgerReader
 from boki_ledger.rules.unfenced import Mark, UnfencedChecks
@@ -176,8 +176,7 @@ class Schedule:
 
     def reconnect(self, count: int) -> None:
         for bookie in self.draw.sample(BOOKIES, count):
-            self.bookies.crash(bookie)
-            self.bookies.restart(bookie)
+            self.bookies.reconnect(bookie)
 
     def submit(self) -> None:
         try:
@@ -283,8 +282,7 @@ class Schedule:
         self.answers_of_store.set()
         self.requests.release()
         self.answers.release()
-        for bookie in BOOKIES:
-            self.bookies.restart(bookie)
+        self.bookies.restart(*BOOKIES)
         self.bookies.register(*BOOKIES)
         await let_pass(200.0)
         for result in await asyncio.gather(*self.recoveries, return_exceptions=True):
@@ -407,8 +405,3 @@ def bookies_take_repeats_though_the_ledger_is_fenced(patch: pytest.MonkeyPatch) 
 def test_a_bug_is_found(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     assert found(RECOVERED)
-
-
-@pytest.mark.parametrize("error", [RecoveryFailed, NotEnoughBookies])
-def test_the_errors_a_recovery_may_end_with_can_be_retried(error: type[BokiError]) -> None:
-    assert error.retryable

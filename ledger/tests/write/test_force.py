@@ -11,7 +11,7 @@ from boki_common.bookkeeper.digests import CRC32C
 from boki_common.bookkeeper.entry_body import verify_body
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import ClosedError, LedgerError
-from boki_ledger.testing.ledgers import QUICK, Ledgers, turns, until
+from boki_ledger.testing.ledgers import QUICK, Ledgers, deliver, turns, until
 from boki_ledger.write.writer import LedgerWriter
 
 
@@ -57,8 +57,7 @@ async def test_a_force_covers_only_what_was_acknowledged_before_it(ledgers: Ledg
     forced = ledgers.bookies.hold(kind="force")
     force = asyncio.ensure_future(writer.force())
     await turns()
-    held.release()
-    await turns()
+    await deliver(held)
     assert writer.last_acked == 2
     forced.release()
     assert await force == 1 == writer.lac

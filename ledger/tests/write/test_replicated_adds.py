@@ -9,7 +9,7 @@ import pytest
 from boki_common.errors import ProtocolError
 from boki_common.ids import BookieId
 from boki_ledger.rules.write_set import write_set
-from boki_ledger.testing.ledgers import Ledgers, turns
+from boki_ledger.testing.ledgers import Ledgers, submit, turns
 from boki_ledger.write.replicated_adds import EARLY_SEND_BYTES
 from boki_ledger.write.writer import LedgerWriter
 
@@ -49,16 +49,14 @@ async def test_a_bookie_that_returns_within_a_turn_gets_what_the_turn_brought_on
     writer = await ledgers.striped(3, write_quorum, write_quorum)
     ledgers.bookies.crash("b1")
     await turns()
-    writer.submit(b"before")
-    await turns()
+    await submit(writer, b"before")
     ledgers.bookies.seen.clear()
     writer.submit(b"1")
     writer.submit(b"2")
     ledgers.bookies.restart("b1")
     channel = writer._adds._slots[0].channel
     assert channel is not None and channel.up
-    writer.submit(b"3")
-    await turns()
+    await submit(writer, b"3")
     assert writer.last_acked == 3
     missed = Counter(one for one in placed(writer, 3, write_quorum, range(1)) if one[0] == "b1")
     assert sent(ledgers) == placed(writer, 3, write_quorum, range(1, 4)) + missed
@@ -79,8 +77,7 @@ async def test_a_bookie_that_leaves_within_a_turn_is_sent_what_it_missed_when_it
 async def test_what_a_bookie_acknowledged_before_it_went_wrong_counts(ledgers: Ledgers) -> None:
     writer = await ledgers.striped(3, 3, 2)
     held = [ledgers.bookies.hold(bookie=bookie) for bookie in ("b2", "b3")]
-    writer.submit(b"0")
-    await turns()
+    await submit(writer, b"0")
     assert writer.last_acked == -1
     with pytest.raises(ProtocolError, match="nobody sent"):
         writer._adds._slots[1].adds_answered([(0, 1), (5, 1)], [])

@@ -23,7 +23,7 @@ from boki_common.errors import (
 )
 from boki_common.limits import ENTRY_BYTES, KIB
 from boki_common.metadata.memory import Fault
-from boki_ledger.testing.ledgers import QUICK, Ledgers, RecordedAcks, ensemble, turns, until
+from boki_ledger.testing.ledgers import QUICK, Ledgers, RecordedAcks, deliver, ensemble, submit, turns, until
 from boki_ledger.write.replicated_adds import EARLY_SEND_BYTES
 from boki_ledger.write.writer import LedgerWriter
 
@@ -48,12 +48,9 @@ async def test_entries_complete_in_order_when_their_prefix_has_the_ack_quorum(le
     writer = await ledgers.client.create()
     acks = RecordedAcks(writer)
     held = ledgers.bookies.hold(kind="add", entry_id=0)
-    for number in range(3):
-        writer.submit(b"%d" % number)
-    await turns()
+    await submit(writer, *(b"%d" % number for number in range(3)))
     assert acks.acked == [] and writer.last_acked == -1 and writer.last_submitted == 2
-    held.release()
-    await turns()
+    await deliver(held)
     assert acks.acked == [2] and writer.last_acked == 2
 
 
@@ -77,8 +74,7 @@ async def test_a_full_window_refuses_and_takes_again_after_acks(ledgers: Ledgers
     writer.submit(b"b" * 50)
     with pytest.raises(Overloaded, match="wait for acks"):
         writer.submit(b"")
-    held.release()
-    await turns()
+    await deliver(held)
     assert writer.submit(b"c" * 101) == 2, "a single entry may be larger than the window"
     await turns()
     assert writer.last_acked == 2
@@ -91,10 +87,8 @@ async def test_entries_of_one_turn_reach_each_bookie_once_and_in_order(ledgers: 
     for number in range(1, 4):
         writer.submit(b"%d" % number)
     assert not ledgers.bookies.seen
-    ledgers.bookies.crash("b1")
-    ledgers.bookies.restart("b1")
-    writer.submit(b"4")
-    await turns()
+    ledgers.bookies.reconnect("b1")
+    await submit(writer, b"4")
     for bookie in ("b1", "b2", "b3"):
         adds = [one.entry_id for one in ledgers.bookies.seen if one.bookie == bookie and not one.answer]
         assert adds == [1, 2, 3, 4], bookie
@@ -143,9 +137,7 @@ async def test_without_a_spare_the_ensemble_stays_and_a_bookie_that_returns_catc
     ledgers.bookies.crash("b1")
     await writer.append(b"1")
     ledgers.bookies.crash("b2")
-    writer.submit(b"2")
-    writer.submit(b"3")
-    await turns()
+    await submit(writer, b"2", b"3")
     assert writer.last_acked == 1 and writer.failed is None
     assert sorted(writer.failing_bookies) == ["b1", "b2"]
     ledgers.bookies.restart("b1")
@@ -159,8 +151,7 @@ async def test_without_a_spare_the_ensemble_stays_and_a_bookie_that_returns_catc
 async def test_two_of_five_may_die_without_a_change_when_three_acks_suffice(ledgers: Ledgers) -> None:
     ledgers.bookies.register("b1", "b2", "b3", "b4", "b5")
     writer = await ledgers.client.create(replicas=5, acks=3)
-    ledgers.bookies.crash("b1")
-    ledgers.bookies.crash("b4")
+    ledgers.bookies.crash("b1", "b4")
     assert [await writer.append(b"x") for _ in range(3)] == [0, 1, 2]
     ledgers.bookies.crash("b5")
     entry = writer.submit(b"y")
@@ -176,8 +167,7 @@ async def test_a_bookie_that_refuses_adds_is_tried_again_after_a_pause(ledgers: 
     writer = await ledgers.client.create()
     stop = ledgers.bookies.answer(status, bookie="b1", kind="add")
     ledgers.bookies.crash("b2")
-    writer.submit(b"x")
-    await turns()
+    await submit(writer, b"x")
     assert writer.last_acked == -1
     stop()
     await until(lambda: writer.last_acked == 0)
@@ -214,10 +204,8 @@ async def test_an_idle_writer_changes_nothing_until_the_next_entry(ledgers: Ledg
 
 
 async def test_a_bookie_that_registers_later_takes_the_failed_place(ledgers: Ledgers, writer: LedgerWriter) -> None:
-    ledgers.bookies.crash("b1")
-    ledgers.bookies.crash("b2")
-    writer.submit(b"0")
-    await turns()
+    ledgers.bookies.crash("b1", "b2")
+    await submit(writer, b"0")
     assert writer.last_acked == -1
     ledgers.bookies.register("b3", "b5")
     await turns()
@@ -235,8 +223,7 @@ async def test_a_second_failure_during_a_change_is_taken_by_the_next_one(ledgers
     ledgers.bookies.crash("b1")
     await turns()
     ledgers.bookies.crash("b2")
-    held.release()
-    await turns()
+    await deliver(held)
     assert writer.last_acked == 0, "two of three are gone, and nothing completes during a change"
     ledgers.store.gate.set()
     await turns()
@@ -255,8 +242,7 @@ async def test_nothing_is_acknowledged_while_the_change_is_not_committed(ledgers
         writer.submit(b"x")
     ledgers.bookies.crash("b1")
     await turns()
-    held.release()
-    await turns()
+    await deliver(held)
     assert ledgers.bookies.stored("b2", writer.ledger_id) == [0, 1, 2, 3, 4], "two of three hold everything"
     assert writer.last_acked == -1
     assert ledgers.bookies.stored("b4", writer.ledger_id) == [], "a bookie that the metadata does not name gets nothing"
@@ -270,9 +256,7 @@ async def test_after_two_slots_are_replaced_entries_are_where_the_metadata_says(
     acks = RecordedAcks(writer)
     ledgers.bookies.register("b1", "b2", "b3", "b4", "b5")
     held = ledgers.bookies.hold(kind="add", entry_id=0, answer=True)
-    for _ in range(3):
-        writer.submit(b"x")
-    await turns()
+    await submit(writer, *[b"x"] * 3)
     ledgers.store.gate.clear()
     ledgers.bookies.crash("b1")
     await turns()
@@ -284,8 +268,7 @@ async def test_after_two_slots_are_replaced_entries_are_where_the_metadata_says(
     metadata = await ledgers.metadata(writer.ledger_id)
     for entry_id in range(writer.last_acked + 1):
         assert len(ledgers.copies(writer.ledger_id, metadata, entry_id)) >= 2
-    fresh.release()
-    await turns()
+    await deliver(fresh)
     assert acks.acked[-1] == 2
     for entry_id in range(3):
         assert len(ledgers.copies(writer.ledger_id, metadata, entry_id)) == 3
@@ -299,8 +282,7 @@ async def test_a_change_that_leads_back_to_the_same_bookies_sends_again_and_comp
     held = ledgers.bookies.hold(bookie="b3", kind="add")
     ledgers.bookies.crash("b1")
     dropped = ledgers.bookies.hold(bookie="b4", kind="add")
-    writer.submit(b"0")
-    await turns()
+    await submit(writer, b"0")
     assert (await ledgers.metadata(writer.ledger_id)).ensembles == ((0, ("b4", "b2", "b3")),)
     ledgers.bookies.restart("b1")
     ledgers.bookies.register("b1", "b2", "b3")
@@ -343,8 +325,7 @@ async def test_striped_entries_go_to_their_write_sets_also_after_a_change(ledger
 
 async def test_a_replacement_that_is_down_too_is_replaced(ledgers: Ledgers, writer: LedgerWriter) -> None:
     ledgers.bookies.register("b2", "b3", "b4", "b5")
-    ledgers.bookies.crash("b4")
-    ledgers.bookies.crash("b1")
+    ledgers.bookies.crash("b4", "b1")
     await writer.append(b"0")
     await turns()
     await writer.append(b"1")
@@ -360,8 +341,7 @@ async def test_a_hung_bookie_is_dropped_after_the_time_out_and_replaced(ledgers:
     ledgers.bookies.register("b2", "b3")
     await until(lambda: writer.last_acked == 0)
     assert (await ledgers.metadata(writer.ledger_id)).ensembles == ((0, ("b3", "b2")),)
-    held.release()
-    await turns()
+    await deliver(held)
     assert writer.last_acked == 0 and writer.failed is None
 
 
@@ -443,8 +423,7 @@ async def test_closing_fixes_the_end_at_lac_with_its_length(ledgers: Ledgers, wr
     assert await writer.close() == 2 == await writer.close()
     with pytest.raises(LedgerClosed, match="not in it"):
         await in_flight
-    held.release()
-    await turns()
+    await deliver(held)
     metadata = await ledgers.metadata(writer.ledger_id)
     assert (metadata.state, metadata.last_entry, metadata.length) == (LedgerState.CLOSED, 2, 6)
     with pytest.raises(ClosedError):
@@ -470,8 +449,7 @@ async def test_a_close_waits_for_the_change_in_flight(ledgers: Ledgers, writer: 
     ledgers.store.gate.clear()
     held = ledgers.bookies.hold(kind="add", answer=True)
     ledgers.bookies.crash("b1")
-    writer.submit(b"0")
-    await turns()
+    await submit(writer, b"0")
     held.release()
     closing = asyncio.ensure_future(writer.close())
     await turns()
@@ -510,8 +488,7 @@ async def test_an_abandoned_writer_touches_nothing(ledgers: Ledgers, writer: Led
         writer.submit(b"x")
     with pytest.raises(ClosedError):
         await writer.close()
-    held.release()
-    await turns()
+    await deliver(held)
     assert (await ledgers.metadata(writer.ledger_id)).state is LedgerState.OPEN
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from boki_common.errors import BokiError, ClosedError, LedgerClosed, LedgerFenced, MetadataUnavailable
-from boki_ledger.testing.ledgers import Ledgers, turns
+from boki_ledger.testing.ledgers import Ledgers, deliver, turns
 from boki_ledger.write.writer import LedgerWriter
 
 
@@ -24,11 +24,9 @@ async def test_who_waits_is_woken_when_all_up_to_his_entry_is_acknowledged(ledge
     later = asyncio.ensure_future(writer.append(b"2"))
     last, first, second, again = waiting_for(writer, 2, 0, 1, 1)
     await turns()
-    held[1].release()
-    await turns()
+    await deliver(held[1])
     assert not any(one.done() for one in (appending, later, last, first, second, again)), "entry 0 is missing"
-    held[0].release()
-    await turns()
+    await deliver(held[0])
     assert appending.done() and first.done() and second.done() and again.done()
     assert not later.done() and not last.done()
     held[2].release()
@@ -98,9 +96,7 @@ async def test_while_it_closes_nobody_begins_to_wait_and_who_waits_gets_the_outc
     writer.submit(b"0")
     (waiting,) = waiting_for(writer, 0)
     await turns()
-    ledgers.store.gate.clear()
-    closing = asyncio.ensure_future(writer.close())
-    await turns()
+    closing = await ledgers.closing(writer)
     with pytest.raises(ClosedError):
         await writer.acknowledged(0)
     ledgers.store.disconnect()

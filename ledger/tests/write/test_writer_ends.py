@@ -9,7 +9,7 @@ import pytest
 from boki_common.bookkeeper.ledger_metadata import LedgerState
 from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import ClosedError, LedgerFenced, Unauthorized
-from boki_ledger.testing.ledgers import Ledgers, turns
+from boki_ledger.testing.ledgers import Ledgers, deliver, submit
 from boki_ledger.write.writer import LedgerWriter
 
 
@@ -17,9 +17,7 @@ async def test_a_close_that_meets_a_refusal_says_so_instead_of_being_cancelled(l
     writer = await ledgers.client.create()
     held = ledgers.bookies.hold(kind="add", recovery=False)
     writer.submit(b"0")
-    ledgers.store.gate.clear()
-    closing = asyncio.ensure_future(writer.close())
-    await turns()
+    closing = await ledgers.closing(writer)
     ledgers.bookies.answer(V2Status.UNAUTHORIZED, bookie="b2")
     held.release()
     with pytest.raises(Unauthorized):
@@ -32,12 +30,9 @@ async def test_a_bookie_that_refuses_a_late_entry_of_a_closed_ledger_fails_no_cl
 ) -> None:
     late = ledgers.bookies.hold(kind="add", bookie="b3")
     assert await writer.append(b"0") == 0
-    ledgers.store.gate.clear()
-    closing = asyncio.ensure_future(writer.close())
-    await turns()
+    closing = await ledgers.closing(writer)
     ledgers.bookies.answer(V2Status.FENCED, bookie="b3")
-    late.release()
-    await turns()
+    await deliver(late)
     assert not closing.done()
     ledgers.store.gate.set()
     assert await closing == 0
@@ -47,16 +42,11 @@ async def test_a_bookie_that_refuses_a_late_entry_of_a_closed_ledger_fails_no_cl
 
 async def test_a_close_that_comes_after_a_recovery_fails_with_its_fence(ledgers: Ledgers, writer: LedgerWriter) -> None:
     late = [ledgers.bookies.hold(kind="add", bookie=bookie, recovery=False) for bookie in ("b2", "b3")]
-    writer.submit(b"0")
-    await turns()
-    ledgers.store.gate.clear()
-    closing = asyncio.ensure_future(writer.close())
-    await turns()
+    await submit(writer, b"0")
+    closing = await ledgers.closing(writer)
     reader = await (await ledgers.other_client()).open(writer.ledger_id, recover=True)
     assert reader.last_entry == 0, "the writer closes at -1"
-    for held in late:
-        held.release()
-    await turns()
+    await deliver(*late)
     assert not closing.done()
     ledgers.store.gate.set()
     with pytest.raises(LedgerFenced):
@@ -68,12 +58,9 @@ async def test_a_fence_that_a_close_met_counts_when_the_metadata_cannot_be_asked
     writer = await ledgers.client.create()
     held = ledgers.bookies.hold(kind="add")
     waiting = asyncio.ensure_future(writer.append(b"0"))
-    ledgers.store.gate.clear()
-    closing = asyncio.ensure_future(writer.close())
-    await turns()
+    closing = await ledgers.closing(writer)
     ledgers.bookies.answer(V2Status.FENCED)
-    held.release()
-    await turns()
+    await deliver(held)
     assert not closing.done() and not waiting.done()
     ledgers.store.disconnect()
     ledgers.store.gate.set()
@@ -84,9 +71,7 @@ async def test_a_fence_that_a_close_met_counts_when_the_metadata_cannot_be_asked
 
 
 async def test_a_close_of_a_writer_that_is_abandoned_meanwhile_says_so(ledgers: Ledgers, writer: LedgerWriter) -> None:
-    ledgers.store.gate.clear()
-    closing = asyncio.ensure_future(writer.close())
-    await turns()
+    closing = await ledgers.closing(writer)
     writer.abandon()
     with pytest.raises(ClosedError, match="abandoned"):
         await closing
@@ -94,9 +79,7 @@ async def test_a_close_of_a_writer_that_is_abandoned_meanwhile_says_so(ledgers: 
 
 
 async def test_whoever_cancels_a_close_is_cancelled(ledgers: Ledgers, writer: LedgerWriter) -> None:
-    ledgers.store.gate.clear()
-    closing = asyncio.ensure_future(writer.close())
-    await turns()
+    closing = await ledgers.closing(writer)
     closing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await closing

@@ -11,8 +11,8 @@ from boki_common import limits
 from boki_common.errors import ClosedError, LedgerFenced
 from boki_common.testing.virtual_time import let_pass
 from boki_ledger.rules.unfenced import UNPROVEN_S
-from boki_ledger.testing.ledgers import Ledgers, turns
-from boki_ledger.testing.questions import Question, first_entry, pass_on, recovered, sent
+from boki_ledger.testing.ledgers import Ledgers, deliver, submit, turns
+from boki_ledger.testing.questions import Question, ask, first_entry, pass_on, recovered, sent
 from boki_ledger.write.replicated_adds import JOINED_BYTES
 from boki_ledger.write.writer import LedgerWriter
 
@@ -37,8 +37,7 @@ async def test_it_cannot_be_asked_before_an_entry_is_acknowledged(ledgers: Ledge
     await turns()
     assert not any(one.replies for one in questions)
     assert set(sent(ledgers).values()) == {1}
-    asked = Question(writer)
-    await turns()
+    asked = await ask(writer)
     assert asked.replies == [True]
 
 
@@ -46,8 +45,7 @@ async def test_it_cannot_be_asked_with_a_large_entry(ledgers: Ledgers) -> None:
     writer = await ledgers.client.create()
     for size, taken in ((JOINED_BYTES, True), (JOINED_BYTES + 1, False), (1, True)):
         await writer.append(bytes(size))
-        question = Question(writer)
-        await turns()
+        question = await ask(writer)
         assert (question.taken, question.replies) == (taken, [True] * taken), size
 
 
@@ -56,16 +54,13 @@ async def test_of_entries_that_complete_together_the_last_decides(ledgers: Ledge
     for sizes, taken in (((1, JOINED_BYTES + 1), False), ((JOINED_BYTES + 1, 1), True)):
         held = ledgers.bookies.hold(kind="add", answer=True)
         first = writer.last_submitted + 1
-        for size in sizes:
-            writer.submit(bytes(size))
-        await turns()
+        await submit(writer, *(bytes(size) for size in sizes))
         for entry_id in (first + 1, first):
             for _ in range(3):
                 pass_on(held, entry_id=entry_id)
         held.active = False
         assert writer.last_acked == first + 1
-        question = Question(writer)
-        await turns()
+        question = await ask(writer)
         assert (question.taken, question.replies) == (taken, [True] * taken)
 
 
@@ -76,8 +71,7 @@ async def test_after_a_change_of_the_ensemble_it_can_be_asked_from_the_next_entr
     ledgers.bookies.register("b1", "b2", "b3", "b4")
     adds = ledgers.bookies.hold(kind="add")
     ledgers.bookies.crash("b1")
-    writer.submit(b"1")
-    await turns()
+    await submit(writer, b"1")
     assert writer._adds.acks.frozen
     ledgers.bookies.seen.clear()
     frozen = Question(writer)
@@ -90,12 +84,10 @@ async def test_after_a_change_of_the_ensemble_it_can_be_asked_from_the_next_entr
     changed = Question(writer)
     assert [one.taken for one in (frozen, still_frozen, changed)] == [False] * 3
     assert not any(entry_id == 0 for _, entry_id in sent(ledgers)), "entry 0 was never sent to the present ensemble"
-    adds.release()
-    await turns()
+    await deliver(adds)
     assert writer.last_acked == 1
     ledgers.bookies.seen.clear()
-    asked = Question(writer)
-    await turns()
+    asked = await ask(writer)
     assert asked.replies == [True]
     assert sent(ledgers) == {("b4", 1): 1, ("b2", 1): 1, ("b3", 1): 1}
     assert not any(one.replies for one in (frozen, still_frozen, changed))
@@ -106,13 +98,11 @@ async def test_a_question_in_flight_when_the_ensemble_changes_is_unproven(ledger
     ledgers.bookies.register("b1", "b2", "b3", "b4")
     adds = ledgers.bookies.hold(kind="add")
     writer.submit(b"1")
-    question = Question(writer)
-    await turns()
+    question = await ask(writer)
     ledgers.bookies.crash("b1")
     await turns()
     assert question.replies == [False]
-    adds.release()
-    await turns()
+    await deliver(adds)
     assert writer.last_acked == 1 and question.replies == [False]
 
 
@@ -125,12 +115,10 @@ async def test_whoever_waits_when_a_change_begins_is_answered_that_nothing_is_pr
     questions = [Question(writer) for _ in range(limits.LEDGER_FENCE_CHECKS + 1)]
     assert all(one.taken for one in questions)
     ledgers.bookies.register("b1", "b2", "b3", "b4")
-    writer.submit(b"1")
-    await turns()
+    await submit(writer, b"1")
     assert (await ledgers.metadata(writer.ledger_id)).ensembles[-1] == (1, ("b4", "b2", "b3"))
     assert [one.replies for one in questions] == [[False]] * (limits.LEDGER_FENCE_CHECKS + 1)
-    held.release()
-    await turns()
+    await deliver(held)
     assert [one.replies for one in questions] == [[False]] * (limits.LEDGER_FENCE_CHECKS + 1)
 
 
@@ -141,23 +129,18 @@ async def test_bookies_that_a_recovery_left_out_prove_nothing_during_a_change(
     committed = answers_shut(ledgers)
     ledgers.bookies.register("b1", "b2", "b3", "b4", "b5")
     adds = ledgers.bookies.hold(kind="add", recovery=False)
-    ledgers.bookies.crash("b1")
-    ledgers.bookies.crash("b2")
-    writer.submit(b"1")
-    await turns()
+    ledgers.bookies.crash("b1", "b2")
+    await submit(writer, b"1")
     assert (await ledgers.metadata(writer.ledger_id)).ensembles[-1] == (1, ("b4", "b5", "b3"))
     late = ledgers.bookies.hold(bookie="b3", kind="read", fence=True)
-    ledgers.bookies.restart("b1")
-    ledgers.bookies.restart("b2")
+    ledgers.bookies.restart("b1", "b2")
     adds.discard()
     adds.active = False
     await recovered(ledgers, writer)
-    question = Question(writer)
-    await turns()
+    question = await ask(writer)
     assert not question.taken and question.replies == []
     committed()
-    late.release()
-    await turns()
+    await deliver(late)
     assert question.replies == []
 
 
@@ -181,8 +164,7 @@ async def test_it_cannot_be_asked_at_the_end_and_nobody_is_answered_after_it(led
         writer = await ledgers.client.create(deferred_sync=True)
         await writer.append(b"0")
         await turns()
-        question = Question(writer)
-        await turns()
+        question = await ask(writer)
         assert (question.taken, question.replies) == (False, [])
         return
     writer = await first_entry(ledgers)
@@ -195,15 +177,12 @@ async def test_it_cannot_be_asked_at_the_end_and_nobody_is_answered_after_it(led
     elif how == "abandoned":
         writer.abandon()
     else:
-        ledgers.store.gate.clear()
-        closing = asyncio.ensure_future(writer.close())
-        await turns()
+        closing = await ledgers.closing(writer)
     refused = Question(writer)
     if closing is not None:
         ledgers.store.gate.set()
         assert await closing == 0
-    held.release()
-    await turns()
+    await deliver(held)
     assert question.replies == [] and (refused.taken, refused.replies) == (False, [])
     with pytest.raises(ClosedError):
         writer.submit(b"1")
@@ -231,8 +210,7 @@ async def test_the_time_limit_answers_nobody_after_the_end(how: str, ledgers: Le
         writer.abandon()
     else:
         await recovered(ledgers, writer)
-        writer.submit(b"1")
-        await turns()
+        await submit(writer, b"1")
         pass_on(held, entry_id=1)
         assert isinstance(writer.failed, LedgerFenced)
     await let_pass(10 * UNPROVEN_S)

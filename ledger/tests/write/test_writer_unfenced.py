@@ -10,8 +10,8 @@ from boki_common.errors import LedgerFenced
 from boki_common.testing.virtual_time import let_pass
 from boki_ledger.rules.unfenced import UNPROVEN_S
 from boki_ledger.rules.write_set import write_set
-from boki_ledger.testing.ledgers import Ledgers, RecordedAcks, turns, until
-from boki_ledger.testing.questions import Question, first_entry, pass_on, recovered, sent
+from boki_ledger.testing.ledgers import Ledgers, RecordedAcks, deliver, submit, turns, until
+from boki_ledger.testing.questions import Question, ask, first_entry, pass_on, recovered, sent
 from boki_ledger.write.writer import LedgerWriter
 
 pytestmark = pytest.mark.usefixtures("unhurried")
@@ -30,13 +30,11 @@ async def test_it_is_proven_by_two_of_three_answers(ledgers: Ledgers, writer: Le
     question = Question(writer)
     assert question.taken
     await turns()
-    held["b3"].release()
-    await turns()
+    await deliver(held["b3"])
     assert question.replies == []
     held["b1"].release()
     assert question.replies == [True]
-    held["b2"].release()
-    await turns()
+    await deliver(held["b2"])
     assert question.replies == [True]
 
 
@@ -56,17 +54,13 @@ async def test_nothing_is_stored_and_no_number_is_used(ledgers: Ledgers, writer:
 
 async def test_the_last_acknowledged_entry_is_what_is_sent_again(ledgers: Ledgers, writer: LedgerWriter) -> None:
     held = ledgers.bookies.hold(kind="add", entry_id=2, answer=True)
-    for number in range(1, 3):
-        writer.submit(b"%d" % number)
-    await turns()
+    await submit(writer, *(b"%d" % number for number in range(1, 3)))
     assert writer.last_acked == 1
     ledgers.bookies.seen.clear()
-    question = Question(writer)
-    await turns()
+    question = await ask(writer)
     assert sent(ledgers) == {("b1", 1): 1, ("b2", 1): 1, ("b3", 1): 1}
     assert question.replies == [], "that of entry 2 may be what was answered, as far as counts tell"
-    held.release()
-    await turns()
+    await deliver(held)
     assert question.replies == [True] and writer.last_acked == 2
 
 
@@ -84,14 +78,12 @@ async def test_two_bookies_are_enough_and_one_is_not_asked(ledgers: Ledgers, cra
     writer = await first_entry(ledgers)
     ledgers.bookies.crash(crashed)
     await turns()
-    question = Question(writer)
-    await turns()
+    question = await ask(writer)
     assert question.taken and question.replies == [True]
     ledgers.bookies.crash("b2" if crashed != "b2" else "b3")
     await turns()
     ledgers.bookies.seen.clear()
-    refused = Question(writer)
-    await turns()
+    refused = await ask(writer)
     assert (refused.taken, refused.replies, sent(ledgers)) == (False, [], {})
 
 
@@ -102,8 +94,7 @@ async def test_a_bookie_that_lacks_the_last_entry_gets_it_so(ledgers: Ledgers) -
     ledgers.bookies.restart("b3")
     await turns()
     assert ledgers.bookies.stored("b3", writer.ledger_id) == []
-    question = Question(writer)
-    await turns()
+    question = await ask(writer)
     assert question.replies == [True]
     assert ledgers.bookies.stored("b3", writer.ledger_id) == [0]
     assert await recovered(ledgers, writer) == 0
@@ -118,8 +109,7 @@ async def test_late_acknowledgements_of_what_was_sent_before_do_not_count(ledger
     await writer.append(b"0")
     await turns()
     unanswered = ledgers.bookies.hold(bookie="b2", kind="add")
-    question = Question(writer)
-    await turns()
+    question = await ask(writer)
     assert question.replies == [], "b1 answered"
     assert len(late) == 2
     pass_on(late)
@@ -132,11 +122,8 @@ async def test_late_acknowledgements_of_what_was_sent_before_do_not_count(ledger
 async def test_acknowledgements_of_all_entries_sent_before_are_no_proof_in_any_order(ledgers: Ledgers) -> None:
     writer = await first_entry(ledgers)
     answers = ledgers.bookies.hold(kind="add", answer=True)
-    for number in range(1, 4):
-        writer.submit(b"%d" % number)
-    await turns()
-    question = Question(writer)
-    await turns()
+    await submit(writer, *(b"%d" % number for number in range(1, 4)))
+    question = await ask(writer)
     for entry_id in (0, 3, 1):
         for _ in range(3):
             pass_on(answers, entry_id=entry_id)
@@ -151,13 +138,11 @@ async def test_acknowledgements_of_all_entries_sent_before_are_no_proof_in_any_o
 async def test_entries_sent_after_the_question_prove_it_as_the_repeat_does(ledgers: Ledgers) -> None:
     writer = await first_entry(ledgers)
     repeats = ledgers.bookies.hold(kind="add", entry_id=0)
-    question = Question(writer)
-    await turns()
+    question = await ask(writer)
     assert question.replies == [] and len(repeats) == 3
     assert await writer.append(b"1") == 1
     assert question.replies == [True]
-    repeats.release()
-    await turns()
+    await deliver(repeats)
     assert question.replies == [True]
 
 
@@ -166,8 +151,7 @@ async def test_entries_that_were_not_sent_yet_when_it_was_asked_prove_it_too(led
     repeats = ledgers.bookies.hold(kind="add", entry_id=0)
     writer.submit(b"1")
     writer.submit(b"2")
-    question = Question(writer)
-    await turns()
+    question = await ask(writer)
     assert question.replies == [True] and len(repeats) == 3
     assert writer.last_acked == 2
 
@@ -195,8 +179,7 @@ async def test_who_asks_when_an_entry_is_acknowledged_does_not_count_that_answer
     questions: list[Question] = []
     writer.listen(lambda _: questions.append(Question(writer)), lambda _: None)
     answers = ledgers.bookies.hold(kind="add", answer=True)
-    writer.submit(b"1")
-    await turns()
+    await submit(writer, b"1")
     pass_on(answers)
     pass_on(answers)
     [question] = questions
@@ -213,9 +196,7 @@ async def test_runs_of_acknowledgements_count_each_entry(ledgers: Ledgers) -> No
     writer = await ledgers.striped(3, 3, 2)
     held = ledgers.bookies.hold(kind="add")
     slots = writer._adds._slots
-    writer.submit(b"0")
-    writer.submit(b"1")
-    await turns()
+    await submit(writer, b"0", b"1")
     for slot in slots[:2]:
         slot.adds_answered([(0, 2)], [])
     question = Question(writer)
@@ -230,15 +211,12 @@ async def test_runs_of_acknowledgements_count_each_entry(ledgers: Ledgers) -> No
 
 async def test_what_was_sent_again_before_the_question_does_not_count(ledgers: Ledgers, writer: LedgerWriter) -> None:
     answers = ledgers.bookies.hold(kind="add", answer=True)
-    writer.submit(b"1")
-    await turns()
+    await submit(writer, b"1")
     answers.discard()
     for name in ("b1", "b2"):
-        ledgers.bookies.crash(name)
-        ledgers.bookies.restart(name)
+        ledgers.bookies.reconnect(name)
     await turns()
-    question = Question(writer)
-    await turns()
+    question = await ask(writer)
     assert [(one.bookie, one.entry_id) for one, _ in answers.kept] == [
         *(("b1", 1), ("b2", 1)),
         *(("b1", 0), ("b2", 0), ("b3", 0)),
@@ -260,29 +238,23 @@ async def test_a_bookie_that_reconnects_in_between_leaves_it_unproven(ledgers: L
     await turns()
     if when != "asked":
         next(go for one, go in answers.kept if one.bookie == "b2")()
-    ledgers.bookies.crash("b1")
-    ledgers.bookies.restart("b1")
+    ledgers.bookies.reconnect("b1")
     assert question.replies == []
     await turns()
     assert question.replies == [False] and [one.replies for one in waiting] == [[False]] * limits.LEDGER_FENCE_CHECKS
-    answers.release()
-    await turns()
+    await deliver(answers)
     assert question.replies == [False]
-    again = Question(writer)
-    await turns()
+    again = await ask(writer)
     assert again.replies == [True]
 
 
 async def test_what_a_bookie_answered_on_an_earlier_connection_does_not_count(ledgers: Ledgers) -> None:
     writer = await first_entry(ledgers)
-    ledgers.bookies.crash("b1")
-    ledgers.bookies.restart("b1")
+    ledgers.bookies.reconnect("b1")
     held = [ledgers.bookies.hold(bookie=name, kind="add") for name in ("b1", "b3")]
-    question = Question(writer)
-    await turns()
+    question = await ask(writer)
     assert question.taken and question.replies == [], "b2 alone has answered"
-    held[0].release()
-    await turns()
+    await deliver(held[0])
     assert question.replies == [True]
 
 
@@ -309,12 +281,10 @@ async def test_answers_that_were_lost_with_a_connection_do_not_spoil_the_next(le
     await turns()
     lost.discard()
     lost.active = False
-    ledgers.bookies.crash("b1")
-    ledgers.bookies.restart("b1")
+    ledgers.bookies.reconnect("b1")
     ledgers.bookies.crash("b3")
     await turns()
-    question = Question(writer)
-    await turns()
+    question = await ask(writer)
     assert question.replies == [True]
 
 
@@ -322,14 +292,12 @@ async def test_a_bookie_that_refuses_the_repeat_leaves_it_unproven_and_is_tried_
     writer = await first_entry(ledgers)
     ended = ledgers.bookies.answer(V2Status.IO_ERROR, bookie="b1", kind="add")
     held = ledgers.bookies.hold(bookie="b2", kind="add", answer=True)
-    question = Question(writer)
-    await turns()
+    question = await ask(writer)
     assert question.replies == [False]
     held.release()
     ended()
     await until(lambda: not writer.failing_bookies)
-    again = Question(writer)
-    await turns()
+    again = await ask(writer)
     assert again.replies == [True] and writer.failed is None
 
 
@@ -346,8 +314,7 @@ async def test_bookies_that_do_not_answer_leave_it_unproven_after_a_tenth_of_a_s
         one.release()
     await let_pass(UNPROVEN_S)
     assert [one.replies for one in questions] == [[False]] * (limits.LEDGER_FENCE_CHECKS + 1)
-    again = Question(writer)
-    await turns()
+    again = await ask(writer)
     assert again.replies == [True]
 
 
@@ -362,8 +329,7 @@ async def test_a_ledger_that_another_client_recovered_fails_the_writer(ledgers: 
     await turns()
     assert isinstance(writer.failed, LedgerFenced) and len(replies.failed) == 1
     assert [one.replies for one in (question, *more)] == [[]] * (limits.LEDGER_FENCE_CHECKS + 1)
-    last = Question(writer)
-    await turns()
+    last = await ask(writer)
     assert (last.taken, last.replies) == (False, [])
 
 
@@ -376,12 +342,9 @@ async def test_one_bookie_that_nobody_fenced_is_no_proof(ledgers: Ledgers, write
     refusals = [
         ledgers.bookies.hold(bookie=name, kind="add", answer=True) for name in ("b1", "b2", "b3") if name != unfenced
     ]
-    question = Question(writer)
-    await turns()
+    question = await ask(writer)
     assert writer.failed is None and question.replies == []
-    for one in refusals:
-        one.release()
-    await turns()
+    await deliver(*refusals)
     assert isinstance(writer.failed, LedgerFenced) and question.replies == []
     late.release()
 
@@ -389,12 +352,9 @@ async def test_one_bookie_that_nobody_fenced_is_no_proof(ledgers: Ledgers, write
 async def test_acknowledgements_from_before_the_fence_prove_nothing_after_it(ledgers: Ledgers) -> None:
     writer = await first_entry(ledgers)
     answers = ledgers.bookies.hold(kind="add", recovery=False, answer=True)
-    writer.submit(b"1")
-    writer.submit(b"2")
-    await turns()
+    await submit(writer, b"1", b"2")
     assert await recovered(ledgers, writer) == 2
-    question = Question(writer)
-    await turns()
+    question = await ask(writer)
     acknowledged = [go for one, go in answers.kept if one.entry_id > 0]
     refused = [go for one, go in answers.kept if one.entry_id == 0]
     for go in acknowledged:
@@ -408,22 +368,18 @@ async def test_acknowledgements_from_before_the_fence_prove_nothing_after_it(led
 
 async def test_a_repeat_that_arrives_after_the_fence_is_refused(ledgers: Ledgers, writer: LedgerWriter) -> None:
     under_way = ledgers.bookies.hold(kind="add", recovery=False)
-    question = Question(writer)
-    await turns()
+    question = await ask(writer)
     await recovered(ledgers, writer)
-    under_way.release()
-    await turns()
+    await deliver(under_way)
     assert question.replies == [] and isinstance(writer.failed, LedgerFenced)
 
 
 async def test_a_repeat_that_arrived_before_the_fence_proves_it_though_its_answer_is_late(ledgers: Ledgers) -> None:
     writer = await first_entry(ledgers)
     answers = ledgers.bookies.hold(kind="add", recovery=False, answer=True)
-    question = Question(writer)
-    await turns()
+    question = await ask(writer)
     await recovered(ledgers, writer)
-    answers.release()
-    await turns()
+    await deliver(answers)
     assert question.replies == [True] and writer.failed is None
 
 
@@ -437,8 +393,7 @@ async def test_the_write_set_of_the_last_entry_is_asked(ledgers: Ledgers) -> Non
         await writer.append(b"x")
         await turns()
         ledgers.bookies.seen.clear()
-        question = Question(writer)
-        await turns()
+        question = await ask(writer)
         assert question.replies == [True]
         members = [writer._adds.ensemble[slot] for slot in write_set(entry_id, 5, 3)]
         assert sent(ledgers) == {(bookie, entry_id): 1 for bookie in members}
@@ -451,17 +406,13 @@ async def test_two_of_a_write_set_prove_it_and_who_is_not_in_it_does_not_count(l
     await turns()
     held = {name: ledgers.bookies.hold(bookie=name, kind="add", answer=True) for name in ("b1", "b2", "b3")}
     question = Question(writer)
-    for _ in range(3):
-        writer.submit(b"x")
-    await turns()
+    await submit(writer, *[b"x"] * 3)
     assert question.replies == [], "b4 and b5 have acknowledged entries that were sent later"
     pass_on(held["b1"])
     assert question.replies == []
     pass_on(held["b3"])
     assert question.replies == [True]
-    for one in held.values():
-        one.release()
-    await turns()
+    await deliver(*held.values())
     assert writer.last_acked == 3
 
 
@@ -471,11 +422,8 @@ async def test_in_stripes_what_was_sent_before_does_not_count(ledgers: Ledgers) 
     await writer.append(b"0")
     await turns()
     answers = ledgers.bookies.hold(kind="add", answer=True)
-    for _ in range(10):
-        writer.submit(b"x")
-    await turns()
-    question = Question(writer)
-    await turns()
+    await submit(writer, *[b"x"] * 10)
+    question = await ask(writer)
     entries = [go for one, go in answers.kept if one.entry_id > 0]
     repeats = [go for one, go in answers.kept if one.entry_id == 0]
     assert (len(entries), len(repeats)) == (30, 3)
@@ -493,11 +441,9 @@ async def test_a_write_set_with_too_few_bookies_is_not_asked_though_others_are_u
     writer = await ledgers.striped(5, 3, 2)
     await writer.append(b"0")
     await turns()
-    ledgers.bookies.crash("b1")
-    ledgers.bookies.crash("b2")
+    ledgers.bookies.crash("b1", "b2")
     await turns()
     assert not Question(writer).taken
     ledgers.bookies.restart("b2")
-    question = Question(writer)
-    await turns()
+    question = await ask(writer)
     assert question.replies == [True]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from boki_common.metadata.memory import Fault
-from boki_ledger.testing.ledgers import QUICK, Ledgers, turns, until
+from boki_ledger.testing.ledgers import QUICK, Ledgers, deliver, submit, until
 
 
 async def test_appends_go_on_while_the_metadata_store_is_away(ledgers: Ledgers) -> None:
@@ -66,10 +66,8 @@ async def test_a_change_whose_answer_is_lost_is_settled_before_anything_is_ackno
     ledgers.store.fail_next_write(fault)
     held = ledgers.bookies.hold(bookie="b3", kind="add", answer=True)
     ledgers.bookies.crash("b1")
-    writer.submit(b"x")
-    await turns()
-    held.release()
-    await turns()
+    await submit(writer, b"x")
+    await deliver(held)
     if fault is not Fault.ANSWER_LOST:
         assert writer.last_acked == -1
     await until(lambda: writer.last_acked == 0)
