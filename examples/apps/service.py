@@ -1,4 +1,4 @@
-"""A process that answers requests of an application over HTTP: it starts workflows, runs them, and tells how they ended.
+"""A process that answers requests of an application over HTTP: it starts workflows, runs them, and answers how they ended.
 
     python -m examples.apps.service URL --name s1 --application hotel --port 8001     # until standard input closes or it is killed
 
@@ -118,7 +118,7 @@ async def in_tables(log: Log, application: Application, port: int) -> AsyncItera
 
 @asynccontextmanager
 async def serving(service: Service, port: int) -> AsyncIterator[int]:
-    """Serves on a port (0: a free one), which it tells."""
+    """Serves on a port (0: a free one), which it prints."""
     server = web.Application()
     server.add_routes([web.get("/", service.alive), web.post("/{operation}", service.answer)])
     runner = web.AppRunner(server, access_log=None, handle_signals=False)

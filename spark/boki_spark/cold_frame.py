@@ -24,7 +24,7 @@ from boki_spark.cold_reads import ColdFile, check_file, cold_files
 from boki_spark.errors import BadOption
 from boki_spark.faults import NotOffloaded
 from boki_spark.files import Files, OpenFiles
-from boki_spark.native_faults import tell_of
+from boki_spark.native_faults import translate_errors_of
 from boki_spark.read_options import RECORDS, SCHEMA, ReadOptions, batch_options
 from boki_spark.reader import Planning, batch_plan
 from boki_spark.stream_planner import loss, lost_spans
@@ -50,7 +50,7 @@ def cold_frame(spark: SparkSession, options: Mapping[str, str], *, whole: bool) 
         raise BadOption(f"expected dataset={RECORDS}: files have nothing else, found {chosen.dataset}")
     with Planning(chosen) as planning:
         files = planning.run(chosen_files(planning.cluster, OpenFiles(), chosen, whole=whole))
-    tell_of(files)
+    translate_errors_of(files)
     return frame_of(spark, files, chosen)
 
 

@@ -205,7 +205,7 @@ def _partitions(plan: Plan, one: TermPlan, folder: str, manifest: Manifest) -> I
 
 
 def _small(rows: U64) -> Iterator[U64]:
-    """Spans in as many pieces as it takes to tell each in few bytes."""
+    """Spans in as many pieces as it takes to write each in few bytes."""
     if len(pack_spans(rows)) <= SPAN_TEXT or len(rows) == 1:
         yield rows
         return

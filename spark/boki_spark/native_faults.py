@@ -79,7 +79,7 @@ async def fault_of(files: Files, one: Known, said: str) -> ReadFault | None:
     return None
 
 
-class _Telling:
+class _ErrorTranslator:
     """In the place of py4j's function that gives what Java returned, or raises what it raised."""
 
     def __init__(self, inner: Callable[..., Any]) -> None:
@@ -109,11 +109,11 @@ class _Telling:
             thread.stop()
 
 
-def tell_of(files: Iterable[ColdFile]) -> None:
+def translate_errors_of(files: Iterable[ColdFile]) -> None:
     """From now on errors of Spark that name one of these files have a code. Idempotent."""
     from py4j import java_gateway
 
-    telling = java_gateway.get_return_value
-    if not isinstance(telling, _Telling):
-        telling = java_gateway.get_return_value = _Telling(telling)
-    telling.files.add(files)
+    translator = java_gateway.get_return_value
+    if not isinstance(translator, _ErrorTranslator):
+        translator = java_gateway.get_return_value = _ErrorTranslator(translator)
+    translator.files.add(files)

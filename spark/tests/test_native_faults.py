@@ -16,7 +16,7 @@ from boki_spark.cold_reads import ColdFile
 from boki_spark.faults import ClusterAway, ColdDamaged, ColdMissing
 from boki_spark.files import MemoryFiles
 from boki_spark.manifest import SliceFile
-from boki_spark.native_faults import Known, KnownFiles, _Telling, fault_of
+from boki_spark.native_faults import Known, KnownFiles, _ErrorTranslator, fault_of
 
 PATH = "file:///a folder/term-7/v3-0123456789abcdef/slice-000001.parquet"
 ENCODED = "file:///a%20folder/term-7/v3-0123456789abcdef/slice-000001.parquet"
@@ -92,18 +92,18 @@ def test_an_error_of_spark_that_names_a_damaged_file_is_told_with_its_code(tmp_p
     file.parent.mkdir(parents=True)
     file.write_bytes(b"rowz")
     error = SparkError(f"FAILED_READ_FILE: file://{file}")
-    telling = _Telling(raising(error))
-    telling.files.add([cold_file(f"file://{file}")])
+    translator = _ErrorTranslator(raising(error))
+    translator.files.add([cold_file(f"file://{file}")])
     with pytest.raises(ColdDamaged, match=r"^\[BOKI_COLD_DAMAGED\]") as caught:
-        telling("answer")
+        translator("answer")
     assert caught.value.__cause__ is error
 
 
 @pytest.mark.parametrize("error", [SparkError("of another file"), ValueError(NOT_READ)])
 def test_every_other_error_and_every_answer_goes_through(error: Exception) -> None:
-    telling = _Telling(raising(error))
-    telling.files.add([cold_file()])
+    translator = _ErrorTranslator(raising(error))
+    translator.files.add([cold_file()])
     with pytest.raises(type(error)) as caught:
-        telling("answer")
+        translator("answer")
     assert caught.value is error
-    assert _Telling(lambda *answer: answer)(1, 2) == (1, 2)
+    assert _ErrorTranslator(lambda *answer: answer)(1, 2) == (1, 2)

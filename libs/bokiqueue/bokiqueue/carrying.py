@@ -178,7 +178,7 @@ class QueueCarried:
         return 2
 
     async def _look_through(self, progress: Progress, config: Config, shard: int, last: int) -> None:
-        """Tells copies from firsts as an owner would: else a copy waits for one for ever."""
+        """Separates copies from firsts as an owner would: else a copy waits for one for ever."""
         queue, dropped = config.queue, config.dropped
         found = await old_messages.newest(self._log, queue, shard, await self._log.book.now())
         covers = await old_messages.openable(self._log, queue, shard, found.covers, last, lambda _: True, dropped)

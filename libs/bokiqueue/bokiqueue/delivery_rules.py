@@ -140,10 +140,10 @@ class Deliveries:
 
     def offer_some(self, seqnum: int, time_ms: int, items: Iterable[tuple[int, Item]]) -> None:
         """Of one record of messages those that are left, with their numbers."""
-        tells = seqnum > self.progress.read and self._undivided_from() is None
+        compares = seqnum > self.progress.read and self._undivided_from() is None
         for index, item in () if seqnum in self._dropped else items:
             id = Id(seqnum, index)
-            if tells and item.dedup is not None and self.progress.window.twice(item.dedup, time_ms):
+            if compares and item.dedup is not None and self.progress.window.twice(item.dedup, time_ms):
                 self.progress.ends(id)
             if not self.progress.is_over(id):
                 self._keep(Entry(id, item, time_ms))

@@ -131,7 +131,7 @@ class Handler(Generic[T, X]):
             )
 
     async def _transact(self, message: Message[T]) -> None:
-        """Says what became of the record: errors of `transact` itself tell, but for a wait that was ended."""
+        """Raises what became of the record: `transact` itself does, but for a wait that was ended."""
         try:
             await self._store.transact(lambda tx: self._run(message, tx))
         except AppendUnknown as unknown:

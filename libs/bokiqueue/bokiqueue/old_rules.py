@@ -6,7 +6,7 @@ messages up to `covers` that somebody has to do still, under the ids that they h
 - A set is a checkpoint of a shard's messages, for all its groups, as of whatever its carrier saw: what is decided meanwhile is over by
   its id, in the set too. Who reads messages reads the newest set that is whole, and from `covers + 1` on.
 - Left out is what is over for each group by the log. What a group's last checkpoint had not come to (`read`) is never left out: the
-  first of two copies has to be seen by who tells them apart.
+  first of two copies has to be seen by who separates them.
 - Parts follow each other, each expecting the one before: of two who carry one set is whole, and the other's has no end.
 """
 

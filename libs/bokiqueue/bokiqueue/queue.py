@@ -292,7 +292,7 @@ class Queue(Generic[T]):
     async def limit_key(self, key: str, per_second: float | None) -> None:
         """Gives one key a rate of its own, for each group: messages handed out a second; 0: any; None: as all keys of the queue.
 
-        Members hear of it and go by it. Raises InvalidArgument: too rare, or too many keys have one.
+        Members read it and go by it. Raises InvalidArgument: too rare, or too many keys have one.
         """
         self._check_mode("consume")
         check_name(key, "key")
@@ -309,7 +309,7 @@ class Queue(Generic[T]):
         )
 
     async def purge_record(self, seqnum: int) -> None:
-        """Nobody gets the messages of a record that this program cannot open (`peek` tells of it): what waits behind it goes on.
+        """Nobody gets the messages of a record that this program cannot open (`peek` lists it): what waits behind it goes on.
 
         It holds for all groups; what handlers have they may finish. Raises InvalidArgument: it is no such record, or can be opened.
         """

@@ -5,7 +5,7 @@
     await owner.ack(receipt)
 
 - One append in flight: what is decided meanwhile is the next record (`outbox`), which shards of one member share (`together`). Each
-  expects the claim; who lost it hears so, and is over: nothing of it happens any more, and its handlers' receipts are stale.
+  expects the claim; who lost it gets that answer, and is over: nothing of it happens any more, and its handlers' receipts are stale.
 - What handlers append themselves, beside effects of other libraries, carries an `ack_part`. From then on until they say what became of
   it the message is pinned, and a checkpoint covers nothing that may come after.
 - A checkpoint is due after so many records; then the streams are trimmed (`floor_rules`). What gets old is carried (`tend`).
@@ -30,10 +30,10 @@ from bokilib.log import Log
 from bokilib.log_clock import LogClock
 from bokilib.pauses import pauses
 from bokiqueue import receipts
+from bokiqueue.arrivals import Arrivals
 from bokiqueue.checkpointing import Checkpointing, stream
 from bokiqueue.delivery_rules import Batch, Deliveries, Hand
 from bokiqueue.events import Acked, Item, Source, consumer_id
-from bokiqueue.intake import Intake
 from bokiqueue.limit_rules import KeyRate, Rate, share
 from bokiqueue.old_rules import Renewal
 from bokiqueue.outbox import Letter, Outbox
@@ -123,7 +123,7 @@ class ShardOwner:
         self._sender: asyncio.Task[None] | None = None
         self._giving = False
         self._ended: asyncio.Event | None = None
-        self._intake: Intake | None = None
+        self._arrivals: Arrivals | None = None
         self._renewal = Renewal(member.carry_ms)
 
     # -- the fence
@@ -146,8 +146,8 @@ class ShardOwner:
         )
         self.claim = claim
         self._renewal.done(time_ms)
-        self._intake = Intake(self._log, config.queue, self.shard, self._deliveries, self._follower, self._came)
-        self._intake.read_on()
+        self._arrivals = Arrivals(self._log, config.queue, self.shard, self._deliveries, self._follower, self._came)
+        self._arrivals.read_on()
         self._around.wake()
 
     @property
@@ -241,12 +241,12 @@ class ShardOwner:
     # -- messages come in
 
     def _stop_reading(self) -> None:
-        if self._intake is not None:
-            self._intake.close()
+        if self._arrivals is not None:
+            self._arrivals.close()
 
     def _read_on(self) -> None:
-        if self._intake is not None:
-            self._intake.read_on()
+        if self._arrivals is not None:
+            self._arrivals.read_on()
 
     def _came(self, record: boki.Record | None) -> None:
         if record is not None:

@@ -5,7 +5,7 @@
 
 - A record costs the log what it costs, however little is in it. So nobody waits for others where nothing is on its way; what comes
   meanwhile goes together, in order, as soon as there is room (`in_flight`).
-- It happens as a whole, or not at all. If it cannot because of what one of them expected, that one hears so, and the others go again:
+- It happens as a whole, or not at all. If it cannot because of what one of them expected, that one gets the error, and the others go again:
   a record that lost is not in the log, and never will be.
 - Only what is of one queue should share records: storage of a record goes when it was trimmed from all of its streams.
 """
@@ -111,7 +111,7 @@ class Together:
                     one.done.set_result(seqnum)
 
     async def _apart(self, several: Sequence[_Waits], error: Conflict | AtomicTooLarge) -> None:
-        """Nothing is in the log. Whose expectation failed hears so; the rest go again, each alone where nobody is to blame."""
+        """Nothing is in the log. Whose expectation failed gets the error; the rest go again, each alone where nobody is to blame."""
         if len(several) == 1:
             _fails(several[0], error)
             return

@@ -227,14 +227,14 @@ class Checkpointer:
         return 0 if newest is None else newest.time_ms
 
     async def trim(self, name: str, now_ms: int | None = None) -> bool:
-        """Trims what the checkpoints of an object let go; returns whether anything was. `now_ms` is on the log's clock."""
-        return await self.let_go([Subject(name)], now_ms)
+        """Trims what the checkpoints of an object made needless; returns whether anything was. `now_ms` is on the log's clock."""
+        return await self.remove_old([Subject(name)], now_ms)
 
     async def trim_directory(self, collection: str, bucket: int, now_ms: int | None = None) -> bool:
         """The same of a bucket of a collection."""
-        return await self.let_go([of_bucket(collection, bucket)], now_ms)
+        return await self.remove_old([of_bucket(collection, bucket)], now_ms)
 
-    async def let_go(self, subjects: Sequence[Subject], now_ms: int | None = None) -> bool:
+    async def remove_old(self, subjects: Sequence[Subject], now_ms: int | None = None) -> bool:
         """Trims what is not needed of them any more, and forgets those that ended long ago; returns whether anything was."""
         when_ms = await self.now_ms() if now_ms is None else now_ms
         anything = False

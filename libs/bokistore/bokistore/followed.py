@@ -1,7 +1,7 @@
 """Objects that are read often are followed, and read from memory: `StoreSettings(followed_objects=255)`.
 
 A read at the consistency of a session is answered from memory if what was delivered of the object is all that a read of this session would
-tell (`boki.Cursor.current`): everything that the session has seen is in it (its own appends, what it read of any book, tokens that it was
+find (`boki.Cursor.current`): everything that the session has seen is in it (its own appends, what it read of any book, tokens that it was
 handed), and a question that was asked within `within_s` found nothing more. Else it asks, as always, and so does the cursor, for all that
 it follows: the reads after it need not.
 
@@ -63,7 +63,7 @@ class FollowedViews:
     def __contains__(self, name: str) -> bool:
         return name in self._views
 
-    def tell(self, names: Sequence[str]) -> FromMemory | None:
+    def read(self, names: Sequence[str]) -> FromMemory | None:
         """Objects as of one place that a session may read now, without asking; None: the log has to be asked."""
         found: list[View] = []
         place = 0
@@ -103,13 +103,13 @@ class FollowedViews:
         if not there or tag in self._follower:  # names that are very long may share a stream
             return
         if longest is not None:
-            self._let_go(longest)
+            self._unfollow(longest)
         self._views[view.name] = view
         self._choice.read(view.name, now_s)
         self._follower.add(tag, view.seen + 1, partial(self._deliver, view.name))
         self._follower.refresh(tag)
 
-    def _let_go(self, name: str) -> None:
+    def _unfollow(self, name: str) -> None:
         if self._views.pop(name, None) is not None:
             self._choice.drop(name)
             self._follower.discard(tags.store_object(name))
@@ -119,7 +119,7 @@ class FollowedViews:
         if view is None:
             return
         if not isinstance(item, Read) or self._choice.idle(name, self._clock()):
-            self._let_go(name)
+            self._unfollow(name)
             return
         seqnum = item.record.seqnum
         if seqnum <= view.seen:
@@ -133,7 +133,7 @@ class FollowedViews:
         try:
             view = after_record(view, seqnum, PICKER.of(seqnum, item.envelope, name))
         except BokiError:
-            self._let_go(name)
+            self._unfollow(name)
             return
         self._views[name] = view
         self._cache.put(view)

@@ -137,7 +137,7 @@ class Views:
         followed = self._following() if at is None else None
         if followed is None:
             return await self._asked(names, at, consistency, placed=placed)
-        answer = followed.tell(names) if consistency != "linearizable" else None
+        answer = followed.read(names) if consistency != "linearizable" else None
         if answer is not None:
             await asyncio.sleep(0)  # who reads in a loop lets others go on, and those who follow for him
             return answer

@@ -155,7 +155,7 @@ class Transaction:
         return sorted(found)
 
     async def bucket(self, subject: Subject) -> frozenset[str]:
-        """The ids in one bucket of a collection's directory. It expects nothing of it: of an id that is there, its object tells."""
+        """The ids in one bucket of a collection's directory. It expects nothing of it: whether an id is there, its object decides."""
         self._check_open()
         directory = await self._views.directory(subject, await self.fixed())
         return directory_rules.after_events(directory, [*self._overlay.events, *self.staging.events]).ids

@@ -86,7 +86,7 @@ class Upkeep:
         else:
             made = await self._checkpointer.checkpoint(subject.name, records=self._records, size=self._size)
         if made:
-            await self._checkpointer.let_go([subject])
+            await self._checkpointer.remove_old([subject])
         return made
 
     async def close(self) -> None:
@@ -116,7 +116,7 @@ class StoreCarried:
         before = self._checkpointer.unreadable
         carried = await self._checkpointer.carry(subjects, now_ms, fence, carry_ms=carry_ms)
         unreadable = self._checkpointer.unreadable - before
-        await self._checkpointer.let_go(subjects, now_ms)
+        await self._checkpointer.remove_old(subjects, now_ms)
         return carried, unreadable
 
     async def tend(self) -> None:

@@ -216,7 +216,7 @@ def _version(book: str, name: str, version: Version, known: Newest, shown: Compa
 
 
 def _choice(name: str, text: str, version: Version, *, chosen: bool) -> Element:
-    """One of two choices of a version; a screen reader hears of which."""
+    """One of two choices of a version; a screen reader reads out which."""
     one = make(
         "input",
         type="radio",

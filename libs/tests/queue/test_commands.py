@@ -155,8 +155,8 @@ def test_help_imports_no_library() -> None:
     program = (
         "import sys; from boki_cli import main; from boki_cli.options import run; run(main.boki, ['queue', '--help'])"
     )
-    told = "print([name for name in ('bokiqueue', 'bokilib', 'boki') if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", f"{program}; {told}"], capture_output=True, text=True, check=True)
+    printed = "print([name for name in ('bokiqueue', 'bokilib', 'boki') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", f"{program}; {printed}"], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
 
 

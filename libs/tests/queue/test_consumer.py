@@ -67,7 +67,7 @@ async def test_an_owner_that_was_taken_for_dead_can_ack_nothing_any_more(another
         message = await anext(stalled)
         for task in stalled._members._tasks:
             task.cancel()
-        stalled._follower.discard(stalled._claims.tags[0])  # it hears nothing either
+        stalled._follower.discard(stalled._claims.tags[0])  # it receives nothing either
         async with member(queue, "b") as others:
             again = await anext(others)
             assert (again.body, again.attempt) == ("once", 2)
@@ -214,6 +214,6 @@ async def test_a_member_that_can_do_nothing_more_says_so_and_others_take_over(an
     async with member(queue, "a") as messages:
         with pytest.raises(boki.Trimmed, match="no checkpoint"):
             await anext(messages)
-        assert all(task.done() for task in messages._members._tasks), "nobody hears of it any more"
+        assert all(task.done() for task in messages._members._tasks), "nobody waits for it any more"
         with pytest.raises(boki.Trimmed):
             await messages.has(1)

@@ -1,4 +1,4 @@
-"""Copies within the window are told by the times of the log."""
+"""Copies within the window are found by the times of the log."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from bokiqueue.dedup import Window
 
 def test_the_first_counts_and_after_the_window_the_next_is_a_first_again() -> None:
     window = Window(100)
-    told = [window.twice("e", at_ms) for at_ms in (0, 50, 100, 101, 150, 201, 202)]
-    assert told == [False, True, True, False, True, True, False]
+    found = [window.twice("e", at_ms) for at_ms in (0, 50, 100, 101, 150, 201, 202)]
+    assert found == [False, True, True, False, True, True, False]
 
 
 def test_what_is_over_is_forgotten_and_what_is_kept_comes_back() -> None:

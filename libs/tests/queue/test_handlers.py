@@ -119,7 +119,7 @@ async def test_no_handlers_are_refused(another: Another) -> None:
 
 
 class Interrupted(Plain):
-    """Commits, and whoever waits hears that he was cancelled."""
+    """Commits, and whoever waits is cancelled."""
 
     async def transact(self, body: Callable[[Atomic], Awaitable[None]]) -> None:
         await super().transact(body)

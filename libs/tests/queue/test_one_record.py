@@ -38,7 +38,7 @@ async def ship(name: str) -> str:
 
 @app.workflow
 async def count(orders: int) -> list[str]:
-    """Hears of each order."""
+    """Gets each order."""
     return sorted([str(await bokiflow.recv("order")) for _ in range(orders)])
 
 

@@ -104,7 +104,7 @@ async def test_records_of_the_owner_expect_its_claim_and_join_their_own_stream_o
 
 
 async def test_reading_ahead_is_bounded_and_goes_on(another: Another, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bokiqueue.intake.READ_AHEAD", 8)
+    monkeypatch.setattr("bokiqueue.arrivals.READ_AHEAD", 8)
     queue = await another(shards=1)
     for number in range(40):
         await queue.push(number)

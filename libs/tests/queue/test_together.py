@@ -1,4 +1,4 @@
-"""What goes together is one record; who loses hears so alone, and nobody waits where nothing is on its way."""
+"""What goes together is one record; who loses gets the error alone, and nobody waits where nothing is on its way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A record of messages that an owner cannot open (its hook is missing) is passed, kept and told; who can open it handles it, once.
+"""A record of messages that an owner cannot open (its hook is missing) is passed, kept and listed; who can open it handles it, once.
 
 What may be a copy of its messages, or come after one of the same key, waits for it, until it is opened or dropped.
 """
@@ -95,8 +95,8 @@ async def test_it_is_passed_kept_and_reported(cluster: MemoryCluster, monkeypatc
     assert got == ["before", *range(10)]
     stats = await plain.stats()
     assert (stats.depth, stats.unopened, stats.in_flight) == (1, 1, 0)
-    (told,) = await plain.peek()
-    assert told.state == "unopened" and "turned" in str(told.body)
+    (listed,) = await plain.peek()
+    assert listed.state == "unopened" and "turned" in str(listed.body)
     assert [(one.state, one.attempts, one.body) for one in await hooked.peek()] == [
         ("waits", 0, "closed"),
         ("waits", 0, "closed too"),
@@ -112,7 +112,7 @@ async def test_it_is_passed_kept_and_reported(cluster: MemoryCluster, monkeypatc
             async with await anext(messages):
                 pass
         await settled(messages)
-        assert messages._owners[0].progress.floor.seqnum > told.seqnum
+        assert messages._owners[0].progress.floor.seqnum > listed.seqnum
 
 
 async def test_of_copies_one_is_handled_and_a_key_keeps_its_order(cluster: MemoryCluster) -> None:

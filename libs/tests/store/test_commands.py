@@ -131,9 +131,9 @@ def test_diff(shop: bokistore.sync.BokiStore, run: Run) -> None:
     changed = run("diff", "cart", before)
     assert changed.code == 0
     assert changed.out.splitlines() == ["~ n  1 → 2", '- old  "a\\u001b[31m\\n\\"/ü"', "+ new  [true]"]
-    told = run("diff", "cart", before, "--check", "--json")
-    assert told.code == 1
-    assert [json.loads(line) for line in told.out.splitlines()] == [
+    printed = run("diff", "cart", before, "--check", "--json")
+    assert printed.code == 1
+    assert [json.loads(line) for line in printed.out.splitlines()] == [
         {"path": "n", "before": 1, "after": 2},
         {"path": "old", "before": EVIL},
         {"path": "new", "after": [True]},
@@ -177,8 +177,8 @@ def test_every_command_has_help_with_an_example() -> None:
 @pytest.mark.parametrize("arguments", [["--help"], ["store", "--help"], ["store", "get", "--help"], ["read", "--help"]])
 def test_help_imports_no_library(arguments: list[str]) -> None:
     program = f"import sys; from boki_cli import main; from boki_cli.options import run; run(main.boki, {arguments})"
-    told = "print([name for name in ('bokistore', 'bokilib', 'numpy', 'boki') if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", f"{program}; {told}"], capture_output=True, text=True, check=True)
+    printed = "print([name for name in ('bokistore', 'bokilib', 'numpy', 'boki') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", f"{program}; {printed}"], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
 
 

@@ -1,4 +1,4 @@
-"""Objects that are followed: what is told from memory is what a read of the session may be told, whatever happens meanwhile."""
+"""Objects that are followed: what is read from memory is what a read of the log may find, whatever happens meanwhile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FOLLOWING = StoreSettings(checkpoints=False, followed_objects=100, followed_with
 
 
 class DeafBook:
-    """A book whose cursors hear nothing for a while, as if answers were on their way for long."""
+    """A book whose cursors receive nothing for a while, as if answers were on their way for long."""
 
     def __init__(self, book: boki.Book) -> None:
         self._book = book
@@ -106,14 +106,14 @@ def followed(store: BokiStore) -> FollowedViews:
 
 
 async def served(store: BokiStore, name: str) -> bool:
-    """Whether a read of it is told from memory."""
+    """Whether a read of it is answered from memory."""
     before = followed(store).served
     await store.object(name).value()
     return followed(store).served > before
 
 
 async def read_often(store: BokiStore, *names: str) -> None:
-    """Reads these until they are told from memory."""
+    """Reads these until they are answered from memory."""
     async with asyncio.timeout(10):
         for name in names:
             while not await served(store, name):

@@ -81,7 +81,7 @@ async def test_who_only_reads_asks_the_log(store: BokiStore, another: Another) -
     other = await another()
     await store.transact(bump, "x")
     await other.transact(bump, "x")
-    assert await store.transact(look, "x") == [2], "though nobody told this session"
+    assert await store.transact(look, "x") == [2], "though this session was not notified"
     await other.transact(bump, "x")
     await store.log.book.now(consistency="linearizable")
     assert await store.transact(look, "x") == [3]

@@ -26,7 +26,7 @@ PAST: Final = 1 << 40
 log = get_logger(__name__)
 
 
-class Intake:
+class Arrivals:
     """See the module. Invariant: all messages up to `deliveries.reached` that are not over are in memory."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Intake:
     def read_on(self) -> None:
         """Reads on, if there is room in memory."""
         if self._open and not self._following and self._loading is None and len(self._deliveries) <= READ_AHEAD // 2:
-            self._loading = asyncio.get_running_loop().create_task(self._load_all(), name="bokiqueue intake")
+            self._loading = asyncio.get_running_loop().create_task(self._load_all(), name="bokiqueue arrivals")
 
     def close(self) -> None:
         """Reads no more."""

@@ -13,7 +13,7 @@ from libs.tests.queue.conftest import DAY_MS, Another, SetClock, round_of, settl
 async def test_who_reads_on_finds_in_the_set_what_was_trimmed_beneath_him(
     another: Another, clock: SetClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bokiqueue.intake.READ_AHEAD", 8)
+    monkeypatch.setattr("bokiqueue.arrivals.READ_AHEAD", 8)
     monkeypatch.setattr("bokiqueue.old_rules.PART_BYTES", 300)
     queue = await another(shards=1)
     for number in range(40):
