@@ -98,6 +98,6 @@ async def fill(cluster: MemoryCluster) -> None:
 
 
 async def take_over(cluster: MemoryCluster, stay: asyncio.Event) -> None:
-    """The worker begins again, and stays until it is told to go."""
+    """The worker begins again, and stays until `stay` is set."""
     async with working(cluster):
         await stay.wait()

@@ -41,7 +41,7 @@ def test_what_is_done_about_an_end(one: Over, own: Own, now_ms: int, pressing: b
 
 
 def test_retention_does_not_begin_anew_with_a_tomb() -> None:
-    """Whatever is said again when: it is forgotten soon after retention is over."""
+    """Whenever it is repeated, it is forgotten soon after retention is over."""
     time_ms = 0
     for now_ms in range(0, 3_000, 10):
         fate = rules.fate(over(time_ms), Own(9, start=5), now_ms, AGES, pressing=False)

@@ -42,7 +42,7 @@ async def cluster(clock: SetClock) -> AsyncIterator[MemoryCluster]:
 
 
 async def later(worker: Worker, clock: SetClock, ms: int) -> Collected:
-    """Time goes by, somebody says something, and a round."""
+    """Time goes by, a heartbeat is appended, and a round is done."""
     clock.ms += ms
     await worker._peers._members.beat()
     return await worker.collect()
@@ -60,7 +60,7 @@ async def oldest_ms(book: boki.Book) -> int:
     return 0
 
 
-async def test_of_what_ended_its_history_goes_then_it_is_said_again_then_forgotten(
+async def test_a_history_is_trimmed_then_its_end_is_repeated_then_forgotten(
     cluster: MemoryCluster, clock: SetClock, book: boki.Book
 ) -> None:
     shop = Shop()
@@ -199,7 +199,7 @@ async def test_what_lives_is_written_anew_before_a_term_is_old(
 async def test_a_book_of_many_workflows_does_not_grow(
     cluster: MemoryCluster, clock: SetClock, book: boki.Book, daily: int
 ) -> None:
-    """So many a day, a child of each, attributes and what is said: what lives, and streams that the log knows, do not become more."""
+    """So many a day, a child of each, attributes and what is emitted: what lives, and streams that the log knows, do not become more."""
     app, shop = App("shop"), Shop()
 
     @app.workflow

@@ -183,8 +183,8 @@ def test_every_command_has_help_with_an_example() -> None:
     assert isinstance(flow, CommandGroup)
     assert sorted(flow.commands) == ["cancel", "fork", "gc", "ls", "replay", "resume", "show", "signal", "steps"]
     for name in flow.commands:
-        shown = run_command_line("flow", name, "--help").out
-        assert f"boki flow {name} " in shown.partition("\n\n")[2], name
+        text = run_command_line("flow", name, "--help").out
+        assert f"boki flow {name} " in text.partition("\n\n")[2], name
 
 
 @pytest.mark.processes
@@ -192,8 +192,8 @@ def test_help_imports_no_library() -> None:
     program = (
         "import sys; from boki_cli import main; from boki_cli.options import run; run(main.boki, ['flow', '--help'])"
     )
-    told = "print([name for name in ('bokiflow', 'bokilib', 'boki') if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", f"{program}; {told}"], capture_output=True, text=True, check=True)
+    report = "print([name for name in ('bokiflow', 'bokilib', 'boki') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", f"{program}; {report}"], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
 
 

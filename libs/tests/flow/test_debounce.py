@@ -85,7 +85,7 @@ async def test_a_call_at_the_moment_of_closing_is_in_this_round_or_the_next(clus
 
 @asynccontextmanager
 async def working_in_virtual_time(app: App) -> AsyncIterator[Worker]:
-    """A worker in virtual time, that says nothing by itself and collects when it is told."""
+    """A worker in virtual time, without heartbeats, that collects when it is asked."""
     async with MemoryCluster(clock=LoopClock()) as cluster:
         options: dict[str, Any] = {"lease_s": 1e9, "collect_every_s": 1e9}
         async with working(cluster, app, **options) as worker:
@@ -94,7 +94,7 @@ async def working_in_virtual_time(app: App) -> AsyncIterator[Worker]:
 
 @pytest.mark.parametrize("days", [1, 2, 6, 7, 8, 9])
 async def test_a_round_is_found_or_begun_anew_however_long_the_last_one_is_over(days: int) -> None:
-    """Its history goes after a minute, its end is said again each day, and a week later the log is to forget it."""
+    """Its history goes after a minute, its end is repeated each day, and a week later the log is to forget it."""
     ran: list[str] = []
     app, clock = search(ran), SetClock()
     index = app.find("index")
@@ -189,11 +189,11 @@ async def _runs(book: boki.Book) -> list[str]:
 @pytest.mark.parametrize("kinds", [CRASHES, UNKNOWNS])
 @in_virtual_time
 async def test_a_crash_or_a_lost_answer_anywhere_starts_each_round_once(kinds: tuple[FaultKind, ...]) -> None:
-    """A call that is repeated, since nobody heard of it, may be a round of its own."""
-    told: list[str] = []
+    """A call that is repeated, since its answer was lost, may be a round of its own."""
+    called: list[str] = []
 
     async def work(book: BookPort) -> None:
-        told.append(await _call(search([]), book))
+        called.append(await _call(search([]), book))
 
     async def program(book: BookPort) -> None:
         await while_alive(book, work(book))
@@ -203,25 +203,25 @@ async def test_a_crash_or_a_lost_answer_anywhere_starts_each_round_once(kinds: t
         assert 1 <= len(found) <= 3 and len(set(found)) == len(found), (
             "a program, a repetition, and who comes after a crash"
         )
-        assert told[-1] == found[-1], "who was told of a round was told of one that started something"
+        assert called[-1] == found[-1], "whose round is known, its round started something"
 
     assert (await crash_everywhere(program, program, check, kinds=kinds, clock=LoopClock())).runs > 10
 
 
 @in_virtual_time
 async def test_a_second_worker_anywhere_that_calls_too_loses_neither_call() -> None:
-    told: list[str] = []
+    called: list[str] = []
 
     async def program(book: BookPort) -> None:
         async def work() -> None:
-            told.append(await _call(search([]), book))
+            called.append(await _call(search([]), book))
 
         await while_alive(book, work())
 
     async def check(book: boki.Book) -> None:
         found = await _runs(book)
-        assert 1 <= len(found) <= 2 and len(set(found)) == len(found) and set(told) <= set(found)
-        told.clear()
+        assert 1 <= len(found) <= 2 and len(set(found)) == len(found) and set(called) <= set(found)
+        called.clear()
 
     assert (await start_anywhere(program, program, check, clock=LoopClock())).runs > 10
 

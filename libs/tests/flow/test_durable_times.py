@@ -91,7 +91,7 @@ async def test_a_schedule_waits_for_the_log_where_that_was_ahead() -> None:
 
 @in_virtual_time
 async def test_what_is_started_in_a_book_that_was_quiet_for_hours_begins_now() -> None:
-    """Whoever starts it has read nothing newer than that: he says that it begins when its record is ordered."""
+    """Whoever starts it has read nothing newer than that: his start begins when its record is ordered."""
     shop = Shop()
     call = shop.sleep.call(30)
     async with (

@@ -18,21 +18,21 @@ from libs.tests.flow.conftest import until, working
 
 
 class Shop:
-    """A workflow whose step waits until it is told."""
+    """A workflow whose step waits until `released` is set."""
 
     def __init__(self) -> None:
         self.app = App("shop")
-        self.began, self.told, self.stopped = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.began, self.released, self.stopped = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
         @self.app.step
         async def wait() -> str:
             self.began.set()
             try:
-                await self.told.wait()
+                await self.released.wait()
             except asyncio.CancelledError:
                 self.stopped.set()
                 raise
-            return "told"
+            return "done"
 
         @self.app.workflow
         async def patient() -> str:
@@ -50,17 +50,17 @@ async def test_who_takes_over_ends_a_body_that_waits_elsewhere(cluster: MemoryCl
             await first.stopped.wait()
             await until(lambda: "x" not in worker._executors)
             await second.began.wait()
-            second.told.set()
-            assert await handle.result() == "told", "whoever waits for it is told by whoever ends it"
+            second.released.set()
+            assert await handle.result() == "done", "whoever waits for it gets the end from whoever ends it"
             assert await other.handle("x").status() == "completed"
-    assert not first.told.is_set()
+    assert not first.released.is_set()
 
 
 async def claim(log: Log, owner: str) -> int:
     return await log.append(Contribution((tags.flow_own("x"),), {}, (Claimed("x", owner),)))
 
 
-async def test_own_claims_are_no_news_and_those_of_others_are_reported_once_left(log: Log) -> None:
+async def test_own_claims_are_passed_and_those_of_others_are_reported_until_left(log: Log) -> None:
     taken: list[str] = []
     async with Follower(log) as follower:
         fences = Fences(log, follower, "me", taken.append)
@@ -76,7 +76,7 @@ async def test_own_claims_are_no_news_and_those_of_others_are_reported_once_left
         await fences.close()
 
 
-async def test_where_claims_are_trimmed_what_is_there_says_whose_it_is(log: Log) -> None:
+async def test_where_claims_are_trimmed_the_newest_record_has_the_owner(log: Log) -> None:
     taken: list[str] = []
     first = await claim(log, "me")
     await claim(log, "you")
@@ -107,6 +107,6 @@ async def test_what_a_worker_put_down_of_anothers_partition_it_takes_up_again() 
             assert put_down
             for id in put_down:
                 worker._executors[id].park()
-            first.told.set()
-            assert [await handle.result() for handle in handles] == ["told"] * len(handles)
+            first.released.set()
+            assert [await handle.result() for handle in handles] == ["done"] * len(handles)
             assert not second.began.is_set()

@@ -136,7 +136,7 @@ def app_of_figure_6() -> App:
 
 
 async def rows_of(book: boki.Book) -> list[StepRow]:
-    """What the log of workflows says, as the paper would have it."""
+    """What the log of workflows has, as the paper would have it."""
     log, rows = Log(book), list[StepRow]()
     async for item in book.read():
         assert not isinstance(item, boki.Gap)

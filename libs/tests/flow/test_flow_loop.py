@@ -1,4 +1,4 @@
-"""The loop of workflows: any order in which things are told is told again with the same steps, in the same order, under the same names."""
+"""The loop of workflows: any order of deliveries is delivered again with the same steps, in the same order, under the same names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEEDS = 150
 
 
 class Code:
-    """A workflow by hand: steps are told by the test, in any order."""
+    """A workflow by hand: steps are delivered by the test, in any order."""
 
     def __init__(self) -> None:
         self.loop = FlowLoop(self, self, 1_000)  # type: ignore[abstract]
@@ -49,7 +49,7 @@ class Code:
 
         self.loop.run(start)
 
-    def tell(self, kind: str, key: str) -> None:
+    def deliver(self, kind: str, key: str) -> None:
         if kind == "step":
             self.loop.run(lambda: self.waiting[key].set_result(key))
         else:
@@ -137,7 +137,7 @@ def live(program: Program, chances: random.Random) -> tuple[Delivered, list[tupl
     while not code.done:
         kind, key = chances.choice([*(("step", key) for key in code.waiting), *(("timer", key) for key in code.timers)])
         delivered.append((kind, key))
-        code.tell(kind, key)
+        code.deliver(kind, key)
     return delivered, code.asked
 
 
@@ -145,7 +145,7 @@ def replayed(program: Program, delivered: Delivered) -> list[tuple[str, str]]:
     code = Code()
     code.begin(program)
     for kind, key in delivered:
-        code.tell(kind, key)
+        code.deliver(kind, key)
     asked = list(code.asked)
     code.loop.drop()
     return asked
@@ -181,7 +181,7 @@ async def test_sets_that_hash_by_address_are_found_by_replays() -> None:
             kept.append([object() for _ in range(97)])
             code.begin(planted)
             while code.waiting:
-                code.tell("step", next(iter(code.waiting)))
+                code.deliver("step", next(iter(code.waiting)))
             asked.append(code.asked)
         return any(one != asked[0] for one in asked)
 
@@ -274,7 +274,7 @@ async def test_a_timer_of_the_past_needs_no_log_and_one_that_nobody_waits_for_fi
         code.begin(program)
         assert code.timers == {"0:1": 2_000} and code.loop.timers == ["0:1"]
         assert not code.loop.fire("9:9")
-        code.tell("timer", "0:1")
+        code.deliver("timer", "0:1")
         assert code.done
 
     await on_outer_loop(run)()

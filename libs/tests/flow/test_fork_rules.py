@@ -39,7 +39,7 @@ def test_a_fork_is_delivered_what_its_origin_was_in_the_same_order() -> None:
     late = Recorded(9, 4, 6, (step("0:1"), Emitted("x", "0:2", "t", 1)))
     last = Recorded(10, 5, 9, (step("0:3"),))
     found = forked(history(signal, late, last), STARTED, None)
-    assert keys(found) == ["0:1", "0:2", "Signalled", "0:3"], "told after what landed after it"
+    assert keys(found) == ["0:1", "0:2", "Signalled", "0:3"], "delivered after what landed after it"
     assert all(one.seqnum < 10 for one in found.records)
     assert {event.id for one in found.records for event in (*one.own, *one.incoming)} == {"y"}
 
@@ -97,10 +97,10 @@ async def test_a_fork_does_again_what_failed_and_nothing_before_it(cluster: Memo
         first = await shop.add(count, 1)
         size = await child(first)
         bokiflow.emit("size", size)
-        said = await bokiflow.recv("go")
+        signal = await bokiflow.recv("go")
         paid = await pay(bokiflow.unique())
         after = await child(size)
-        return [str(size), str(said), paid, str(after), bokiflow.unique()]
+        return [str(size), str(signal), paid, str(after), bokiflow.unique()]
 
     async with working(cluster, app) as worker:
         handle = await worker.start(order.call(1), id="x", attributes={"who": "ann"})

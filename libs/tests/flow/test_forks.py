@@ -59,7 +59,7 @@ class Shop:
         @self.app.workflow
         async def order(what: str) -> list[bokiflow.Json]:
             found = [len(await large(number)) for number in range(4)]
-            bokiflow.emit("said", what[:3])
+            bokiflow.emit("note", what[:3])
             return [*found, await pay(True), len(what)]
 
         self.order = order
@@ -90,7 +90,7 @@ async def test_a_history_of_any_length_can_be_forked(cluster: MemoryCluster) -> 
     async with working(cluster, shop.app) as worker:
         fork = await worker.handle("x").fork(id="y")
         assert await fork.result() == [*EXPECTED, 400_000] and shop.ran == []
-        assert [one async for one in fork.events("said", follow=False)] == ["yyy"]
+        assert [one async for one in fork.events("note", follow=False)] == ["yyy"]
         again = await worker.handle("y").fork(id="z")
         assert await again.result() == [*EXPECTED, 400_000] and shop.ran == []
 

@@ -38,7 +38,7 @@ def checkpoint(seqnum: int, covers: int, history: History) -> list[Kept]:
     ]
 
 
-def told(kept: list[Kept], gap: int = 0) -> list[object] | None:
+def delivered(kept: list[Kept], gap: int = 0) -> list[object] | None:
     found = histories.fold(kept, gap)
     if found is None:
         return None
@@ -47,10 +47,10 @@ def told(kept: list[Kept], gap: int = 0) -> list[object] | None:
 
 def test_a_history_begins_where_the_workflow_did() -> None:
     rows = [signal(1), begun(2), signal(3), step(4, 2, "a"), step(5, 3, "b")]
-    assert told(rows) == ["a", 3, "b"], "what was sent before was for who had the id then"
-    assert told(rows, gap=1) == ["a", 3, "b"] and told(rows, gap=2) is not None
-    assert told(rows[2:]) is None and told(rows, gap=3) is None
-    assert told([*rows, begun(8), step(9, 8, "c")], gap=0) == ["c"], "forgotten, and started again"
+    assert delivered(rows) == ["a", 3, "b"], "what was sent before was for who had the id then"
+    assert delivered(rows, gap=1) == ["a", 3, "b"] and delivered(rows, gap=2) is not None
+    assert delivered(rows[2:]) is None and delivered(rows, gap=3) is None
+    assert delivered([*rows, begun(8), step(9, 8, "c")], gap=0) == ["c"], "forgotten, and started again"
 
 
 def test_a_checkpoint_stands_for_all_below_it_when_all_its_parts_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,19 +61,19 @@ def test_a_checkpoint_stands_for_all_below_it_when_all_its_parts_are_there(monke
     parts = checkpoint(7, 5, base)
     assert len(parts) > 2
     after = [signal(6), *parts, step(20, 6, "c")]
-    assert told(after, gap=5) == ["a", "b", 3, 6, "c"]
-    assert told(after, gap=6) is None, "what is above it may be missing"
+    assert delivered(after, gap=5) == ["a", "b", 3, 6, "c"]
+    assert delivered(after, gap=6) is None, "what is above it may be missing"
     del after[2]
-    assert told(after, gap=5) is None and told([*rows, *after]) == ["a", "b", 3, 6, "c"]
+    assert delivered(after, gap=5) is None and delivered([*rows, *after]) == ["a", "b", 3, 6, "c"]
     found = histories.fold([signal(6), *parts], 5)
     assert found is not None and (found.start, found.carried_ms, found.covers) == (1, 6 + len(parts), 5)
 
 
 def test_after_a_restart_only_what_was_not_delivered_counts() -> None:
     rows = [begun(1), signal(2), step(3, 2, "a"), signal(4), restart(5, 2), signal(6), step(7, 6, "b")]
-    assert told(rows) == [4, 6, "b"]
-    assert told(rows[3:], gap=3) == [4, 6, "b"] and told(rows[4:], gap=4) == [6, "b"]
-    assert told(rows[4:], gap=6) is None
+    assert delivered(rows) == [4, 6, "b"]
+    assert delivered(rows[3:], gap=3) == [4, 6, "b"] and delivered(rows[4:], gap=4) == [6, "b"]
+    assert delivered(rows[4:], gap=6) is None
     found = histories.fold(rows[4:], 4)
     assert found is not None and (found.start, found.carried_ms, found.begins) == (1, 77, STARTED)
 
@@ -83,18 +83,18 @@ def test_a_checkpoint_keeps_the_restart_before_it_and_yields_to_the_one_after() 
     base = histories.fold(rows, 0)
     assert base is not None
     parts = checkpoint(6, 5, base)
-    assert told(parts, gap=5) == ["a", 2]
+    assert delivered(parts, gap=5) == ["a", 2]
     found = histories.fold([*parts, step(7, 2, "b")], 5)
     assert found is not None and found.restarted is not None and found.restarted.run == 1
-    assert told([*parts, restart(8, 1, run=2)], gap=5) == [2], "told to nobody, and in the checkpoint alone"
+    assert delivered([*parts, restart(8, 1, run=2)], gap=5) == [2], "delivered to nobody, and in the checkpoint only"
 
 
 def test_topics_are_those_of_all_runs() -> None:
-    said = Kept(Recorded(6, 6, 5, (Emitted("x", "k", "new", 1),)), "a")
+    emitted = Kept(Recorded(6, 6, 5, (Emitted("x", "k", "new", 1),)), "a")
     made = restart(5, 1)
     assert made.restarted is not None
     first = made._replace(restarted=Restarted("x", 1, STARTED, 1, (), 0, topics=("old",)))
-    found = histories.fold([begun(1), first, said], 0)
+    found = histories.fold([begun(1), first, emitted], 0)
     assert found is not None and found.topics == ["old", "new"]
     many = found._replace(records=[Recorded(9, 9, 0, tuple(Emitted("x", str(n), str(n), 1) for n in range(500)))])
     assert len(histories.encode(many)) >= 3, "one part joins so many streams and no more"

@@ -34,8 +34,8 @@ def test_one_record_may_have_both() -> None:
 
 
 def live_and_log(chances: random.Random, *, by_seen: bool) -> tuple[list[object], list[Recorded]]:
-    """An executor that is told things, and whose records land later than signals do."""
-    told: list[object] = []
+    """An executor whose records land later than signals do; what was delivered, and its log."""
+    delivered: list[object] = []
     log: list[Recorded] = []
     seqnum = seen = number = 0
     pending: list[Signalled] = []
@@ -54,31 +54,31 @@ def live_and_log(chances: random.Random, *, by_seen: bool) -> tuple[list[object]
             if opened and by_seen:
                 log.append(Recorded(seqnum, 0, opened_seen, own=tuple(opened)))
                 opened = []
-            told.append(pending.pop(0))
+            delivered.append(pending.pop(0))
             seen = places.pop(0)
         elif what == 2:
             opened_seen = seen if not opened else opened_seen
             opened.append(step(f"0:{seqnum}"))
-            told.append(opened[-1])
+            delivered.append(opened[-1])
         elif opened:
             log.append(Recorded(seqnum, 0, opened_seen if by_seen else seen, own=tuple(opened)))
             opened = []
     if opened:
         log.append(Recorded(seqnum + 1, 0, opened_seen if by_seen else seen, own=tuple(opened)))
-    return [*told, *pending], log
+    return [*delivered, *pending], log
 
 
 def test_any_history_is_delivered_again_in_its_order() -> None:
     for seed in range(2_000):
-        told, log = live_and_log(random.Random(seed), by_seen=True)
-        assert [one.event for one in in_order(log)] == told, seed
+        delivered, log = live_and_log(random.Random(seed), by_seen=True)
+        assert [one.event for one in in_order(log)] == delivered, seed
 
 
 def test_a_record_left_open_while_a_signal_is_delivered_is_found() -> None:
     wrong = 0
     for seed in range(200):
-        told, log = live_and_log(random.Random(seed), by_seen=False)
-        wrong += [one.event for one in in_order(log)] != told
+        delivered, log = live_and_log(random.Random(seed), by_seen=False)
+        wrong += [one.event for one in in_order(log)] != delivered
     assert wrong > 20
 
 

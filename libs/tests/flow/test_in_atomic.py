@@ -80,7 +80,7 @@ async def test_transactions_at_once_that_begin_one_id_do_not_share_a_record(clus
     assert await store.object("orders").value() == {"count": 1}
 
 
-async def test_what_cannot_be_said_is_refused(cluster: MemoryCluster) -> None:
+async def test_what_cannot_be_encoded_is_refused(cluster: MemoryCluster) -> None:
     flow = Flow(app, (await cluster.connect()).book("shop"))
     with pytest.raises(InvalidArgument):
         await starting(flow, order.call("ann"), id="")

@@ -1,4 +1,4 @@
-"""What the log says of workflows."""
+"""What the log has of workflows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One workflow's code, told things by hand: what it asks, what it did, and what is wrong with another code."""
+"""One workflow's code, with deliveries by hand: what it asks, what it did, and what is wrong with another code."""
 
 from __future__ import annotations
 

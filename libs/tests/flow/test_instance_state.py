@@ -13,7 +13,7 @@ def ended(outcome: Outcome) -> Ended:
     return Ended("x", 1, "n", "d", outcome, 0)
 
 
-def test_the_newest_record_of_the_fence_says_who_holds_it() -> None:
+def test_the_newest_record_of_the_fence_has_the_holder() -> None:
     end, claim = ended(Outcome(1)), Claimed("x", "b", start=2)
     assert held(3, [STARTED]) == Held(3, "a", newest=STARTED)
     assert held(4, [claim]) == Held(4, "b", newest=claim)
@@ -25,7 +25,7 @@ def test_the_newest_record_of_the_fence_says_who_holds_it() -> None:
     assert starts == [3, 2, 1]
 
 
-def test_a_claim_that_gives_up_says_why() -> None:
+def test_a_claim_that_gives_up_has_the_reason() -> None:
     given_up = held(4, [Claimed("x", "", blocked="NonDeterminism: …")])
     assert given_up is not None and status_of(given_up.ended, given_up.blocked) == "blocked"
     assert Held(3, "a", newest=STARTED).blocked == ""

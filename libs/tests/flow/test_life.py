@@ -1,4 +1,4 @@
-"""What a life says of itself, whatever of it is kept."""
+"""What a life has, whatever of it is kept."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ async def test_streams_that_were_trimmed_end_where_they_were(book: boki.Book) ->
     assert len(await newest(book, streams, position + 1, 100)) == 4
 
 
-async def test_what_began_long_ago_is_listed_by_what_tells_of_it(cluster: MemoryCluster, book: boki.Book) -> None:
+async def test_what_began_long_ago_is_listed_by_a_newer_record(cluster: MemoryCluster, book: boki.Book) -> None:
     shop = Shop()
     async with working(cluster, shop.app) as worker:
         for name in ("a", "b"):

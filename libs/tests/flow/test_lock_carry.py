@@ -36,7 +36,7 @@ async def cluster(clock: SetClock) -> AsyncIterator[MemoryCluster]:
 
 
 async def held(worker: Worker, seats: Seats, id: str, name: str, *, shared: bool = False) -> int:
-    """A workflow that holds a lock until it is told to go; its number."""
+    """A workflow that holds a lock until the signal `go`; its number."""
     await worker.start(seats.hold.call(name, shared), id=id)
     number: int = await first_event(worker, id, "has")
     return number
@@ -136,7 +136,7 @@ async def test_a_book_with_a_lock_for_each_order_does_not_grow(
                 await later(worker, clock, DAY_MS // 2)
             live.append(len(await rows(book)))
             known.append(len(model._newest))
-    assert max(live) < 60, "the last release of each lock of a day, and what is said of a day's locks by one record"
+    assert max(live) < 60, "the last release of each lock of a day, and the checkpoints of a day's locks in one record"
     assert max(known[6:]) <= max(known[3:6]) * 1.1
 
 

@@ -1,4 +1,4 @@
-"""Locks among workers on hosts that are killed, paused, cut off and given wrong clocks: by the log alone, each is held by one."""
+"""Locks among workers on hosts that are killed, paused, cut off and given wrong clocks: by the log, each is held by one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """A worker whose workflow has a lock is killed with -9 while it uses what is locked: another one goes on with it and gives the lock back,
-and whoever waits has it. How long that may take is asserted in virtual time (`test_lock_hosts`); here it is said.
+and whoever waits has it. How long that may take is asserted in virtual time (`test_lock_hosts`); here it is printed.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ async def worker(url: str, name: str, how: str) -> AsyncIterator[asyncio.subproc
 
 
 async def first_of(handle: Handle[int]) -> int:
-    """The number that it says it has the lock under."""
+    """The number that it prints, under which it has the lock."""
     async for number in handle.events("has"):
         return int(str(number))
-    raise AssertionError("it said nothing")
+    raise AssertionError("it printed nothing")
 
 
 async def both_came(book: boki.Book) -> None:

@@ -99,7 +99,7 @@ async def test_while_a_lock_cannot_be_read_each_attempt_waits_longer_than_the_la
             assert isinstance(ready, Ready)
             assert 0.1 + 0.2 + 0.4 + 0.8 + 1.6 + 3.2 + 3 * 5 <= loop.time() - began_s < 22
             number = await log.append(Contribution((tags.lock("a"),), {}, (ready.entry,)))
-            book.left, began_s, told = 5, loop.time(), asyncio.Event()
-            room.wait("x", "k", "a", number, lambda refused: told.set())
-            await told.wait()
+            book.left, began_s, notified = 5, loop.time(), asyncio.Event()
+            room.wait("x", "k", "a", number, lambda refused: notified.set())
+            await notified.wait()
             assert 3.1 <= loop.time() - began_s < 4 and not book.left

@@ -1,4 +1,4 @@
-"""Who holds a lock, by its stream alone."""
+"""Who holds a lock, by its stream."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_what_is_held_is_carried_once_a_term_and_goes_under_its_checkpoint() -> 
     assert lock_view.trim_marks(carried, 10**9) == Marks(21, 22), "who made it may have died before he trimmed"
 
 
-def test_of_what_nobody_holds_the_newest_stays_until_a_checkpoint_has_said_so() -> None:
+def test_of_what_nobody_holds_the_newest_stays_until_a_checkpoint_of_it() -> None:
     held = [came(3, "x"), checkpoint(7, 4), left(9, "x")]
     view = lock_view.viewed(20, held, 0)
     assert lock_view.trim_marks(view, 10**9) == Marks(9, 8) and lock_view.must_carry(view, 10**9, 10_000)

@@ -113,7 +113,7 @@ class Zeros:
 
 
 async def check_locks(book: BookPort) -> Counter[str]:
-    """By the log alone: whoever was told a lock held it there, and so did who used it; returns how often each was taken."""
+    """By the log: whoever was granted a lock held it there, and so did who used it; returns how often each was taken."""
     log = Log(book, random=Zeros())
     queues: dict[str, lock_rules.Queue] = {}
     has: dict[tuple[str, str], tuple[str, int]] = {}
@@ -132,7 +132,7 @@ async def check_locks(book: BookPort) -> Counter[str]:
         for event in flow_events.PICKER.of(item.seqnum, envelope):
             if isinstance(event, Locked):
                 number = event.number or item.seqnum
-                assert (event.id, event.key) not in has, "told once"
+                assert (event.id, event.key) not in has, "granted once"
                 assert lock_rules.standing(queues[event.name], number) == "held"
                 holders = lock_rules.holders(queues[event.name])
                 if not holders[0].shared:
@@ -150,7 +150,7 @@ async def check_locks(book: BookPort) -> Counter[str]:
                     for number in mine
                     if any(entry.number == number for entry in queue)
                 )
-        for one in given_back:  # what a record tells and what follows from it share it, in this order
+        for one in given_back:  # a grant and what follows from it share a record, in this order
             queues[one.id] = lock_rules.after(queues.get(one.id, ()), item.seqnum, [one])
     assert not has and not any(queues.values()), "all were given back"
     return taken
@@ -178,7 +178,7 @@ async def test_a_lock_takes_one_record_giving_it_back_none(cluster: MemoryCluste
         assert worker.log.appends - before == 2, "the start, and the place in the queue"
         await holding.signal("go")
         await asyncio.gather(holding.result(), waiting.result())
-        assert worker.log.appends - before == 2 + 1 + 2 + 2, "a signal; released, and the end; told, and the end"
+        assert worker.log.appends - before == 2 + 1 + 2 + 2, "a signal; released, and the end; granted, and the end"
         holding = await worker.start(seats.hold.call("b"), id="h2")
         await first_event(worker, "h2", "has")
         before = worker.log.appends
@@ -266,19 +266,19 @@ async def test_locks_are_given_in_the_order_of_asking_and_shared(cluster: Memory
         await first_event(worker, "first", "has")
         second = await worker.start(seats.hold.call("a", True), id="second")
         await first_event(worker, "second", "has")
-        alone = await worker.start(seats.hold.call("a"), id="alone")
-        await waits(worker, "alone", "lock 'a'")
+        exclusive = await worker.start(seats.hold.call("a"), id="exclusive")
+        await waits(worker, "exclusive", "lock 'a'")
         third = await worker.start(seats.hold.call("a", True), id="third")
         await waits(worker, "third", "lock 'a'")
         await first.signal("go")
         await first.result()
-        await waits(worker, "alone", "lock 'a'")
+        await waits(worker, "exclusive", "lock 'a'")
         await second.signal("go")
-        number = await first_event(worker, "alone", "has")
+        number = await first_event(worker, "exclusive", "has")
         await waits(worker, "third", "lock 'a'")
-        await alone.signal("go")
+        await exclusive.signal("go")
         await third.signal("go")
-        assert await third.result() > number == await alone.result() > await second.result()
+        assert await third.result() > number == await exclusive.result() > await second.result()
         assert await check_locks(worker.log.book) == {"a": 4}
 
 

@@ -1,4 +1,4 @@
-"""What a workflow looks at without a record: the same in each replay, told before anything else, as of what it was told last."""
+"""What a workflow looks at without a record: the same in each replay, delivered before anything else, as of the last delivery."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Counting:
 
         @self.app.workflow
         async def at_once() -> list[int]:
-            """Looks and steps of several tasks: who is told first is the same in each replay."""
+            """Looks and steps of several tasks: the order of their deliveries is the same in each replay."""
 
             async def both(number: int) -> int:
                 before = cast(int, await look(count))
@@ -72,14 +72,14 @@ class Counting:
             return [len(found)]
 
         @self.app.workflow
-        async def told() -> list[int]:
+        async def signalled() -> list[int]:
             await bokiflow.recv("go")
             seen = await look(count)
             await append(seen)
             return [seen]
 
         self.workflows = {"steps": one_after_the_other, "at once": at_once}
-        self.told = told
+        self.signalled = signalled
         self.count = count
 
 
@@ -130,7 +130,7 @@ async def test_it_sees_what_was_acknowledged_before_a_delivery() -> None:
         book = (await cluster.connect()).book("shop")
         counting = Counting(book)
         async with Worker(counting.app, Log(book), bodies=Inline()) as worker:
-            handle = await worker.start(counting.told.call(), id="x")
+            handle = await worker.start(counting.signalled.call(), id="x")
             await until(lambda: bool(worker.runs("x")))
             await book.append(b"x", tags=["counted"])
             await handle.signal("go", 1)
@@ -169,7 +169,7 @@ async def test_an_answer_that_comes_later_is_waited_for_and_one_that_never_comes
 
     @app.workflow
     async def one() -> int:
-        async with asyncio.timeout(0.001):  # durable: it is not told of it while it looks
+        async with asyncio.timeout(0.001):  # durable: it is not delivered while it looks
             return cast(int, await look(ask))
 
     async with (

@@ -38,7 +38,7 @@ class Elements(HTMLParser):
         self.names.add(tag)
 
 
-class Shown:
+class Page:
     """A page: its HTML, and its text without markup."""
 
     def __init__(self, html: str) -> None:
@@ -47,15 +47,15 @@ class Shown:
         self.links = [unescape(link) for link in re.findall(r'href="(/pages/flow\?[^"]*)"', self.main)]
 
 
-async def look(requester: Requester, answer: int = 200, /, **query: str) -> Shown:
+async def look(requester: Requester, answer: int = 200, /, **query: str) -> Page:
     reply = await requester.get("/pages/flow", **query)
     assert reply.status == answer, reply.body.decode()
-    return Shown(reply.body.decode())
+    return Page(reply.body.decode())
 
 
 async def test_without_a_book_it_asks_for_one(requester: Requester) -> None:
-    shown = await look(requester)
-    assert "Workflows are durable functions on a book" in shown.text
+    page = await look(requester)
+    assert "Workflows are durable functions on a book" in page.text
     assert "name the app" in (await look(requester, book="nothing")).text
 
 
@@ -63,18 +63,18 @@ async def test_a_book_lists_its_workflows_newest_first(
     requester: Requester, cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await lives.fill(cluster)
-    shown = await look(requester, book="shop")
-    assert shown.text.index("order-7 checkout") < shown.text.index("order-5") < shown.text.index("order-6 ")
-    assert "failed ValueError: no such address" in shown.text and "customer=ann" in shown.text
-    assert "/pages/flow?book=shop&id=order-7" in shown.links
-    assert 'data-events="/v1/books/shop/events' in shown.main
+    page = await look(requester, book="shop")
+    assert page.text.index("order-7 checkout") < page.text.index("order-5") < page.text.index("order-6 ")
+    assert "failed ValueError: no such address" in page.text and "customer=ann" in page.text
+    assert "/pages/flow?book=shop&id=order-7" in page.links
+    assert 'data-events="/v1/books/shop/events' in page.main
     failed = await look(requester, book="shop", group="shop", status="failed")
     assert "order-5" in failed.text and "order-6" not in failed.text and 'selected=""' in failed.main
     assert "There is none." in (await look(requester, book="shop", group="shop", name="nothing")).text
     await look(requester, 400, book="shop", status="well")
     monkeypatch.setattr("bokiflow_tools.page.LIMIT", 2)
     (older,) = [link for link in (await look(requester, book="shop")).links if "before" in link]
-    behind = Shown((await requester.get(older)).body.decode())
+    behind = Page((await requester.get(older)).body.decode())
     assert "order-7 checkout" in behind.text and "data-events" not in behind.main
 
 
@@ -89,23 +89,23 @@ async def test_a_book_of_several_apps_shows_each(requester: Requester, cluster: 
     client = await cluster.connect()
     async with Worker(other, client.book("shop"), name="o", bodies=Inline()) as worker:
         await (await worker.start(nothing.call(), id="n")).result()
-    shown = await look(requester, book="shop")
-    assert "Apps other shop" in shown.text and "/pages/flow?book=shop&group=other" in shown.links
+    page = await look(requester, book="shop")
+    assert "Apps other shop" in page.text and "/pages/flow?book=shop&group=other" in page.links
     only = await look(requester, book="shop", group="other")
     assert "nothing()" in only.text and "order-7" not in only.text
 
 
 async def test_a_workflow_that_ended(requester: Requester, cluster: MemoryCluster) -> None:
     await lives.fill(cluster)
-    shown = await look(requester, book="shop", id="order-6")
-    assert "Status completed" in shown.text and "customer ann" in shown.text and '"by": "bob"' in shown.text
-    assert 'Arguments ["visa",["apple","pear"]]' in shown.text
-    rows = re.findall(r'<span class="kind of-([a-z]*)">', shown.main)
+    page = await look(requester, book="shop", id="order-6")
+    assert "Status completed" in page.text and "customer ann" in page.text and '"by": "bob"' in page.text
+    assert 'Arguments ["visa",["apple","pear"]]' in page.text
+    rows = re.findall(r'<span class="kind of-([a-z]*)">', page.main)
     assert rows.count("step") == 4 and rows.count("child") == 2 and rows.count("emit") == 2
     assert {"signal", "timer", "end"} <= set(rows) and rows[-1] == "end"
-    assert "2 attempts" in shown.text or "receipt 900 of visa" in shown.text
-    assert "/pages/flow?book=shop&id=order-6%2F0%2F3%3A1" in shown.links, "children are links"
-    assert "steps" in shown.text and "timers" in shown.text and "data-events" not in shown.main
+    assert "2 attempts" in page.text or "receipt 900 of visa" in page.text
+    assert "/pages/flow?book=shop&id=order-6%2F0%2F3%3A1" in page.links, "children are links"
+    assert "steps" in page.text and "timers" in page.text and "data-events" not in page.main
     child = await look(requester, book="shop", id="order-6/0/3:1")
     assert "Child of order-6" in child.text
     failed = await look(requester, book="shop", id="order-5")
@@ -118,11 +118,11 @@ async def test_a_workflow_that_runs_at_its_second_worker(requester: Requester, c
     worker = asyncio.create_task(lives.take_over(cluster, stay))
     try:
         while True:
-            shown = await look(requester, book="shop", id="order-7")
-            if "takeover" in shown.text:
+            page = await look(requester, book="shop", id="order-7")
+            if "takeover" in page.text:
                 break
-        assert "Status running" in shown.text and "Runs at host-7." in shown.text and "waits" in shown.text
-        assert 'data-events="/v1/books/shop/events?tag=flow%2Fwf%2Forder-7' in shown.main
+        assert "Status running" in page.text and "Runs at host-7." in page.text and "waits" in page.text
+        assert 'data-events="/v1/books/shop/events?tag=flow%2Fwf%2Forder-7' in page.main
     finally:
         stay.set()
         await worker
@@ -142,7 +142,7 @@ async def test_a_long_history_comes_in_parts(
     await look(requester, 400, book="shop", id="x", part="-1")
 
 
-async def test_what_is_not_there_is_said(requester: Requester) -> None:
+async def test_what_is_not_there_is_named(requester: Requester) -> None:
     assert "there is no workflow 'nobody'" in (await look(requester, 400, book="shop", id="nobody")).text
 
 
@@ -165,8 +165,8 @@ async def test_names_and_values_are_text_and_never_markup(requester: Requester, 
         await asyncio.gather(handle.result(), return_exceptions=True)
     queries: list[dict[str, str]] = [{}, {"id": EVIL}, {"group": EVIL, "name": EVIL}]
     for query in queries:
-        shown = await look(requester, 200, book="shop", **query)
+        page = await look(requester, 200, book="shop", **query)
         parser = Elements()
-        parser.feed(shown.main)
+        parser.feed(page.main)
         assert not {"script", "img"} & parser.names, query
-        assert "\x1b" not in shown.text and "\u202e" not in shown.text
+        assert "\x1b" not in page.text and "\u202e" not in page.text

@@ -19,30 +19,30 @@ from libs.tests.flow.conftest import Inline
 from libs.tests.flow.shop import Shop
 
 
-async def owner_of(cluster: MemoryCluster, name: str, told: list[str]) -> PartitionOwner:
+async def owner_of(cluster: MemoryCluster, name: str, calls: list[str]) -> PartitionOwner:
     log = Log((await cluster.connect()).book("shop"))
-    made = PartitionOwner(log, "g", name, lambda: told.append("changed"), lambda who: told.append(f"{who} left"))
+    made = PartitionOwner(log, "g", name, lambda: calls.append("changed"), lambda who: calls.append(f"{who} left"))
     await made.look()
     return made
 
 
 async def test_the_first_of_two_claims_wins_and_the_other_sees_it(cluster: MemoryCluster) -> None:
-    told: list[str] = []
-    a, b = await owner_of(cluster, "a", told), await owner_of(cluster, "b", told)
+    calls: list[str] = []
+    a, b = await owner_of(cluster, "a", calls), await owner_of(cluster, "b", calls)
     first = await a.claim([1, 2])
     assert first and await b.claim([2, 3]) == 0 and not b.mine
     assert b.holders == {1: "a", 2: "a"}
     second = await b.claim([2])
-    assert second > first and b.mine == {2: second} and not told
+    assert second > first and b.mine == {2: second} and not calls
     await a.look()
-    assert a.mine == {1: first} and a.holders == {1: "a", 2: "b"} and told == ["changed"]
+    assert a.mine == {1: first} and a.holders == {1: "a", 2: "b"} and calls == ["changed"]
     await b.claim([2], "")
     assert not b.mine
     await a.look()
-    assert told[1:] == ["b left", "changed"] and 2 not in a.holders
+    assert calls[1:] == ["b left", "changed"] and 2 not in a.holders
     late: list[str] = []
     await owner_of(cluster, "c", late)
-    assert "b left" in late, "who comes when it is over hears who left, too: he need not wait for a lease"
+    assert "b left" in late, "who comes when it is over reads who left, too: he need not wait for a lease"
 
 
 async def test_what_is_unfinished_is_what_was_started_and_what_a_checkpoint_keeps(cluster: MemoryCluster) -> None:

@@ -11,7 +11,7 @@ from bokiflow.parts import Parts
 FIRST, SECOND = Part(b"r1", b"w1"), Part(b"r2", b"w2")
 
 
-def test_a_part_begins_with_what_those_before_it_wrote_and_alone() -> None:
+def test_a_part_begins_with_what_those_before_it_wrote_and_by_itself() -> None:
     assert Parts(None).next() is None
     parts = Parts(Within(b"context", (FIRST,)))
     parts.did([SECOND])

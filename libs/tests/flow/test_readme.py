@@ -36,8 +36,8 @@ async def test_the_program_is_killed_in_the_middle_and_the_order_is_completed_on
         killed = await asyncio.create_subprocess_exec(sys.executable, file, stdout=asyncio.subprocess.PIPE)
         assert await book.read_next("flow/own/order-7", wait=30) is not None
         killed.kill()
-        said, _ = await killed.communicate()
-        assert said == b"", "it was killed before its end"
+        out, _ = await killed.communicate()
+        assert out == b"", "it was killed before its end"
         for _ in range(2):
             ran = await asyncio.create_subprocess_exec(
                 sys.executable, file, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE

@@ -15,7 +15,7 @@ def started(owner: str) -> Started:
     return Started("x", "n", "d", [], 0, group="g", owner=owner, attributes={"color": "red"})
 
 
-def test_a_start_with_an_owner_expects_its_partition_and_one_without_tells_who_has_it() -> None:
+def test_a_start_with_an_owner_expects_its_partition_and_one_without_joins_it() -> None:
     mine, others = records.start(started("me"), 7), records.start(started(""), 0)
     joined = ("flow/own/x", "flow/wf/x", f"flow/part/g/{K}", f"flow/attr/{K}/color=red")
     assert (mine.tags, dict(mine.expect)) == (joined, {"flow/own/x": None, f"flow/partown/g/{K}": 7})

@@ -43,7 +43,7 @@ async def test_nobody_takes_the_result_of_another_run(log: Log) -> None:
         assert await asyncio.gather(*waiting[1:]) == [ended] * 2
 
 
-async def test_an_end_that_was_said_again_is_taken_though_the_first_was_trimmed(log: Log, book: boki.Book) -> None:
+async def test_an_end_that_was_repeated_is_taken_though_the_first_was_trimmed(log: Log, book: boki.Book) -> None:
     own = "flow/own/x"
     start = await log.append(Contribution((own,), {}, (Started("x", "n", "d", [], 0),)))
     ended = msgspec.structs.replace(ENDED, start=start)
@@ -56,7 +56,7 @@ async def test_an_end_that_was_said_again_is_taken_though_the_first_was_trimmed(
         assert (await results.wait("x", 0, follow=True)).outcome.value == "large"
 
 
-async def test_what_is_not_kept_any_more_is_said(log: Log, book: boki.Book) -> None:
+async def test_what_is_not_kept_any_more_is_expired(log: Log, book: boki.Book) -> None:
     seqnum = await log.append(Contribution(("flow/own/x",), {}, (ENDED,)))
     await book.trim(before=seqnum + 1, tag="flow/own/x")
     async with Results(log) as results:
@@ -64,7 +64,7 @@ async def test_what_is_not_kept_any_more_is_said(log: Log, book: boki.Book) -> N
             await results.wait("x", seqnum, follow=True)
 
 
-async def test_a_process_that_cannot_go_on_tells_all_who_wait_and_come(log: Log) -> None:
+async def test_a_process_that_cannot_go_on_fails_all_who_wait_and_come(log: Log) -> None:
     async with Results(log) as results:
         waiting = results.wait("x", 1, follow=False)
         results.failed_all(RuntimeError("died"))

@@ -24,9 +24,9 @@ from libs.tests.flow.conftest import Inline, Stepping, working
 
 EVERY_S = 0.1
 QUIET: dict[str, Any] = {"lease_s": 1e9, "collect_every_s": 1e9}
-"""Of a worker that says nothing by itself: hours of virtual time are short then."""
+"""Of a worker without heartbeats: hours of virtual time are short then."""
 BEATS: dict[str, Any] = {"lease_s": 60, "collect_every_s": 1e9}
-"""Of one that says something three times a minute, and so is told what time it is."""
+"""Of one with three heartbeats a minute, by which it knows the time."""
 
 
 def office(ran: list[str], every_s: float = EVERY_S) -> App:

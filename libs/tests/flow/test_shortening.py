@@ -1,4 +1,4 @@
-"""Histories of what lives become shorter: by a restart, by a checkpoint. Whoever takes it over then is told what it was told."""
+"""Histories of what lives become shorter: by a restart, by a checkpoint. Whoever takes it over then delivers what was delivered."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_old_runs_are_trimmed_while_it_lives(cluster: MemoryCluster) -> No
 
 
 async def test_what_was_sent_and_not_received_is_there_for_the_next_run(cluster: MemoryCluster) -> None:
-    """What the run had been told, what comes while it begins anew, and what comes later; live, and taken over."""
+    """What was delivered to the run, what comes while it begins anew, and what comes later; live, and taken over."""
     app = App("shop")
 
     @app.workflow
@@ -228,8 +228,8 @@ class Carried(Feature):
     async def send(worker: Worker, number: int) -> None:
         """Once, whoever did it before."""
         found = await inspection.whole_history(worker.log, "x")
-        told = [event for one in found.records for event in one.incoming]
-        if not any(getattr(event, "value", None) == number for event in told):
+        delivered = [event for one in found.records for event in one.incoming]
+        if not any(getattr(event, "value", None) == number for event in delivered):
             try:
                 await worker.handle("x").signal("go", number)
             except boki.OutcomeUnknown as unknown:

@@ -68,7 +68,7 @@ def id_of(span: ReadableSpan) -> int:
     return context.span_id
 
 
-async def test_spans_say_who_did_what_for_whom(cluster: MemoryCluster) -> None:
+async def test_spans_have_who_did_what_for_whom(cluster: MemoryCluster) -> None:
     recorder = Recorder()
     async with working(cluster, recorder.app, tracing=recorder.tracing) as worker:
         with recorder.provider.get_tracer("t").start_as_current_span("request") as request:

@@ -54,9 +54,9 @@ async def child(order: Order) -> Order:
 async def checkout(order: Order, note: str = "") -> tuple[str, int]:
     receipt, box, numbers = await asyncio.gather(charge(order, card=note), pack.aio(order), plain(1))
     async with asyncio.timeout(60):
-        said: Json = await bokiflow.recv("go")
+        value: Json = await bokiflow.recv("go")
     other: Order = await child(order)
-    bokiflow.emit("progress", {"said": said, "numbers": list(numbers)})
+    bokiflow.emit("progress", {"value": value, "numbers": list(numbers)})
     async for one in bokiflow.as_completed([plain(1), plain(2)]):
         box += one[0]
     if bokiflow.patched("new"):
@@ -93,8 +93,8 @@ async def program(client: boki.Client) -> None:
         anything: Json = await flow.handle("8").result()
         later: Handle[tuple[str, int]] = await flow.debounce(checkout.call(Order("9")), id="o", quiet_s=1, at_most_s=5)
         print(later.id, [(one.name, one.next_ms) for one in await flow.schedules.list()])
-        async for said in flow.handle("8").events("progress", follow=False):
-            print(said, anything, [done.kind async for done in handle.steps()], await flow.find(customer="ann"))
+        async for value in flow.handle("8").events("progress", follow=False):
+            print(value, anything, [done.kind async for done in handle.steps()], await flow.find(customer="ann"))
 """
 
 WRONG = {

@@ -48,7 +48,7 @@ async def test_appends_are_those_of_the_table(cluster: MemoryCluster) -> None:
         assert steps == [2, 2, 3, 4], "n steps are n + 1, and none is 2"
         assert await appends(worker, shop.careful.call(1), "careful") == 3, "at most once is one more"
         assert await appends(worker, shop.sleep.call(0.001), "sleep") == 2, "a sleep is 1, with what follows from it"
-        child = await appends(worker, shop.steps.call(1), "alone")
+        child = await appends(worker, shop.steps.call(1), "no child")
         assert await appends(worker, shop.parent.call(0), "parent") == 1 + 2 + (child - 1), (
             "invoke, and the child's own"
         )
@@ -271,7 +271,7 @@ async def test_what_was_started_while_nobody_worked_is_found(cluster: MemoryClus
             assert await handle.result() == 1
 
 
-async def test_who_is_taken_over_while_it_lives_parks_and_hears_the_result(cluster: MemoryCluster) -> None:
+async def test_who_is_taken_over_while_it_lives_parks_and_gets_the_result(cluster: MemoryCluster) -> None:
     """A zombie: it has the same name, so the other one takes its place at once."""
     shop = Shop()
     async with working(cluster, shop.app, "w") as zombie:

@@ -119,9 +119,9 @@ async def test_nothing_is_carried_under_a_fence_that_is_over(logs: list[Log], wa
             return await super().carry(now_ms, fence, carry_ms=carry_ms)
 
     before = one.appends
-    with pytest.raises(Fenced) as told:
+    with pytest.raises(Fenced) as caught:
         await Carrier(one, [Slow(one)], who="slow").round()
-    assert isinstance(told.value.__cause__, Conflict)
+    assert isinstance(caught.value.__cause__, Conflict)
     assert one.appends - before == 2, "the claim, and what was refused"
 
 
@@ -139,7 +139,7 @@ async def test_of_claims_the_newest_is_kept_and_of_the_dead_no_heartbeat(logs: l
 
 
 async def test_a_claim_is_found_though_its_holder_trims_those_before(logs: list[Log]) -> None:
-    """Who loses, or looks, while claims come and go is told of the newest, not of a hole."""
+    """Who loses, or looks, while claims come and go reads the newest, not a gap."""
     one, other = logs
     slow, fast = Fence(one, carry("toy"), "the turn", who="slow"), Fence(other, carry("toy"), "the turn", who="fast")
     last = await slow.current()

@@ -90,7 +90,7 @@ async def test_a_claim_whose_answer_was_lost_is_the_holders(book: boki.Book, kin
 
 
 async def test_ones_own_claim_that_came_between_is_ones_own(cluster: MemoryCluster) -> None:
-    """A Conflict that one's own record caused: the state says who holds it, not the Conflict."""
+    """A Conflict that one's own record caused: the holder follows from the state, not from the Conflict."""
     book = (await cluster.connect()).book("b")
     fence = fence_of(book, "me")[1]
     last = await fence.current()

@@ -44,7 +44,7 @@ def test_who_cannot_append_stops_before_others_take_over() -> None:
 
 def test_the_next_look_is_when_somebody_may_be_known_to_be_dead() -> None:
     observer = Observer(15.0, 100.0)
-    assert observer.silent_in(100.0) == 15.0, "of whom nothing was heard"
+    assert observer.silent_in(100.0) == 15.0, "of whom nothing was read"
     observer.seen("a", 1, 104.0)
     observer.seen("b", 2, 107.0)
     assert [observer.silent_in(now_s) for now_s in (110.0, 116.0, 120.0, 122.0, 122.5)] == [5.0, 3.0, 2.0, 0.0, None]

@@ -210,7 +210,7 @@ class StandsStill:
 
 
 def test_the_time_is_that_of_the_newest_record_and_what_passed_since() -> None:
-    """Until something that was sent says that the log's time stood still."""
+    """Until the time of something that was sent shows that the log's time stood still."""
 
     async def run() -> None:
         clock = StandsStill()

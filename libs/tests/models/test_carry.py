@@ -3,7 +3,7 @@ may die between any two steps and come back with old knowledge, a process that m
 anew, forgetting, and a reader with a snapshot. Time goes in ticks.
 
 In every schedule: who comes now, and who holds a snapshot within the grace, reads what is so; and from every state one carrier that
-runs alone lets everything old go. Without a rule the search finds an execution.
+runs by itself trims everything old. Without a rule the search finds an execution.
 """
 
 from __future__ import annotations
@@ -152,13 +152,13 @@ class Carried:
         if trimmed:
             return "a read of now is trimmed"
         if value != self.truth(end):
-            return f"a read of now says {value}, it is {self.truth(end)}"
+            return f"a read of now returns {value}, it is {self.truth(end)}"
         if self.log and not self.ticks and not self.reader and all(worker.step == "idle" for worker in self.workers):
             return self._what_stays()
         return None
 
     def _what_stays(self) -> str | None:
-        """What one carrier leaves who runs alone, from here on."""
+        """What one carrier leaves that runs by itself, from here on."""
         world = replace(self, crashes=0, workers=(Worker(fenced=True),))
         for _ in range(OLDEST + AGES.retention_ms + AGES.forget_ms + 3):
             world = replace(world, now=world.now + 1, rounds=1)
@@ -279,7 +279,7 @@ class Carried:
         trimmed, found = self.read(snapshot, value, covers)
         wrong = f"a snapshot at {snapshot} within the grace is gone" if trimmed and young else None
         if not trimmed and found != self.truth(snapshot):
-            wrong = f"a read at {snapshot} says {found}, it was {self.truth(snapshot)}"
+            wrong = f"a read at {snapshot} returns {found}, it was {self.truth(snapshot)}"
         yield "folds", replace(self, reader=None, wrong=wrong)
 
 

@@ -1,7 +1,7 @@
 """Debounced starts as a model: clients who call while a round closes, who look at what is out of date by the time they send, and whose
 answers are lost, so that they call again; a round whose timer fires at any moment.
 
-A call whose sender was told of a round is in what that round starts, or an older one than that; it is in no other; and no two rounds are
+A call whose sender knows its round is in what that round starts, or an older one than that; it is in no other; and no two rounds are
 open at a time. Without a rule the search finds an execution.
 """
 
@@ -44,13 +44,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Client:
-    """One who calls once. step: what is next. found: a round. sent: where its call is. told: the round that it is in."""
+    """One who calls once. step: what is next. found: a round. sent: where its call is. joined: the round that it is in."""
 
     who: str
     step: str = "looks"
     found: int = 0
     sent: int = 0
-    told: int = 0
+    joined: int = 0
 
 
 @dataclass(frozen=True)
@@ -93,15 +93,15 @@ class Calls:
         if len(open_ones) > 1:
             return f"two rounds at a time: {open_ones}"
         for client in self.clients:
-            if not client.told:
+            if not client.joined:
                 continue
-            newest = self.ran(client.told)
-            if newest is not None and self._place(client.told, newest) < client.sent:
+            newest = self.ran(client.joined)
+            if newest is not None and self._place(client.joined, newest) < client.sent:
                 return f"the call of {client.who} is lost: its round started that of {newest}"
             for begun in self.rounds():
-                if begun != client.told and self.ran(begun) == client.who and client.who not in self.again:
-                    return f"the call of {client.who} is done by {begun} and by {client.told}"
-        if next(self.moves(), None) is None and not all(self.ran(client.told) for client in self.clients):
+                if begun != client.joined and self.ran(begun) == client.who and client.who not in self.again:
+                    return f"the call of {client.who} is done by {begun} and by {client.joined}"
+        if next(self.moves(), None) is None and not all(self.ran(client.joined) for client in self.clients):
             return "a call is never done"
         return None
 
@@ -115,7 +115,7 @@ class Calls:
             if client.step != "done":
                 yield f"{client.who} {client.step}", getattr(self, f"_client_{client.step}")(index, client)
                 if client.step == "sends" and self.lost:
-                    yield f"{client.who} sends and hears nothing", self._hears_nothing(index, client)
+                    yield f"{client.who} sends and gets no answer", self._gets_no_answer(index, client)
         for begun in self.rounds():
             yield from self._round(begun)
 
@@ -138,14 +138,14 @@ class Calls:
         world = self.appended(Row("call", client.found, client.who))
         return world._is(index, replace(client, sent=len(world.log), step="checks"))
 
-    def _hears_nothing(self, index: int, client: Client) -> Calls:
+    def _gets_no_answer(self, index: int, client: Client) -> Calls:
         world = self.appended(Row("call", client.found, client.who))
         return replace(world, lost=self.lost - 1, again=(*self.again, client.who))._is(index, Client(client.who))
 
     def _client_checks(self, index: int, client: Client) -> Calls:
         if self.rules.checks and self.closed(client.found, client.sent):
             return self._is(index, replace(client, step="begins"))
-        return self._is(index, replace(client, told=client.found, step="done"))
+        return self._is(index, replace(client, joined=client.found, step="done"))
 
     def _round(self, begun: int) -> Iterator[tuple[str, Calls]]:
         if self.ran(begun) is not None and self.places("mark", begun):
@@ -155,11 +155,11 @@ class Calls:
         if not mark and not signal:
             if received < len(calls) and not self.rules.signal:
                 kept = tuple(pair for pair in self.received if pair[0] != begun)
-                yield f"{begun} hears", replace(self, received=tuple(sorted((*kept, (begun, received + 1)))))
+                yield f"{begun} receives", replace(self, received=tuple(sorted((*kept, (begun, received + 1)))))
             if received or (calls and self.rules.signal):
                 yield f"{begun} fires", self._fires(begun, self.log[calls[received - 1] - 1].who)
         elif not mark:
-            yield f"{begun} says that it closed", self.appended(Row("mark", begun))
+            yield f"{begun} marks that it closed", self.appended(Row("mark", begun))
         elif not signal:
             yield f"{begun} signals itself", self.appended(Row("signal", begun))
 

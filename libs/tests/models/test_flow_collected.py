@@ -1,8 +1,8 @@
-"""What is let go of workflows, as models over the library's own rules (`collect_rules`, `partition_fold`).
+"""What is trimmed of workflows, as models over the library's own rules (`collect_rules`, `partition_fold`).
 
-One id: it ends, its end is said again, it is forgotten, and started again; two who collect, each of whom may die between any two
-steps, and does with old knowledge what he was about to do. Nobody is told within retention that it is over; it runs once in that time;
-it is found by its attribute; and whatever happened, one who collects alone lets all of it go.
+One id: it ends, its end is repeated, it is forgotten, and started again; two who collect, each of whom may die between any two
+steps, and does with old knowledge what he was about to do. No start is refused within retention as expired; it runs once in that time;
+it is found by its attribute; and whatever happened, one who collects by himself trims all of it.
 
 One partition: what its owners start, and others; checkpoints of it, takeover, and owners who do not know that they are none any more.
 Whoever takes it over finds all that is not over.
@@ -27,8 +27,8 @@ from libs.tests.models.search import search
 
 AGES = Ages(grace_ms=0, retention_ms=3, forget_ms=1, carry_ms=2)
 NOTHING = Own()
-ALONE = 12
-"""Ticks in which one who collects alone lets all go."""
+ROUNDS = 12
+"""Ticks in which one who collects by himself trims all."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Rules:
     """Each broken variant turns one off.
 
     Attributes:
-        joins: a tomb joins the partition's stream. keeps_time: it says when the workflow ended. expects: it expects what it replaces.
+        joins: a tomb joins the partition's stream. keeps_time: it has the time of the end. expects: it expects what it replaces.
         seen: the partition's stream is trimmed after the id was seen to be forgotten. attributes: and after those who have an attribute.
     """
 
@@ -131,9 +131,9 @@ class Id:
         return None
 
     def _left(self) -> str | None:
-        """What one who collects alone leaves."""
+        """What one who collects by himself leaves."""
         world = self
-        for _ in range(ALONE):
+        for _ in range(ROUNDS):
             world = replace(world, now=world.now + 1, ticks=world.now + 2)
             for _ in range(8):
                 after = next((after for step, after in world.moves() if step.startswith("0 ")), None)
@@ -165,7 +165,7 @@ class Id:
             started = world.appended("oa", "S")
             yield "start", replace(started, wrong="it runs twice within retention" if within else None)
         elif not self.rows("o"):
-            yield "start", replace(world, wrong="told expired within retention" if within else None)
+            yield "start", replace(world, wrong="expired within retention" if within else None)
 
     def _of(self, hand: Hand) -> Iterator[tuple[str, Id, Hand]]:
         if hand.step == "idle":
@@ -186,9 +186,9 @@ class Id:
                 else:
                     done = over.done if self.rules.keeps_time else self.now
                     world = self.appended("oda" if self.rules.joins else "oa", "T", over.start, done)
-                    yield "says it again", world, replace(hand, step="own", place=len(world.log))
+                    yield "repeats it", world, replace(hand, step="own", place=len(world.log))
             elif fate == "trim":
-                yield "sees it said again", self, replace(hand, step="own", place=hand.own.newest)
+                yield "sees it repeated", self, replace(hand, step="own", place=hand.own.newest)
             elif fate == "forget":
                 yield "forgets", self.trimmed("o", hand.place + 1, forget=True), replace(hand, step="see")
             else:
@@ -245,7 +245,7 @@ class PartitionRules:
     Attributes:
         fence: a checkpoint expects the claim of who owns the partition; without it nothing is lost either.
         covers: it stands for what it had seen, and nothing above.
-        read: what is not over is read up to where it covers, not what its owner had heard of.
+        read: what is not over is read up to where it covers, not what its owner had received.
     """
 
     fence: bool = True
@@ -255,10 +255,10 @@ class PartitionRules:
 
 @dataclass(frozen=True)
 class Owner:
-    """One who owns the partition, or thinks so: his claim, what he has heard of, and a checkpoint that he is about to append."""
+    """One who owns the partition, or thinks so: his claim, what he has received, and a checkpoint that he is about to append."""
 
     claim: int
-    heard: tuple[str, ...] = ()
+    received: tuple[str, ...] = ()
     made: tuple[tuple[tuple[str, int], ...], int] | None = None
     trims: int = 0
 
@@ -316,11 +316,11 @@ class Partition:
                 yield f"{at} {step}", replace(world, owners=owners)
 
     def _of(self, owner: Owner) -> Iterator[tuple[str, Partition, Owner]]:
-        unheard = sorted(self.found() - set(owner.heard))
-        if unheard and not self.rules.read:
-            yield "hears", self, replace(owner, heard=tuple(sorted((*owner.heard, unheard[0]))))
+        missing = sorted(self.found() - set(owner.received))
+        if missing and not self.rules.read:
+            yield "receives", self, replace(owner, received=tuple(sorted((*owner.received, missing[0]))))
         if owner.made is None and not owner.trims and self.checkpoints:
-            known = self.found() if self.rules.read else set(owner.heard)
+            known = self.found() if self.rules.read else set(owner.received)
             places = {row[1]: at for at, row in enumerate(self.log, 1) if row[0] == "S"}
             kept = tuple(sorted((id, places[id]) for id in known & self.alive()))
             world = replace(self, checkpoints=self.checkpoints - 1)

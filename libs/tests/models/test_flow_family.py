@@ -33,12 +33,12 @@ class Rules:
 
 @dataclass(frozen=True)
 class Root:
-    """An executor of the root, by its claim. `part`: number of its attempt's; `told`: what that gave (y as it saw it)."""
+    """An executor of the root, by its claim. `part`: number of its attempt's; `got`: what that returned (y as it saw it)."""
 
     claim: int
     place: int = -1
     part: int = -1
-    told: int = -1
+    got: int = -1
 
 
 @dataclass(frozen=True)
@@ -104,13 +104,13 @@ class World:
             else:
                 called = replace(root, part=len(self.parts))
                 yield f"{name} calls", replace(self._with(root, called), parts=(*self.parts, (root.place, -1)))
-        elif root.told < 0:
+        elif root.got < 0:
             seen = self.parts[root.part][1]
             if seen == -2:
                 yield f"{name} fails", self._ended(root, "cancelled", self.store)
             elif seen >= 0:
                 wrong = "" if seen == self.store[root.place][0] else "a part read elsewhere than its transaction"
-                yield f"{name} is told", replace(self._with(root, replace(root, told=seen)), wrong=wrong)
+                yield f"{name} is answered", replace(self._with(root, replace(root, got=seen)), wrong=wrong)
         else:
             yield from self._commit(name, root)
 
@@ -121,10 +121,10 @@ class World:
         elif self.rules.expected and y != self.store[root.place][0]:
             yield f"{name} loses", self._with(root, Root(root.claim))
         else:
-            wrong = "" if root.told == y else "what a part read had changed"
+            wrong = "" if root.got == y else "what a part read had changed"
             yield (
                 f"{name} commits",
-                replace(self._ended(root, "done", (*self.store, (y, root.told + TEN))), wrong=wrong),
+                replace(self._ended(root, "done", (*self.store, (y, root.got + TEN))), wrong=wrong),
             )
 
     def _ended(self, root: Root, how: str, store: tuple[tuple[int, int], ...]) -> World:

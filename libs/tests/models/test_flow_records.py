@@ -1,5 +1,5 @@
 """Records of one workflow as a model, read back by the library's own order of delivery (`bokiflow.history`): results, signals from
-outside, records that land late, takeover at any time. What a replay is told continues what bodies were started from; without a rule
+outside, records that land late, takeover at any time. What a replay is given continues what bodies were started from; without a rule
 it does not.
 """
 
@@ -21,8 +21,8 @@ class Rules:
     """Each broken variant turns one off.
 
     Attributes:
-        close: before a signal is told, the open record is closed with its old `seen`; else `seen` is that of when it is sent.
-        one: a record is sent when the one before is in the log; else at once, and the first may fail alone.
+        close: before a signal is delivered, the open record is closed with its old `seen`; else `seen` is that of when it is sent.
+        one: a record is sent when the one before is in the log; else at once, and the first may fail by itself.
     """
 
     close: bool = True
@@ -45,7 +45,7 @@ class Life:
     failures: int = 1
     log: tuple[tuple[int, tuple[str, ...]], ...] = ()
     """(seen, own events) or (-1, signal): the place is the index + 2, below it is the claim"""
-    told: tuple[str, ...] = ()
+    delivered: tuple[str, ...] = ()
     seen: int = 1
     open: Batch = Batch(1)
     closed: tuple[Batch, ...] = ()
@@ -60,16 +60,16 @@ class Life:
             else:
                 own = tuple(Stepped("x", one, "s", "", 0, Outcome()) for one in events)
                 records.append(Recorded(seqnum, 0, seen, own=own))
-        told = [one.event for one in in_order(records)]
+        delivered = [one.event for one in in_order(records)]
         return tuple(
-            str(event.value) if isinstance(event, Signalled) else str(getattr(event, "key", "")) for event in told
+            str(event.value) if isinstance(event, Signalled) else str(getattr(event, "key", "")) for event in delivered
         )
 
     def fault(self) -> str | None:
         if self.replayed()[: len(self.outside)] != self.outside:
-            return f"a replay is told {self.replayed()}, bodies were started from {self.outside}"
-        if not any(True for _ in self.moves()) and self.replayed() != self.told:
-            return f"live it was told {self.told}, a replay is told {self.replayed()}"
+            return f"a replay is given {self.replayed()}, bodies were started from {self.outside}"
+        if not any(True for _ in self.moves()) and self.replayed() != self.delivered:
+            return f"live, {self.delivered} was delivered, a replay is given {self.replayed()}"
         return None
 
     def moves(self) -> Iterator[tuple[str, Life]]:
@@ -79,13 +79,16 @@ class Life:
         if self.results:
             name = f"r{self.results}"
             opened = Batch(self.open.seen if self.open.events else self.seen, (*self.open.events, name))
-            yield f"{name} is told", replace(self, results=self.results - 1, told=(*self.told, name), open=opened)
+            yield (
+                f"{name} is delivered",
+                replace(self, results=self.results - 1, delivered=(*self.delivered, name), open=opened),
+            )
         coming = [at for at, (seen, _) in enumerate(self.log, 2) if seen < 0 and at > self.seen]
         if coming:
-            after = replace(self, seen=coming[0], told=(*self.told, self.log[coming[0] - 2][1][0]))
+            after = replace(self, seen=coming[0], delivered=(*self.delivered, self.log[coming[0] - 2][1][0]))
             if self.open.events and self.rules.close:
                 after = replace(after, closed=(*self.closed, self.open), open=Batch(coming[0]))
-            yield "a signal is told", after
+            yield "a signal is delivered", after
         if not self.flying or not self.rules.one:
             if self.closed:
                 yield "it is sent", replace(self, flying=(*self.flying, self.closed[0]), closed=self.closed[1:])
@@ -95,12 +98,12 @@ class Life:
         if self.flying:
             yield "it lands", self._landed(0)
         if len(self.flying) > 1 and self.failures:
-            yield "the first fails alone, the second lands", replace(self._landed(1), failures=0)
+            yield "the first fails, the second lands", replace(self._landed(1), failures=0)
 
     def _landed(self, which: int) -> Life:
         batch, rest = self.flying[which], self.flying[:which] + self.flying[which + 1 :]
-        last = self.told.index(batch.events[-1]) + 1
-        outside = max(self.outside, self.told[:last], key=len)
+        last = self.delivered.index(batch.events[-1]) + 1
+        outside = max(self.outside, self.delivered[:last], key=len)
         return replace(self, flying=rest, log=(*self.log, (batch.seen, batch.events)), outside=outside)
 
 

@@ -2,8 +2,8 @@
 the lock is carried by two at a time, each of whom may die between any two steps and come back with old knowledge. A read goes in pages, and
 what it reads may be trimmed between them. Time goes in ticks; no fence is modelled, so two who carry need none.
 
-In every schedule: who is told that he holds it does, nobody takes what is held, nobody who waits is forgotten; and from every state one who
-carries alone lets all go that is old, and of a lock that nobody holds that there was one. Without a rule the search finds an execution.
+In every schedule: who is granted it holds it, nobody takes what is held, nobody who waits is forgotten; and from every state one who
+carries by himself trims all that is old, and of a lock that nobody holds that there was one. Without a rule the search finds an execution.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class Rules:
     Attributes:
         expects: a checkpoint expects that there is none since it was looked. again: who saw a gap looks for the checkpoint behind it.
         readable: what goes, goes after the checkpoint is in the log. idle: what is idle is carried. state: a checkpoint is carried, and not
-            who came a second time. last: of what nobody holds the newest record stays. floor: the log refuses what expects of a stream
+            who came a second time. last: of what nobody holds the newest record stays. empties: it is
+            forgotten only after a checkpoint of its empty queue. floor: the log refuses what expects of a stream
             what it has forgotten.
     """
 
@@ -44,7 +45,7 @@ class Rules:
     idle: bool = True
     state: bool = True
     last: bool = True
-    says: bool = True
+    empties: bool = True
     floor: bool = True
 
 
@@ -69,7 +70,7 @@ class Actor:
     """One who reads, and then does something.
 
     Attributes:
-        kind: "takes" and "waits" are workflows, "carries" and "tidies" what they say. step: what is next. number: of its place.
+        kind: "takes" and "waits" are workflows, "carries" and "tidies" are rounds of these. step: what is next. number: of its place.
     """
 
     kind: str
@@ -165,7 +166,7 @@ class Carried:
         return None
 
     def _what_stays(self) -> str | None:
-        """What one leaves who carries alone, from here on, and who comes then."""
+        """What one leaves who carries by himself, from here on, and who comes then."""
         world = replace(self, crashes=0, actors=(Actor("carries"),))
         for _ in range(2 * OLDEST):
             world = replace(world, now=world.now + 1, rounds=1)
@@ -248,15 +249,15 @@ class Carried:
         if actor.kind == "takes" and not actor.number:
             return self._takes(index, actor)
         if actor.workflow:
-            return self._told(index, actor)
+            return self._stands(index, actor)
         due = lock_view.must_carry(view, self.now * FORGET_MS, CARRY * FORGET_MS) and self.rules.idle
         if actor.kind == "tidies":
             due = bool(view.queue and view.records)
         long_ago = self.now * FORGET_MS - view.newest_ms > FORGET_MS
-        if not self.rules.says and not view.queue and actor.kind == "carries" and long_ago:
+        if not self.rules.empties and not view.queue and actor.kind == "carries" and long_ago:
             everything = Marks(view.position + 1, view.position + 1, True)
             return self._does(index, replace(actor, step="trim", marks=everything))
-        if due and (view.queue or self.rules.says):
+        if due and (view.queue or self.rules.empties):
             return self._does(index, replace(actor, step="append"))
         marks = lock_view.trim_marks(view, 0 if actor.kind == "tidies" else self.now * FORGET_MS)
         if not self.rules.last and not view.queue:
@@ -282,7 +283,7 @@ class Carried:
         number = len(world.log)
         return world._does(index, replace(actor, step="first page", snapshot=number, number=number))
 
-    def _told(self, index: int, actor: Actor) -> Carried:
+    def _stands(self, index: int, actor: Actor) -> Carried:
         """It waits, and has read how it stands."""
         state = standing(actor.view.queue, actor.number)
         if state == "gone":
@@ -290,7 +291,7 @@ class Carried:
         if state == "waiting":
             return self._does(index, replace(actor, step="wait"))
         holds = [entry.number for entry in holders(self.truth())] == [actor.number]
-        wrong = None if holds else f"{actor.number} is told it holds, it is {self.truth()}"
+        wrong = None if holds else f"{actor.number} is granted it, it is held by {self.truth()}"
         return replace(self, wrong=wrong)._does(index, replace(actor, step="has"))
 
     def _step_wait(self, index: int, actor: Actor) -> Carried:
@@ -356,7 +357,7 @@ BROKEN = {
     "idle": (Bounds(2, 0, 2, ("waits", "carries")), "stays for ever"),
     "state": (Bounds(1, 0, 2, ("waits", "waits", "carries")), "is read as"),
     "last": (Bounds(1, 0, 0, ("waits", "tidies")), "never forgotten"),
-    "says": (Bounds(2, 1, 4, ("waits", "carries", "carries")), "is read as"),
+    "empties": (Bounds(2, 1, 4, ("waits", "carries", "carries")), "is read as"),
     "floor": (Bounds(3, 0, 4, ("waits", "tidies", "carries")), "is read as"),
 }
 

@@ -106,21 +106,21 @@ class Locks:
         elif task.waits:
             state = standing(self.queue(name), task.waits)
             if state == "held":
-                yield f"{who} is told {name}", self._told(at, which, name, task.waits)
+                yield f"{who} is granted {name}", self._granted(at, which, name, task.waits)
             elif state == "gone":
                 yield f"{who} is refused {name}", self._given_up(at)
             if self.give_ups:
-                yield f"{who} waits no more", replace(self._given_up(at, told=False), give_ups=0)
+                yield f"{who} waits no more", replace(self._given_up(at, knows=False), give_ups=0)
         elif task.looked is not None:
             yield f"{who} appends", self._appended(at, which, flow, task)
         elif not self.rules.serial or not any(other.asks for other in flow.tasks):
             free = is_free(self.queue(name), kind == "*")
-            if free or may_wait(self.queue(name), flow.age, self._patient(flow)):
+            if free or may_wait(self.queue(name), flow.age, self._waits_for_any(flow)):
                 yield f"{who} looks", self._with(at, which, replace(task, looked=(dict(self.moved)[name], free)))
             else:
                 yield f"{who} is refused at once", self._given_up(at)
 
-    def _patient(self, flow: Flow) -> bool:
+    def _waits_for_any(self, flow: Flow) -> bool:
         return not self.rules.younger or ((not flow.child or not self.rules.children) and not flow.taken())
 
     def _appended(self, at: int, which: int, flow: Flow, task: Task) -> Locks:
@@ -129,10 +129,10 @@ class Locks:
         if free and self.rules.condition and dict(self.moved)[name] != seen:
             return self._with(at, which, replace(task, looked=None))
         number = self.seqnum + 1
-        event = Enqueued(name, str(at), str(which), task.todo[0][0] == "*", flow.age, self._patient(flow))
+        event = Enqueued(name, str(at), str(which), task.todo[0][0] == "*", flow.age, self._waits_for_any(flow))
         after = self._queued(name, enqueued(self.queue(name), number, event))
         if free:
-            return after._told(at, which, name, number)
+            return after._granted(at, which, name, number)
         return after._with(at, which, replace(task, looked=None, waits=number))
 
     def _queued(self, name: str, queue: Queue) -> Locks:
@@ -141,7 +141,7 @@ class Locks:
         moved = tuple((lock, number if lock == name else other) for lock, other in self.moved)
         return replace(self, queues=queues, moved=moved, seqnum=number)
 
-    def _told(self, at: int, which: int, name: str, number: int) -> Locks:
+    def _granted(self, at: int, which: int, name: str, number: int) -> Locks:
         flow = self.flows[at]
         flow = replace(flow, held=(*flow.held, (name, number)))
         return self._flow(at, flow)._with(at, which, Task(flow.tasks[which].todo[1:]))
@@ -154,14 +154,14 @@ class Locks:
         kept = tuple(pair for pair in flow.held if pair[1] != number)
         return after._flow(at, replace(flow, held=kept))._with(at, which, Task(flow.tasks[which].todo[1:]))
 
-    def _given_up(self, at: int, told: bool = True) -> Locks:
-        """It releases all, leaves all queues, and ends."""
+    def _given_up(self, at: int, knows: bool = True) -> Locks:
+        """It releases all, leaves all queues, and ends. `knows`: of each turn that has come."""
         flow, after = self.flows[at], self
         have = {number for _, number in flow.held}
         for name, queue in self.queues:
             for entry in queue:
                 held = entry in holders(queue)
-                if entry.owner != str(at) or (held and entry.number not in have and not told and not self.rules.leave):
+                if entry.owner != str(at) or (held and entry.number not in have and not knows and not self.rules.leave):
                     continue
                 after = after._queued(name, released(after.queue(name), Released(name, str(at), entry.key)))
         return after._flow(at, replace(flow, held=(), tasks=(Task(()),)))

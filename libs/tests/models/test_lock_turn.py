@@ -22,15 +22,15 @@ it where the release is in the log (as signals are), which needs no record."""
 
 @dataclass(frozen=True)
 class Code:
-    """The workflow as it is run: told so far. told: "turn", "timer", "cancel", in order; the first one decides. body: it has begun."""
+    """The workflow as it is run. delivered: so far, "turn", "timer", "cancel", in order; the first one decides. body: it has begun."""
 
-    told: tuple[str, ...] = ()
+    delivered: tuple[str, ...] = ()
     body: bool = False
 
     @property
     def way(self) -> str:
         """Which way it went: into the lock's block, or out of it."""
-        return self.told[0] if self.told else ""
+        return self.delivered[0] if self.delivered else ""
 
 
 @dataclass(frozen=True)
@@ -58,16 +58,16 @@ class Turn:
         return None
 
     def _replayed(self) -> Code:
-        """The code after its history, told as `bokiflow.history` says: what came from others where it was seen, or at the end."""
+        """The code after its history, in the order of `bokiflow.history`: what came from others where it was seen, or at the end."""
         others = {"cancel": "cancel", **({"release": "turn"} if self.how == "by order" else {})}
         coming = [(place, others[kind]) for place, (kind, _) in enumerate(self.log, 1) if kind in others]
-        told: list[str] = []
+        delivered: list[str] = []
         for kind, seen in self.log:
             if kind in ("turn", "timer"):
-                told += [what for place, what in coming if place <= seen]
+                delivered += [what for place, what in coming if place <= seen]
                 coming = [(place, what) for place, what in coming if place > seen]
-                told.append(kind)
-        return Code((*told, *(what for _, what in coming)))
+                delivered.append(kind)
+        return Code((*delivered, *(what for _, what in coming)))
 
     def has(self, kind: str) -> bool:
         return any(one == kind for one, _ in self.log)
@@ -88,8 +88,8 @@ class Turn:
             yield "it dies", replace(self, code=None, crashes=self.crashes - 1)
         if self.reads < len(self.log):
             event = self.log[self.reads][0]
-            told = (*code.told, event) if event == "cancel" else code.told
-            yield f"it reads {event}", replace(self, reads=self.reads + 1, code=replace(code, told=told))
+            delivered = (*code.delivered, event) if event == "cancel" else code.delivered
+            yield f"it reads {event}", replace(self, reads=self.reads + 1, code=replace(code, delivered=delivered))
         if not code.way:
             yield from self._waits(code)
         elif code.way == "turn" and not code.body and not self.has("result"):
@@ -99,11 +99,11 @@ class Turn:
             yield "the body ends", replace(self, log=self._and(*ended))
 
     def _waits(self, code: Code) -> Iterator[tuple[str, Turn]]:
-        """The lock's stream is read apart from what is sent to the workflow; nobody says which is read first."""
+        """The lock's stream is read apart from what is sent to the workflow; either may be read first."""
         if self.has("release"):
             log = self._and("turn") if self.how == "recorded" else self.log
-            yield "it has its turn", replace(self, log=log, code=replace(code, told=("turn",)))
-        yield "its time is over", replace(self, log=self._and("timer"), code=replace(code, told=("timer",)))
+            yield "it has its turn", replace(self, log=log, code=replace(code, delivered=("turn",)))
+        yield "its time is over", replace(self, log=self._and("timer"), code=replace(code, delivered=("timer",)))
 
 
 def test_what_happened_under_a_lock_is_in_the_history_of_who_had_it() -> None:

@@ -21,7 +21,7 @@ class Rules:
     """Each broken variant turns one off.
 
     Attributes:
-        dies: who has a lock waits for younger ones only, and else lets go of what it has. fence: records expect that nobody else runs the
+        dies: who has a lock waits for younger ones only, and else releases what it has. fence: records expect that nobody else runs the
             workflow. unmoved: the record expects the rows as they were read. together: it has all writes.
     """
 
@@ -114,14 +114,14 @@ class World:
         if flow.state == "work":
             yield from self._commits(at, flow)
         else:
-            yield f"{at} lets go", self._released(at, replace(flow, state="done"))
+            yield f"{at} releases all", self._released(at, replace(flow, state="done"))
 
     def _locks(self, at: int, flow: Flow, row: int) -> Iterator[tuple[str, World]]:
         queue = self.queues[row]
         older = any(one < at for one in queue)
         if queue and flow.locked and older and self.rules.dies:
             again = Flow(first=row, owner=flow.owner)
-            yield f"{at} lets go and begins again", self._released(at, again)
+            yield f"{at} releases all and begins again", self._released(at, again)
             return
         taken = replace(flow, locked=(*flow.locked, row))
         yield f"{at} asks for {row}", self._queue(row, (*queue, at))._with(at, taken)

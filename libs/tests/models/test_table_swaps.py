@@ -144,7 +144,7 @@ class Table:
         return self._with(index, replace(process, state="held"))
 
     def _runs(self, index: int, process: Process, name: str) -> Iterator[tuple[str, Table]]:
-        """A body may come to anything: it depends on its clock, say. What was seen is noted with how it ended."""
+        """A body may come to anything: it may depend on its clock. What was seen is noted with how it ended."""
         after = "help" if self.rules.help else "swap"
         for made in ("ok", "no"):
             if made == "no" and (process.op != MINE or not self.rules.refused):

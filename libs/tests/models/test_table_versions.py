@@ -1,5 +1,5 @@
 """Looking at a versioned row without a record, as a model: a workflow that dies and is replayed, writers, a table that follows late, a
-log that is trimmed, and somebody who deletes versions. Whatever it looks at, it is told the same in each of its lives, and what was.
+log that is trimmed, and somebody who deletes versions. Whatever it looks at, it gets the same in each of its lives, and what was.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ class Rules:
     """Each broken variant turns one off.
 
     Attributes:
-        cursor: it looks as of what it was told last. first: it is told what it looks at before anything else.
+        cursor: it looks as of its last delivery. first: what it looks at is delivered before anything else.
         settled: the log is trimmed up to what is stored only.
-        watermark: versions are deleted below where each workflow looks. said: the log says so before. asks: who has looked in the table
-        asks the log afterwards.
+        watermark: versions are deleted below where each workflow looks. recorded: the log has the floor before. asks: who has looked in the
+            table asks the log afterwards.
     """
 
     cursor: bool = True
     first: bool = True
     settled: bool = True
     watermark: bool = True
-    said: bool = True
+    recorded: bool = True
     asks: bool = True
 
 
 @dataclass(frozen=True)
 class Life:
-    """The workflow as it runs. `told`: how much of its history. `looks`: answers so far. `reading`: where it is with the next one."""
+    """The workflow as it runs. `delivered`: how much of its history. `looks`: answers so far. `reading`: where it is with the next one."""
 
-    told: int = 0
+    delivered: int = 0
     looks: int = 0
     reading: str = ""
     found: int = 0
@@ -44,11 +44,11 @@ class Life:
 
 @dataclass(frozen=True)
 class World:
-    """One row, one workflow: it begins, looks, is told something, looks, and ends. Versions and events are numbered by the log's places.
+    """One row, one workflow: it begins, looks, gets an event, looks, and ends. Versions and events are numbered by the log's places.
 
     Attributes:
-        events: places of what the workflow was told and that is in the log: its beginning first. happened: something was told that
-            is not in the log yet. answers: of its looks, as they were first told.
+        events: places of what was delivered to the workflow and is in the log: its beginning first. answers: of its looks, as they were
+            first given.
     """
 
     rules: Rules
@@ -89,59 +89,65 @@ class World:
     def _collects(self) -> Iterator[tuple[str, World]]:
         place = self.events[0] if self.rules.watermark else self.length
         if self.deleting < 0:
-            yield "the log says so", replace(self, deleting=0, floor=max(self.floor, -self.deleting))
+            yield "the floor is recorded", replace(self, deleting=0, floor=max(self.floor, -self.deleting))
         elif self.deleting:
             kept = max((one for one in self.stored if one <= self.deleting), default=0)
             left = frozenset(one for one in self.stored if one >= kept)
-            yield "versions are deleted", replace(self, stored=left, deleting=0 if self.rules.said else -self.deleting)
+            yield (
+                "versions are deleted",
+                replace(self, stored=left, deleting=0 if self.rules.recorded else -self.deleting),
+            )
         elif place > self.floor and self.deaths:  # a few times are enough
             yield (
                 "versions may be deleted",
-                replace(self, deleting=place, floor=place if self.rules.said else self.floor),
+                replace(self, deleting=place, floor=place if self.rules.recorded else self.floor),
             )
 
     def _lives(self, life: Life) -> Iterator[tuple[str, World]]:
-        due = life.looks <= life.told and life.looks < 2
+        due = life.looks <= life.delivered and life.looks < 2
         if due and not life.reading:
-            place = self.events[min(life.told, len(self.events) - 1)] if self.rules.cursor else self.length
+            place = self.events[min(life.delivered, len(self.events) - 1)] if self.rules.cursor else self.length
             yield "it looks in the log", self._in_log(replace(life, place=place))
         if life.reading == "table":
             found = max((one for one in self.stored if one <= life.place), default=0)
             yield "it looks in the table", replace(self, life=replace(life, reading="ask", found=found))
         if life.reading == "ask":
             if self.rules.asks and life.place < self.floor:
-                yield "it cannot be told", replace(self, life=replace(life, reading="blocked"), wrong=self._blocked())
+                yield (
+                    "it cannot be answered",
+                    replace(self, life=replace(life, reading="blocked"), wrong=self._blocked()),
+                )
             else:
-                yield "it is told", self._told(life, life.found)
+                yield "it is answered", self._answered(life, life.found)
         waits = due and self.rules.first
-        if life.told == 0 and not waits and not (due and life.reading):
+        if life.delivered == 0 and not waits and not (due and life.reading):
             if len(self.events) > 1:
-                yield "it is told what the log has", replace(self, life=replace(life, told=1))
+                yield "what the log has is delivered", replace(self, life=replace(life, delivered=1))
             else:
                 place = self.length + 1
                 yield (
-                    "it is told something",
-                    replace(self, length=place, events=(*self.events, place), life=replace(life, told=1)),
+                    "something is delivered",
+                    replace(self, length=place, events=(*self.events, place), life=replace(life, delivered=1)),
                 )
 
     def _blocked(self) -> str:
-        return "it cannot be told what it looks at" if self.rules.watermark else ""
+        return "what it looks at cannot be read" if self.rules.watermark else ""
 
     def _in_log(self, life: Life) -> World:
         found = max((one for one in self.versions if one <= life.place), default=0)
         if found > self.trimmed:
-            return self._told(life, found)
+            return self._answered(life, found)
         return replace(self, life=replace(life, reading="table"))
 
-    def _told(self, life: Life, found: int) -> World:
+    def _answered(self, life: Life, found: int) -> World:
         after = replace(life, looks=life.looks + 1, reading="", found=0, place=0)
         truth = max((one for one in self.versions if one <= life.place), default=0)
         if found != truth:
-            return replace(self, life=after, wrong=f"told {found} as of {life.place}, which was {truth}")
+            return replace(self, life=after, wrong=f"got {found} as of {life.place}, which was {truth}")
         if life.looks < len(self.answers):
             if self.answers[life.looks] != found:
                 return replace(
-                    self, life=after, wrong=f"told {self.answers[life.looks]} in one life and {found} in another"
+                    self, life=after, wrong=f"got {self.answers[life.looks]} in one life and {found} in another"
                 )
             return replace(self, life=after)
         return replace(self, life=after, answers=(*self.answers, found))
@@ -167,7 +173,7 @@ def test_each_rule_is_needed(broken: str) -> None:
     assert found.fault is not None, f"nothing was found without {broken}"
 
 
-@pytest.mark.parametrize("broken", ["said", "asks"])
+@pytest.mark.parametrize("broken", ["recorded", "asks"])
 def test_each_rule_about_deletions_is_needed_where_somebody_is_not_counted(broken: str) -> None:
     found = search(replace(START, rules=Rules(**{"watermark": False, broken: False})))
     assert found.fault is not None, f"nothing was found without {broken}"

@@ -177,7 +177,7 @@ async def test_a_transaction_learns_of_columns_of_a_table_that_it_reads_second(l
     assert await other.get("stock", "seven") == {"left": 99}
 
 
-async def test_a_floor_that_was_carried_still_says_which_versions_are_gone(logs: list[Log], clock: SetClock) -> None:
+async def test_a_floor_that_was_carried_still_has_which_versions_are_gone(logs: list[Log], clock: SetClock) -> None:
     tables = await tables_of(logs[0], MemoryTables())
     old = await logs[0].book.now()
     for _ in range(2):

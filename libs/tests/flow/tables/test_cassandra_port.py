@@ -1,4 +1,4 @@
-"""What of a real Cassandra is refused, and how it says that nobody answers."""
+"""What of a real Cassandra is refused, and how it reports that nobody answers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_a_driver_that_says_nothing_is_not_waited_for_for_ever() -> None:
 async def test_a_table_that_cannot_keep_what_the_log_says_is_refused(cassandra: int, keyspace: str) -> None:
     async with await CassandraTables.connect(["127.0.0.1"], port=cassandra, keyspace=keyspace, timeout_s=60) as port:
         await port.ensure(HOTEL)
-        for text, schema, said in (
+        for text, schema, message in (
             (f'ALTER TABLE {keyspace}."hotel" DROP name', None, ""),
             (f'ALTER TABLE {keyspace}."hotel" ADD name text', HOTEL, "never to have been dropped"),
             (
@@ -63,7 +63,7 @@ async def test_a_table_that_cannot_keep_what_the_log_says_is_refused(cassandra: 
         ):
             await port._change(text, "hotel")
             if schema is not None:
-                with pytest.raises(TableRefused, match=said):
+                with pytest.raises(TableRefused, match=message):
                     await port.ensure(schema)
 
 

@@ -24,7 +24,7 @@ def test_a_table_that_fits_is_taken_with_what_else_it_has() -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "dropped", "ttl_s", "said"),
+    ("there", "dropped", "ttl_s", "message"),
     [
         ({"left_over": "counter"}, [], 0, "of type bigint, found counter"),
         ({"boki_v": "text"}, [], 0, "'boki_v' of type bigint"),
@@ -34,9 +34,9 @@ def test_a_table_that_fits_is_taken_with_what_else_it_has() -> None:
     ],
 )
 def test_a_table_that_cannot_keep_what_the_log_says_is_refused(
-    there: dict[str, str], dropped: list[str], ttl_s: int, said: str
+    there: dict[str, str], dropped: list[str], ttl_s: int, message: str
 ) -> None:
-    with pytest.raises(TableRefused, match=said):
+    with pytest.raises(TableRefused, match=message):
         checked_columns(SCHEMA, THERE | there, dropped, ttl_s)
 
 
@@ -48,7 +48,7 @@ def test_json_is_stored_as_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "there", "said"),
+    ("mode", "there", "message"),
     [
         ("log", {"id": "partition_key", "boki_v": "clustering"}, "keys of mode 'log'"),
         ("versioned", {"id": "partition_key", "boki_v": "regular"}, "keys of mode 'versioned'"),
@@ -57,8 +57,8 @@ def test_json_is_stored_as_text() -> None:
         ("log", {"id": "partition_key", "day": "partition_key"}, "keys of mode 'log'"),
     ],
 )
-def test_a_table_of_another_mode_or_other_keys_is_refused(mode: Mode, there: dict[str, str], said: str) -> None:
-    with pytest.raises(TableRefused, match=said):
+def test_a_table_of_another_mode_or_other_keys_is_refused(mode: Mode, there: dict[str, str], message: str) -> None:
+    with pytest.raises(TableRefused, match=message):
         checked_keys(Schema("t", {"a": "int"}, mode), there)
 
 

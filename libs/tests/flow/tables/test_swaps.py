@@ -49,7 +49,7 @@ async def take(row: OneRow, by: int = 1) -> int:
 # -- rules
 
 
-def test_an_operation_ended_as_its_row_says_or_as_was_noted() -> None:
+def test_an_operation_ended_as_its_row_has_it_or_as_was_noted() -> None:
     assert ended("p", Standing("p", "ok", {}), None) == "ok"
     assert ended("p", Standing("q", "no", {}), "ok") == "ok"
     assert ended("p", Standing("q", "no", {}), None) is None
@@ -145,7 +145,7 @@ async def test_a_workflow_changes_a_row_once_in_a_step(cluster: MemoryCluster, p
 
 
 @pytest.mark.parametrize("what", ["standing", "helped", "help", "after help", "swap", "after swap", "late swap"])
-async def test_after_a_time_out_the_row_says_what_became_of_it(
+async def test_after_a_time_out_the_row_has_what_became_of_it(
     cluster: MemoryCluster, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults = Faults(WriteUnknown if "swap" in what or "after" in what else TableUnavailable)

@@ -94,7 +94,7 @@ async def test_what_a_process_left_undone_the_next_reader_does(cluster: MemoryCl
     one = await tables_of(cluster, port)
     for _ in range(3):
         await one.transact(take, "seven")
-        await one.applier.close()  # it dies before the database is told, mostly
+        await one.applier.close()  # it dies before the database is written, mostly
     other = await tables_of(cluster, port)
     assert await other.get("hotel", "seven") == {"left_over": 7}
     await other.applier.applied([SEVEN])
@@ -155,7 +155,7 @@ async def test_a_column_that_is_added_is_known_to_all(cluster: MemoryCluster, po
     await other.transact(rate)
     with pytest.raises(boki.InvalidArgument, match="stars"):
         await one.transact(rate)
-    assert await one.transact(take, "seven") == 8, "who knew the old columns is told, and goes on"
+    assert await one.transact(take, "seven") == 8, "who knew the old columns learns of the new ones, and goes on"
     assert await one.get("hotel", "seven") == {"left_over": 8, "stars": 4}
     with pytest.raises(TableRefused, match="stars"):
         await one.open(Schema("hotel", {"stars": "text"}))
@@ -279,13 +279,13 @@ async def test_a_row_that_is_known_is_not_read_from_the_database_again(cluster: 
     one, other = await tables_of(cluster, port), await tables_of(cluster, port, cached_rows=1)
     for _ in range(4):
         await one.transact(take, "seven")
-    assert port.reads == 1, "the log says whether it is what it was"
+    assert port.reads == 1, "the log is asked whether it is what it was"
     await other.get_many("hotel", ["seven", "eight"])
     await other.get_many("hotel", ["seven"])
     assert port.reads == 4, "of two rows it keeps one"
 
 
-# -- the database is down, slow, or says nothing
+# -- the database is down, slow, or does not answer
 
 
 class Faults:

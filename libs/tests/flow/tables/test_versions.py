@@ -1,4 +1,4 @@
-"""Mode `versioned`: rows are looked at without a record, as of what a workflow was told last, in memory and on a real Cassandra."""
+"""Mode `versioned`: rows are looked at without a record, as of the last delivery to a workflow, in memory and on a real Cassandra."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ async def test_versions_that_nobody_looks_at_are_collected(cluster: MemoryCluste
         with pytest.raises(VersionsGone, match="as of"):
             await tables.as_of("stock", ["seven"], old)
         other = Worker(app, tables.log, name="other", bodies=Inline())
-        async with other:  # whoever runs it anew is told the same
+        async with other:  # whoever runs it anew gets the same
             await handle.signal("go", 1)
             assert await handle.result() == [{"left": 8}, {"left": 6}]
         place = await tables.collect("stock", worker.flow)

@@ -97,14 +97,14 @@ async def test_a_missing_fence_is_found(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @in_virtual_time
-async def test_a_wrong_result_or_end_is_said_with_what_was_expected() -> None:
+async def test_a_wrong_result_or_end_is_reported_with_what_was_expected() -> None:
     shop = Shop()
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"expected": 7}, "expected the result 7, found 1"),
         ({"raises": ValueError}, "expected it to raise builtins:ValueError, found the result 1"),
     ]
-    for expected, said in wrong:
-        with pytest.raises(AssertionError, match=said):
+    for expected, message in wrong:
+        with pytest.raises(AssertionError, match=message):
             await survives(shop.app, shop.steps.call(2), **expected)
     with pytest.raises(AssertionError, match="expected the result 7, found Failure"):
         await survives(shop.app, shop.fail.call("no"), expected=7)

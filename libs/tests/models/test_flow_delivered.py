@@ -1,6 +1,6 @@
 """What reaches a workflow from outside while it is taken over, as a model: signals join its history and its partition's stream; who
 takes it over reads the history up to its claim, and is fed from the partition's stream, which may be trimmed below. Each signal is
-told once, in order.
+delivered once, in order.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ class TakeOver:
     claim: int = 0
     position: int = 0
     kept: tuple[int, ...] = ()
-    told: tuple[int, ...] = ()
+    delivered: tuple[int, ...] = ()
 
     def all_signals(self) -> tuple[int, ...]:
         return tuple(at for at, kind in enumerate(self.log, 1) if kind == "signal")
 
     def fault(self) -> str | None:
-        if list(self.told) != sorted(set(self.told)):
-            return f"twice, or out of order: {self.told}"
-        if self.state == "runs" and not any(True for _ in self.moves()) and self.told != self.all_signals():
-            return f"told {self.told} of {self.all_signals()}"
+        if list(self.delivered) != sorted(set(self.delivered)):
+            return f"twice, or out of order: {self.delivered}"
+        if self.state == "runs" and not any(True for _ in self.moves()) and self.delivered != self.all_signals():
+            return f"delivered {self.delivered} of {self.all_signals()}"
         return None
 
-    def _tell(self, seqnum: int) -> TakeOver:
+    def _deliver(self, seqnum: int) -> TakeOver:
         if self.rules.drop and seqnum <= self.position:
             return self
-        return replace(self, told=(*self.told, seqnum), position=max(self.position, seqnum))
+        return replace(self, delivered=(*self.delivered, seqnum), position=max(self.position, seqnum))
 
     def moves(self) -> Iterator[tuple[str, TakeOver]]:
         if self.signals:
@@ -68,9 +68,9 @@ class TakeOver:
             yield "it claims", replace(self, state="reads", claim=len(self.log) + 1, log=(*self.log, "claim"))
         if self.state == "reads":
             after = replace(self, state="runs", position=self.claim, kept=())
-            after = replace(after, told=tuple(at for at in self.all_signals() if at <= self.claim))
+            after = replace(after, delivered=tuple(at for at in self.all_signals() if at <= self.claim))
             for seqnum in self.kept:
-                after = after._tell(seqnum)
+                after = after._deliver(seqnum)
             yield "it has read the history", after
         coming = [at for at in self.all_signals() if at > self.cursor]
         if coming:
@@ -82,14 +82,14 @@ class TakeOver:
             if self.state == "runs" and self.rules.again:
                 for at in self.all_signals():
                     if self.position < at <= self.trimmed:
-                        after = after._tell(at)
+                        after = after._deliver(at)
             elif self.state == "reads" and self.rules.again:
                 missed = tuple(at for at in self.all_signals() if at <= self.trimmed)
                 after = replace(after, kept=(*self.kept, *missed))
             return after
         after = replace(self, cursor=seqnum)
         if self.state == "runs":
-            return after._tell(seqnum)
+            return after._deliver(seqnum)
         if self.state == "reads" and self.rules.keep:
             return replace(after, kept=(*self.kept, seqnum))
         return after
