@@ -61,11 +61,16 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A body that a caller sends."""
 
 
-class BatchRecord(Request, frozen=True):
-    """One record of a batch. Either `data` or `text`."""
+class WithData(Request, frozen=True):
+    """Either `data` or `text`."""
 
     data: Base64 | None = None
     text: Annotated[str, Meta(description="The data as text; it is stored as UTF-8.")] | None = None
+
+
+class BatchRecord(WithData, frozen=True):
+    """One record of a batch. Either `data` or `text`."""
+
     tags: Annotated[
         list[TagGiven],
         Meta(
@@ -155,11 +160,8 @@ class TrimRequest(Request, frozen=True):
     ] = False
 
 
-class AuxRequest(Request, frozen=True):
+class AuxRequest(WithData, frozen=True):
     """Cached data to keep beside a record, up to 1 MiB. Either `data` or `text`."""
-
-    data: Base64 | None = None
-    text: Annotated[str, Meta(description="The data as text; it is stored as UTF-8.")] | None = None
 
 
 ONE_OF_TWO: Final[tuple[type[Request], ...]] = (BatchRecord, AppendRequest, AuxRequest)
@@ -303,7 +305,7 @@ def _body_fault(kind: type[Any], fault: Exception, data: bytes) -> str:
     return f"expected a JSON body as /openapi.json describes {kind.__name__}, found: {fault}"
 
 
-def data_of(record: BatchRecord | AuxRequest, where: str = "") -> bytes:
+def data_of(record: WithData, where: str = "") -> bytes:
     """The bytes of a record to append; `where` it is in the body. Raises InvalidArgument."""
     if (record.data is None) == (record.text is None):
         found = "neither" if record.data is None else "both"

@@ -7,36 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from boki_common.errors import (
-    AnswerForgotten,
-    Conflict,
-    InvalidTag,
-    Lost,
-    NumberReused,
-    OutcomeUnknown,
-    RecordTooLarge,
-    Trimmed,
-    WindowFull,
-    WriterForgotten,
-)
-from boki_gateway.calls import book_calls, events, patterns
+from boki_common import errors
+from boki_gateway.calls import bodies, book_calls, events, patterns
 from boki_gateway.calls import parameters as p
-from boki_gateway.calls.bodies import (
-    AppendAnswer,
-    AppendRequest,
-    AuxAnswer,
-    AuxRequest,
-    BatchAnswer,
-    BatchRequest,
-    PrevManyAnswer,
-    PrevManyRequest,
-    RecordAnswer,
-    RecordsAnswer,
-    SeekAnswer,
-    TrimAnswer,
-    TrimRequest,
-    WriterAnswer,
-)
 from boki_gateway.calls.call import EVENTS
 from boki_gateway.calls.table import LARGE_BODY, Route
 from boki_gateway.errors import NoSuchRecord
@@ -51,18 +24,18 @@ BOOK_ROUTES: Final = (
         summary="Append one record; answered once it is durable and ordered.",
         handler=book_calls.append,
         parameters=(p.BOOK,),
-        body=AppendRequest,
-        answer=AppendAnswer,
+        body=bodies.AppendRequest,
+        answer=bodies.AppendAnswer,
         status=201,
         refusals=(
-            Conflict,
-            InvalidTag,
-            RecordTooLarge,
-            OutcomeUnknown,
-            WindowFull,
-            NumberReused,
-            AnswerForgotten,
-            WriterForgotten,
+            errors.Conflict,
+            errors.InvalidTag,
+            errors.RecordTooLarge,
+            errors.OutcomeUnknown,
+            errors.WindowFull,
+            errors.NumberReused,
+            errors.AnswerForgotten,
+            errors.WriterForgotten,
         ),
     ),
     Route(
@@ -72,11 +45,11 @@ BOOK_ROUTES: Final = (
         "`committed` and `seqnums` tell the prefix that certainly is in the log.",
         handler=book_calls.append_batch,
         parameters=(p.BOOK,),
-        body=BatchRequest,
+        body=bodies.BatchRequest,
         lines=True,
         body_bytes=LARGE_BODY,
-        answer=BatchAnswer,
-        refusals=(InvalidTag, RecordTooLarge, OutcomeUnknown, WindowFull),
+        answer=bodies.BatchAnswer,
+        refusals=(errors.InvalidTag, errors.RecordTooLarge, errors.OutcomeUnknown, errors.WindowFull),
     ),
     Route(
         method="GET",
@@ -84,7 +57,7 @@ BOOK_ROUTES: Final = (
         summary="Records of a stream in order, a page at a time; with `wait` a long poll for the first.",
         handler=book_calls.read_range,
         parameters=(p.BOOK, p.TAG, p.START, p.STOP, p.LIMIT, p.WAIT, p.CONSISTENCY, p.ENCODING),
-        answer=RecordsAnswer,
+        answer=bodies.RecordsAnswer,
     ),
     Route(
         method="GET",
@@ -92,8 +65,8 @@ BOOK_ROUTES: Final = (
         summary="The first record of a stream at or after a seqnum; with `wait` a long poll for it.",
         handler=book_calls.read_next,
         parameters=(p.BOOK, p.TAG, p.AT_LEAST, p.WAIT, p.CONSISTENCY, p.ENCODING),
-        answer=RecordAnswer,
-        refusals=(Trimmed, Lost),
+        answer=bodies.RecordAnswer,
+        refusals=(errors.Trimmed, errors.Lost),
     ),
     Route(
         method="GET",
@@ -101,8 +74,8 @@ BOOK_ROUTES: Final = (
         summary="The last record of a stream at or before a seqnum.",
         handler=book_calls.read_prev,
         parameters=(p.BOOK, p.TAG, p.AT_MOST, p.CONSISTENCY, p.ENCODING),
-        answer=RecordAnswer,
-        refusals=(Trimmed, Lost),
+        answer=bodies.RecordAnswer,
+        refusals=(errors.Trimmed, errors.Lost),
     ),
     Route(
         method="GET",
@@ -110,8 +83,8 @@ BOOK_ROUTES: Final = (
         summary="The newest record of a stream.",
         handler=book_calls.read_tail,
         parameters=(p.BOOK, p.TAG, p.CONSISTENCY, p.ENCODING),
-        answer=RecordAnswer,
-        refusals=(Trimmed, Lost),
+        answer=bodies.RecordAnswer,
+        refusals=(errors.Trimmed, errors.Lost),
     ),
     Route(
         method="POST",
@@ -120,9 +93,9 @@ BOOK_ROUTES: Final = (
         handler=book_calls.read_prev_many,
         reads=True,
         parameters=(p.BOOK, p.CONSISTENCY, p.ENCODING),
-        body=PrevManyRequest,
-        answer=PrevManyAnswer,
-        refusals=(Trimmed, Lost),
+        body=bodies.PrevManyRequest,
+        answer=bodies.PrevManyAnswer,
+        refusals=(errors.Trimmed, errors.Lost),
     ),
     Route(
         method="GET",
@@ -130,8 +103,8 @@ BOOK_ROUTES: Final = (
         summary="The record with a seqnum.",
         handler=book_calls.read_at,
         parameters=(p.BOOK, p.SEQNUM, p.CONSISTENCY, p.ENCODING),
-        answer=RecordAnswer,
-        refusals=(NoSuchRecord, Trimmed, Lost),
+        answer=bodies.RecordAnswer,
+        refusals=(NoSuchRecord, errors.Trimmed, errors.Lost),
     ),
     Route(
         method="PUT",
@@ -139,9 +112,9 @@ BOOK_ROUTES: Final = (
         summary="Leave cached data beside a record: best effort, in the cache of one engine.",
         handler=book_calls.set_aux,
         parameters=(p.BOOK, p.SEQNUM),
-        body=AuxRequest,
-        answer=AuxAnswer,
-        refusals=(RecordTooLarge,),
+        body=bodies.AuxRequest,
+        answer=bodies.AuxAnswer,
+        refusals=(errors.RecordTooLarge,),
     ),
     Route(
         method="POST",
@@ -149,9 +122,9 @@ BOOK_ROUTES: Final = (
         summary="Drop what lies below marks, for everybody and for ever; ordered like an append.",
         handler=book_calls.trim,
         parameters=(p.BOOK,),
-        body=TrimRequest,
-        answer=TrimAnswer,
-        refusals=(InvalidTag,),
+        body=bodies.TrimRequest,
+        answer=bodies.TrimAnswer,
+        refusals=(errors.InvalidTag,),
     ),
     Route(
         method="GET",
@@ -159,7 +132,7 @@ BOOK_ROUTES: Final = (
         summary="The last number of a named writer that is decided: what follows it was not applied.",
         handler=book_calls.read_writer,
         parameters=(p.BOOK, p.WRITER),
-        answer=WriterAnswer,
+        answer=bodies.WriterAnswer,
     ),
     Route(
         method="GET",
@@ -167,7 +140,7 @@ BOOK_ROUTES: Final = (
         summary="Where to read from to get what was ordered at or after a time.",
         handler=book_calls.seek,
         parameters=(p.BOOK, p.TIME_MS, p.CONSISTENCY),
-        answer=SeekAnswer,
+        answer=bodies.SeekAnswer,
     ),
     Route(
         method="GET",

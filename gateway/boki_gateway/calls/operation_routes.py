@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from aiohttp import web
@@ -40,43 +41,33 @@ async def openapi(call: Call) -> Answer:
     return web.Response(body=call.parts.document, content_type=JSON)
 
 
+_route = partial(Route, method="GET", group="operation", session=False)
+
 OPERATION_ROUTES: Final = (
-    Route(
-        method="GET",
+    _route(
         path="/v1/status",
         summary="How the cluster is: logs, terms, slots, engines, sequencers, bookies, and the last minutes' rates.",
         handler=status,
-        group="operation",
         answer=StatusAnswer,
-        session=False,
     ),
-    Route(
-        method="GET",
+    _route(
         path="/health",
         summary="Whether the gateway reaches an engine; 503 when not. Asks for no token; the reasons are for who shows one.",
         handler=health,
-        group="operation",
         answer=HealthAnswer,
         failing=503,
         open=True,
-        session=False,
     ),
-    Route(
-        method="GET",
+    _route(
         path="/metrics",
         summary="Metrics in Prometheus' text format.",
         handler=metrics,
-        group="operation",
         content_type="text/plain",
-        session=False,
     ),
-    Route(
-        method="GET",
+    _route(
         path="/openapi.json",
         summary="This description.",
         handler=openapi,
-        group="operation",
         answer=dict,
-        session=False,
     ),
 )
