@@ -43,6 +43,10 @@ ADMINISTRATORS = 30
 """In one run: each is a machine of its own."""
 
 
+class _Missed(Exception):
+    """The fault meets nobody, or nothing, that it could happen to."""
+
+
 class Nemesis:
     """See the module. `happened`: (kind, step) → how often. `damaged`: machines whose disk was damaged or lost."""
 
@@ -128,8 +132,12 @@ class Nemesis:
         host = self._whom.host_of(fault)
         if host is not None and fault.kind in ENDS:
             return self._end_host(host, fault)
-        method: Callable[[Fault], bool] = getattr(self, "_" + fault.kind.replace("-", "_"))
-        return method(fault)
+        method: Callable[[Fault], None] = getattr(self, "_" + fault.kind.replace("-", "_"))
+        try:
+            method(fault)
+        except _Missed:
+            return False
+        return True
 
     def _end_host(self, host: Host, fault: Fault) -> bool:
         """A host of a user ends, and stays down for so long."""
@@ -159,16 +167,18 @@ class Nemesis:
 
         return now
 
-    def _absent(self, _fault: Fault) -> bool:
+    def _absent(self, _fault: Fault) -> None:
         """The code that starts hosts leaves it out."""
-        return False
+        raise _Missed
 
     # -- processes
 
-    def _running(self, fault: Fault) -> Node | None:
-        """The role that is meant, if it runs."""
+    def _running(self, fault: Fault) -> Node:
+        """The role that is meant. Raises _Missed: it does not run."""
         node = self._whom.node(fault.target)
-        return node if node is not None and node.running else None
+        if node is None or not node.running:
+            raise _Missed
+        return node
 
     def _down_for(self, node: Node, seconds: float) -> None:
         node.held += 1
@@ -180,11 +190,11 @@ class Nemesis:
 
         self._later(seconds, back)
 
-    def _kill(self, fault: Fault) -> bool:
+    def _kill(self, fault: Fault) -> None:
         node = self._whom.node(fault.target)
         process = None if node is None else node.process
         if node is None or process is None or not process.alive or process.doomed >= 0:
-            return False
+            raise _Missed
 
         def died() -> None:
             self._down_for(node, fault.seconds)
@@ -192,67 +202,57 @@ class Nemesis:
 
         process.on_death.append(died)
         process.kill_after(int(fault.amount))
-        return True
 
-    def _power(self, fault: Fault) -> bool:
+    def _power(self, fault: Fault) -> None:
         node = self._running(fault)
-        if node is None:
-            return False
         self._down_for(node, fault.seconds)
         self._cluster.end_node(node, power=True)
-        return True
 
-    def _stop(self, fault: Fault) -> bool:
+    def _stop(self, fault: Fault) -> None:
         node = self._running(fault)
-        if node is None:
-            return False
         self._down_for(node, fault.seconds)
         self._tasks.append(asyncio.ensure_future(self._cluster.stop_node(node)))
-        return True
 
-    def _crash(self, fault: Fault) -> bool:
+    def _crash(self, fault: Fault) -> None:
         again = self._begin_again
         if again is None or fault.target not in self._clients:
-            return False
+            raise _Missed
         process = self._clients[fault.target][0]
         if not process.alive or process.doomed >= 0:
-            return False
+            raise _Missed
 
         process.on_death.append(lambda: self._later(fault.seconds, partial(again, fault.target)))
         process.kill_after(int(fault.amount))
-        return True
 
-    def _pause(self, fault: Fault) -> bool:
-        return self._suspend(fault, SimProcess.pause)
+    def _pause(self, fault: Fault) -> None:
+        self._suspend(fault, SimProcess.pause)
 
-    def _sleep(self, fault: Fault) -> bool:
-        return self._suspend(fault, SimProcess.sleep)
+    def _sleep(self, fault: Fault) -> None:
+        self._suspend(fault, SimProcess.sleep)
 
-    def _suspend(self, fault: Fault, suspend: Callable[[SimProcess], None]) -> bool:
+    def _suspend(self, fault: Fault, suspend: Callable[[SimProcess], None]) -> None:
         process = self._whom.process(fault.target)
         if process is None or not process.running:
-            return False
+            raise _Missed
         suspend(process)
         node = self._whom.node(fault.target)
         if node is not None and node.store is not None:
             node.store.paused()
         self._later(fault.seconds, process.resume)
-        return True
 
     # -- connections
 
-    def _blocked(self, links: Links, seconds: float) -> bool:
+    def _blocked(self, links: Links, seconds: float) -> None:
         self._cluster.network.block(links)
         self._later(seconds, partial(self._cluster.network.unblock, links))
-        return True
 
-    def _isolate(self, fault: Fault) -> bool:
-        return self._separate([fault.target], fault)
+    def _isolate(self, fault: Fault) -> None:
+        self._separate([fault.target], fault)
 
-    def _partition(self, fault: Fault) -> bool:
-        return self._separate(fault.target.split(","), fault)
+    def _partition(self, fault: Fault) -> None:
+        self._separate(fault.target.split(","), fault)
 
-    def _separate(self, names: list[str], fault: Fault) -> bool:
+    def _separate(self, names: list[str], fault: Fault) -> None:
         inside = [self._whom.address(name) for name in names]
         outside = [host for host in self._whom.everybody() if host not in inside]
         links: Links = []
@@ -260,36 +260,33 @@ class Nemesis:
             links += [(one, other) for one in inside for other in outside]
         if fault.amount != 2:
             links += [(other, one) for one in inside for other in outside]
-        return self._blocked(links, fault.seconds)
+        self._blocked(links, fault.seconds)
 
-    def _deaf(self, fault: Fault) -> bool:
+    def _deaf(self, fault: Fault) -> None:
         """What it wrote before is acknowledged and ordered still; what others wrote is ordered, and not here, or not yet."""
         node = self._running(fault)
-        if node is None:
-            return False
         kinds = ("engine",) if fault.amount == 1 else ("bookie", "engine")
         others = [other for kind in kinds for other in self._cluster.of(kind) if other is not node]
-        return self._blocked([(other.host, node.host) for other in others], fault.seconds)
+        self._blocked([(other.host, node.host) for other in others], fault.seconds)
 
-    def _clog(self, fault: Fault) -> bool:
+    def _clog(self, fault: Fault) -> None:
         one, other = map(self._whom.address, fault.target.split(">"))
-        return self._blocked([(one, other)], fault.seconds)
+        self._blocked([(one, other)], fault.seconds)
 
-    def _fence_race(self, fault: Fault) -> bool:
+    def _fence_race(self, fault: Fault) -> None:
         host, _, path = fault.target.partition(" ")
         race = find_race(self._cluster, path, host)
         if race is None:
-            return False
+            raise _Missed
         running = run_race(self._cluster, race, self._numbers, self._block)
         self._tasks.append(asyncio.ensure_future(running))
-        return True
 
     def _block(self, links: Links) -> Callable[[], None]:
         """Blocks links until what it returns is called, or everything is healed."""
         self._cluster.network.block(links)
         return self._once(partial(self._cluster.network.unblock, links))
 
-    def _slow_link(self, fault: Fault) -> bool:
+    def _slow_link(self, fault: Fault) -> None:
         host, network = self._whom.address(fault.target), self._cluster.network
         others = [other for other in self._whom.everybody() if other != host]
 
@@ -300,50 +297,47 @@ class Nemesis:
 
         slow(fault.amount)
         self._later(fault.seconds, lambda: slow(1.0))
-        return True
 
-    def _reset(self, fault: Fault) -> bool:
+    def _reset(self, fault: Fault) -> None:
         one, other = map(self._whom.address, fault.target.split(">"))
         network = self._cluster.network
-        return network.reset(one, other) + network.reset(other, one) > 0
+        if not network.reset(one, other) + network.reset(other, one):
+            raise _Missed
 
     # -- disks
 
-    def _disk_of(self, name: str) -> tuple[Node, MemoryDisk] | None:
+    def _disk_of(self, name: str) -> tuple[Node, MemoryDisk]:
         node = self._whom.node(name)
-        return None if node is None or node.disk is None else (node, node.disk)
+        if node is None or node.disk is None:
+            raise _Missed
+        return node, node.disk
 
-    def _may_lose(self, name: str) -> tuple[Node, MemoryDisk] | None:
-        """The disk, if replication covers its damage: one machine's, and nothing more once that was wiped.
+    def _may_lose(self, name: str) -> tuple[Node, MemoryDisk]:
+        """The disk, if replication covers its damage: one machine's, and nothing more once that was wiped. Else raises _Missed.
 
         The bookie on an empty disk is a new one, and both may be in one write set.
         """
-        found = self._disk_of(name)
-        if found is None or self._wiped or not self.damaged <= {found[0].host}:
-            return None
-        return found
+        node, disk = self._disk_of(name)
+        if self._wiped or not self.damaged <= {node.host}:
+            raise _Missed
+        return node, disk
 
-    def _slow_disk(self, fault: Fault) -> bool:
+    def _slow_disk(self, fault: Fault) -> None:
         node = self._whom.node(fault.target)
         if node is None or node.plan is None:
-            return False
+            raise _Missed
         self._cluster.slow_disk(node, fault.amount)
         self._later(fault.seconds, partial(self._cluster.slow_disk, node, 1.0))
-        return True
 
-    def _disk_error(self, fault: Fault) -> bool:
+    def _disk_error(self, fault: Fault) -> None:
         node = self._running(fault)
-        if node is None or node.plan is None:
-            return False
+        if node.plan is None:
+            raise _Missed
         kind = FAILING[int(fault.amount) % len(FAILING)]
         node.plan.failing[kind] = node.plan.failing.get(kind, 0) + 1
-        return True
 
-    def _disk_full(self, fault: Fault) -> bool:
-        found = self._disk_of(fault.target)
-        if found is None:
-            return False
-        node, disk = found
+    def _disk_full(self, fault: Fault) -> None:
+        node, disk = self._disk_of(fault.target)
         used = sum(len(disk.contents(name)) for name in disk.all_names())
         disk.capacity_bytes = used + int(fault.amount)
 
@@ -352,28 +346,24 @@ class Nemesis:
                 node.disk.capacity_bytes = UNLIMITED_BYTES
 
         self._later(fault.seconds, room)
-        return True
 
-    def _flip_bits(self, fault: Fault) -> bool:
-        found, count = self._may_lose(fault.target), int(fault.amount)
-        return found is not None and self._damaged(found[0], flip_bits(found[1], self._numbers, count=count))
+    def _flip_bits(self, fault: Fault) -> None:
+        node, disk = self._may_lose(fault.target)
+        self._damaged(node, flip_bits(disk, self._numbers, count=int(fault.amount)))
 
-    def _misdirect(self, fault: Fault) -> bool:
-        found = self._may_lose(fault.target)
-        return found is not None and self._damaged(found[0], misdirect(found[1], self._numbers))
+    def _misdirect(self, fault: Fault) -> None:
+        node, disk = self._may_lose(fault.target)
+        self._damaged(node, misdirect(disk, self._numbers))
 
-    def _damaged(self, node: Node, places: list[str]) -> bool:
-        if places:
-            self.damaged.add(node.host)
-            self._cluster.invariants.forget_disk(node.host)
-            self._cluster.trace.add("fault", "damage", " ".join(places))
-        return bool(places)
+    def _damaged(self, node: Node, places: list[str]) -> None:
+        if not places:
+            raise _Missed
+        self.damaged.add(node.host)
+        self._cluster.invariants.forget_disk(node.host)
+        self._cluster.trace.add("fault", "damage", " ".join(places))
 
-    def _wipe(self, fault: Fault) -> bool:
-        found = self._may_lose(fault.target)
-        if found is None:
-            return False
-        node = found[0]
+    def _wipe(self, fault: Fault) -> None:
+        node, _ = self._may_lose(fault.target)
         self._wiped = True
         self._down_for(node, fault.seconds)
         if node.running:
@@ -381,64 +371,56 @@ class Nemesis:
         node.disk = new_disk(node.name)
         self.damaged.add(node.host)
         self._cluster.invariants.forget_disk(node.host)
-        return True
 
     # -- administration
 
-    def _administer(self, fault: Fault) -> bool:
+    def _administer(self, fault: Fault) -> None:
         if self._administrators >= ADMINISTRATORS:
-            return False
+            raise _Missed
         self._administrators += 1
         administrator = Administrator(self._cluster, self._administrators)
         self._tasks_of_processes.append(administrator.process.start(administrator.run(fault.kind)))
-        return True
 
     _roll = _move = _administer
 
-    def _poison(self, fault: Fault) -> bool:
-        node = self._running(fault)
+    def _poison(self, fault: Fault) -> None:
         if int(fault.amount) == PUSHES:
-            return node is not None and poison_pushes(node, self._numbers)
+            if not poison_pushes(self._running(fault), self._numbers):
+                raise _Missed
+            return
         ended: tuple[int, int] | None = (0, 0)
         if int(fault.amount) == LAST:
-            ended = None if node is None else poison_end(node, self._numbers)
+            ended = poison_end(self._running(fault), self._numbers)
         if ended is None:
-            return False
+            raise _Missed
         self._poisoners += 1
         poisoner = Poisoner(self._cluster, self._poisoners)
         self._tasks_of_processes.append(poisoner.process.start(poisoner.run(int(fault.amount), ended)))
-        return True
 
-    def _stranger(self, fault: Fault) -> bool:
+    def _stranger(self, fault: Fault) -> None:
         if not self._cluster.tokens.asked:
-            return False  # they would be let in
+            raise _Missed  # they would be let in
         self._strangers += 1
         stranger = Stranger(self._cluster, self._strangers, int(fault.amount))
         self._tasks_of_processes.append(stranger.process.start(stranger.run()))
-        return True
 
     # -- metadata store and clocks
 
-    def _store_of(self, fault: Fault) -> SimStore | None:
-        node = self._running(fault)
-        return None if node is None else node.store
-
-    def _expire(self, fault: Fault) -> bool:
-        store = self._store_of(fault)
+    def _store_of(self, fault: Fault) -> SimStore:
+        store = self._running(fault).store
         if store is None:
-            return False
-        store.expire()
-        return True
+            raise _Missed
+        return store
 
-    def _cut_off(self, fault: Fault) -> bool:
+    def _expire(self, fault: Fault) -> None:
+        self._store_of(fault).expire()
+
+    def _cut_off(self, fault: Fault) -> None:
         store = self._store_of(fault)
-        if store is None:
-            return False
         store.cut_off()
         self._later(fault.seconds, store.rejoin)
-        return True
 
-    def _metadata_down(self, fault: Fault) -> bool:
+    def _metadata_down(self, fault: Fault) -> None:
         stores = [node.store for node in self._cluster.nodes.values() if node.store is not None and node.running]
         for store in stores:
             store.cut_off()
@@ -448,27 +430,19 @@ class Nemesis:
                 store.rejoin()
 
         self._later(fault.seconds, back)
-        return True
 
-    def _store_fault(self, fault: Fault) -> bool:
-        store = self._store_of(fault)
-        if store is None:
-            return False
-        store.inner.fail_next_write(_STORE_FAULTS[fault.kind], count=int(fault.amount))
-        return True
+    def _store_fault(self, fault: Fault) -> None:
+        self._store_of(fault).inner.fail_next_write(_STORE_FAULTS[fault.kind], count=int(fault.amount))
 
     _lost_answer = _lost_request = _store_fault
 
-    def _delayed_write(self, fault: Fault) -> bool:
-        if not self._store_fault(fault):
-            return False
+    def _delayed_write(self, fault: Fault) -> None:
+        self._store_fault(fault)
         self._later(fault.seconds, self._cluster.tree.deliver_delayed)
-        return True
 
-    def _clock(self, fault: Fault) -> bool:
+    def _clock(self, fault: Fault) -> None:
         node, host = self._whom.node(fault.target), self._whom.host_of(fault)
         clock = node.clock if node is not None else host.clock if host is not None else self._clients[fault.target][1]
         clock.skew_ms += int(fault.amount)
-        return True
 
     _step = _clock
