@@ -229,34 +229,22 @@ def init(invocation: Invocation, metadata: str | None, logs: int | None) -> int:
     return process.run_command(main)
 
 
+_SETTINGS: Final = {
+    "metrics": "metrics_listen",
+    "salvage": "bookie.salvage",
+    "replace_lost_disk": "bookie.replace_lost_disk",
+    "admin_port": "bookie.admin_port",
+    "log": "sequencer.log",
+}
+"""Options of roles that are not called as what they set."""
+
+
 def _role(kind: Kind, what: str, *, data: bool = False) -> click.Command:
-    def role(
-        invocation: Invocation,
-        metadata: str | None,
-        listen: tuple[str, ...],
-        metrics: str | None,
-        insecure: bool,
-        stop_with_stdin: bool,
-        data: Path | None = None,
-        salvage: bool = False,
-        replace_lost_disk: bool = False,
-        admin_port: int | None = None,
-        more_data: tuple[str, ...] = (),
-        log: int | None = None,
-    ) -> int:
+    def role(invocation: Invocation, stop_with_stdin: bool, **given: Any) -> int:
         flags = {
-            "metadata": metadata,
-            "listen": listen or None,
-            "metrics_listen": metrics,
-            "data": data,
-            "more_data": more_data or None,
-            "bookie.salvage": salvage or None,
-            "bookie.replace_lost_disk": replace_lost_disk or None,
-            "bookie.admin_port": admin_port,
-            "sequencer.log": log,
-            "token_file": invocation.token_file,
-            "insecure": insecure or None,
+            _SETTINGS.get(name, name): None if value is False or value == () else value for name, value in given.items()
         }
+        flags["token_file"] = invocation.token_file
         return _run_role(invocation, kind, flags, stop_with_stdin=stop_with_stdin)
 
     role.__doc__ = (

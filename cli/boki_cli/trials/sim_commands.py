@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -60,13 +60,11 @@ class ProfileName(click.ParamType):  # type: ignore[type-arg]  # generic in the 
         return value
 
 
-_PROFILE = click.option(
-    "--profile",
-    type=ProfileName(),
-    default="harsh",
-    show_default=True,
-    help="Which kinds of faults, or whose programs.",
-)
+def _profile(*more: str, help: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    return click.option("--profile", type=ProfileName(*more), default="harsh", show_default=True, help=help)
+
+
+_PROFILE = _profile(help="Which kinds of faults, or whose programs.")
 _SECONDS = click.option(
     "--seconds",
     type=Real(0.1, 3_600),
@@ -87,13 +85,7 @@ sim: Final = CommandGroup("sim", help="Run whole clusters in one process, under 
 @command(sim, "run", writes=False, short_help="Run many seeds; exit code 1 if one fails.")
 @click.option("--seeds", type=Whole(1), metavar="N", help=f"How many; default {SEEDS}, or all in --minutes.")
 @click.option("--first-seed", type=Whole(0), default=1, show_default=True, metavar="S")
-@click.option(
-    "--profile",
-    type=ProfileName("all"),
-    default="harsh",
-    show_default=True,
-    help="Which kinds of faults, or whose programs; all: the profiles in turn.",
-)
+@_profile("all", help="Which kinds of faults, or whose programs; all: the profiles in turn.")
 @click.option("--minutes", type=Real(0.01), metavar="M", help="Begin no new seed after this long.")
 @click.option("--jobs", type=Whole(1, 256), default=1, show_default=True, metavar="J", help="Processes.")
 @click.option("--stop", is_flag=True, help="Stop at the first seed that fails.")
