@@ -31,6 +31,7 @@ from boki_bookie.begin.life_file import format_life, read_life
 from boki_bookie.begin.life_rules import Copy, StoredLife, judge_copy
 from boki_bookie.entries.checkpoint import INDEX_FOLDER
 from boki_bookie.entries.entry_log import FOLDER as ENTRIES_FOLDER
+from boki_bookie.formats.journal_format import other_version
 from boki_bookie.journal.journal_segments import FOLDER as JOURNAL_FOLDER
 from boki_common import limits
 from boki_common.bookkeeper.layout import (
@@ -49,7 +50,6 @@ from boki_common.errors import (
     CorruptData,
     NodeExists,
     NoNode,
-    VersionMismatch,
     WrongDirectory,
 )
 from boki_common.ids import BookieId
@@ -344,12 +344,7 @@ async def _read(disk: Disk) -> _IdentityFile:
     try:
         version = msgspec.json.decode(data, type=dict[str, object]).get("version")
         if version not in (FORMAT_VERSION, FORMAT_VERSION - 1):
-            raise VersionMismatch(
-                f"{name}: expected version {FORMAT_VERSION}, found {version!r}: start the Boki that wrote it",
-                path=name,
-                expected=FORMAT_VERSION,
-                found=repr(version),
-            )
+            raise other_version(name, "identity", FORMAT_VERSION, repr(version))
         return msgspec.json.decode(data, type=_IdentityFile)
     except DECODE_FAULTS as error:
         raise CorruptData(

@@ -52,7 +52,7 @@ from typing import Final, NamedTuple, Protocol
 
 import crc32c as _crc32c
 
-from boki_common.errors import VersionMismatch
+from boki_bookie.formats.journal_format import other_version
 
 SLOT_BYTES: Final = 4_096
 SLOTS: Final = 2
@@ -143,10 +143,5 @@ def decode_slot(data: bytes, bookie_id: bytes, *, name: str) -> Slot | None:
         return None
     version, number, token, owner = _SLOT.unpack(used)
     if version != FORMAT_VERSION:
-        raise VersionMismatch(
-            f"{name}: expected version {FORMAT_VERSION} of a bookie's life, found {version}: start the Boki that wrote it",
-            path=name,
-            expected=FORMAT_VERSION,
-            found=version,
-        )
+        raise other_version(name, "life", FORMAT_VERSION, version)
     return Slot(number, token.hex()) if owner == bookie_id else None

@@ -58,8 +58,8 @@ import crc32c as _crc32c
 from boki_bookie.entries.ledger_index import Columns, Ledger
 from boki_bookie.entries.ledger_index import LedgerUpdate as LedgerUpdate
 from boki_bookie.entries.tombstones import Run
-from boki_bookie.formats.journal_format import REMEDY
-from boki_common.errors import CorruptData, VersionMismatch
+from boki_bookie.formats.journal_format import REMEDY, other_version
+from boki_common.errors import CorruptData
 from boki_common.runtime.ports import Buffer
 
 FORMAT_VERSION: Final = 2
@@ -191,7 +191,7 @@ def _checked_block(data: memoryview, offset: int, owner: int, name: str) -> memo
     if end > len(data) or _crc32c.crc32c(data[offset + _PREFIX.size : end], start) != crc:
         raise _damaged(name, offset, "a block fails its checksum: it is damaged, or of another file or bookie")
     if version not in (FORMAT_VERSION, UNBOUND_VERSION):
-        raise _other_version(name, "ledger index", FORMAT_VERSION, version)
+        raise other_version(name, "ledger index", FORMAT_VERSION, version)
     return data[offset + BLOCK_HEADER_BYTES : end]
 
 
@@ -239,7 +239,7 @@ def decode_mark(data: Buffer, *, name: str) -> CheckpointMark:
         raise _damaged(name, 0, "the checkpoint mark fails its checksum")
     version, *fields = _MARK.unpack_from(data, _PREFIX.size)
     if version != MARK_VERSION:
-        raise _other_version(name, "checkpoint", MARK_VERSION, version)
+        raise other_version(name, "checkpoint", MARK_VERSION, version)
     return CheckpointMark(*fields)
 
 
@@ -248,13 +248,4 @@ def _damaged(name: str, offset: int, what: str) -> CorruptData:
         f"{name} at byte {offset}: {what}. The bookie no longer knows what it stores: {REMEDY}",
         path=name,
         offset=offset,
-    )
-
-
-def _other_version(name: str, what: str, expected: int, found: int) -> VersionMismatch:
-    return VersionMismatch(
-        f"{name}: expected {what} version {expected}, found {found}: start the Boki that wrote it",
-        path=name,
-        expected=expected,
-        found=found,
     )

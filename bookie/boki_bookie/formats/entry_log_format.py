@@ -32,8 +32,9 @@ from typing import Final, NamedTuple
 
 import crc32c as _crc32c
 
+from boki_bookie.formats.journal_format import other_version
 from boki_common.crc_shift import shifted
-from boki_common.errors import CorruptData, VersionMismatch
+from boki_common.errors import CorruptData
 from boki_common.runtime.ports import Buffer
 
 PAGE_BYTES: Final = 4_096
@@ -90,12 +91,7 @@ def check_file_header(page: Buffer, *, file_number: int, bookie_id: bytes, name:
         raise CorruptData(f"{name}: the header at byte 0 fails its checksum", path=name, offset=0)
     version, found_number, found_id = _FILE.unpack_from(page, _PREFIX.size)
     if version != FORMAT_VERSION:
-        raise VersionMismatch(
-            f"{name}: expected entry log version {FORMAT_VERSION}, found {version}: start the Boki that wrote it",
-            path=name,
-            expected=FORMAT_VERSION,
-            found=version,
-        )
+        raise other_version(name, "entry log", FORMAT_VERSION, version)
     if (found_number, found_id) != (file_number, bookie_id):
         raise CorruptData(
             f"{name}: expected file {file_number} of bookie {bookie_id.hex()}, "

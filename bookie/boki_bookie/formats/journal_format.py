@@ -98,6 +98,16 @@ _VALIDATED: Final = 1
 crc32c = _crc32c.crc32c
 
 
+def other_version(name: str, what: str, expected: int, found: object) -> VersionMismatch:
+    """Of a file that another Boki wrote."""
+    return VersionMismatch(
+        f"{name}: expected {what} version {expected}, found {found}: start the Boki that wrote it",
+        path=name,
+        expected=expected,
+        found=found,
+    )
+
+
 class RecordKind(IntEnum):
     """What a record's body is."""
 
@@ -221,12 +231,6 @@ def encode_single(
     return [b"".join(parts)] if size <= JOINED_BODY_BYTES else list(parts), size + padding
 
 
-def group_bytes(record_bytes: int) -> int:
-    """Length on disk, with its padding, of a group whose records with their headers have that many bytes."""
-    size = GROUP_HEADER_BYTES + record_bytes
-    return size + -size % PAGE_BYTES
-
-
 def encode_ledger(record: LedgerRecord) -> bytes:
     return _LEDGER_BODY.pack(record.ledger_id, _VALIDATED if record.validated else 0, record.master_key)
 
@@ -285,12 +289,7 @@ def decode_segment_header(page: Buffer, *, name: str) -> SegmentHeader:
     if crc32c(page[_PREFIX.size : _SEGMENT_USED]) != crc:
         raise CorruptData(f"{name}: the segment header at byte 0 fails its checksum", path=name, offset=0)
     if version != FORMAT_VERSION:
-        raise VersionMismatch(
-            f"{name}: expected journal version {FORMAT_VERSION}, found {version}: start the Boki that wrote it",
-            path=name,
-            expected=FORMAT_VERSION,
-            found=version,
-        )
+        raise other_version(name, "journal", FORMAT_VERSION, version)
     _, generation, segment_bytes, bookie_id, salt = _SEGMENT.unpack_from(page, _PREFIX.size)
     return SegmentHeader(generation, segment_bytes, bookie_id, salt)
 

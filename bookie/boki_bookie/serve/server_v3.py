@@ -38,28 +38,8 @@ from boki_bookie.storage.fence_rules import is_possible
 from boki_bookie.storage.storage_reads import Found
 from boki_bookie.storage.storage_router import Store
 from boki_common import limits
-from boki_common.bookkeeper import auth, availability, v2, v3
+from boki_common.bookkeeper import auth, availability, v2, v3, v3_messages
 from boki_common.bookkeeper.status import V2Status
-from boki_common.bookkeeper.v3_messages import (
-    AddRequest,
-    AddResponse,
-    AuthRequest,
-    AuthResponse,
-    BookieInfoRequest,
-    BookieInfoResponse,
-    ForceRequest,
-    ForceResponse,
-    ListEntriesRequest,
-    ListEntriesResponse,
-    ReadLacRequest,
-    ReadLacResponse,
-    ReadRequest,
-    ReadResponse,
-    UnknownRequest,
-    UnknownResponse,
-    WriteLacRequest,
-    WriteLacResponse,
-)
 from boki_common.errors import BokiError, StorageError
 from boki_common.net.connection import FrameConnection
 from boki_common.runtime.ports import Clock
@@ -68,7 +48,7 @@ _RESPONSE_ROOM_BYTES: Final = 1_024
 """What a response needs at most besides the body it carries."""
 
 
-_Durably = ReadRequest | ForceRequest | WriteLacRequest
+_Durably = v3_messages.ReadRequest | v3_messages.ForceRequest | v3_messages.WriteLacRequest
 """What is answered when it is durable."""
 
 
@@ -100,13 +80,13 @@ class _LateAdd:
         self._txn_id = txn_id
 
     def add_answered(self, status: V2Status, ledger_id: int, entry_id: int) -> None:
-        self._requests.late_add_answered(AddResponse(self._txn_id, status, ledger_id, entry_id))
+        self._requests.late_add_answered(v3_messages.AddResponse(self._txn_id, status, ledger_id, entry_id))
 
 
 class _Lookup(NamedTuple):
     """A read of which the entry, or the last entry for its LAC, is to be loaded."""
 
-    request: ReadRequest
+    request: v3_messages.ReadRequest
     found: Found
     last: Found | None
     lac: int | None = None
@@ -126,7 +106,7 @@ class V3Requests:
         self._unanswered = 0
         self._acks: list[bytes] = []
         self._early_acks: list[bytes] = []
-        self._reads: list[ReadRequest] = []
+        self._reads: list[v3_messages.ReadRequest] = []
         self._durably: list[_Durably] = []
         self._to_load: deque[_Lookup] = deque()
         self._loading = False
@@ -156,29 +136,29 @@ class V3Requests:
     def take(self, frame: memoryview) -> None:
         """One request; `finish_batch` follows. Raises ProtocolError."""
         request = v3.decode_request(frame)
-        if isinstance(request, AddRequest):
+        if isinstance(request, v3_messages.AddRequest):
             self._add(request)
-        elif isinstance(request, ReadRequest):
+        elif isinstance(request, v3_messages.ReadRequest):
             self._read(request)
-        elif isinstance(request, UnknownRequest):
-            self._send(UnknownResponse(*request))
-        elif isinstance(request, WriteLacRequest):
+        elif isinstance(request, v3_messages.UnknownRequest):
+            self._send(v3_messages.UnknownResponse(*request))
+        elif isinstance(request, v3_messages.WriteLacRequest):
             self._write_lac(request)
-        elif isinstance(request, ReadLacRequest):
+        elif isinstance(request, v3_messages.ReadLacRequest):
             self._read_lac(request)
-        elif isinstance(request, BookieInfoRequest):
+        elif isinstance(request, v3_messages.BookieInfoRequest):
             if self._is_full():
-                self._send(BookieInfoResponse(request.txn_id, V2Status.TOO_MANY_REQUESTS))
+                self._send(v3_messages.BookieInfoResponse(request.txn_id, V2Status.TOO_MANY_REQUESTS))
             else:
                 self._unanswered += 1
                 self._shared.spawn(self._answer_space(request), "bookie info")
-        elif isinstance(request, AuthRequest):
+        elif isinstance(request, v3_messages.AuthRequest):
             answer = auth.answer(request.message, self._shared.bookie_id)
-            self._send(AuthResponse(request.txn_id, V2Status.OK, answer))
-        elif isinstance(request, ListEntriesRequest):
+            self._send(v3_messages.AuthResponse(request.txn_id, V2Status.OK, answer))
+        elif isinstance(request, v3_messages.ListEntriesRequest):
             self._send(self._list_entries(request))
         elif self._is_full():
-            self._send(ForceResponse(request.txn_id, V2Status.TOO_MANY_REQUESTS, request.ledger_id))
+            self._send(v3_messages.ForceResponse(request.txn_id, V2Status.TOO_MANY_REQUESTS, request.ledger_id))
         else:
             self._unanswered += 1
             self._durably.append(request)
@@ -220,7 +200,7 @@ class V3Requests:
 
     # -- adds
 
-    def _add(self, request: AddRequest) -> None:
+    def _add(self, request: v3_messages.AddRequest) -> None:
         txn_id, _, ledger_id, entry_id, key, body, recovery, deferred_sync = request
         lac, length = lac_of(body), int.from_bytes(body[24:32], "big", signed=True)
         status: V2Status | None
@@ -240,12 +220,12 @@ class V3Requests:
             self._taken_bytes += len(body)
             early = deferred_sync and self._unanswered <= self._shared.requests_limit // 2
             acks = self._early_acks if early else self._acks
-            acks.append(v3.encode_response(AddResponse(txn_id, status, ledger_id, entry_id)))
+            acks.append(v3.encode_response(v3_messages.AddResponse(txn_id, status, ledger_id, entry_id)))
         else:
             self._shared.count_adds(status)
-            self._send(AddResponse(txn_id, status, ledger_id, entry_id))
+            self._send(v3_messages.AddResponse(txn_id, status, ledger_id, entry_id))
 
-    def late_add_answered(self, response: AddResponse) -> None:
+    def late_add_answered(self, response: v3_messages.AddResponse) -> None:
         self._unanswered -= 1
         self._backpressure.answered_late()
         self._shared.count_adds(response.status)
@@ -264,7 +244,7 @@ class V3Requests:
 
     # -- LACs
 
-    def _write_lac(self, request: WriteLacRequest) -> None:
+    def _write_lac(self, request: v3_messages.WriteLacRequest) -> None:
         if request.ledger_id < 0 or request.lac < NO_ENTRY:
             status = V2Status.BAD_REQUEST
         elif self._is_full():
@@ -277,33 +257,33 @@ class V3Requests:
             self._durably.append(request)
             self._added[request.ledger_id] = None
         else:
-            self._send(WriteLacResponse(request.txn_id, status, request.ledger_id))
+            self._send(v3_messages.WriteLacResponse(request.txn_id, status, request.ledger_id))
 
-    def _read_lac(self, request: ReadLacRequest) -> None:
+    def _read_lac(self, request: v3_messages.ReadLacRequest) -> None:
         last = self._storage.of(request.ledger_id).look_up(request.ledger_id, NO_ENTRY)
         if self._is_full():
-            self._send(ReadLacResponse(request.txn_id, V2Status.TOO_MANY_REQUESTS, request.ledger_id))
+            self._send(v3_messages.ReadLacResponse(request.txn_id, V2Status.TOO_MANY_REQUESTS, request.ledger_id))
         elif last.status is V2Status.UNKNOWN_LEDGER_STATE:
-            self._send(ReadLacResponse(request.txn_id, last.status, request.ledger_id))
+            self._send(v3_messages.ReadLacResponse(request.txn_id, last.status, request.ledger_id))
         elif last.place is not None:
             self._unanswered += 1
             self._shared.spawn(self._load_last(request, last.place), "bookie LAC read")
         else:
             self._answer_lac(request, last.body)
 
-    async def _load_last(self, request: ReadLacRequest, place: Place) -> None:
+    async def _load_last(self, request: v3_messages.ReadLacRequest, place: Place) -> None:
         last = (await self._storage.load([(request.ledger_id, place)]))[0]
         self._unanswered -= 1
         if isinstance(last, StorageError):
-            self._send(ReadLacResponse(request.txn_id, V2Status.IO_ERROR, request.ledger_id))
+            self._send(v3_messages.ReadLacResponse(request.txn_id, V2Status.IO_ERROR, request.ledger_id))
         else:
             self._answer_lac(request, last)
 
-    def _answer_lac(self, request: ReadLacRequest, last: memoryview | None) -> None:
+    def _answer_lac(self, request: v3_messages.ReadLacRequest, last: memoryview | None) -> None:
         """Neither an entry nor a LAC, or no ledger, is NO_ENTRY, as Apache's bookie says it."""
         lac = self._storage.of(request.ledger_id).explicit_lac(request.ledger_id) or None
         status = V2Status.NO_ENTRY if last is None and lac is None else V2Status.OK
-        self._send(ReadLacResponse(request.txn_id, status, request.ledger_id, lac, last))
+        self._send(v3_messages.ReadLacResponse(request.txn_id, status, request.ledger_id, lac, last))
 
     # -- what waits for the journal
 
@@ -313,19 +293,19 @@ class V3Requests:
             self._connection.abort(error)
             return
         for request in requests:
-            if isinstance(request, ForceRequest):
+            if isinstance(request, v3_messages.ForceRequest):
                 self._unanswered -= 1
-                self._send(ForceResponse(request.txn_id, V2Status.OK, request.ledger_id))
-            elif isinstance(request, WriteLacRequest):
+                self._send(v3_messages.ForceResponse(request.txn_id, V2Status.OK, request.ledger_id))
+            elif isinstance(request, v3_messages.WriteLacRequest):
                 self._unanswered -= 1
-                self._send(WriteLacResponse(request.txn_id, V2Status.OK, request.ledger_id))
+                self._send(v3_messages.WriteLacResponse(request.txn_id, V2Status.OK, request.ledger_id))
             else:
                 self._shared.watchers.changed(request.ledger_id, fenced=True)
-        self._serve([request for request in requests if isinstance(request, ReadRequest)])
+        self._serve([request for request in requests if isinstance(request, v3_messages.ReadRequest)])
 
     # -- reads
 
-    def _read(self, request: ReadRequest) -> None:
+    def _read(self, request: v3_messages.ReadRequest) -> None:
         if request.waits and request.entry_id != NO_ENTRY:
             self._refuse_read(request, V2Status.BAD_REQUEST)
         elif self._is_full() or (request.waits and self._polls.are_full):
@@ -344,11 +324,11 @@ class V3Requests:
             else:
                 self._refuse_read(request, status)
 
-    def _refuse_read(self, request: ReadRequest, status: V2Status) -> None:
+    def _refuse_read(self, request: v3_messages.ReadRequest, status: V2Status) -> None:
         self._shared.count_reads(status)
-        self._send(ReadResponse(request.txn_id, status, request.ledger_id, request.entry_id))
+        self._send(v3_messages.ReadResponse(request.txn_id, status, request.ledger_id, request.entry_id))
 
-    def _serve(self, requests: list[ReadRequest]) -> None:
+    def _serve(self, requests: list[v3_messages.ReadRequest]) -> None:
         """Answers what is in memory; the rest goes into one task."""
         for request in requests:
             found, last = self._look_up(request)
@@ -365,7 +345,7 @@ class V3Requests:
             self._loading = True
             self._shared.spawn(self._load(), "bookie read")
 
-    def _look_up(self, request: ReadRequest) -> tuple[Found, Found | None]:
+    def _look_up(self, request: v3_messages.ReadRequest) -> tuple[Found, Found | None]:
         """The entry; and the last one, when the answer tells the LAC: not of negative answers and fencing reads."""
         storage = self._storage.of(request.ledger_id)
         found = storage.look_up(request.ledger_id, request.entry_id)
@@ -416,14 +396,16 @@ class V3Requests:
         else:
             self.answer(request, V2Status.OK, body, lac, lac_time_ms)
 
-    def answer_loaded_later(self, request: ReadRequest, found: Found, lac: int, lac_time_ms: int | None) -> None:
+    def answer_loaded_later(
+        self, request: v3_messages.ReadRequest, found: Found, lac: int, lac_time_ms: int | None
+    ) -> None:
         """`answer`, once the body that was found on the disk is loaded."""
         self._to_load.append(_Lookup(request, found, None, lac, lac_time_ms))
         self._begin_load()
 
     def answer(
         self,
-        request: ReadRequest,
+        request: v3_messages.ReadRequest,
         status: V2Status,
         body: memoryview | None,
         lac: int | None,
@@ -434,33 +416,35 @@ class V3Requests:
         self._shared.count_reads(status)
         if lac is not None:
             lac = max(lac, explicit_lac_of(self._storage.of(request.ledger_id).explicit_lac(request.ledger_id)))
-        response = ReadResponse(request.txn_id, status, request.ledger_id, request.entry_id, body, lac, lac_time_ms)
+        response = v3_messages.ReadResponse(
+            request.txn_id, status, request.ledger_id, request.entry_id, body, lac, lac_time_ms
+        )
         self._send(response)
 
     # -- about the bookie
 
-    def _list_entries(self, request: ListEntriesRequest) -> ListEntriesResponse:
+    def _list_entries(self, request: v3_messages.ListEntriesRequest) -> v3_messages.ListEntriesResponse:
         if self._is_full():
-            return ListEntriesResponse(request.txn_id, V2Status.TOO_MANY_REQUESTS, request.ledger_id)
+            return v3_messages.ListEntriesResponse(request.txn_id, V2Status.TOO_MANY_REQUESTS, request.ledger_id)
         storage = self._storage.of(request.ledger_id)
         if storage.doubts(request.ledger_id):
-            return ListEntriesResponse(request.txn_id, V2Status.UNKNOWN_LEDGER_STATE, request.ledger_id)
+            return v3_messages.ListEntriesResponse(request.txn_id, V2Status.UNKNOWN_LEDGER_STATE, request.ledger_id)
         entries = storage.entry_ids(request.ledger_id)
         if entries is None:
-            return ListEntriesResponse(request.txn_id, V2Status.NO_LEDGER, request.ledger_id)
+            return v3_messages.ListEntriesResponse(request.txn_id, V2Status.NO_LEDGER, request.ledger_id)
         listed = availability.encode_within(entries, limits.FRAME_BYTES - _RESPONSE_ROOM_BYTES)
         if listed is None:
-            return ListEntriesResponse(request.txn_id, V2Status.IO_ERROR, request.ledger_id)
-        return ListEntriesResponse(request.txn_id, V2Status.OK, request.ledger_id, listed)
+            return v3_messages.ListEntriesResponse(request.txn_id, V2Status.IO_ERROR, request.ledger_id)
+        return v3_messages.ListEntriesResponse(request.txn_id, V2Status.OK, request.ledger_id, listed)
 
-    async def _answer_space(self, request: BookieInfoRequest) -> None:
+    async def _answer_space(self, request: v3_messages.BookieInfoRequest) -> None:
         try:
             free = await self._shared.free_bytes()
         except BokiError:
-            response = BookieInfoResponse(request.txn_id, V2Status.IO_ERROR)
+            response = v3_messages.BookieInfoResponse(request.txn_id, V2Status.IO_ERROR)
         else:
             total = free + self._storage.file_bytes if request.wanted & v3.INFO_TOTAL else None
-            response = BookieInfoResponse(
+            response = v3_messages.BookieInfoResponse(
                 request.txn_id, V2Status.OK, total, free if request.wanted & v3.INFO_FREE else None
             )
         self._unanswered -= 1

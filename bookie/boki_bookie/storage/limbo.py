@@ -27,9 +27,10 @@ from typing import Final
 
 import crc32c as _crc32c
 
+from boki_bookie.formats.journal_format import other_version
 from boki_bookie.storage.waiting_adds import Validate
 from boki_common.bookkeeper.status import V2Status
-from boki_common.errors import CorruptData, VersionMismatch
+from boki_common.errors import CorruptData
 from boki_common.runtime.ports import Disk
 
 LIMBO_NAME: Final = "LIMBO"
@@ -144,12 +145,7 @@ def _decode(data: bytes, *, bookie_id: bytes, name: str) -> dict[int, bool]:
         raise _damaged(name, "the list of ledgers in limbo fails its checksum")
     version, found_id, count = _HEAD.unpack_from(data, _PREFIX.size)
     if version != FORMAT_VERSION:
-        raise VersionMismatch(
-            f"{name}: expected limbo version {FORMAT_VERSION}, found {version}: start the Boki that wrote it",
-            path=name,
-            expected=FORMAT_VERSION,
-            found=version,
-        )
+        raise other_version(name, "limbo", FORMAT_VERSION, version)
     if found_id != bookie_id:
         raise _damaged(name, f"expected the limbo of bookie {bookie_id.hex()}, found that of {found_id.hex()}")
     if len(data) != _HEADER_BYTES + 9 * count:

@@ -133,7 +133,7 @@ async def test_a_damaged_or_newer_identity_is_refused(world: Any, disk: MemoryDi
         with pytest.raises((CorruptData, VersionMismatch), match="identity"):
             await start(disk, world)
     disk.put(IDENTITY_NAME, good.replace(b'"version": 2', b'"version": 3'))
-    with pytest.raises(VersionMismatch, match="expected version 2, found 3"):
+    with pytest.raises(VersionMismatch, match="expected identity version 2, found 3"):
         await start(disk, world)
 
 

@@ -77,7 +77,7 @@ def test_a_newer_version_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("boki_bookie.begin.life_rules.FORMAT_VERSION", 2)
     page = encode_slot(A, RAW_ID)
     monkeypatch.undo()
-    with pytest.raises(VersionMismatch, match="somewhere/LIFE: expected version 1 of a bookie's life, found 2"):
+    with pytest.raises(VersionMismatch, match="somewhere/LIFE: expected life version 1, found 2"):
         decode_slot(page, RAW_ID, name="somewhere/LIFE")
 
 

@@ -25,7 +25,6 @@ from boki_bookie.formats.journal_format import (
     encode_ledger,
     encode_segment_header,
     encode_single,
-    group_bytes,
 )
 from boki_common.errors import CorruptData, VersionMismatch
 
@@ -34,6 +33,11 @@ Records = list[tuple[int, bytes]]
 GROUPS = st.lists(
     st.lists(st.tuples(st.sampled_from([1, 2, 3]), st.binary(max_size=3_000)), min_size=1, max_size=5), max_size=4
 )
+
+
+def group_bytes(record_bytes: int) -> int:
+    """On disk, with its padding."""
+    return -(-(journal_format.GROUP_HEADER_BYTES + record_bytes) // PAGE_BYTES) * PAGE_BYTES
 
 
 def segment(groups: list[Records], *, first: int = 5, header: SegmentHeader = HEADER) -> bytearray:

@@ -11,25 +11,8 @@ from tests.serve.requester import Recorded, Requester, Served, serving
 from tests.turns import turns
 
 from boki_common import limits
-from boki_common.bookkeeper import auth, availability, v2, v3
+from boki_common.bookkeeper import auth, availability, v2, v3, v3_messages
 from boki_common.bookkeeper.status import V2Status
-from boki_common.bookkeeper.v3_messages import (
-    AddResponse,
-    AuthRequest,
-    AuthResponse,
-    BookieInfoRequest,
-    BookieInfoResponse,
-    ForceRequest,
-    ForceResponse,
-    ListEntriesRequest,
-    ReadLacRequest,
-    ReadLacResponse,
-    ReadRequest,
-    ReadResponse,
-    UnknownResponse,
-    WriteLacRequest,
-    WriteLacResponse,
-)
 from boki_common.runtime.memory_disk import MemoryDisk
 
 RECORDED: Final = (
@@ -42,8 +25,8 @@ LACS: Final = "add-deferred-sync", "write-lac", "read-lac", "add-crc32", "read-l
 POLLS: Final = "add-deferred-sync", "write-lac", "long-poll-now", "long-poll-timeout", "long-poll-no-ledger"
 
 
-def read(txn_id: int, ledger_id: int, entry_id: int, key: bytes | None = None) -> ReadRequest:
-    return ReadRequest(txn_id, None, ledger_id, entry_id, key, False, -1, 0)
+def read(txn_id: int, ledger_id: int, entry_id: int, key: bytes | None = None) -> v3_messages.ReadRequest:
+    return v3_messages.ReadRequest(txn_id, None, ledger_id, entry_id, key, False, -1, 0)
 
 
 @pytest.fixture
@@ -88,14 +71,14 @@ async def test_recorded_tail_of_an_open_ledger(client: Requester, recorded: Reco
     for request, _ in exchanges:
         client.connection.send(request)
         asked = v3.decode_request(memoryview(request)[4:])
-        waits = isinstance(asked, ReadRequest)
+        waits = isinstance(asked, v3_messages.ReadRequest)
         while not waits and asked.txn_id not in answers:
             answer = await client.next_v3()
             answers[answer.txn_id] = answer
     while len(answers) < len(exchanges):
         answer = await client.next_v3()
         answers[answer.txn_id] = answer
-    woken = next(number for number, answer in answers.items() if isinstance(answer, ReadResponse))
+    woken = next(number for number, answer in answers.items() if isinstance(answer, v3_messages.ReadResponse))
     assert answers[woken].lac_time_ms is not None
     answers[woken] = answers[woken]._replace(lac_time_ms=expected[woken].lac_time_ms)
     assert answers == expected
@@ -138,7 +121,7 @@ async def test_adds_with_deferred_sync_are_answered_before_they_are_durable_forc
     client.connection.send(v3.encode_request(served.add_v3(2, 1, 1)))
     client.connection.send(v3.encode_request(served.add_v3(3, 1, 2)._replace(deferred_sync=True)))
     assert (await client.next_v3()).txn_id == 3, "only what was asked so is answered early"
-    client.connection.send(v3.encode_request(ForceRequest(4, None, 1)))
+    client.connection.send(v3.encode_request(v3_messages.ForceRequest(4, None, 1)))
     await turns()
     assert client.frames.empty()
     disk.release("sync")
@@ -166,15 +149,15 @@ async def test_adds_with_deferred_sync_cannot_outrun_the_disk_for_ever(served: S
 async def test_force_is_answered_after_what_was_taken_before_is_durable(served: Served, disk: MemoryDisk) -> None:
     client, other = await served.connect(), await served.connect()
     await client.ask_v3(served.add_v3(1, 1, 0))
-    assert await client.ask_v3(ForceRequest(2, None, 1)) == ForceResponse(2, V2Status.OK, 1)
+    assert await client.ask_v3(v3_messages.ForceRequest(2, None, 1)) == v3_messages.ForceResponse(2, V2Status.OK, 1)
     disk.hold("sync")
     client.connection.send(v3.encode_request(served.add_v3(3, 1, 1)))
     await turns()
-    other.connection.send(v3.encode_request(ForceRequest(4, None, 1)))
+    other.connection.send(v3.encode_request(v3_messages.ForceRequest(4, None, 1)))
     await turns()
     assert client.frames.empty() and other.frames.empty()
     disk.release("sync")
-    assert await other.next_v3() == ForceResponse(4, V2Status.OK, 1)
+    assert await other.next_v3() == v3_messages.ForceResponse(4, V2Status.OK, 1)
     assert (await client.next_v3()).txn_id == 3
 
 
@@ -216,7 +199,7 @@ async def test_a_damaged_entry_is_io_error_and_a_damaged_last_one_costs_only_the
         await client.ask_v3(served.add_v3(1, 1, entry_id, payload=bytes([letter]) * 50))
     await served.storage.checkpoint()
     served.world.damage(disk, b"c" * 50)
-    assert await client.ask_v3(read(1, 1, 2)) == ReadResponse(1, V2Status.IO_ERROR, 1, 2)
+    assert await client.ask_v3(read(1, 1, 2)) == v3_messages.ReadResponse(1, V2Status.IO_ERROR, 1, 2)
     answer = await client.ask_v3(read(2, 1, 0))
     assert (answer.status, answer.lac) == (V2Status.OK, None)
 
@@ -227,16 +210,16 @@ async def test_lists_of_entries_join_what_is_stored_and_what_is_cached(served: S
     await served.storage.checkpoint()
     for entry_id in (2, 7):
         await client.ask_v3(served.add_v3(1, 1, entry_id))
-    answer = await client.ask_v3(ListEntriesRequest(2, None, 1))
+    answer = await client.ask_v3(v3_messages.ListEntriesRequest(2, None, 1))
     assert [entry for run in availability.decode(answer.availability) for entry in run] == [0, 1, 2, 4, 7]
 
 
 async def test_bookie_info_has_what_was_asked_for(disk: MemoryDisk, client: Requester) -> None:
     free = await disk.free_bytes()
-    info = await client.ask_v3(BookieInfoRequest(1, None, v3.INFO_TOTAL | v3.INFO_FREE))
+    info = await client.ask_v3(v3_messages.BookieInfoRequest(1, None, v3.INFO_TOTAL | v3.INFO_FREE))
     assert (info.status, info.free_bytes) == (V2Status.OK, free)
     assert info.total_bytes > free
-    assert await client.ask_v3(BookieInfoRequest(2, None, v3.INFO_FREE)) == BookieInfoResponse(
+    assert await client.ask_v3(v3_messages.BookieInfoRequest(2, None, v3.INFO_FREE)) == v3_messages.BookieInfoResponse(
         2, V2Status.OK, None, free
     )
 
@@ -244,27 +227,27 @@ async def test_bookie_info_has_what_was_asked_for(disk: MemoryDisk, client: Requ
 async def test_first_adds_and_repeats_are_answered_with_the_number_of_their_request(served: Served) -> None:
     served.world.validations[5] = V2Status.FENCED
     client = await served.connect()
-    assert await client.ask_v3(served.add_v3(11, 5, 0)) == AddResponse(11, V2Status.FENCED, 5, 0)
+    assert await client.ask_v3(served.add_v3(11, 5, 0)) == v3_messages.AddResponse(11, V2Status.FENCED, 5, 0)
     await client.ask_v3(served.add_v3(12, 1, 0))
     await served.storage.checkpoint()
-    assert await client.ask_v3(served.add_v3(13, 1, 0)) == AddResponse(13, V2Status.OK, 1, 0)
+    assert await client.ask_v3(served.add_v3(13, 1, 0)) == v3_messages.AddResponse(13, V2Status.OK, 1, 0)
     contradicting = served.add_v3(14, 1, 0, payload=b"another")
-    assert await client.ask_v3(contradicting) == AddResponse(14, V2Status.BAD_REQUEST, 1, 0)
+    assert await client.ask_v3(contradicting) == v3_messages.AddResponse(14, V2Status.BAD_REQUEST, 1, 0)
 
 
 async def test_a_client_that_begins_with_a_handshake_is_answered_that_there_is_none(served: Served) -> None:
     """As Apache's bookie does by default, whatever the client's plugin is."""
     client = await served.connect()
     for message in (auth.NO_AUTHENTICATION, auth.AuthMessage("sasl", b"token")):
-        answer = await client.ask_v3(AuthRequest(7, None, message))
-        assert answer == AuthResponse(7, V2Status.OK, auth.NO_AUTHENTICATION)
+        answer = await client.ask_v3(v3_messages.AuthRequest(7, None, message))
+        assert answer == v3_messages.AuthResponse(7, V2Status.OK, auth.NO_AUTHENTICATION)
     assert (await client.ask_v3(served.add_v3(8, 1, 0))).status is V2Status.OK
 
 
 async def test_who_asks_for_a_bookie_is_answered_with_the_id_of_this_one(client: Requester) -> None:
     for meant in ("b1", "another"):
-        answer = await client.ask_v3(AuthRequest(7, None, auth.greeting(meant)))
-        assert answer == AuthResponse(7, V2Status.OK, auth.greeting("b1"))
+        answer = await client.ask_v3(v3_messages.AuthRequest(7, None, auth.greeting(meant)))
+        assert answer == v3_messages.AuthResponse(7, V2Status.OK, auth.greeting("b1"))
 
 
 async def test_encryption_is_refused_as_apache_refuses_it_unconfigured(served: Served, client: Requester) -> None:
@@ -277,9 +260,9 @@ async def test_encryption_is_refused_as_apache_refuses_it_unconfigured(served: S
 async def test_what_is_not_served_is_a_bad_request_and_ends_nothing(served: Served, client: Requester) -> None:
     unknown = bytes.fromhex("0a060803106318 05".replace(" ", ""))
     client.connection.send(len(unknown).to_bytes(4, "big") + unknown)
-    assert await client.next_v3() == UnknownResponse(5, 0x63, V2Status.BAD_REQUEST)
+    assert await client.next_v3() == v3_messages.UnknownResponse(5, 0x63, V2Status.BAD_REQUEST)
     answer = await client.ask_v3(served.add_v3(6, 1, 0, lac=0))
-    assert answer == AddResponse(6, V2Status.BAD_REQUEST, 1, 0), "an entry cannot confirm itself"
+    assert answer == v3_messages.AddResponse(6, V2Status.BAD_REQUEST, 1, 0), "an entry cannot confirm itself"
     assert (await client.ask_v3(served.add_v3(7, 1, 0))).status is V2Status.OK
 
 
@@ -298,7 +281,7 @@ async def test_too_many_unanswered_requests_are_refused(served: Served, disk: Me
     disk.hold("sync")
     for entry_id in range(1, 61):
         client.connection.send(v3.encode_request(served.add_v3(entry_id, 1, entry_id)))
-    client.connection.send(v3.encode_request(read(99, 1, 0)), v3.encode_request(ForceRequest(98, None, 1)))
+    client.connection.send(v3.encode_request(read(99, 1, 0)), v3.encode_request(v3_messages.ForceRequest(98, None, 1)))
     refused = [await client.next_v3() for _ in range(12)]
     assert {one.status for one in refused} == {V2Status.TOO_MANY_REQUESTS}
     disk.release("sync")
@@ -312,15 +295,17 @@ async def test_a_failed_journal_ends_connections_without_an_answer(served: Serve
     while "journal/0000000003.segment" not in disk.all_names():
         await asyncio.sleep(0)
     disk.fail("sync")
-    client.connection.send(v3.encode_request(served.add_v3(2, 1, 1)), v3.encode_request(ForceRequest(3, None, 1)))
+    client.connection.send(
+        v3.encode_request(served.add_v3(2, 1, 1)), v3.encode_request(v3_messages.ForceRequest(3, None, 1))
+    )
     await client.lost
     assert client.frames.get_nowait() is None
     await served.storage.failed
 
 
-def written(txn_id: int, ledger_id: int, lac: int, key: bytes) -> WriteLacRequest:
+def written(txn_id: int, ledger_id: int, lac: int, key: bytes) -> v3_messages.WriteLacRequest:
     body = ledger_id.to_bytes(8, "big") + lac.to_bytes(8, "big") + bytes(4)
-    return WriteLacRequest(txn_id, None, ledger_id, lac, key, memoryview(body))
+    return v3_messages.WriteLacRequest(txn_id, None, ledger_id, lac, key, memoryview(body))
 
 
 async def test_a_written_lac_is_answered_when_durable_and_carried_by_reads(served: Served, disk: MemoryDisk) -> None:
@@ -333,7 +318,7 @@ async def test_a_written_lac_is_answered_when_durable_and_carried_by_reads(serve
     await turns()
     assert client.frames.empty()
     disk.release("sync")
-    assert await client.next_v3() == WriteLacResponse(3, V2Status.OK, 1)
+    assert await client.next_v3() == v3_messages.WriteLacResponse(3, V2Status.OK, 1)
     assert (await client.ask_v3(read(4, 1, 0))).lac == 2
 
 
@@ -341,20 +326,22 @@ async def test_a_written_lac_never_falls_and_needs_the_key(served: Served, clien
     await client.ask_v3(served.add_v3(1, 1, 0))
     for lac in (5, 4, 5):
         assert (await client.ask_v3(written(2, 1, lac, served.world.key))).status is V2Status.OK
-        answer = await client.ask_v3(ReadLacRequest(3, None, 1))
+        answer = await client.ask_v3(v3_messages.ReadLacRequest(3, None, 1))
         assert bytes(answer.lac_body)[:16] == (1).to_bytes(8, "big") + (5).to_bytes(8, "big")
     assert (await client.ask_v3(written(4, 1, 9, served.world.other_key))).status is V2Status.UNAUTHORIZED
     served.storage.set_read_only(True)
     assert (await client.ask_v3(written(5, 1, 9, served.world.key))).status is V2Status.READ_ONLY
     served.storage.set_read_only(False)
-    assert bytes((await client.ask_v3(ReadLacRequest(6, None, 1))).lac_body)[15] == 5
+    assert bytes((await client.ask_v3(v3_messages.ReadLacRequest(6, None, 1))).lac_body)[15] == 5
 
 
 async def test_a_ledger_with_nothing_in_it_has_no_lac_to_read(served: Served, client: Requester) -> None:
     await client.ask_v3(read(1, 1, -1, served.world.key))
-    assert await client.ask_v3(ReadLacRequest(2, None, 1)) == ReadLacResponse(2, V2Status.NO_ENTRY, 1)
+    assert await client.ask_v3(v3_messages.ReadLacRequest(2, None, 1)) == v3_messages.ReadLacResponse(
+        2, V2Status.NO_ENTRY, 1
+    )
     assert (await client.ask_v3(written(3, 7, 0, served.world.key))).status is V2Status.OK
-    answer = await client.ask_v3(ReadLacRequest(4, None, 7))
+    answer = await client.ask_v3(v3_messages.ReadLacRequest(4, None, 7))
     assert (answer.status, answer.last_entry_body, len(answer.lac_body)) == (V2Status.OK, None, 20)
 
 
@@ -363,7 +350,9 @@ async def test_a_damaged_last_entry_is_an_io_error_of_the_lac(served: Served, di
     await client.ask_v3(served.add_v3(1, 1, 0, payload=b"c" * 50))
     await served.storage.checkpoint()
     served.world.damage(disk, b"c" * 50)
-    assert await client.ask_v3(ReadLacRequest(2, None, 1)) == ReadLacResponse(2, V2Status.IO_ERROR, 1)
+    assert await client.ask_v3(v3_messages.ReadLacRequest(2, None, 1)) == v3_messages.ReadLacResponse(
+        2, V2Status.IO_ERROR, 1
+    )
 
 
 @pytest.mark.parametrize("checkpointed", ["no", "before", "after", "twice"])
@@ -387,8 +376,8 @@ async def test_written_lacs_survive_a_crash(world: Any, disk: MemoryDisk, checkp
     assert await world.read(again, 1, 0) == bytes(world.body(1, 0))
 
 
-def poll(txn_id: int, ledger_id: int, previous_lac: int, timeout_ms: int) -> ReadRequest:
-    return ReadRequest(txn_id, None, ledger_id, -1, None, True, previous_lac, timeout_ms)
+def poll(txn_id: int, ledger_id: int, previous_lac: int, timeout_ms: int) -> v3_messages.ReadRequest:
+    return v3_messages.ReadRequest(txn_id, None, ledger_id, -1, None, True, previous_lac, timeout_ms)
 
 
 @pytest.mark.parametrize("waker", ["v2", "v3", "explicit"])
@@ -400,7 +389,7 @@ async def test_a_long_poll_ends_when_the_lac_advances(served: Served, waker: str
     if stored:
         await served.storage.checkpoint()
     client.connection.send(v3.encode_request(poll(7, 1, 0, 600_000)))
-    await client.ask_v3(ForceRequest(8, None, 1))
+    await client.ask_v3(v3_messages.ForceRequest(8, None, 1))
     add = served.add_v3(2, 1, 2)
     if waker == "explicit":
         writer.connection.send(v3.encode_request(written(2, 1, 1, served.world.key)))
@@ -416,7 +405,7 @@ async def test_a_long_poll_ends_when_the_lac_advances(served: Served, waker: str
 
 async def test_a_long_poll_without_the_entry_brings_the_lac(served: Served, client: Requester) -> None:
     await client.ask_v3(served.add_v3(1, 1, 5))
-    assert await client.ask_v3(poll(2, 1, 0, 600_000)) == ReadResponse(2, V2Status.OK, 1, -1, None, 4)
+    assert await client.ask_v3(poll(2, 1, 0, 600_000)) == v3_messages.ReadResponse(2, V2Status.OK, 1, -1, None, 4)
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -424,12 +413,12 @@ async def test_a_fence_ends_long_polls_and_later_ones_do_not_wait(served: Served
     client, other = await served.connect(), await served.connect()
     await client.ask_v3(served.add_v3(1, 1, 0))
     client.connection.send(v3.encode_request(poll(2, 1, 0, 600_000)))
-    await client.ask_v3(ForceRequest(3, None, 1))
+    await client.ask_v3(v3_messages.ForceRequest(3, None, 1))
     if version == 2:
         other.connection.send(v2.encode_read(1, -1, fence_key=served.world.key))
     else:
         other.connection.send(v3.encode_request(read(4, 1, -1, served.world.key)))
-    assert await client.next_v3() == ReadResponse(2, V2Status.OK, 1, -1, None, -1)
+    assert await client.next_v3() == v3_messages.ReadResponse(2, V2Status.OK, 1, -1, None, -1)
     assert (await client.ask_v3(poll(5, 1, 0, 600_000))).txn_id == 5
 
 
@@ -437,7 +426,7 @@ async def test_a_client_that_leaves_is_not_waited_for(served: Served) -> None:
     client, other = await served.connect(), await served.connect()
     await client.ask_v3(served.add_v3(1, 1, 0))
     client.connection.send(v3.encode_request(poll(2, 1, 0, 600_000)))
-    await client.ask_v3(ForceRequest(3, None, 1))
+    await client.ask_v3(v3_messages.ForceRequest(3, None, 1))
     assert served.requests.watchers
     client.connection.close()
     while served.requests.watchers:

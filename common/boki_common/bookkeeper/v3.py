@@ -29,32 +29,12 @@ from typing import Final, TypeVar
 
 from google.protobuf import message
 
-from boki_common.bookkeeper import auth
+from boki_common.bookkeeper import auth, v3_messages
 from boki_common.bookkeeper import bookkeeper_protocol_pb2 as pb
 from boki_common.bookkeeper.digests import MASTER_KEY_BYTES
 from boki_common.bookkeeper.ledger_metadata import varint
 from boki_common.bookkeeper.status import V2Status
 from boki_common.bookkeeper.v2 import ENTRY_HEADER_BYTES, LAST_ENTRY
-from boki_common.bookkeeper.v3_messages import (
-    AddRequest,
-    AddResponse,
-    AuthRequest,
-    AuthResponse,
-    BookieInfoRequest,
-    BookieInfoResponse,
-    ForceRequest,
-    ForceResponse,
-    ListEntriesRequest,
-    ListEntriesResponse,
-    ReadLacRequest,
-    ReadLacResponse,
-    ReadRequest,
-    ReadResponse,
-    UnknownRequest,
-    UnknownResponse,
-    WriteLacRequest,
-    WriteLacResponse,
-)
 from boki_common.errors import ProtocolError
 from boki_common.runtime.ports import Buffer
 
@@ -67,7 +47,6 @@ OP_AUTH: Final = 5
 OP_WRITE_LAC: Final = 6
 OP_READ_LAC: Final = 7
 OP_BOOKIE_INFO: Final = 8
-OP_START_TLS: Final = 9
 OP_FORCE: Final = 10
 OP_LIST_ENTRIES: Final = 11
 INFO_TOTAL: Final = 1
@@ -101,26 +80,26 @@ _STATUSES: Final = {code: status for status, code in _STATUS_CODES.items()}
 
 
 KnownRequest = (
-    AddRequest
-    | ReadRequest
-    | WriteLacRequest
-    | ReadLacRequest
-    | ForceRequest
-    | ListEntriesRequest
-    | BookieInfoRequest
-    | AuthRequest
+    v3_messages.AddRequest
+    | v3_messages.ReadRequest
+    | v3_messages.WriteLacRequest
+    | v3_messages.ReadLacRequest
+    | v3_messages.ForceRequest
+    | v3_messages.ListEntriesRequest
+    | v3_messages.BookieInfoRequest
+    | v3_messages.AuthRequest
 )
-Request = KnownRequest | UnknownRequest
+Request = KnownRequest | v3_messages.UnknownRequest
 Response = (
-    AddResponse
-    | ReadResponse
-    | WriteLacResponse
-    | ReadLacResponse
-    | ForceResponse
-    | ListEntriesResponse
-    | BookieInfoResponse
-    | AuthResponse
-    | UnknownResponse
+    v3_messages.AddResponse
+    | v3_messages.ReadResponse
+    | v3_messages.WriteLacResponse
+    | v3_messages.ReadLacResponse
+    | v3_messages.ForceResponse
+    | v3_messages.ListEntriesResponse
+    | v3_messages.BookieInfoResponse
+    | v3_messages.AuthResponse
+    | v3_messages.UnknownResponse
 )
 _Whole = TypeVar("_Whole", pb.Request, pb.Response)
 
@@ -137,33 +116,33 @@ def encode_request(request: KnownRequest) -> bytes:
 
 def _inner_request(request: KnownRequest) -> tuple[int, int, bytes]:
     """Operation, number of the field and its bytes."""
-    if isinstance(request, AddRequest):
+    if isinstance(request, v3_messages.AddRequest):
         add = pb.AddRequest(
             ledgerId=request.ledger_id, entryId=request.entry_id, masterKey=request.master_key, body=bytes(request.body)
         )
         if request.deferred_sync:
             add.writeFlags = _WRITE_FLAG_DEFERRED_SYNC
         return OP_ADD, 101, _flag(_ADD_FLAG_RECOVERY if request.recovery else 0) + add.SerializeToString()
-    if isinstance(request, ReadRequest):
+    if isinstance(request, v3_messages.ReadRequest):
         assert not (request.waits and request.master_key is not None), "a read fences or waits"
         read = pb.ReadRequest(ledgerId=request.ledger_id, entryId=request.entry_id, masterKey=request.master_key)
         if request.waits:
             read.previousLAC, read.timeOut = request.previous_lac, request.timeout_ms
         flag = _READ_FLAG_WAIT if request.waits else _READ_FLAG_FENCE if request.master_key is not None else 0
         return OP_READ, 100, _flag(flag) + read.SerializeToString()
-    if isinstance(request, WriteLacRequest):
+    if isinstance(request, v3_messages.WriteLacRequest):
         lac = pb.WriteLacRequest(
             ledgerId=request.ledger_id, lac=request.lac, masterKey=request.master_key, body=bytes(request.body)
         )
         return OP_WRITE_LAC, 103, lac.SerializeToString()
-    if isinstance(request, BookieInfoRequest):
+    if isinstance(request, v3_messages.BookieInfoRequest):
         return OP_BOOKIE_INFO, 105, pb.BookieInfoRequest(requested=request.wanted).SerializeToString()
-    if isinstance(request, AuthRequest):
+    if isinstance(request, v3_messages.AuthRequest):
         return OP_AUTH, 102, auth.encode(request.message)
     ledger = pb.LedgerRequest(ledgerId=request.ledger_id).SerializeToString()
-    if isinstance(request, ReadLacRequest):
+    if isinstance(request, v3_messages.ReadLacRequest):
         return OP_READ_LAC, 104, ledger
-    return (OP_FORCE, 107, ledger) if isinstance(request, ForceRequest) else (OP_LIST_ENTRIES, 108, ledger)
+    return (OP_FORCE, 107, ledger) if isinstance(request, v3_messages.ForceRequest) else (OP_LIST_ENTRIES, 108, ledger)
 
 
 def decode_request(frame: memoryview) -> Request:
@@ -174,7 +153,7 @@ def decode_request(frame: memoryview) -> Request:
     txn_id, operation = header.txnId, header.operation
     priority = header.priority if header.HasField("priority") else None
     if header.version != VERSION:
-        return UnknownRequest(txn_id, operation, V2Status.BAD_VERSION)
+        return v3_messages.UnknownRequest(txn_id, operation, V2Status.BAD_VERSION)
     if operation == OP_ADD:
         return _add_request(_present(whole, "addRequest"), txn_id, priority)
     if operation == OP_READ:
@@ -183,35 +162,41 @@ def decode_request(frame: memoryview) -> Request:
         lac = _present(whole, "writeLacRequest").writeLacRequest
         if len(lac.body) not in _LAC_BODY_BYTES or _IDS.unpack_from(lac.body) != (lac.ledgerId, lac.lac):
             raise ProtocolError(f"expected the body of LAC {lac.lac} of ledger {lac.ledgerId}, found another")
-        return WriteLacRequest(txn_id, priority, lac.ledgerId, lac.lac, _key(lac.masterKey), memoryview(lac.body))
+        return v3_messages.WriteLacRequest(
+            txn_id, priority, lac.ledgerId, lac.lac, _key(lac.masterKey), memoryview(lac.body)
+        )
     if operation == OP_READ_LAC:
-        return ReadLacRequest(txn_id, priority, _present(whole, "readLacRequest").readLacRequest.ledgerId)
+        return v3_messages.ReadLacRequest(txn_id, priority, _present(whole, "readLacRequest").readLacRequest.ledgerId)
     if operation == OP_BOOKIE_INFO:
         wanted = _present(whole, "bookieInfoRequest").bookieInfoRequest.requested
-        return BookieInfoRequest(txn_id, priority, wanted)
+        return v3_messages.BookieInfoRequest(txn_id, priority, wanted)
     if operation == OP_FORCE:
-        return ForceRequest(txn_id, priority, _present(whole, "forceLedgerRequest").forceLedgerRequest.ledgerId)
+        return v3_messages.ForceRequest(
+            txn_id, priority, _present(whole, "forceLedgerRequest").forceLedgerRequest.ledgerId
+        )
     if operation == OP_LIST_ENTRIES:
-        return ListEntriesRequest(txn_id, priority, _present(whole, "listEntriesRequest").listEntriesRequest.ledgerId)
+        return v3_messages.ListEntriesRequest(
+            txn_id, priority, _present(whole, "listEntriesRequest").listEntriesRequest.ledgerId
+        )
     if operation == OP_AUTH:
         step = _present(whole, "authRequest").authRequest
-        return AuthRequest(txn_id, priority, auth.AuthMessage(step.authPluginName, step.payload))
-    return UnknownRequest(txn_id, operation, V2Status.BAD_REQUEST)
+        return v3_messages.AuthRequest(txn_id, priority, auth.AuthMessage(step.authPluginName, step.payload))
+    return v3_messages.UnknownRequest(txn_id, operation, V2Status.BAD_REQUEST)
 
 
-def decode_auth_request(frame: memoryview) -> AuthRequest | None:
+def decode_auth_request(frame: memoryview) -> v3_messages.AuthRequest | None:
     """The step of a handshake that a frame is; None: it is another request. Raises ProtocolError."""
     if _parse(pb.Request(), frame).header.operation != OP_AUTH:
         return None
     request = decode_request(frame)
-    return request if isinstance(request, AuthRequest) else None
+    return request if isinstance(request, v3_messages.AuthRequest) else None
 
 
 def encode_refusal(frame: memoryview, status: V2Status) -> bytes:
     """Answers a request, whichever it is, with a status alone, as Apache's bookie refuses those who are not authenticated. Raises
     ProtocolError: not such a message."""
     header = _parse(pb.Request(), frame).header
-    return encode_response(UnknownResponse(header.txnId, header.operation, status))
+    return encode_response(v3_messages.UnknownResponse(header.txnId, header.operation, status))
 
 
 def _add_request(whole: pb.Request, txn_id: int, priority: int | None) -> Request:
@@ -219,8 +204,8 @@ def _add_request(whole: pb.Request, txn_id: int, priority: int | None) -> Reques
     if len(add.body) < ENTRY_HEADER_BYTES or _IDS.unpack_from(add.body) != (add.ledgerId, add.entryId):
         raise ProtocolError(f"expected the body of entry {add.entryId} of ledger {add.ledgerId}, found another")
     if add.flag not in (0, _ADD_FLAG_RECOVERY) or add.writeFlags not in (0, _WRITE_FLAG_DEFERRED_SYNC):
-        return UnknownRequest(txn_id, OP_ADD, V2Status.BAD_REQUEST)
-    return AddRequest(
+        return v3_messages.UnknownRequest(txn_id, OP_ADD, V2Status.BAD_REQUEST)
+    return v3_messages.AddRequest(
         txn_id,
         priority,
         add.ledgerId,
@@ -235,16 +220,16 @@ def _add_request(whole: pb.Request, txn_id: int, priority: int | None) -> Reques
 def _read_request(whole: pb.Request, txn_id: int, priority: int | None) -> Request:
     read = whole.readRequest
     if read.flag not in (0, _READ_FLAG_FENCE, _READ_FLAG_WAIT):
-        return UnknownRequest(txn_id, OP_READ, V2Status.BAD_REQUEST)
+        return v3_messages.UnknownRequest(txn_id, OP_READ, V2Status.BAD_REQUEST)
     key = _key(read.masterKey) if read.flag == _READ_FLAG_FENCE else None
     waits = read.flag == _READ_FLAG_WAIT
     if waits and not read.HasField("previousLAC"):
-        return UnknownRequest(txn_id, OP_READ, V2Status.BAD_REQUEST)
+        return v3_messages.UnknownRequest(txn_id, OP_READ, V2Status.BAD_REQUEST)
     previous = read.previousLAC if waits else LAST_ENTRY
     timeout_ms = read.timeOut if waits else 0
     if timeout_ms < 0 or previous < LAST_ENTRY:
         raise ProtocolError(f"expected a LAC from -1 and a time-out from 0, found {previous} and {timeout_ms} ms")
-    return ReadRequest(txn_id, priority, read.ledgerId, read.entryId, key, waits, previous, timeout_ms)
+    return v3_messages.ReadRequest(txn_id, priority, read.ledgerId, read.entryId, key, waits, previous, timeout_ms)
 
 
 # -- responses
@@ -260,10 +245,10 @@ def encode_response(response: Response) -> bytes:
 
 def _inner_response(response: Response, code: int) -> tuple[int, int, bytes]:
     """Operation, number of the field (0: none) and its bytes."""
-    if isinstance(response, AddResponse):
+    if isinstance(response, v3_messages.AddResponse):
         add = pb.AddResponse(status=code, ledgerId=response.ledger_id, entryId=response.entry_id)
         return OP_ADD, 101, add.SerializeToString()
-    if isinstance(response, ReadResponse):
+    if isinstance(response, v3_messages.ReadResponse):
         read = pb.ReadResponse(
             status=code,
             ledgerId=response.ledger_id,
@@ -273,7 +258,7 @@ def _inner_response(response: Response, code: int) -> tuple[int, int, bytes]:
             lacUpdateTimestamp=response.lac_time_ms,
         )
         return OP_READ, 100, read.SerializeToString()
-    if isinstance(response, ReadLacResponse):
+    if isinstance(response, v3_messages.ReadLacResponse):
         lac = pb.ReadLacResponse(
             status=code,
             ledgerId=response.ledger_id,
@@ -281,22 +266,22 @@ def _inner_response(response: Response, code: int) -> tuple[int, int, bytes]:
             lastEntryBody=_optional(response.last_entry_body),
         )
         return OP_READ_LAC, 104, lac.SerializeToString()
-    if isinstance(response, ListEntriesResponse):
+    if isinstance(response, v3_messages.ListEntriesResponse):
         entries = pb.ListEntriesResponse(
             status=code, ledgerId=response.ledger_id, availability=_optional(response.availability)
         )
         return OP_LIST_ENTRIES, 108, entries.SerializeToString()
-    if isinstance(response, BookieInfoResponse):
+    if isinstance(response, v3_messages.BookieInfoResponse):
         info = pb.BookieInfoResponse(
             status=code, totalDiskCapacity=response.total_bytes, freeDiskSpace=response.free_bytes
         )
         return OP_BOOKIE_INFO, 105, info.SerializeToString()
-    if isinstance(response, AuthResponse):
+    if isinstance(response, v3_messages.AuthResponse):
         return OP_AUTH, 102, auth.encode(response.message)
-    if isinstance(response, UnknownResponse):
+    if isinstance(response, v3_messages.UnknownResponse):
         return response.operation, 0, b""
     ledger = pb.LedgerResponse(status=code, ledgerId=response.ledger_id).SerializeToString()
-    return (OP_FORCE, 107, ledger) if isinstance(response, ForceResponse) else (OP_WRITE_LAC, 103, ledger)
+    return (OP_FORCE, 107, ledger) if isinstance(response, v3_messages.ForceResponse) else (OP_WRITE_LAC, 103, ledger)
 
 
 def decode_response(frame: memoryview) -> Response:
@@ -309,39 +294,39 @@ def decode_response(frame: memoryview) -> Response:
     txn_id, operation, status = header.txnId, header.operation, _status(whole.status)
     if operation == OP_ADD and whole.HasField("addResponse"):
         add = whole.addResponse
-        return AddResponse(txn_id, _status(add.status), add.ledgerId, add.entryId)
+        return v3_messages.AddResponse(txn_id, _status(add.status), add.ledgerId, add.entryId)
     if operation == OP_READ and whole.HasField("readResponse"):
         return _read_response(whole.readResponse, txn_id)
     if operation == OP_WRITE_LAC and whole.HasField("writeLacResponse"):
         written = whole.writeLacResponse
-        return WriteLacResponse(txn_id, _status(written.status), written.ledgerId)
+        return v3_messages.WriteLacResponse(txn_id, _status(written.status), written.ledgerId)
     if operation == OP_READ_LAC and whole.HasField("readLacResponse"):
         lac = whole.readLacResponse
         lac_body = memoryview(lac.lacBody) if lac.HasField("lacBody") else None
         last = memoryview(lac.lastEntryBody) if lac.HasField("lastEntryBody") else None
-        return ReadLacResponse(txn_id, _status(lac.status), lac.ledgerId, lac_body, last)
+        return v3_messages.ReadLacResponse(txn_id, _status(lac.status), lac.ledgerId, lac_body, last)
     if operation == OP_FORCE and whole.HasField("forceLedgerResponse"):
         forced = whole.forceLedgerResponse
-        return ForceResponse(txn_id, _status(forced.status), forced.ledgerId)
+        return v3_messages.ForceResponse(txn_id, _status(forced.status), forced.ledgerId)
     if operation == OP_LIST_ENTRIES and whole.HasField("listEntriesResponse"):
         listed = whole.listEntriesResponse
         availability = listed.availability if listed.HasField("availability") else None
-        return ListEntriesResponse(txn_id, _status(listed.status), listed.ledgerId, availability)
+        return v3_messages.ListEntriesResponse(txn_id, _status(listed.status), listed.ledgerId, availability)
     if operation == OP_BOOKIE_INFO and whole.HasField("bookieInfoResponse"):
         info = whole.bookieInfoResponse
         total = info.totalDiskCapacity if info.HasField("totalDiskCapacity") else None
         free = info.freeDiskSpace if info.HasField("freeDiskSpace") else None
-        return BookieInfoResponse(txn_id, _status(info.status), total, free)
+        return v3_messages.BookieInfoResponse(txn_id, _status(info.status), total, free)
     if operation == OP_AUTH and whole.HasField("authResponse"):
         step = whole.authResponse
-        return AuthResponse(txn_id, status, auth.AuthMessage(step.authPluginName, step.payload))
+        return v3_messages.AuthResponse(txn_id, status, auth.AuthMessage(step.authPluginName, step.payload))
     if status is V2Status.OK:
         raise ProtocolError(f"expected the answer to operation {operation}, found only that it succeeded")
-    return UnknownResponse(txn_id, operation, status)
+    return v3_messages.UnknownResponse(txn_id, operation, status)
 
 
-def _read_response(read: pb.ReadResponse, txn_id: int) -> ReadResponse:
-    return ReadResponse(
+def _read_response(read: pb.ReadResponse, txn_id: int) -> v3_messages.ReadResponse:
+    return v3_messages.ReadResponse(
         txn_id,
         _status(read.status),
         read.ledgerId,

@@ -10,23 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boki_common.bookkeeper import auth, v3
+from boki_common.bookkeeper import auth, v3, v3_messages
 from boki_common.bookkeeper import bookkeeper_protocol_pb2 as pb
 from boki_common.bookkeeper.status import V2Status
-from boki_common.bookkeeper.v3_messages import (
-    AddRequest,
-    AddResponse,
-    AuthRequest,
-    AuthResponse,
-    BookieInfoRequest,
-    ForceRequest,
-    ListEntriesRequest,
-    ReadLacRequest,
-    ReadRequest,
-    UnknownRequest,
-    UnknownResponse,
-    WriteLacRequest,
-)
 from boki_common.errors import ProtocolError
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "bookkeeper"
@@ -58,14 +44,14 @@ def body(ledger_id: int, entry_id: int, *, size: int = 36) -> bytes:
 def test_recorded_requests_decode_and_encode_to_the_same_bytes(frame: bytes) -> None:
     assert frame[4] == v3.FIRST_BYTE
     request = v3.decode_request(memoryview(frame)[4:])
-    assert not isinstance(request, UnknownRequest)
+    assert not isinstance(request, v3_messages.UnknownRequest)
     assert v3.encode_request(request) == frame
 
 
 @pytest.mark.parametrize("frame", by_name(frames("response")))
 def test_recorded_responses_decode_and_encode_to_the_same_bytes(frame: bytes) -> None:
     response = v3.decode_response(memoryview(frame)[4:])
-    assert not isinstance(response, UnknownResponse)
+    assert not isinstance(response, v3_messages.UnknownResponse)
     assert v3.encode_response(response) == frame
 
 
@@ -80,27 +66,27 @@ def test_requests_mean_what_their_case_says() -> None:
         return v3.decode_request(memoryview(one(name, "request"))[4:])
 
     key = bytes.fromhex("a49883672bf7a392e6d8744e832130511f8c359a")
-    assert request("v3-fence-read-1") == ReadRequest(31, None, 2000, -1, key, False, -1, 0)
-    assert request("v3-long-poll-timeout-1") == ReadRequest(46, None, 2030, -1, None, True, 0, 200)
-    assert request("v3-read-no-entry-1") == ReadRequest(28, None, 2000, 77, None, False, -1, 0)
-    assert request("v3-bookie-info-1") == BookieInfoRequest(51, None, v3.INFO_TOTAL | v3.INFO_FREE)
-    assert request("v3-force-ledger-1") == ForceRequest(39, None, 2030)
-    assert request("v3-list-of-entries-1") == ListEntriesRequest(52, None, 2030)
-    assert request("v3-read-lac-1") == ReadLacRequest(41, None, 2030)
+    assert request("v3-fence-read-1") == v3_messages.ReadRequest(31, None, 2000, -1, key, False, -1, 0)
+    assert request("v3-long-poll-timeout-1") == v3_messages.ReadRequest(46, None, 2030, -1, None, True, 0, 200)
+    assert request("v3-read-no-entry-1") == v3_messages.ReadRequest(28, None, 2000, 77, None, False, -1, 0)
+    assert request("v3-bookie-info-1") == v3_messages.BookieInfoRequest(51, None, v3.INFO_TOTAL | v3.INFO_FREE)
+    assert request("v3-force-ledger-1") == v3_messages.ForceRequest(39, None, 2030)
+    assert request("v3-list-of-entries-1") == v3_messages.ListEntriesRequest(52, None, 2030)
+    assert request("v3-read-lac-1") == v3_messages.ReadLacRequest(41, None, 2030)
     recovery, deferred = request("v3-recovery-add-1"), request("v3-add-deferred-sync-1")
-    assert isinstance(recovery, AddRequest) and isinstance(deferred, AddRequest)
+    assert isinstance(recovery, v3_messages.AddRequest) and isinstance(deferred, v3_messages.AddRequest)
     assert (recovery.recovery, recovery.deferred_sync) == (True, False)
     assert (deferred.recovery, deferred.deferred_sync) == (False, True)
     written = request("v3-write-lac-1")
-    assert isinstance(written, WriteLacRequest)
+    assert isinstance(written, v3_messages.WriteLacRequest)
     assert (written.ledger_id, written.lac, len(written.body)) == (2030, 0, 20)
     in_recovery = request("trace-v3-3-recover-2")
-    assert isinstance(in_recovery, ReadRequest) and in_recovery.priority == 100
+    assert isinstance(in_recovery, v3_messages.ReadRequest) and in_recovery.priority == 100
 
 
 @pytest.mark.parametrize("status", V2Status)
 def test_every_status_survives_the_wire(status: V2Status) -> None:
-    response = AddResponse(2**63, status, 2**62, 0)
+    response = v3_messages.AddResponse(2**63, status, 2**62, 0)
     assert v3.decode_response(memoryview(v3.encode_response(response))[4:]) == response
 
 
@@ -124,21 +110,21 @@ def decode(operation: int, version: int = 3, **fields: Any) -> v3.Request:
 def test_versions_operations_and_flags_not_served_are_reported_not_guessed() -> None:
     read = pb.ReadRequest(ledgerId=1, entryId=1, flag=3)
     add = pb.AddRequest(ledgerId=1, entryId=0, masterKey=KEY, body=body(1, 0), writeFlags=2)
-    assert decode(operation=1, version=2) == UnknownRequest(9, 1, V2Status.BAD_VERSION)
-    assert decode(operation=99) == UnknownRequest(9, 99, V2Status.BAD_REQUEST)
-    assert decode(operation=1, readRequest=read) == UnknownRequest(9, 1, V2Status.BAD_REQUEST)
+    assert decode(operation=1, version=2) == v3_messages.UnknownRequest(9, 1, V2Status.BAD_VERSION)
+    assert decode(operation=99) == v3_messages.UnknownRequest(9, 99, V2Status.BAD_REQUEST)
+    assert decode(operation=1, readRequest=read) == v3_messages.UnknownRequest(9, 1, V2Status.BAD_REQUEST)
     poll = pb.ReadRequest(ledgerId=1, entryId=-1, flag=2, timeOut=5)
-    assert decode(operation=1, readRequest=poll) == UnknownRequest(9, 1, V2Status.BAD_REQUEST), "of no LAC"
-    assert decode(operation=2, addRequest=add) == UnknownRequest(9, 2, V2Status.BAD_REQUEST)
-    answer = UnknownResponse(9, 99, V2Status.BAD_REQUEST)
+    assert decode(operation=1, readRequest=poll) == v3_messages.UnknownRequest(9, 1, V2Status.BAD_REQUEST), "of no LAC"
+    assert decode(operation=2, addRequest=add) == v3_messages.UnknownRequest(9, 2, V2Status.BAD_REQUEST)
+    answer = v3_messages.UnknownResponse(9, 99, V2Status.BAD_REQUEST)
     assert v3.decode_response(memoryview(v3.encode_response(answer))[4:]) == answer
 
 
 def test_a_handshake_survives_the_wire() -> None:
     message = auth.AuthMessage("plugin", b"\0token")
-    request = AuthRequest(2**63, 1, message)
+    request = v3_messages.AuthRequest(2**63, 1, message)
     assert v3.decode_request(memoryview(v3.encode_request(request))[4:]) == request
-    response = AuthResponse(5, V2Status.OK, message)
+    response = v3_messages.AuthResponse(5, V2Status.OK, message)
     assert v3.decode_response(memoryview(v3.encode_response(response))[4:]) == response
 
 

@@ -100,10 +100,6 @@ class _Call:
     reads_at_send: int = 0
     timer: asyncio.TimerHandle | None = None
 
-    def unknown(self, status: V2Status | None, error: BokiError | None) -> Answer:
-        """What nobody answered, or with a bare status."""
-        return self.answer(status, error=error)
-
     def resolve(self, answer: Answer) -> None:
         if self.timer is not None:
             self.timer.cancel()
@@ -297,7 +293,7 @@ class V3Link:
         """
         call = _Call(self._loop.create_future(), kind, ledger_id, taken, answer, poll)
         if (error := self._refusal()) is not None:
-            call.resolve(call.unknown(None, error))
+            call.resolve(call.answer(None, error=error))
             return call.future
         txn_id = self._next_txn_id()
         call.frame = v3.encode_request(request(txn_id))
@@ -337,7 +333,7 @@ class V3Link:
             f"bookie {self.bookie} left a request ({call.kind.__name__}) unanswered for {seconds} s",
             bookie_id=self.bookie,
         )
-        call.resolve(call.unknown(None, error))
+        call.resolve(call.answer(None, error=error))
         if self.connection is None:
             return
         if not call.frame:
@@ -386,7 +382,7 @@ class V3Link:
             if call.future.done():  # its caller gave up before it could be sent
                 del self._calls[txn_id]
                 self._polls -= call.poll
-                call.resolve(call.unknown(None, None))
+                call.resolve(call.answer(None, error=None))
             else:
                 self._send_call(call)
 
@@ -451,7 +447,7 @@ class V3Link:
             del self._late[txn_id]
             return
         if isinstance(response, v3_messages.UnknownResponse):
-            answer = call.unknown(response.status, None)
+            answer = call.answer(response.status, error=None)
         elif not isinstance(response, call.kind):
             raise ProtocolError(f"bookie {self.bookie}: expected {call.kind.__name__}, found {type(response).__name__}")
         elif call.ledger_id is not None and getattr(response, "ledger_id", None) != call.ledger_id:
@@ -471,7 +467,7 @@ class V3Link:
     def _fail_calls(self, error: BokiError) -> None:
         calls, self._calls, self._polls = self._calls, {}, 0
         for call in calls.values():
-            call.resolve(call.unknown(None, error))
+            call.resolve(call.answer(None, error=error))
 
 
 def _outcome(found: v3_messages.WriteLacResponse | v3_messages.ForceResponse) -> Outcome:

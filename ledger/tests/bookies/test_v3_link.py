@@ -10,24 +10,9 @@ from tests.bookies import wires
 from tests.bookies.wires import B1, KEY, LEDGER, Listener, SocketBookie
 
 from boki_common import limits
-from boki_common.bookkeeper import availability, v2, v3
+from boki_common.bookkeeper import availability, v2, v3, v3_messages
 from boki_common.bookkeeper.digests import CRC32C
 from boki_common.bookkeeper.status import V2Status
-from boki_common.bookkeeper.v3_messages import (
-    AddRequest,
-    AddResponse,
-    ForceRequest,
-    ForceResponse,
-    ListEntriesRequest,
-    ListEntriesResponse,
-    ReadLacRequest,
-    ReadLacResponse,
-    ReadRequest,
-    ReadResponse,
-    UnknownResponse,
-    WriteLacRequest,
-    WriteLacResponse,
-)
 from boki_common.errors import CallTimeout, ConnectionLost, Overloaded, ProtocolError, Unreachable
 from boki_common.net.connection import FrameConnection
 from boki_common.runtime.ports import Buffer
@@ -59,37 +44,37 @@ class Bookie(SocketBookie[v3.Request]):
             connection.send(changed if isinstance(changed, bytes) else v3.encode_response(changed))
 
         state = self.state
-        if isinstance(request, AddRequest):
+        if isinstance(request, v3_messages.AddRequest):
             flags = v2.FLAG_RECOVERY_ADD if request.recovery else 0
             add = v2.AddRequest(flags, request.master_key, request.ledger_id, request.entry_id, -1, request.body)
             status = state.add(add, deferred_sync=request.deferred_sync)
-            send(AddResponse(txn_id, status, request.ledger_id, request.entry_id))
-        elif isinstance(request, ReadRequest) and request.waits:
+            send(v3_messages.AddResponse(txn_id, status, request.ledger_id, request.entry_id))
+        elif isinstance(request, v3_messages.ReadRequest) and request.waits:
             ledger_id, entry_id = request.ledger_id, request.entry_id
             state.poll(
                 ledger_id,
                 request.previous_lac,
                 lambda one: send(
-                    ReadResponse(txn_id, one.status or V2Status.OK, ledger_id, entry_id, one.body, one.lac)
+                    v3_messages.ReadResponse(txn_id, one.status or V2Status.OK, ledger_id, entry_id, one.body, one.lac)
                 ),
             )
-        elif isinstance(request, ReadRequest):
+        elif isinstance(request, v3_messages.ReadRequest):
             status, body = state.read(request.ledger_id, request.entry_id, request.master_key)
-            send(ReadResponse(txn_id, status, request.ledger_id, request.entry_id, body))
-        elif isinstance(request, WriteLacRequest):
+            send(v3_messages.ReadResponse(txn_id, status, request.ledger_id, request.entry_id, body))
+        elif isinstance(request, v3_messages.WriteLacRequest):
             status = state.write_lac(request.ledger_id, request.master_key, bytes(request.body))
-            send(WriteLacResponse(txn_id, status, request.ledger_id))
-        elif isinstance(request, ReadLacRequest):
+            send(v3_messages.WriteLacResponse(txn_id, status, request.ledger_id))
+        elif isinstance(request, v3_messages.ReadLacRequest):
             found = state.read_lac(request.ledger_id)
             assert found.status is not None
-            send(ReadLacResponse(txn_id, found.status, request.ledger_id, found.explicit, found.last_entry))
-        elif isinstance(request, ForceRequest):
-            send(ForceResponse(txn_id, state.force(request.ledger_id), request.ledger_id))
-        elif isinstance(request, ListEntriesRequest):
+            send(v3_messages.ReadLacResponse(txn_id, found.status, request.ledger_id, found.explicit, found.last_entry))
+        elif isinstance(request, v3_messages.ForceRequest):
+            send(v3_messages.ForceResponse(txn_id, state.force(request.ledger_id), request.ledger_id))
+        elif isinstance(request, v3_messages.ListEntriesRequest):
             listed = availability.encode(sorted(state.entries.get(request.ledger_id, {})))
-            send(ListEntriesResponse(txn_id, V2Status.OK, request.ledger_id, listed))
+            send(v3_messages.ListEntriesResponse(txn_id, V2Status.OK, request.ledger_id, listed))
         else:
-            send(UnknownResponse(txn_id, v3.OP_BOOKIE_INFO, V2Status.BAD_REQUEST))
+            send(v3_messages.UnknownResponse(txn_id, v3.OP_BOOKIE_INFO, V2Status.BAD_REQUEST))
 
 
 def add(entry_id: int, *, recovery: bool = False) -> list[Buffer]:
@@ -148,14 +133,14 @@ async def test_recovery_adds_and_fencing_reads_have_high_priority_deferred_adds_
     await wire.network.read(B1, LEDGER, -1, fence_key=KEY)
     await until(lambda: bool(deferred.acked))
     assert plain.acked == [(0, 2)] and deferred.acked == [(2, 1)], "each channel of the ledger hears its own"
-    adds = [one for one in wire.bookie.requests if isinstance(one, AddRequest)]
+    adds = [one for one in wire.bookie.requests if isinstance(one, v3_messages.AddRequest)]
     assert [(one.recovery, one.deferred_sync, one.priority) for one in adds] == [
         (False, False, None),
         (True, False, v3_link.HIGH_PRIORITY),
         (False, True, None),
     ]
     fence = wire.bookie.requests[-1]
-    assert isinstance(fence, ReadRequest)
+    assert isinstance(fence, v3_messages.ReadRequest)
     assert (fence.master_key, fence.priority) == (KEY, v3_link.HIGH_PRIORITY)
     channel.send(add(3))
     await until(lambda: bool(plain.refused))
@@ -181,7 +166,7 @@ async def test_answers_in_any_order_reach_their_requests(wire: Wire) -> None:
 
 async def test_what_is_unanswered_is_unknown_in_time_and_its_late_answer_is_dropped(short_timeout: Wire) -> None:
     """As Apache's bookies on DbLedgerStorage leave lists of entries; the others on the connection are not disturbed."""
-    short_timeout.bookie.ignored = ListEntriesRequest
+    short_timeout.bookie.ignored = v3_messages.ListEntriesRequest
     network = short_timeout.network
     listing = network.list_entries(B1, LEDGER)
     while not listing.done():
@@ -190,7 +175,7 @@ async def test_what_is_unanswered_is_unknown_in_time_and_its_late_answer_is_drop
     answer = await listing
     assert answer.status is None and isinstance(answer.error, CallTimeout)
     assert len(short_timeout.bookie.connections) == 1
-    request = next(one for one in short_timeout.bookie.requests if isinstance(one, ListEntriesRequest))
+    request = next(one for one in short_timeout.bookie.requests if isinstance(one, v3_messages.ListEntriesRequest))
     short_timeout.bookie.ignored = None
     short_timeout.bookie.answer(short_timeout.bookie.connections[0], request)
     assert (await network.force(B1, LEDGER)).status is V2Status.OK
@@ -246,7 +231,7 @@ async def test_a_bookie_that_cannot_be_reached_is_unknown_at_once(wire: Wire) ->
     [
         lambda response: response._replace(txn_id=response.txn_id + 1),
         lambda response: response._replace(ledger_id=LEDGER + 1),
-        lambda response: WriteLacResponse(response.txn_id, V2Status.OK, LEDGER),
+        lambda response: v3_messages.WriteLacResponse(response.txn_id, V2Status.OK, LEDGER),
         lambda response: b"\0\0\0\4junk",
     ],
     ids=["id", "ledger", "operation", "bytes"],
@@ -260,7 +245,7 @@ async def test_an_answer_to_something_else_ends_the_connection(
 
 
 async def test_an_add_answered_with_another_entry_ends_the_connection(wire: Wire) -> None:
-    wire.bookie.change = lambda response: AddResponse(response.txn_id, V2Status.OK, LEDGER, 5)
+    wire.bookie.change = lambda response: v3_messages.AddResponse(response.txn_id, V2Status.OK, LEDGER, 5)
     channel, listener = await wire.channel()
     channel.send(add(0))
     await until(lambda: bool(listener.downs))
@@ -268,7 +253,9 @@ async def test_an_add_answered_with_another_entry_ends_the_connection(wire: Wire
 
 
 async def test_a_read_answered_without_a_body_ends_the_connection(wire: Wire) -> None:
-    wire.bookie.change = lambda response: ReadResponse(response.txn_id, V2Status.OK, LEDGER, v2.LAST_ENTRY, None)
+    wire.bookie.change = lambda response: v3_messages.ReadResponse(
+        response.txn_id, V2Status.OK, LEDGER, v2.LAST_ENTRY, None
+    )
     answer = await wire.network.read(B1, LEDGER, v2.LAST_ENTRY)
     assert answer.status is None and isinstance(answer.error, ProtocolError)
 
@@ -286,7 +273,7 @@ async def test_requests_are_bounded(wire: Wire, monkeypatch: pytest.MonkeyPatch)
 
 async def test_answers_that_never_come_are_bounded(short_timeout: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LEDGER_LATE_ANSWERS", 2)
-    short_timeout.bookie.ignored = ListEntriesRequest
+    short_timeout.bookie.ignored = v3_messages.ListEntriesRequest
     listings = [short_timeout.network.list_entries(B1, LEDGER) for _ in range(3)]
     while not all(one.done() for one in listings):
         await short_timeout.network.force(B1, LEDGER)
