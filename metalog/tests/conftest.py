@@ -18,18 +18,20 @@ from boki_common.records.batch_builder import BatchBuilder
 from boki_common.records.record_batch import RecordBatch
 from boki_common.records.tag_names import NO_NAMES
 from boki_common.testing.machine import CountingRandom, ManualClock
-from boki_ledger.testing.model_ledgers import ModelLedgers
+from boki_ledger.testing.model_ledgers import ModelLedger, ModelLedgers
 from boki_metalog.entries import sequencer_protocol as protocol
 from boki_metalog.entries.metalog_entry import MetalogEntry
 from boki_metalog.entries.permissions import OF_EARLIER_VERSION
-from boki_metalog.entries.progress import ProgressVector, ShardRange
+from boki_metalog.entries.progress import Order, ProgressVector, ShardRange
 from boki_metalog.follow.follower import EntryRefused, LogFollower
 from boki_metalog.follow.sequencer_link import SequencerLink
 from boki_metalog.sequencer.sequencer import Sequencer
 from boki_metalog.sequencer.term_server import TermServer
 from boki_metalog.settings import FollowerSettings, SequencerSettings
+from boki_metalog.terms.metadata_tree import read_view
 from boki_metalog.terms.term_info import TermInfo
 from boki_metalog.terms.term_record import TermRecord
+from boki_metalog.terms.view import View
 
 T = TypeVar("T")
 
@@ -59,6 +61,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.events: list[str] = []
+        self.infos: list[TermInfo] = []
         self.entries: dict[int, list[MetalogEntry]] = {}
         self.ranges: dict[int, list[ShardRange]] = {}
         self.vector = ProgressVector()
@@ -90,6 +93,7 @@ class Recorder:
         await asyncio.sleep(0)
         self.vector = ProgressVector()
         self.entries.setdefault(info.term, [])
+        self.infos.append(info)
         self._event(f"started {info.term}")
 
     def entries_ordered(self, term: int, first_entry: int, entries: Sequence[MetalogEntry]) -> None:
@@ -127,7 +131,7 @@ class Recorder:
 
     def stopped(self, position: Position, error: BokiError | None) -> None:
         self.stops.append((position, None if error is None else str(error)))
-        self._event(f"stopped {position.term}:{position.entry}" if error is not None else "goes on")
+        self._event(f"{'goes on' if error is None else 'stopped'} {position.term}:{position.entry}")
 
     def idle(self) -> None:
         self._event("idle")
@@ -186,6 +190,12 @@ class Participant:
     def carry(self, term: int, shard: int, records_end: int, entries_end: int, body: bytes) -> None:
         self.peer.push(protocol.OP_CARRY, protocol.encode_carry(term, shard, records_end, entries_end), body)
 
+    async def order(self, term: int, command: Order) -> Position:
+        return protocol.decode_position(await self.peer.call(protocol.OP_ORDER, protocol.encode_order(term, command)))
+
+    async def barrier(self, term: int = 1) -> Position:
+        return protocol.decode_position(await self.peer.call(protocol.OP_BARRIER, protocol.encode_term(term)))
+
     async def entries(self) -> protocol.Entries:
         return protocol.decode_entries(await self.pushed(protocol.OP_ENTRIES))
 
@@ -203,6 +213,7 @@ class Cluster:
         self.clock = ManualClock()
         self.rng = CountingRandom()
         self._closing: list[Callable[[], Awaitable[object]]] = []
+        self._reader: MemoryStore | None = None
 
     async def store(self) -> MemoryStore:
         store = MemoryStore(self.tree)
@@ -302,10 +313,19 @@ class Cluster:
         while not reached():
             await asyncio.sleep(0)
 
-    def hold(self, sequencer: Sequencer) -> int:
-        """Holds acknowledgements back from now on; the ledger to give them for."""
+    async def view(self) -> View:
+        if self._reader is None:
+            self._reader = await self.store()
+        return (await read_view(self._reader)).view
+
+    def metalog(self, sequencer: Sequencer) -> ModelLedger:
+        """Of the term that it serves."""
+        return self.ledgers.ledgers[sequencer.status()["term"]["metalog_ledger"]]
+
+    def hold(self, sequencer: Sequencer) -> ModelLedger:
+        """Holds acknowledgements back from now on; the metalog to give them for."""
         self.ledgers.hold_acks = True
-        return int(sequencer.status()["term"]["metalog_ledger"])
+        return self.metalog(sequencer)
 
     def server_of(self, sequencer: Sequencer) -> TermServer:
         assert sequencer.term_server is not None

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from boki_common.cluster_token import NO_TOKEN
 from boki_common.metadata.memory import Fault
 from boki_metalog.control.handing_over import hand_over
-from boki_metalog.terms.metadata_tree import read_view
 
 
 async def handed_over(cluster: Any, sequencer: Any) -> bool:
@@ -17,24 +15,16 @@ async def handed_over(cluster: Any, sequencer: Any) -> bool:
     )
 
 
-async def usable(sequencer: Any) -> None:
-    while not sequencer.usable:
-        await asyncio.sleep(0)
-
-
 async def test_the_log_goes_to_the_standby_and_its_metalog_is_closed_by_its_writer(cluster: Any) -> None:
     first = await cluster.serving()
     second = await cluster.sequencer()
-    await usable(second)
-    store = await cluster.store()
-    before = (await read_view(store)).view.installed(0)
-    assert before is not None
+    await cluster.until(lambda: second.usable)
+    metalog = cluster.metalog(first)
     assert await handed_over(cluster, first)
-    view = (await read_view(store)).view
-    installed = view.installed(0)
-    assert installed is not None and installed.sequencer == second.incarnation and view.term_of(0) == 2
+    view = await cluster.view()
+    assert view.installed(0).sequencer == second.incarnation and view.term_of(0) == 2
     assert await second.serving() == 2
-    assert cluster.ledgers.ledgers[before.metalog_ledger].closed_by_writer
+    assert metalog.closed_by_writer
 
 
 async def test_with_nobody_to_take_it_the_log_keeps_its_term(cluster: Any) -> None:
@@ -42,7 +32,7 @@ async def test_with_nobody_to_take_it_the_log_keeps_its_term(cluster: Any) -> No
     assert not await handed_over(cluster, first)
     assert first.term == 1
     second = await cluster.sequencer()
-    await usable(second)
+    await cluster.until(lambda: second.usable)
     assert await handed_over(cluster, second), "it stands by: there is nothing to hand over"
 
 

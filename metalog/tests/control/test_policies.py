@@ -33,7 +33,6 @@ from boki_metalog.terms.index_slots import ENGINE_ROLE
 from boki_metalog.terms.metadata_tree import ensure_view, read_view
 from boki_metalog.terms.term_change import change_term
 from boki_metalog.terms.term_plan import Candidate
-from boki_metalog.terms.view import View
 
 DEAD = "dd" * 16
 LISTED = "11" * 16
@@ -59,14 +58,23 @@ async def thrice(policy: Policy, given: Cluster) -> None:
         await policy.run(given)
 
 
-async def view_of(cluster: Any) -> View:
-    return (await read_view(await cluster.store())).view
-
-
 async def spare_of_the_dead(cluster: Any) -> int:
     await ensure_view(await cluster.store())
     writer = await cluster.ledgers.create(custom={ROLE: METALOG, INCARNATION: DEAD.encode()})
     return int(writer.ledger_id)
+
+
+async def install(cluster: Any, suspect: int, sequencer: str, spare: int | None = None) -> None:
+    """A driver gives log 0 to a sequencer, whose spare is new unless it is given."""
+    ledger_id = (await cluster.ledgers.create()).ledger_id if spare is None else spare
+    await change_term(
+        metadata=await cluster.store(),
+        ledgers=cluster.ledgers,
+        rng=cluster.rng,
+        log=0,
+        suspect=suspect,
+        candidate=Candidate(sequencer, ledger_id),
+    )
 
 
 async def test_a_log_that_the_standbys_leave_alone_gets_one(cluster: Any) -> None:
@@ -74,10 +82,10 @@ async def test_a_log_that_the_standbys_leave_alone_gets_one(cluster: Any) -> Non
     standby = await cluster.sequencer(over_grace_s=60.0, standby_stagger_s=60.0, log=0)
     policy, given = KeepTerms(), await led(cluster)
     await policy.run(given)
-    assert (await view_of(cluster)).term_of(0) == 1
+    assert (await cluster.view()).term_of(0) == 1
     await first._server.close()  # still listed, and it does not know
     await first._spare.membership.leave()
-    while (await view_of(cluster)).term_of(0) == 1:
+    while (await cluster.view()).term_of(0) == 1:
         await policy.run(given)
         await asyncio.sleep(0)
     assert await standby.serving() == 2
@@ -109,21 +117,20 @@ async def test_a_log_that_can_have_no_next_term_keeps_no_other_from_one(cluster:
 async def test_slots_follow_the_weights(cluster: Any) -> None:
     sequencers = [await cluster.sequencer() for _ in range(2)]
     given = await led(cluster)
-    while not any(one.term for one in sequencers):
-        await asyncio.sleep(0)
+    await cluster.until(lambda: any(one.term for one in sequencers))
     await given.changes.add(1)
     await Balance().run(given)
-    assert (await view_of(cluster)).slots_of(1) == (), "nobody asked for it"
+    assert (await cluster.view()).slots_of(1) == (), "nobody asked for it"
     await given.metadata.create(WEIGHTS_PATH, encode_weights({0: 3}))
-    while not (await view_of(cluster)).slots_of(1):
+    while not (await cluster.view()).slots_of(1):
         try:
             await Balance().run(given)
         except (NoSequencer, SpareTaken):
             await asyncio.sleep(0)  # their next spares are on the way
-    view = await view_of(cluster)
+    view = await cluster.view()
     assert view.per_slot.count(1) == 256
     await Balance().run(given)
-    assert await view_of(cluster) == view
+    assert await cluster.view() == view
 
 
 async def test_a_spare_of_the_dead_is_closed_then_deleted_after_a_write_of_the_view(cluster: Any) -> None:
@@ -141,8 +148,7 @@ async def test_a_spare_of_the_dead_is_closed_then_deleted_after_a_write_of_the_v
 async def test_spares_of_the_living_and_of_strangers_stay(cluster: Any) -> None:
     await cluster.serving()
     stranger = (await cluster.ledgers.create(custom={ROLE: METALOG})).ledger_id
-    while len(cluster.ledgers.ledgers) < 3:
-        await asyncio.sleep(0)
+    await cluster.until(lambda: len(cluster.ledgers.ledgers) == 3)
     policy, given = GiveUpSpares(), await led(cluster)
     for _ in range(5):
         await policy.run(given)
@@ -159,18 +165,11 @@ async def test_a_driver_that_stalled_with_a_spare_of_the_dead_wins_or_is_refused
         for _ in range(rounds):
             await policy.run(given)
         try:
-            await change_term(
-                metadata=given.metadata,
-                ledgers=cluster.ledgers,
-                rng=cluster.rng,
-                log=0,
-                suspect=view.term_of(0),
-                candidate=Candidate(DEAD, spare),
-            )
+            await install(cluster, view.term_of(0), DEAD, spare)
         except SpareTaken:
             assert rounds > 0
         await thrice(policy, given)
-        installed = (await view_of(cluster)).installed(0)
+        installed = (await cluster.view()).installed(0)
         if installed is not None:
             assert installed.metalog_ledger in cluster.ledgers.ledgers
 
@@ -181,26 +180,16 @@ async def test_a_term_that_came_between_look_and_close_keeps_its_ledger(cluster:
     policy, given = GiveUpSpares(), await led(cluster)
     original = cluster.ledgers.step
 
-    async def install(suspect: int, candidate: Candidate) -> None:
-        cluster.ledgers.step = original
-        await change_term(
-            metadata=await cluster.store(),
-            ledgers=cluster.ledgers,
-            rng=cluster.rng,
-            log=0,
-            suspect=suspect,
-            candidate=candidate,
-        )
-
     async def late(operation: str) -> None:
         await original(operation)
         if operation == "recover":
-            await install(0, Candidate(DEAD, spare))
-            await install(1, Candidate("ee" * 16, (await cluster.ledgers.create()).ledger_id))
+            cluster.ledgers.step = original
+            await install(cluster, 0, DEAD, spare)
+            await install(cluster, 1, "ee" * 16)
 
     cluster.ledgers.step = late
     await thrice(policy, given)
-    await install(2, Candidate("ff" * 16, (await cluster.ledgers.create()).ledger_id))
+    await install(cluster, 2, "ff" * 16)
     await thrice(policy, given)
     assert spare in cluster.ledgers.ledgers, "term 1 was recorded with it"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -238,27 +237,6 @@ def test_commands_are_ordered_first_in_first_out_among_opens_and_closes() -> Non
     assert entry.commands == (trim(1), Open(shard, B, 77), expire, Close(0), lost)
     assert state.apply(entry) == [ShardRange(0, 0, 5, 0, 1, 0)]
     assert list(state.shards) == [shard] and builder.take(0) is None
-
-
-def test_a_command_alone_makes_an_entry_that_cuts_nothing() -> None:
-    builder = CutBuilder(time_ms=7)
-    builder.order(trim(1))
-    assert take(builder) == MetalogEntry(0, 0, 7, (), (trim(1),))
-    assert builder.take(0) is None
-
-
-def test_a_barrier_is_one_entry_and_made_only_when_asked_for() -> None:
-    builder = builder_of(A)
-    builder.report(0, 5, 1)
-    take(builder, 3)
-    for _ in range(3):
-        builder.barrier()
-    assert take(builder, 4) == MetalogEntry(5, 5, 4, (ShardEnd(0, 5, 1),))
-    assert builder.take(5) is None
-    builder.barrier()
-    builder.report(0, 6, 2)
-    assert take(builder).end_pos == 6, "an entry that says something is a barrier as well"
-    assert builder.take(5) is None
 
 
 def test_many_large_commands_go_into_several_entries(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -541,25 +519,3 @@ class OrderMachine(RuleBasedStateMachine):
 
 
 TestOrder = OrderMachine.TestCase
-
-
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=40), st.integers(1, 7))
-def test_the_order_does_not_depend_on_how_reports_are_cut_within_one_shard(
-    batches: list[tuple[int, int]], every: int
-) -> None:
-    """However often entries are taken, each shard's records keep their order and none is lost."""
-    builder = builder_of(*(character * 32 for character in "abcd"))
-    state = ProgressVector.after(MetalogEntry(0, 0, 0, tuple(ShardEnd(n, 0, 0) for n in range(4))))
-    known = [(0, 0)] * 4
-    got: list[tuple[int, int]] = []
-    for number, (shard, records) in enumerate(batches):
-        known[shard] = known[shard][0] + records, known[shard][1] + 1
-        builder.report(shard, *known[shard])
-        if number % every == 0:
-            got += [(one.shard, one.record_count) for one in state.apply(take(builder))]
-    last = builder.take(0)
-    if last is not None:
-        got += [(one.shard, one.record_count) for one in state.apply(last)]
-    for shard in range(4):
-        assert sum(count for owner, count in got if owner == shard) == known[shard][0]
-    assert state.end_pos == sum(records for records, _ in known)

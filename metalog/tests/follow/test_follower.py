@@ -181,16 +181,20 @@ async def test_a_start_in_the_middle(cluster: Any, start: Position) -> None:
     assert got == [place for place in expected if place >= tuple(start)]
 
 
+async def unacknowledged(cluster: Any, sequencer: Any, link: Any) -> Any:
+    """The metalog, whose fourth entry has no quorum."""
+    ledger = cluster.hold(sequencer)
+    link.report(0, 4, 1)
+    await cluster.until(lambda: len(ledger.entries) == 4)
+    return ledger
+
+
 async def test_a_sequencer_that_dies_between_the_ack_and_the_push(cluster: Any) -> None:
     """The entry is acknowledged, nobody got it: it is read from the closed ledger, once."""
     sequencer, engine, link = await fill(cluster, 3)
-    cluster.ledgers.hold_acks = True
-    link.report(0, 4, 1)
-    ledger = sequencer.status()["term"]["metalog_ledger"]
-    while len(cluster.ledgers.ledgers[ledger].entries) < 4:
-        await asyncio.sleep(0)
-    cluster.ledgers.ledgers[ledger].abandon()
-    cluster.ledgers.ack(ledger)
+    ledger = await unacknowledged(cluster, sequencer, link)
+    ledger.abandon()
+    ledger.ack()
     await sequencer.close()
     await cluster.sequencer()
     await engine.seen.linked(2)
@@ -200,8 +204,7 @@ async def test_a_sequencer_that_dies_between_the_ack_and_the_push(cluster: Any) 
 async def test_what_a_lost_sequencer_ordered_is_read_where_no_bookies_take_a_next_metalog(cluster: Any) -> None:
     """The disks of all bookies are full: whoever stands by closes the metalog, and has no spare to go on in."""
     sequencer, _, _ = await fill(cluster, 3)
-    ledger = sequencer.status()["term"]["metalog_ledger"]
-    cluster.ledgers.ledgers[ledger].abandon()
+    cluster.metalog(sequencer).abandon()
     await sequencer.close()
     full = NotEnoughBookies("expected at least 1 bookies that take writes, found 0")
     cluster.ledgers.faults += [("create", full)] * 10_000
@@ -218,11 +221,7 @@ async def test_what_a_lost_sequencer_ordered_is_read_where_no_bookies_take_a_nex
 
 async def test_an_entry_that_no_quorum_has_is_never_seen(cluster: Any) -> None:
     sequencer, engine, link = await fill(cluster, 3)
-    cluster.ledgers.hold_acks = True
-    link.report(0, 4, 1)
-    ledger = sequencer.status()["term"]["metalog_ledger"]
-    while len(cluster.ledgers.ledgers[ledger].entries) < 4:
-        await asyncio.sleep(0)
+    await unacknowledged(cluster, sequencer, link)
     late = await cluster.up_to(1)
     assert late.seen.count(1) == 3
     await cluster.replace()
@@ -328,8 +327,7 @@ async def test_a_zombie_sequencer_does_not_hold_a_follower_back(cluster: Any) ->
     link.report(shard, 1, 1)
     await engine.seen.until(lambda: engine.seen.vector.end_pos == 1)
     store.reconnect()
-    while zombie.term:
-        await asyncio.sleep(0)
+    await cluster.until(lambda: not zombie.term)
 
 
 async def test_pushes_that_overlap_or_leave_a_gap(cluster: Any) -> None:
@@ -370,8 +368,7 @@ async def test_a_sequencer_that_says_nothing_is_left_as_soon_as_the_view_moves(c
     await sequencer.close()
     await store.create(path, member.value.replace(member.value.split(b'"')[3], f"127.0.0.1:{port}".encode()))
     engine = await cluster.follow(retry_limit_s=60.0)
-    while not connected:
-        await asyncio.sleep(0)
+    await cluster.until(lambda: connected)
     loop = asyncio.get_running_loop()
     await cluster.replace()
     replaced_s = loop.time()

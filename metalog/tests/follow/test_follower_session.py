@@ -21,7 +21,6 @@ class Server:
     def __init__(self) -> None:
         self.peer: MessagePeer
         self.answer: protocol.Subscribed | BokiError = protocol.Subscribed(0, 0)
-        self.before_answer: list[bytes] = []
 
     def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
         self.peer = peer

@@ -39,13 +39,9 @@ async def filled(cluster: Any, entries: int) -> Any:
     return sequencer, engine, link
 
 
-def metalog(cluster: Any, sequencer: Any) -> Any:
-    return cluster.ledgers.ledgers[sequencer.status()["term"]["metalog_ledger"]]
-
-
 async def test_a_log_stops_before_an_unreadable_entry_and_goes_on_when_it_is_mended(cluster: Any) -> None:
     sequencer, _, _ = await filled(cluster, 5)
-    ledger = metalog(cluster, sequencer)
+    ledger = cluster.metalog(sequencer)
     good, ledger.entries[2] = ledger.entries[2], b"garbage"
     await cluster.replace()
     late = await cluster.stopped()
@@ -82,7 +78,7 @@ async def test_what_was_pushed_badly_is_read_from_bookies(cluster: Any, live: bo
 
 async def test_an_entry_whose_copies_are_all_damaged_stops_the_log(cluster: Any) -> None:
     sequencer, _, _ = await filled(cluster, 3)
-    ledger = metalog(cluster, sequencer)
+    ledger = cluster.metalog(sequencer)
     await cluster.replace()
     ledger.damaged = True
     late = await cluster.stopped()
@@ -94,7 +90,7 @@ async def test_an_entry_whose_copies_are_all_damaged_stops_the_log(cluster: Any)
 
 async def test_a_record_that_disagrees_with_its_ledger_stops_the_log(cluster: Any) -> None:
     sequencer, engine, _ = await filled(cluster, 2)
-    ledger = metalog(cluster, sequencer)
+    ledger = cluster.metalog(sequencer)
     await cluster.replace()
     await engine.seen.linked(2)
     ledger.closed_at -= 1

@@ -3,77 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
 import pytest
 
-from boki_common.errors import BokiError, CorruptData
-from boki_common.ids import Position
+from boki_common.errors import CorruptData
 from boki_common.metadata.store import MetadataStore, ensure_path
 from boki_metalog.entries.metalog_entry import MetalogEntry, Open, ShardEnd, encode
 from boki_metalog.follow.follower import FollowerListener
 from boki_metalog.follow.log_followers import LogFollowers
-from boki_metalog.follow.sequencer_link import SequencerLink
 from boki_metalog.settings import FollowerSettings
 from boki_metalog.terms.term_info import TermInfo
 from boki_metalog.terms.term_order import ALL_SLOTS
 from boki_metalog.terms.term_record import TERMS_PATH, VERSION, Location, TermRecord, encode_record, term_path
 from boki_metalog.terms.view import VIEW_PATH, SlotRange, View
 
+RecorderOf = Callable[[], Any]
 QUICK = FollowerSettings(retry_first_s=0.005, retry_limit_s=0.02)
-
-
-class _Log:
-    """Keeps what the follower of one log tells."""
-
-    def __init__(self) -> None:
-        self.infos: list[TermInfo] = []
-        self.events: list[str] = []
-
-    async def term_started(self, info: TermInfo) -> None:
-        self.infos.append(info)
-        self.events.append(f"started {info.term}")
-
-    def entries_ordered(self, term: int, first_entry: int, entries: Sequence[MetalogEntry]) -> None:
-        self.events.append(f"ordered {term}:{first_entry}+{len(entries)}")
-
-    def stopped(self, position: Position, error: BokiError | None) -> None:
-        word = "goes on" if error is None else "stopped"
-        self.events.append(f"{word} {position.term}:{position.entry}")
-
-    async def caught_up(self) -> None:
-        self.events.append("caught up")
-
-    async def term_ended(self, record: TermRecord) -> None:
-        self.events.append(f"ended {record.term}")
-
-    def sequencer_up(self, link: SequencerLink) -> None:
-        self.events.append(f"up {link.term}")
-
-    def sequencer_down(self) -> None:
-        self.events.append("down")
-
-    def idle(self) -> None:
-        self.events.append("idle")
-
-    def complete(self) -> None:
-        self.events.append("complete")
 
 
 class Logs:
     """Keeps the events of each log."""
 
-    def __init__(self) -> None:
-        self.found: dict[int, _Log] = {}
+    def __init__(self, recorder_of: RecorderOf) -> None:
+        self.recorder_of = recorder_of
+        self.found: dict[int, Any] = {}
         self.views: list[View] = []
         self.all_needed = True
 
     def log_found(self, log: int) -> FollowerListener:
         assert log not in self.found
-        self.found[log] = _Log()
-        return self.found[log]
+        self.found[log] = self.recorder_of()
+        return self.found[log]  # type: ignore[no-any-return]
 
     def view_changed(self, view: View) -> None:
         assert view.logs.keys() <= self.found.keys() or not self.all_needed
@@ -88,10 +51,10 @@ class Logs:
 class World:
     """A metadata store whose view and terms are written by hand."""
 
-    def __init__(self, cluster: Any, store: MetadataStore, slots: int = ALL_SLOTS) -> None:
+    def __init__(self, cluster: Any, store: MetadataStore, logs: Logs, slots: int) -> None:
         self.cluster = cluster
         self.store = store
-        self.logs = Logs()
+        self.logs = logs
         self.logs.all_needed = slots == ALL_SLOTS
         self.followers = LogFollowers(
             metadata=store, ledgers=cluster.ledgers, listener=self.logs, settings=QUICK, slots=slots
@@ -99,13 +62,14 @@ class World:
         self.task = asyncio.get_running_loop().create_task(self.followers.run())
 
     async def seal(self, term: int, log: int, *slots: tuple[int, int], records: int = 1) -> None:
-        """A term that ordered `records` in one entry."""
+        """A term whose second entry ordered `records`."""
         writer = await self.cluster.ledgers.create()
-        entry = MetalogEntry(0, records, 7, (ShardEnd(0, records, 1),), (Open(0, "aa" * 16, 50 + term),))
+        opened = MetalogEntry(0, 0, 7, (ShardEnd(0, 0, 0),), (Open(0, "aa" * 16, 50 + term),))
         ledger = self.cluster.ledgers.ledgers[writer.ledger_id]
-        ledger.entries, ledger.closed_at = [encode(entry)], 1
+        ledger.entries = [encode(opened), encode(MetalogEntry(0, records, 7, (ShardEnd(0, records, 1),)))]
+        ledger.closed_at = 2
         ranges = tuple(SlotRange(*one) for one in slots)
-        record = TermRecord(VERSION, term, log, ranges, ledger.ledger_id, 0, records, 7, Location())
+        record = TermRecord(VERSION, term, log, ranges, ledger.ledger_id, 1, records, 7, Location())
         await self.store.create(term_path(term), encode_record(record))
 
     async def view(self, next_term: int, slots: list[list[int]], logs: dict[int, Any]) -> None:
@@ -117,19 +81,22 @@ class World:
 
 
 @pytest.fixture
-async def world(cluster: Any) -> AsyncIterator[World]:
+def slots() -> int:
+    """Those that are needed."""
+    return ALL_SLOTS
+
+
+@pytest.fixture
+async def world(cluster: Any, recorder_of: RecorderOf, slots: int) -> AsyncIterator[World]:
     store = await cluster.store()
     await ensure_path(store, TERMS_PATH)
-    made = World(cluster, store)
+    made = World(cluster, store, Logs(recorder_of), slots)
     yield made
     made.task.cancel()
     await asyncio.gather(made.task, return_exceptions=True)
 
 
-async def test_logs_of_the_view_and_of_records_are_followed(cluster: Any) -> None:
-    store = await cluster.store()
-    await ensure_path(store, TERMS_PATH)
-    world = World(cluster, store)
+async def test_logs_of_the_view_and_of_records_are_followed(world: World) -> None:
     await world.seal(1, 0, (0, 1023))
     await world.seal(2, 5, (0, 99))
     await world.seal(3, 0, (100, 1023))
@@ -152,11 +119,9 @@ async def test_logs_of_the_view_and_of_records_are_followed(cluster: Any) -> Non
     await asyncio.gather(world.task, return_exceptions=True)
 
 
-async def test_only_logs_that_ever_had_a_needed_slot_are_followed(cluster: Any) -> None:
+@pytest.mark.parametrize("slots", [(1 << 100) - 1])
+async def test_only_logs_that_ever_had_a_needed_slot_are_followed(world: World) -> None:
     """Slots 0-99 are needed. Log 2 had them in a term that no view showed us, log 5 never."""
-    store = await cluster.store()
-    await ensure_path(store, TERMS_PATH)
-    world = World(cluster, store, slots=(1 << 100) - 1)
     found, followers = world.logs.found, world.followers
     await world.seal(1, 1, (0, 511))
     await world.seal(2, 5, (512, 1023))
@@ -176,8 +141,6 @@ async def test_only_logs_that_ever_had_a_needed_slot_are_followed(cluster: Any) 
     assert list(found) == [1, 2]
     assert [info.after for info in found[1].infos] == [(), (4,)]
     assert followers.foreign(6) and len(world.logs.views) > views
-    world.task.cancel()
-    await asyncio.gather(world.task, return_exceptions=True)
 
 
 async def test_a_log_that_is_added_is_found(world: World) -> None:
@@ -214,7 +177,7 @@ async def test_what_cannot_be_right_in_one_log_stops_that_one_and_no_other(world
     await world.logs.until(lambda: "ended 3" in found[1].events)
     ledger.entries[0] = good
     await world.logs.until(lambda: "ended 1" in found[0].events)
-    assert found[0].events.index("goes on 1:1") < found[0].events.index("ended 1")
+    assert found[0].events.index("goes on 1:2") < found[0].events.index("ended 1")
 
 
 async def test_a_view_that_cannot_be_read_ends_it(world: World) -> None:

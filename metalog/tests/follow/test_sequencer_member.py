@@ -45,11 +45,10 @@ async def test_a_term_that_is_asked_to_end_closes_its_metalog_after_the_entry_in
     opening = asyncio.create_task(engine.open(1, "aa" * 16, 50))
     await engine.round_trip()
     asking = asyncio.create_task(ask_to_yield(sequencer.address, 1, timeout_s=10.0, token=NO_TOKEN, role=ADMINISTRATOR))
-    while not sequencer.term_server._yields:
-        await asyncio.sleep(0)
-    metalog = cluster.ledgers.ledgers[sequencer.status()["term"]["metalog_ledger"]]
+    await cluster.until(lambda: sequencer.term_server._yields)
+    metalog = cluster.metalog(sequencer)
     assert sequencer.term == 1 and not metalog.closed and not asking.done(), "an entry is in flight"
-    cluster.ledgers.ack(metalog.ledger_id)
+    metalog.ack()
     await asking
     assert await opening == 0, "what was in flight was ordered, and answered"
     assert metalog.closed_by_writer and metalog.acked == 1 and sequencer.term == 0

@@ -11,20 +11,6 @@ from boki_common.errors import Overloaded
 from boki_metalog.sequencer.entry_waiters import EntryWaiters
 
 
-def test_who_comes_while_an_entry_is_in_flight_waits_for_the_next() -> None:
-    waiters: EntryWaiters[str] = EntryWaiters()
-    waiters.barrier("early")
-    waiters.order("first")
-    waiters.taken(1)
-    waiters.barrier("late")
-    waiters.order("second")
-    assert waiters.acked() == ["first", "early"]
-    waiters.taken(1)
-    assert waiters.acked() == ["second", "late"]
-    waiters.taken(0)
-    assert waiters.acked() == []
-
-
 def test_commands_that_did_not_fit_wait_on_and_barriers_do_not() -> None:
     waiters: EntryWaiters[str] = EntryWaiters()
     for name in ("a", "b", "c"):
@@ -32,17 +18,6 @@ def test_commands_that_did_not_fit_wait_on_and_barriers_do_not() -> None:
     waiters.barrier("x")
     waiters.taken(2)
     assert waiters.acked() == ["a", "b", "x"] and list(waiters.orders) == ["c"]
-
-
-def test_everybody_who_waits_gets_the_end() -> None:
-    waiters: EntryWaiters[str] = EntryWaiters()
-    waiters.order("a")
-    waiters.barrier("x")
-    waiters.taken(1)
-    waiters.order("b")
-    waiters.barrier("y")
-    assert waiters.clear() == (["a", "x"], ["b", "y"]), "those that may have been served are returned apart"
-    assert waiters.clear() == ([], []) and waiters.acked() == []
 
 
 def test_barriers_are_bounded_and_those_of_the_gone_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

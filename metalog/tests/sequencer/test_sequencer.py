@@ -31,7 +31,7 @@ async def test_first_start_creates_view_and_term(cluster: Any) -> None:
     sequencer = await cluster.sequencer()
     assert await sequencer.serving() == 1 and sequencer.term == 1
     store = await cluster.store()
-    installed = (await read_view(store)).view.installed(0)
+    installed = (await cluster.view()).installed(0)
     assert installed is not None and installed.sequencer == sequencer.incarnation
     found: dict[str, Any] = {}
     while not found.get(sequencer.incarnation, {}).get("spares"):
@@ -111,8 +111,7 @@ async def test_a_fenced_sequencer_acknowledges_nothing(cluster: Any) -> None:
     engine.report(1, s0=(5, 1))
     await engine.pushed(protocol.OP_TERM_OVER)
     assert engine.received == []
-    while first.term:
-        await asyncio.sleep(0)
+    await cluster.until(lambda: not first.term)
     store.reconnect()
     await second.close()
     assert await first.serving() == 3
@@ -226,7 +225,7 @@ async def give(cluster: Any, log: int, incarnation: str) -> View:
         ledgers=cluster.ledgers,
         rng=cluster.rng,
         log=log,
-        suspect=(await read_view(store)).view.term_of(log),
+        suspect=(await cluster.view()).term_of(log),
         candidate=Candidate(incarnation, members[incarnation].spares[0]),
     )
     return view
@@ -237,7 +236,7 @@ async def spare_of(cluster: Any, incarnation: str) -> int:
     store = await cluster.store()
     while True:
         members = await sequencer_members(store)
-        view = (await read_view(store)).view
+        view = await cluster.view()
         named = {one.metalog_ledger for one in view.logs.values() if one is not None}
         spares = [one for one in members[incarnation].spares if one not in named] if incarnation in members else []
         if spares:
@@ -298,8 +297,7 @@ async def test_nobody_lives_to_end_what_he_began(cluster: Any) -> None:
     await (await cluster.ledgers.open(0, recover=True)).close()
     engine.report(1, s0=(5, 1))
     await engine.pushed(protocol.OP_TERM_OVER)
-    while sequencer.term != 2:
-        await asyncio.sleep(0)
+    await cluster.until(lambda: sequencer.term == 2)
 
 
 async def add_logs(cluster: Any, *logs: int) -> None:
@@ -311,13 +309,8 @@ async def add_logs(cluster: Any, *logs: int) -> None:
 async def test_standbys_for_any_log_take_one_each(cluster: Any) -> None:
     sequencers = [await cluster.sequencer() for _ in range(3)]
     await add_logs(cluster, 1)
-    store = await cluster.store()
-    while len((await read_view(store)).view.sequencers) < 2:
-        await asyncio.sleep(0)
+    await cluster.until(lambda: sum(one.term > 0 for one in sequencers) == 2)
     serving = {one.log: one for one in sequencers if one.term}
-    while len(serving) < 2:
-        await asyncio.sleep(0)
-        serving = {one.log: one for one in sequencers if one.term}
     (standby,) = [one for one in sequencers if one not in serving.values()]
     assert sorted(serving) == [0, 1] and standby.log is None
     lost = serving[1]
@@ -331,7 +324,7 @@ async def test_one_process_orders_one_log_at_a_time(cluster: Any, sequencer: Any
     store = await cluster.store()
     for _ in range(100):
         await read_view(store)
-    assert (await read_view(store)).view.installed(1) is None
+    assert (await cluster.view()).installed(1) is None
     with pytest.raises(SpareTaken):
         await give(cluster, 1, sequencer.incarnation)
 
@@ -342,7 +335,7 @@ async def test_a_sequencer_of_one_log_leaves_the_others_alone(cluster: Any) -> N
     assert sequencer.log == 1
     await sequencer.close()
     await cluster.serving(log=0)
-    view = (await read_view(await cluster.store())).view
+    view = await cluster.view()
     assert view.term_of(1) == 1 and view.term_of(0) == 2
 
 
@@ -366,7 +359,6 @@ async def test_a_log_that_left_the_view_sets_its_sequencer_free(cluster: Any) ->
         choose=nobody,
     )
     assert sorted(view.logs) == [0]
-    while second.term:
-        await asyncio.sleep(0)
+    await cluster.until(lambda: not second.term)
     await asyncio.sleep(0)
     assert not second.failed.done() and first.term == view.term_of(0)

@@ -13,20 +13,11 @@ from boki_common.errors import BokiError, InvalidArgument, NotEnoughBookies, Ove
 from boki_common.ids import Position, slot_of
 from boki_metalog.entries import sequencer_protocol as protocol
 from boki_metalog.entries.metalog_entry import Close, Expire, Lost, Open, ShardEnd, Trim, decode
-from boki_metalog.entries.progress import Order
 from boki_metalog.errors import ShardNotOpen, TermFull
 from boki_metalog.terms.view import SlotRange
 
 A, B = "aa" * 16, "bb" * 16
 TRIM = Trim(1, ((0, 99),), False)
-
-
-async def order(engine: Any, term: int, command: Order) -> Position:
-    return protocol.decode_position(await engine.peer.call(protocol.OP_ORDER, protocol.encode_order(term, command)))
-
-
-async def barrier(engine: Any, term: int) -> Position:
-    return protocol.decode_position(await engine.peer.call(protocol.OP_BARRIER, protocol.encode_term(term)))
 
 
 def asking(*calls: Coroutine[Any, Any, Position]) -> list[asyncio.Task[Position]]:
@@ -36,8 +27,8 @@ def asking(*calls: Coroutine[Any, Any, Position]) -> list[asyncio.Task[Position]
 async def test_no_entry_waits_for_the_end_of_a_turn(cluster: Any, sequencer: Any, engine: Any) -> None:
     """One is in flight at a time, so nothing could join it."""
     await engine.open(1, A, 50)
-    await order(engine, 1, TRIM)
-    ledger = cluster.ledgers.ledgers[sequencer.status()["term"]["metalog_ledger"]]
+    await engine.order(1, TRIM)
+    ledger = cluster.metalog(sequencer)
     assert len(ledger.entries) == 2 and ledger.waited == []
 
 
@@ -52,18 +43,18 @@ async def test_what_is_not_acknowledged_is_never_pushed(cluster: Any, sequencer:
     assert sequencer.status()["term"]["now_ms"] == 5_000, "for engines that compare clocks"
     engine.report(1, s0=(3, 1))
     await engine.round_trip()
-    assert len(cluster.ledgers.ledgers[ledger].entries) == 2, "submitted at once"
+    assert len(ledger.entries) == 2, "submitted at once"
     engine.report(1, s0=(4, 2))
     engine.report(1, s0=(9, 3))
     await engine.round_trip()
-    assert len(cluster.ledgers.ledgers[ledger].entries) == 2, "one in flight"
+    assert len(ledger.entries) == 2, "one in flight"
     assert engine.received == []
-    cluster.ledgers.ack(ledger)
-    assert len(cluster.ledgers.ledgers[ledger].entries) == 3, "the acknowledgement submits the next one at once"
+    ledger.ack()
+    assert len(ledger.entries) == 3, "the acknowledgement submits the next one at once"
     second = decode((await engine.entries()).payloads[0])
     assert (second.end_pos, second.time_ms, second.shards) == (3, 5_000, (ShardEnd(0, 3, 1),))
     assert engine.received == []
-    cluster.ledgers.ack(ledger)
+    ledger.ack()
     third = await engine.entries()
     assert third.first == 2 and decode(third.payloads[0]).shards == (ShardEnd(0, 9, 3),)
 
@@ -71,20 +62,20 @@ async def test_what_is_not_acknowledged_is_never_pushed(cluster: Any, sequencer:
 async def test_open_and_close_are_answered_when_acknowledged_and_may_be_repeated(cluster: Any, sequencer: Any) -> None:
     cluster.ledgers.hold_acks = True
     engine = await cluster.participant(sequencer.address)
-    ledger = sequencer.status()["term"]["metalog_ledger"]
+    ledger = cluster.metalog(sequencer)
     opening = asyncio.ensure_future(engine.open(1, A, 50))
     again = asyncio.ensure_future(engine.open(1, A, 50))
     await engine.round_trip()
     assert not opening.done() and not again.done()
-    cluster.ledgers.ack(ledger)
+    ledger.ack()
     assert (await opening, await again, await engine.open(1, A, 50)) == (0, 0, 0)
     engine.report(1, s0=(2, 1))
     closing = asyncio.ensure_future(engine.close_shard(1, 0))
     await engine.round_trip()
-    cluster.ledgers.ack(ledger)
+    ledger.ack()
     await engine.round_trip()
     assert not closing.done()
-    cluster.ledgers.ack(ledger)
+    ledger.ack()
     await closing
     await engine.close_shard(1, 0)
     for refused in (engine.open(1, A, 50), engine.close_shard(1, 8)):
@@ -173,7 +164,7 @@ async def test_a_subscriber_that_takes_nothing_is_dropped_with_a_reason(cluster:
     peer = next(iter(server._subscribers.peers))
     while peer.unsent_bytes <= 1:  # whatever room the system's buffers have: nobody reads while we push
         peer.push(protocol.OP_REFUSED, bytes(2**20))
-    cluster.ledgers.ack(sequencer.status()["term"]["metalog_ledger"])
+    cluster.metalog(sequencer).ack()
     assert server._subscribers.peers == {}
     assert await opening == 0
     await engine.pushed(protocol.OP_LAGGED)
@@ -207,13 +198,13 @@ async def test_a_command_is_answered_with_the_position_after_its_acknowledged_en
     await engine.entries()
     ledger = cluster.hold(sequencer)
     engine.report(1, s0=(3, 1))
-    (trimming, expiring) = asking(order(engine, 1, TRIM), order(engine, 1, Expire(1, bytes(16), 4)))
+    (trimming, expiring) = asking(engine.order(1, TRIM), engine.order(1, Expire(1, bytes(16), 4)))
     await engine.round_trip()
     assert sequencer.status()["term"]["orders_waiting"] == 2
-    cluster.ledgers.ack(ledger)
+    ledger.ack()
     await engine.round_trip()
     assert not trimming.done() and not expiring.done(), "their entry is in flight"
-    cluster.ledgers.ack(ledger)
+    ledger.ack()
     assert await trimming == await expiring == Position(1, 3)
     assert (await engine.entries()).first == 1
     assert decode((await engine.entries()).payloads[0]).commands == (TRIM, Expire(1, bytes(16), 4))
@@ -222,18 +213,18 @@ async def test_a_command_is_answered_with_the_position_after_its_acknowledged_en
 async def test_an_idle_sequencer_makes_one_empty_entry_for_all_barriers_that_wait(cluster: Any) -> None:
     sequencer, engine = await cluster.served()
     await engine.subscribe(1)
-    assert await barrier(engine, 1) == Position(1, 1)
+    assert await engine.barrier() == Position(1, 1)
     assert decode((await engine.entries()).payloads[0]).commands == ()
     ledger = cluster.hold(sequencer)
-    waiting = asking(*(barrier(engine, 1) for _ in range(5)))
+    waiting = asking(*(engine.barrier() for _ in range(5)))
     await engine.round_trip()
-    assert len(cluster.ledgers.ledgers[ledger].entries) == 2
-    cluster.ledgers.ack(ledger)
+    assert len(ledger.entries) == 2
+    ledger.ack()
     assert await waiting[0] == Position(1, 2), "who found nothing in flight began the entry"
-    assert len(cluster.ledgers.ledgers[ledger].entries) == 3
-    cluster.ledgers.ack(ledger)
+    assert len(ledger.entries) == 3
+    ledger.ack()
     assert {await one for one in waiting[1:]} == {Position(1, 3)}, "all others share the next"
-    assert len(cluster.ledgers.ledgers[ledger].entries) == 3
+    assert len(ledger.entries) == 3
 
 
 async def test_a_barrier_is_not_answered_by_an_entry_that_began_before_it(cluster: Any) -> None:
@@ -242,16 +233,16 @@ async def test_a_barrier_is_not_answered_by_an_entry_that_began_before_it(cluste
     ledger = cluster.hold(sequencer)
     engine.report(1, s0=(3, 1))
     await engine.round_trip()
-    (waiting,) = asking(barrier(engine, 1))
+    (waiting,) = asking(engine.barrier())
     engine.report(1, s0=(5, 2))
     await engine.round_trip()
-    cluster.ledgers.ack(ledger)
+    ledger.ack()
     await engine.round_trip()
     assert not waiting.done()
-    cluster.ledgers.ack(ledger)
+    ledger.ack()
     assert await waiting == Position(1, 3), "the next entry, which cuts something, serves"
     await engine.round_trip()
-    assert len(cluster.ledgers.ledgers[ledger].entries) == 3, "none was made for the barrier alone"
+    assert len(ledger.entries) == 3, "none was made for the barrier alone"
 
 
 @pytest.mark.parametrize("in_flight", [False, True], ids=["idle", "an entry in flight"])
@@ -259,30 +250,30 @@ async def test_a_fenced_sequencer_answers_no_order_and_no_barrier(cluster: Any, 
     """Its last cut may be stale while the next term acknowledges (and it does not know): only an entry could tell."""
     sequencer, engine = await cluster.served()
     await engine.open(1, A, 50)
-    ledger = sequencer.status()["term"]["metalog_ledger"]
+    ledger = cluster.metalog(sequencer)
     if in_flight:
         cluster.ledgers.hold_acks = True
         cluster.ledgers.keep_unacked = 1
         engine.report(1, s0=(3, 1))
         await engine.round_trip()
-    await cluster.ledgers.open(ledger, recover=True)
+    await cluster.ledgers.open(ledger.ledger_id, recover=True)
     assert cluster.server_of(sequencer).over is None, "it does not know"
-    waiting = asking(barrier(engine, 1), order(engine, 1, TRIM), barrier(engine, 1))
+    waiting = asking(engine.barrier(), engine.order(1, TRIM), engine.barrier())
     await engine.round_trip()
     if in_flight:
         cluster.server_of(sequencer)._acked(1)  # the quorum had the entry before the fence, and says so only now
     for one in waiting:
         with pytest.raises(TermOver):
             await one
-    assert len(cluster.ledgers.ledgers[ledger].entries) == 1 + in_flight
+    assert len(ledger.entries) == 1 + in_flight
     with pytest.raises(TermOver):
-        await barrier(engine, 1)
+        await engine.barrier()
 
 
 async def test_all_who_wait_are_notified_of_the_end_of_the_term(cluster: Any) -> None:
     cluster.ledgers.hold_acks = True
     _, engine = await cluster.served()
-    waiting = asking(order(engine, 1, TRIM), barrier(engine, 1), order(engine, 1, TRIM))
+    waiting = asking(engine.order(1, TRIM), engine.barrier(), engine.order(1, TRIM))
     await engine.round_trip()
     cluster.ledgers.hold_acks = False
     await cluster.sequencer(take_over=True)
@@ -292,14 +283,14 @@ async def test_all_who_wait_are_notified_of_the_end_of_the_term(cluster: Any) ->
             await one
         definite.append(caught.value.definite)
     assert definite == [False, True, True], "the first is in an entry that recovery may keep, the others are in none"
-    for late in (order(engine, 1, TRIM), barrier(engine, 1)):
+    for late in (engine.order(1, TRIM), engine.barrier()):
         with pytest.raises(TermOver) as caught:
             await late
         assert caught.value.definite
 
 
 async def test_messages_of_another_term_are_refused(sequencer: Any, engine: Any) -> None:
-    for asked in (order(engine, 2, TRIM), barrier(engine, 2)):
+    for asked in (engine.order(2, TRIM), engine.barrier(2)):
         with pytest.raises(TermOver):
             await asked
     assert sequencer.status()["term"]["entries"] == 0
@@ -312,10 +303,10 @@ async def test_books_of_slots_that_the_term_does_not_order_are_refused(cluster: 
     server.slots = (SlotRange(0, 9), SlotRange(500, 511))
     inside = next(book for book in range(10_000) if slot_of(book) == 511)
     outside = next(book for book in range(10_000) if slot_of(book) == 512)
-    assert (await order(engine, 1, Trim(inside, ((0, 9),), False))).term == 1
+    assert (await engine.order(1, Trim(inside, ((0, 9),), False))).term == 1
     for command in (Trim(outside, ((0, 9),), False), Expire(outside, bytes(16), 3)):
         with pytest.raises(SlotNotInTerm, match="read /boki/view") as caught:
-            await order(engine, 1, command)
+            await engine.order(1, command)
         assert caught.value.definite and caught.value.retryable and caught.value.slot == 512
     assert server.recent.end == 1
 
@@ -325,8 +316,8 @@ async def test_what_was_not_ordered_cannot_be_lost(engine: Any) -> None:
     engine.report(1, s0=(9, 3))
     for term, shard, stop in ((1, 0, 4), (1, 1, 1), (2, 0, 1)):
         with pytest.raises(InvalidArgument, match="ordered"):
-            await order(engine, 1, Lost(term, shard, 0, stop, b"{}"))
-    assert await order(engine, 1, Lost(1, 0, 1, 3, b"{}")) == Position(1, 3)
+            await engine.order(1, Lost(term, shard, 0, stop, b"{}"))
+    assert await engine.order(1, Lost(1, 0, 1, 3, b"{}")) == Position(1, 3)
 
 
 async def test_those_who_wait_are_bounded(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,15 +326,15 @@ async def test_those_who_wait_are_bounded(cluster: Any, monkeypatch: pytest.Monk
     sequencer = await cluster.serving()
     cluster.ledgers.hold_acks = True
     engine = await cluster.participant(sequencer.address)
-    ledger = sequencer.status()["term"]["metalog_ledger"]
+    ledger = cluster.metalog(sequencer)
     opening = [asyncio.ensure_future(engine.open(1, A, 50)) for _ in range(2)]
-    waiting = asking(*(barrier(engine, 1) for _ in range(2)), *(order(engine, 1, TRIM) for _ in range(2)))
+    waiting = asking(*(engine.barrier() for _ in range(2)), *(engine.order(1, TRIM) for _ in range(2)))
     await engine.round_trip()
-    for refused in (barrier(engine, 1), order(engine, 1, TRIM), engine.open(1, A, 50), engine.close_shard(1, 0)):
+    for refused in (engine.barrier(), engine.order(1, TRIM), engine.open(1, A, 50), engine.close_shard(1, 0)):
         with pytest.raises(Overloaded):
             await refused
-    cluster.ledgers.ack(ledger)
-    cluster.ledgers.ack(ledger)
+    ledger.ack()
+    ledger.ack()
     assert {await one for one in waiting} == {Position(1, 2)} and [await one for one in opening] == [0, 0]
 
 
@@ -351,24 +342,24 @@ async def test_a_command_of_a_lost_connection_is_ordered_and_its_barriers_are_fo
     sequencer = await cluster.serving()
     ledger = cluster.hold(sequencer)
     engine, other = await cluster.participant(sequencer.address), await cluster.participant(sequencer.address)
-    (first,) = asking(barrier(other, 1))
+    (first,) = asking(other.barrier())
     await other.round_trip()
-    gone = asking(order(engine, 1, TRIM), barrier(engine, 1))
+    gone = asking(engine.order(1, TRIM), engine.barrier())
     await engine.round_trip()
-    (second,) = asking(order(other, 1, Trim(2, ((0, 1),), False)))
+    (second,) = asking(other.order(1, Trim(2, ((0, 1),), False)))
     await other.round_trip()
     engine.peer.close()
     await asyncio.gather(*gone, return_exceptions=True)
     await cluster.until(lambda: not cluster.server_of(sequencer)._waiters.barriers)
-    cluster.ledgers.ack(ledger)
-    cluster.ledgers.ack(ledger)
+    ledger.ack()
+    ledger.ack()
     assert (await first, await second) == (Position(1, 1), Position(1, 2))
 
 
 async def test_a_term_with_its_share_of_shards_ends_and_the_same_sequencer_goes_on(cluster: Any) -> None:
     sequencer = await cluster.serving(term_shards=2)
     first = cluster.server_of(sequencer)
-    written = cluster.ledgers.ledgers[sequencer.status()["term"]["metalog_ledger"]]
+    written = cluster.metalog(sequencer)
     engine, link = await cluster.linked(1)
     await link.open_shard(A, 50)
     await link.open_shard(B, 51)
@@ -382,7 +373,7 @@ async def test_a_term_with_its_share_of_shards_ends_and_the_same_sequencer_goes_
     link.report(1, 3, 1)
     await cluster.until(lambda: len(first._waiters.barriers) == 1)
     cluster.ledgers.hold_acks = False
-    cluster.ledgers.ack(written.ledger_id)
+    written.ack()
     assert isinstance(first.over, TermFull) and "2 shards" in str(first.over)
     await closing
     with pytest.raises(TermOver):
@@ -414,7 +405,7 @@ async def test_an_old_term_with_an_entry_in_flight_ends_after_it(cluster: Any) -
     await cluster.until(lambda: first._in_flight is not None)
     await cluster.until(lambda: first._rolling._perhaps)
     cluster.ledgers.hold_acks = False
-    cluster.ledgers.ack(sequencer.status()["term"]["metalog_ledger"])
+    cluster.metalog(sequencer).ack()
     assert isinstance(first.over, TermFull) and first.vector.end_pos == 6
     await engine.seen.linked(2)
 

@@ -22,14 +22,6 @@ A = "aa" * 16
 TRIM = Trim(1, ((0, 99),), False)
 
 
-async def barrier(engine: Any, term: int = 1) -> Position:
-    return protocol.decode_position(await engine.peer.call(protocol.OP_BARRIER, protocol.encode_term(term)))
-
-
-async def order(engine: Any, command: Trim = TRIM) -> Position:
-    return protocol.decode_position(await engine.peer.call(protocol.OP_ORDER, protocol.encode_order(1, command)))
-
-
 async def asked(engine: Any, *calls: Coroutine[Any, Any, Position]) -> list[asyncio.Task[Position]]:
     """These are under way, and have reached the sequencer."""
     tasks = [asyncio.get_running_loop().create_task(call) for call in calls]
@@ -94,7 +86,7 @@ async def test_a_proven_barrier_makes_no_entry(cluster: Any, sequencer: Sequence
     engine = await cluster.participant(sequencer.address)
     assert await engine.subscribe(1) == (0, 1)
     await engine.entries()
-    assert [await barrier(engine) for _ in range(5)] == [Position(1, 1)] * 5
+    assert [await engine.barrier() for _ in range(5)] == [Position(1, 1)] * 5
     assert len(metalog(cluster).entries) == cluster.server_of(sequencer).recent.end == 1
     assert engine.received == [], "nothing to apply"
     assert proven(sequencer) == 5
@@ -104,15 +96,15 @@ async def test_the_first_barrier_of_an_empty_term_makes_an_entry(cluster: Any) -
     """There is nothing yet that could be sent again."""
     cluster.ledgers.proves = True
     sequencer, engine = await cluster.served()
-    assert [await barrier(engine) for _ in range(3)] == [Position(1, 1)] * 3
+    assert [await engine.barrier() for _ in range(3)] == [Position(1, 1)] * 3
     assert len(metalog(cluster).entries) == 1 and proven(sequencer) == 2
 
 
 async def test_a_barrier_is_answered_with_what_was_ordered_when_it_came(cluster: Any, sequencer: Sequencer) -> None:
     engine = await cluster.participant(sequencer.address)
-    (early,) = await asked(engine, barrier(engine))
-    assert await order(engine) == Position(1, 2), "acknowledged meanwhile"
-    (late,) = await asked(engine, barrier(engine))
+    (early,) = await asked(engine, engine.barrier())
+    assert await engine.order(1, TRIM) == Position(1, 2), "acknowledged meanwhile"
+    (late,) = await asked(engine, engine.barrier())
     assert not early.done()
     assert tell(cluster, True) == 2
     assert (await early, await late) == (Position(1, 1), Position(1, 2))
@@ -120,18 +112,18 @@ async def test_a_barrier_is_answered_with_what_was_ordered_when_it_came(cluster:
 
 async def test_a_barrier_waits_for_no_entry_in_flight(cluster: Any, engine: Any, sequencer: Sequencer) -> None:
     cluster.ledgers.hold_acks = True
-    (ordering, waiting) = await asked(engine, order(engine), barrier(engine))
+    (ordering, waiting) = await asked(engine, engine.order(1, TRIM), engine.barrier())
     assert tell(cluster, True) == 1
     assert await waiting == Position(1, 1), "what is in flight is not ordered"
     assert not ordering.done()
-    cluster.ledgers.ack(metalog(cluster).ledger_id)
+    metalog(cluster).ack()
     assert await ordering == Position(1, 2)
     assert len(metalog(cluster).entries) == 2, "no entry for the barrier"
 
 
 async def test_where_nothing_is_proven_an_entry_is_made_and_answers(cluster: Any, sequencer: Sequencer) -> None:
     engine = await cluster.participant(sequencer.address)
-    waiting = await asked(engine, *(barrier(engine) for _ in range(3)))
+    waiting = await asked(engine, *(engine.barrier() for _ in range(3)))
     assert len(metalog(cluster).entries) == 1
     assert tell(cluster, False) == 3
     found = sorted([await one for one in waiting])
@@ -147,13 +139,13 @@ async def test_a_barrier_without_proof_is_not_answered_by_an_entry_that_began_be
 ) -> None:
     cluster.ledgers.hold_acks = True
     ledger = metalog(cluster)
-    (ordering, waiting) = await asked(engine, order(engine), barrier(engine))
+    (ordering, waiting) = await asked(engine, engine.order(1, TRIM), engine.barrier())
     tell(cluster, False)
-    cluster.ledgers.ack(ledger.ledger_id)
+    ledger.ack()
     assert await ordering == Position(1, 2)
     await engine.round_trip()
     assert not waiting.done()
-    cluster.ledgers.ack(ledger.ledger_id)
+    ledger.ack()
     assert await waiting == Position(1, 3)
 
 
@@ -166,7 +158,7 @@ async def test_a_fenced_sequencer_has_no_barrier_proven(cluster: Any, sequencer:
         await engine.round_trip()
     await cluster.ledgers.open(metalog(cluster).ledger_id, recover=True)
     assert cluster.server_of(sequencer).over is None, "it does not know"
-    waiting = await asked(engine, barrier(engine), barrier(engine))
+    waiting = await asked(engine, engine.barrier(), engine.barrier())
     for one in waiting:
         with pytest.raises(TermOver) as caught:
             await one
@@ -180,7 +172,7 @@ async def test_the_end_of_a_term_answers_all_who_wait_for_proof_once(
     cluster: Any, sequencer: Sequencer, answers: Counter[int], late: bool
 ) -> None:
     engine = await cluster.participant(sequencer.address)
-    waiting = await asked(engine, *(barrier(engine) for _ in range(3)))
+    waiting = await asked(engine, *(engine.barrier() for _ in range(3)))
     server = cluster.server_of(sequencer)
     await cluster.replace()
     for one in waiting:
@@ -192,13 +184,13 @@ async def test_the_end_of_a_term_answers_all_who_wait_for_proof_once(
     assert sorted(answers.values()) == [1, 1, 1]
     assert server.status()["barriers_waiting"] == 0 and proven(sequencer) == 0
     with pytest.raises(TermOver):
-        await barrier(engine)
+        await engine.barrier()
 
 
 async def test_a_term_that_ends_orderly_answers_those_who_wait_for_proof(cluster: Any, sequencer: Sequencer) -> None:
     """It closes its metalog itself, so no bookie ever says that it is fenced."""
     engine = await cluster.participant(sequencer.address)
-    (waiting,) = await asked(engine, barrier(engine))
+    (waiting,) = await asked(engine, engine.barrier())
     await engine.peer.call(protocol.OP_YIELD, protocol.encode_term(1))
     with pytest.raises(TermOver) as caught:
         await waiting
@@ -211,8 +203,8 @@ async def test_barriers_of_a_lost_connection_are_forgotten(
     cluster: Any, sequencer: Sequencer, answers: Counter[int]
 ) -> None:
     engine, other = await cluster.participant(sequencer.address), await cluster.participant(sequencer.address)
-    gone = await asked(engine, barrier(engine), barrier(engine))
-    (stays,) = await asked(other, barrier(other))
+    gone = await asked(engine, engine.barrier(), engine.barrier())
+    (stays,) = await asked(other, other.barrier())
     server = cluster.server_of(sequencer)
     assert server.status()["barriers_waiting"] == 3
     engine.peer.close()
@@ -232,13 +224,13 @@ async def test_those_who_wait_for_proof_are_bounded(
     monkeypatch.setattr(limits, "BARRIERS_WAITING", 2)
     engine = await cluster.participant(sequencer.address)
     cluster.ledgers.hold_acks = True
-    in_flight = await asked(engine, order(engine))
-    waiting = await asked(engine, *(barrier(engine) for _ in range(4)))
+    in_flight = await asked(engine, engine.order(1, TRIM))
+    waiting = await asked(engine, *(engine.barrier() for _ in range(4)))
     assert len(cluster.ledgers.asked) == 2 and cluster.server_of(sequencer).status()["barriers_waiting"] == 4
     with pytest.raises(Overloaded):
-        await barrier(engine)
+        await engine.barrier()
     cluster.ledgers.hold_acks = False
-    cluster.ledgers.ack(metalog(cluster).ledger_id)
+    metalog(cluster).ack()
     assert [await one for one in waiting[2:]] == [Position(1, 3)] * 2
     tell(cluster, True)
     assert [await one for one in waiting[:2]] == [Position(1, 1)] * 2
@@ -250,14 +242,14 @@ async def test_whoever_finds_no_place_when_nothing_is_proven_is_answered_overloa
 ) -> None:
     engine = await cluster.participant(sequencer.address)
     cluster.ledgers.hold_acks = True
-    (ordering, *waiting) = await asked(engine, order(engine), *(barrier(engine) for _ in range(4)))
+    (ordering, *waiting) = await asked(engine, engine.order(1, TRIM), *(engine.barrier() for _ in range(4)))
     monkeypatch.setattr(limits, "BARRIERS_WAITING", 3)
     tell(cluster, False)
     with pytest.raises(Overloaded) as caught:
         await waiting[-1]
     assert caught.value.definite and caught.value.retryable
     cluster.ledgers.hold_acks = False
-    cluster.ledgers.ack(metalog(cluster).ledger_id)
+    metalog(cluster).ack()
     await ordering
     assert [await one for one in waiting[:-1]] == [Position(1, 3)] * 3
     assert sorted(answers.values()) == [1, 1, 1, 1]
@@ -265,16 +257,16 @@ async def test_whoever_finds_no_place_when_nothing_is_proven_is_answered_overloa
 
 async def test_people_see_how_many_barriers_wait_in_all(cluster: Any, engine: Any, sequencer: Sequencer) -> None:
     cluster.ledgers.hold_acks = True
-    first = await asked(engine, order(engine), barrier(engine), barrier(engine))
+    first = await asked(engine, engine.order(1, TRIM), engine.barrier(), engine.barrier())
     status = cluster.server_of(sequencer).status
     assert (status()["barriers_waiting"], status()["orders_waiting"]) == (2, 0)
     tell(cluster, False)
     assert status()["barriers_waiting"] == 2, "they wait for an entry now"
-    second = await asked(engine, barrier(engine), order(engine))
+    second = await asked(engine, engine.barrier(), engine.order(1, TRIM))
     assert (status()["barriers_waiting"], status()["orders_waiting"]) == (3, 1)
     tell(cluster, True)
     cluster.ledgers.hold_acks = False
-    cluster.ledgers.ack(metalog(cluster).ledger_id)
+    metalog(cluster).ack()
     await asyncio.gather(*first, *second)
     assert (status()["barriers_waiting"], status()["orders_waiting"]) == (0, 0)
 
@@ -287,10 +279,10 @@ async def test_orders_and_barriers_mixed_are_each_answered_once_and_never_from_t
     asked_for = 0
     for turn in range(30):
         proves = bool(turn % 3)
-        waiting = await asked(engine, *(barrier(engine) for _ in range(turn % 3)), barrier(other))
+        waiting = await asked(engine, *(engine.barrier() for _ in range(turn % 3)), other.barrier())
         await other.round_trip()
         asked_for += len(waiting)
-        ordered = await order(engine)
+        ordered = await engine.order(1, TRIM)
         tell(cluster, proves)
         found = {await one for one in waiting}
         if proves:
@@ -310,7 +302,7 @@ async def test_a_proof_that_fails_while_the_term_ends_is_answered_by_its_end(
 ) -> None:
     """Nothing is proven, an entry is made for it, and the metalog turns out to be fenced: recovery has no such entry."""
     engine = await cluster.participant(sequencer.address)
-    (waiting,) = await asked(engine, barrier(engine))
+    (waiting,) = await asked(engine, engine.barrier())
     await cluster.ledgers.open(metalog(cluster).ledger_id, recover=True)
     tell(cluster, False)
     with pytest.raises(TermOver):

@@ -49,10 +49,10 @@ async def test_what_is_carried_is_pushed_once_its_entry_is_acknowledged(cluster:
     cluster.ledgers.hold_acks = True
     engine.carry(1, 0, 5, 2, body_of(1, 0, 3, 2, b"two records"))
     await engine.round_trip()
-    ledger = cluster.ledgers.ledgers[sequencer.status()["term"]["metalog_ledger"]]
+    ledger = cluster.metalog(sequencer)
     assert decode(ledger.entries[-1]).carried == (Carried(0, body_of(1, 0, 3, 2, b"two records")),), "submitted at once"
     assert engine.received == []
-    cluster.ledgers.ack(ledger.ledger_id)
+    ledger.ack()
     entry = await ordered(engine)
     assert (entry.shards, entry.carried) == ((ShardEnd(0, 5, 2),), (Carried(0, body_of(1, 0, 3, 2, b"two records")),))
     assert cluster.server_of(sequencer).vector.shards == {0: ShardEnd(0, 5, 2)}
@@ -66,17 +66,15 @@ async def test_those_that_come_while_an_entry_is_in_flight_share_the_next(cluste
     engine.carry(1, 0, 6, 3, body_of(1, 0, 4, 2, b"of 0"))
     engine.carry(1, 0, 6, 3, body_of(1, 0, 4, 2, b"of 0 again"))
     await engine.round_trip()
-    ledger = sequencer.status()["term"]["metalog_ledger"]
-    cluster.ledgers.ack(ledger)
+    ledger = cluster.metalog(sequencer)
+    ledger.ack()
     assert (await ordered(engine)).carried == ()
-    cluster.ledgers.ack(ledger)
+    ledger.ack()
     assert (await ordered(engine)).carried == (
         Carried(0, body_of(1, 0, 4, 2, b"of 0")),
         Carried(1, body_of(1, 1, 3, 2, b"of 1")),
     )
-    assert len(cluster.ledgers.ledgers[ledger].entries) == cluster.server_of(sequencer).recent.end, (
-        "the repeated one makes none"
-    )
+    assert len(ledger.entries) == cluster.server_of(sequencer).recent.end, "the repeated one makes none"
 
 
 async def test_what_cannot_be_carried_is_refused_by_name(cluster: Any, body_of: BodyOf) -> None:
@@ -164,7 +162,7 @@ async def test_a_lost_engine_is_closed_behind_what_was_carried(cluster: Any, bod
     await engine.round_trip()
     engine.peer.close()
     cluster.ledgers.hold_acks = False
-    cluster.ledgers.ack(sequencer.status()["term"]["metalog_ledger"])
+    cluster.metalog(sequencer).ack()
     assert (await ordered(other)).shards == (ShardEnd(0, 4, 2),)
     assert (await ordered(other)).carried == (Carried(0, body_of(1, 0, 4, 2, b"its last words")),)
     closed = await ordered(other)
@@ -217,8 +215,8 @@ async def test_a_barrier_is_answered_behind_what_was_carried_before_it(cluster: 
     before = cluster.server_of(sequencer).recent.end
     cluster.ledgers.hold_acks = True
     engine.carry(1, 0, 5, 2, body_of(1, 0, 3, 2, b"x"))
-    asking = asyncio.ensure_future(engine.peer.call(protocol.OP_BARRIER, protocol.encode_term(1)))
+    asking = asyncio.ensure_future(engine.barrier())
     await engine.round_trip()
     cluster.ledgers.ack(0)
     cluster.ledgers.ack(0)
-    assert protocol.decode_position(await asking) == Position(1, before + 2)
+    assert await asking == Position(1, before + 2)
