@@ -18,6 +18,10 @@ from boki_metalog.settings import SequencerSettings
 ANYWHERE: Final = Address("127.0.0.1", 0)
 
 
+def url_of(engine: Engine) -> str:
+    return f"boki://{engine.addresses[0]}"
+
+
 class EngineCluster:
     """What runs is closed in reverse order. `ledgers` is to be started before anything else. `token`: of all of them."""
 

@@ -21,7 +21,7 @@ from boki_logbook.engine import Engine
 from boki_logbook.peers.engine_dial import dial_engine
 from boki_logbook.peers.forwarding import FORWARDED
 from boki_logbook.settings import EngineSettings
-from boki_logbook.testing.engines import EngineCluster
+from boki_logbook.testing.engines import EngineCluster, url_of
 from boki_metalog.terms.index_slots import EngineMember
 from boki_metalog.terms.term_order import ALL_SLOTS
 
@@ -48,10 +48,6 @@ async def guarded() -> AsyncIterator[Cluster]:
     made = Cluster(parse(OLD, "test"))
     yield made
     await made.close()
-
-
-def url_of(engine: Engine) -> str:
-    return f"boki://{engine.addresses[0]}"
 
 
 async def hello(engine: Engine, said: dict[str, Any]) -> tuple[MessagePeer, Silent, Any]:

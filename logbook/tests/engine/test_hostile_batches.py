@@ -10,15 +10,16 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine.state.test_snapshot_format import decoded
 
 from boki_common.errors import ProtocolError
 from boki_common.records.payload_check import unreadable_payloads
 from boki_common.records.record_batch import RUN_END, RUN_NAMED, RUN_RESENT, RUN_VOID, RecordBatch, join
 from boki_common.records.tag_names import split_payload
-from boki_logbook.index.places import ShardPlace
-from boki_logbook.state.snapshot_format import Decoder, Snapshot, encode, raw_bytes
+from boki_logbook.state.snapshot_format import Snapshot, encode, raw_bytes
 from boki_logbook.state.state import DecisionState
 from boki_logbook.testing.cluster import RecordSpec, RunSpec, make_batch
+from boki_logbook.testing.plans import begin
 
 ALICE = bytes(15) + b"a"
 EXTREMES = (0, 1, 5, 2**32 - 1, 2**35 + 2, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1)
@@ -58,8 +59,7 @@ def test_a_batch_with_any_numbers_is_refused_or_can_be_applied_kept_and_restored
     sent: list[tuple[list[RunSpec], int, list[tuple[float, int]]]], tail_rows: int
 ) -> None:
     state = DecisionState(tail_rows=tail_rows)
-    places = state.begin_term(1, 0, [(0, 1023)])
-    places.shards[0] = ShardPlace(1, 0, 10, "ab" * 16)
+    places = begin(state, 1)
     for entry, (some, times, words) in enumerate(sent):
         try:
             batch = RecordBatch.parse(memoryview(changed(make_batch(*some * times), words)))
@@ -67,12 +67,7 @@ def test_a_batch_with_any_numbers_is_refused_or_can_be_applied_kept_and_restored
             continue
         state.apply_entry(places, batch, shard=0, entry=entry, time_ms=entry * 1_000)
     snapshot = Snapshot(state.snapshot_state(), (), ())
-    decoder = Decoder(raw_bytes(snapshot))
-    for chunk in encode(snapshot):
-        decoder.feed(chunk)
-    for _ in decoder.finish():
-        pass
-    again = DecisionState.from_snapshot(decoder.snapshot().state)
+    again = DecisionState.from_snapshot(decoded(encode(snapshot), raw_bytes(snapshot)).state)
     assert again.index.streams() == state.index.streams()
     assert again.verdicts.state() == state.verdicts.state()
 
@@ -95,8 +90,7 @@ def test_an_entry_with_any_byte_changed_is_no_batch_or_one_that_can_be_applied(
             outcomes["no batch"] += 1
             continue
         state = DecisionState()
-        places = state.begin_term(1, 0, [(0, 1023)])
-        places.shards[0] = ShardPlace(1, 0, 10, "ab" * 16)
+        places = begin(state, 1)
         state.apply_entry(places, batch, shard=0, entry=0, time_ms=0)
         closed = [record for record, _ in unreadable_payloads(batch)]
         outcomes["unopened" if closed else "opened"] += 1

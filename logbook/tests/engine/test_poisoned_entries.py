@@ -14,7 +14,6 @@ from tests.engine.scripted import Scripted
 from boki_common.records.record_batch import RecordBatch, join
 from boki_logbook.apply.indexer import PENDING_CUTS
 from boki_logbook.core import EngineCore
-from boki_logbook.settings import EngineSettings
 from boki_logbook.state.state import StateDisagrees
 from boki_logbook.testing.cluster import (
     RecordingSource,
@@ -32,7 +31,6 @@ from boki_metalog.entries.metalog_entry import Lost
 
 ALICE = bytes(15) + b"a"
 BOB = bytes(15) + b"b"
-QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1, carried_entry_bytes=0)
 
 
 def entry(first: int, *data: str, term: int = 1, shard: int = 0) -> bytes:

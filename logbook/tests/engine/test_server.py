@@ -33,6 +33,7 @@ from boki_common.net.connection import Address, FrameServer
 from boki_common.net.messages import MessagePeer, connect_messages, serve_messages
 from boki_common.records.record_batch import join
 from boki_logbook import server
+from boki_logbook.append.router import AppendRouter
 from boki_logbook.connection_ports import EngineState
 from boki_logbook.core import EngineCore
 from boki_logbook.read.barrier_reads import FIRST_SLICE_READS
@@ -41,7 +42,6 @@ from boki_logbook.server import COPIED_BYTES, SdkConnection
 from boki_logbook.testing.cluster import RecordSpec, RunSpec, make_batch
 
 ALICE = bytes(15) + b"a"
-HELLO = msgspec.msgpack.encode({"versions": [1], "features": [], "auth": None})
 NO_TOKEN = wire.encode_token({})
 
 
@@ -142,6 +142,11 @@ async def served(cluster: Any, request: pytest.FixtureRequest, tmp_path: Path) -
     made.server = await serve_messages(address, made.connected)
     yield made
     await made.close()
+
+
+def url_of(served: Served) -> str:
+    address = served.server.address
+    return str(address) if address.path else f"boki://{address}"
 
 
 def run(first: int, *data: bytes, tags: tuple[int, ...] = (), book: int = 1) -> RunSpec:
@@ -389,8 +394,7 @@ async def test_a_stored_record_that_nobody_can_open_is_a_gap_with_evidence(
     sdk.peer.push(wire.OP_APPEND, NO_TOKEN, batch.header, b"\xff\x00x")
     sdk.append(run(3, b"3", book=book))
     bad = (await sdk.answers(3))[1].first_seqnum
-    address = served.server.address
-    async with await boki.connect(f"unix://{address.path}" if address.path else f"boki://{address}") as client:
+    async with boki.connect(url_of(served)) as client:
         found = [item async for item in client.book(book).read()]
         assert [item.data for item in found if isinstance(item, boki.Record)] == [b"1", b"3"]
         (gap,) = (item for item in found if isinstance(item, boki.Gap))
@@ -441,14 +445,16 @@ async def test_a_frame_over_the_entry_limit_is_refused_by_name(served: Served) -
     await sdk.peer.call(wire.OP_STATUS)
 
 
-def shrink_queue(served: Served) -> None:
+def with_queue(served: Served, size: int) -> AppendRouter:
+    """Its appender, which queues so many bytes."""
     appender = served.core.appender
-    appender._settings = dataclasses.replace(appender._settings, append_queue_bytes=1_000)
+    appender._settings = dataclasses.replace(appender._settings, append_queue_bytes=size)
+    return appender
 
 
 async def test_a_full_queue_is_reported_to_who_sent(served: Served, cluster: Any) -> None:
     cluster.ledgers.hold_acks = True
-    shrink_queue(served)
+    with_queue(served, 1_000)
     sdk = await served.sdk()
     error = await refused(sdk, wire.OP_APPEND, NO_TOKEN + bytes(make_batch(run(1, bytes(5_000)))._view))
     assert isinstance(error, Overloaded)
@@ -457,7 +463,7 @@ async def test_a_full_queue_is_reported_to_who_sent(served: Served, cluster: Any
 
 async def test_a_refused_push_ends_the_connection_for_the_sdk(served: Served, cluster: Any) -> None:
     """An append sent as a push has no answer; what the engine drops must still be reported."""
-    shrink_queue(served)
+    with_queue(served, 1_000)
     sdk = await served.sdk()
     sdk.append(run(1, bytes(5_000)))
     assert isinstance(await sdk.lost, Overloaded)
@@ -484,15 +490,9 @@ async def there_once_and_in_order(appended: list[tuple[boki.Book, list[boki.Tick
         assert found == [(seqnum, b"%d" % number + bytes(5_000)) for number, seqnum in enumerate(seqnums)]
 
 
-def url_of(served: Served) -> str:
-    address = served.server.address
-    return str(address) if address.path else f"boki://{address}"
-
-
 async def test_what_was_refused_is_there_once_and_in_order(served: Served, cluster: Any) -> None:
     """A refusal takes the verdicts of its connection's other appends along; the SDK sends them all again."""
-    appender = served.core.appender
-    appender._settings = dataclasses.replace(appender._settings, append_queue_bytes=100_000)
+    appender = with_queue(served, 100_000)
     await cluster.log.end_term()  # nothing makes room, so there is nothing to wait for
     async with boki.connect(url_of(served)) as first, boki.connect(url_of(served)) as second:
         appended = await submitted(cluster, first, second)
@@ -506,8 +506,7 @@ async def test_what_was_refused_is_there_once_and_in_order(served: Served, clust
 
 
 async def test_clients_are_slowed_down_before_they_are_refused(served: Served, cluster: Any) -> None:
-    appender = served.core.appender
-    appender._settings = dataclasses.replace(appender._settings, append_queue_bytes=150_000)
+    appender = with_queue(served, 150_000)
     cluster.log.cut_by_itself = False
     async with boki.connect(url_of(served)) as first, boki.connect(url_of(served)) as second:
         peers = [client._connection.peer for client in (first, second) if client._connection is not None]
@@ -522,8 +521,7 @@ async def test_clients_are_slowed_down_before_they_are_refused(served: Served, c
 
 
 async def test_clients_that_were_slowed_down_go_on_when_the_shard_ends(served: Served, cluster: Any) -> None:
-    appender = served.core.appender
-    appender._settings = dataclasses.replace(appender._settings, append_queue_bytes=150_000)
+    with_queue(served, 150_000)
     cluster.log.cut_by_itself = False
     async with boki.connect(url_of(served)) as first, boki.connect(url_of(served)) as second:
         appended = await submitted(cluster, first, second)

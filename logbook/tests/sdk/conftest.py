@@ -10,6 +10,7 @@ import pytest
 
 import boki
 from boki._book import Book
+from boki.testing import MemoryCluster
 from boki.testing._engine import ModelEngine, Peer, appends_of
 from boki.testing._model import Model
 from boki_common.engine import engine_protocol as wire
@@ -127,6 +128,13 @@ async def client(engine: FaultyEngine, tmp_path: Path) -> AsyncIterator[boki.Cli
     """A client of it."""
     async with boki.connect(f"unix://{tmp_path}/0") as connected:
         yield connected
+
+
+@pytest.fixture
+async def memory() -> AsyncIterator[MemoryCluster]:
+    """A cluster in memory."""
+    async with MemoryCluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture

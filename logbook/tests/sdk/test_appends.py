@@ -10,7 +10,6 @@ import pytest
 
 import boki
 from boki._book import Book
-from boki._bounds import WRITER_IDLE_S
 from boki.testing._model import Append
 from boki_common import limits
 from boki_common.writer_ids import birth_of
@@ -134,15 +133,6 @@ async def test_a_named_writer_that_was_forgotten_says_so(client: boki.Client, en
     with pytest.raises(boki.WriterForgotten):
         await writer.append(b"2")
     assert engine.ordered(1) == [b"1"]
-
-
-async def test_a_writer_is_not_used_again_after_a_long_pause(book: Book, engine: FaultyEngine) -> None:
-    await book.append(b"1")
-    await book.append(b"2")
-    book._numbers.progressed_at -= WRITER_IDLE_S + 1
-    await book.append(b"3")
-    assert [(run.first, run.low) for run in engine.runs] == [(1, 1), (2, 2), (1, 1)]
-    assert len({run.writer for run in engine.runs}) == 2
 
 
 async def test_a_call_that_gives_up_before_its_verdict(book: Book, engine: FaultyEngine) -> None:

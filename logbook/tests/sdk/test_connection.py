@@ -263,14 +263,6 @@ async def test_an_engine_that_only_waits_is_kept(serve: Serve) -> None:
     await client.close()
 
 
-async def test_back_off_doubles_up_to_two_seconds() -> None:
-    connection = Connection(dialer_for("boki://nowhere"), SystemRandom(), SystemClock(), give_up_s=1)
-    for attempt, most in enumerate((0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0)):
-        delays = [connection.backoff_s(attempt) for _ in range(50)]
-        assert most / 2 <= min(delays) < max(delays) <= most
-    assert connection.backoff_s(10_000) <= 2.0
-
-
 async def test_closing_reports_what_is_undecided(serve: Serve) -> None:
     engine, url, _ = await serve()
     engine.mute = True

@@ -43,15 +43,14 @@ class EngineOfBefore(ModelEngine):
         super().message_received(PeerOfBefore(peer), opcode, request_id, body)
 
 
-async def test_an_engine_of_an_earlier_version_is_refused_by_name_and_the_client_goes_on() -> None:
-    async with MemoryCluster() as cluster:
-        cluster._engine = EngineOfBefore(Model(), SystemClock())
-        book = (await cluster.connect()).book("b")
-        await book.append(b"1", tags=["a"])
-        with pytest.raises(boki.VersionMismatch, match="upgrade"):
-            await anext(book.read(tags=["a", "b"], follow=True))
-        found = await book.read_next("a")
-        assert found is not None and found.data == b"1"
+async def test_an_engine_of_an_earlier_version_is_refused_by_name_and_the_client_goes_on(memory: MemoryCluster) -> None:
+    memory._engine = EngineOfBefore(Model(), SystemClock())
+    book = (await memory.connect()).book("b")
+    await book.append(b"1", tags=["a"])
+    with pytest.raises(boki.VersionMismatch, match="upgrade"):
+        await anext(book.read(tags=["a", "b"], follow=True))
+    found = await book.read_next("a")
+    assert found is not None and found.data == b"1"
 
 
 async def names_asked(work: Callable[[boki.Book], Awaitable[Any]]) -> list[str]:
@@ -88,17 +87,16 @@ async def test_it_waits_with_one_request_and_a_change_of_tags_ends_it() -> None:
     assert len(asked) == 2, "one that waited, and one for all that was added in a turn"
 
 
-async def test_an_engine_keeps_one_request_of_a_cursor() -> None:
-    async with MemoryCluster() as cluster:
-        book = (await cluster.connect()).book("b")
-        cursor = book.read(tags=["a"], follow=True)
-        for number in range(5):
-            waiting = asyncio.ensure_future(anext(cursor))
-            for _ in range(3):
-                await book.now()
-            cursor.add(f"t{number}")
-            for _ in range(3):
-                await book.now()
-            assert cluster._engine is not None and len(cluster._engine._parked) == 1
-            waiting.cancel()
-            await asyncio.wait({waiting})
+async def test_an_engine_keeps_one_request_of_a_cursor(memory: MemoryCluster) -> None:
+    book = (await memory.connect()).book("b")
+    cursor = book.read(tags=["a"], follow=True)
+    for number in range(5):
+        waiting = asyncio.ensure_future(anext(cursor))
+        for _ in range(3):
+            await book.now()
+        cursor.add(f"t{number}")
+        for _ in range(3):
+            await book.now()
+        assert memory._engine is not None and len(memory._engine._parked) == 1
+        waiting.cancel()
+        await asyncio.wait({waiting})

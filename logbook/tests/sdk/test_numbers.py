@@ -119,21 +119,6 @@ def test_a_chunk_is_decided_in_parts() -> None:
     assert numbers.undecided == 0
 
 
-def test_a_lost_connection_sends_again_in_order_and_says_so() -> None:
-    items = [ticket(), ticket(), ticket()]
-    numbers = filled(*items)
-    sent(numbers)
-    numbers.committed(1, 1, 7)
-    late = ticket()
-    give(numbers, late)
-    numbers.connection_lost()
-    run = run_of(numbers)
-    assert (run.first, run.count, run.low, run.flags) == (2, 3, 2, RUN_RESENT)
-    give(numbers, ticket())
-    run = run_of(numbers)
-    assert (run.first, run.count, run.low, run.flags) == (5, 1, 2, 0)
-
-
 def test_frames_have_a_size() -> None:
     numbers = filled(*(ticket(bytes(100_000)) for _ in range(13)))
     counts = []
@@ -181,50 +166,6 @@ def test_verdicts_of_numbers_that_were_never_sent() -> None:
         numbers.failed(1, 2, CONFLICT, ordered=True)
     with pytest.raises(ProtocolError):
         numbers.gap(2)
-
-
-def test_a_gap_sends_again_what_the_log_lacks() -> None:
-    numbers = filled(ticket(), ticket(), ticket())
-    sent(numbers)
-    assert numbers.gap(0)
-    run = run_of(numbers)
-    assert (run.first, run.count, run.flags) == (1, 3, RUN_RESENT)
-
-
-def test_a_gap_below_what_was_ordered_means_forgotten() -> None:
-    numbers = filled(ticket(), ticket())
-    sent(numbers)
-    numbers.committed(1, 1, 5)
-    assert not numbers.gap(0)
-    assert numbers.gap(1)
-
-
-def test_a_number_answered_early_and_lost_is_filled() -> None:
-    loser, behind = ticket(), ticket()
-    numbers = filled(loser)
-    sent(numbers)
-    numbers.failed(1, 1, CONFLICT, ordered=False)
-    assert numbers.undecided == 0
-    give(numbers, behind)
-    sent(numbers)
-    assert numbers.gap(0)
-    batch = sent(numbers)
-    (run,) = batch.runs
-    assert (run.first, run.low, run.count, run.expectation_count) == (1, 1, 2, 1)
-    assert batch.expectations == ([0], [0], [0])
-    numbers.committed(2, 1, 77)
-    assert behind.decided
-    assert (numbers.undecided, numbers.bytes) == (0, 0)
-
-
-def test_abandoning_returns_what_was_sent() -> None:
-    one, other, third = ticket(), ticket(), ticket()
-    numbers = filled(one, other)
-    sent(numbers)
-    give(numbers, third)
-    numbers.committed(2, 1, 5)
-    assert numbers.end() == [(one, True), (third, False)]
-    assert numbers.undecided == 0
 
 
 class LossyLog:

@@ -39,8 +39,6 @@ from boki_common.records.record_batch import RUN_RESENT, RecordBatch
 TAGS: Final = encode_tags(())
 LOSING: Final = Expectations(((7, 0),), {})
 """An expectation that fails whenever it is looked at."""
-FILLER: Final = ((0, 0),)
-"""So does this one, of a book that has a record or had one that lost."""
 SESSION: Final = Session()
 OUTBOX: Final = Outbox()
 BOOK: Final = 1

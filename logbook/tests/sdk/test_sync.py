@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 import boki
-import boki.testing
+from boki.testing import MemoryCluster
 
 
 def sdk_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "boki.sync"]
 
 
-async def test_closing_ends_the_thread() -> None:
+async def test_closing_ends_the_thread(memory: MemoryCluster) -> None:
     def script(url: str) -> None:
         client = boki.sync.connect(url)
         assert len(sdk_threads()) == 1
@@ -28,24 +28,22 @@ async def test_closing_ends_the_thread() -> None:
         with pytest.raises(boki.ClosedError):
             book.append(b"y")
 
-    async with boki.testing.MemoryCluster() as cluster:
-        await asyncio.to_thread(script, cluster.url)
+    await asyncio.to_thread(script, memory.url)
 
 
-async def test_a_waiting_call_ends_when_the_client_is_closed_elsewhere() -> None:
+async def test_a_waiting_call_ends_when_the_client_is_closed_elsewhere(memory: MemoryCluster) -> None:
     def read(book: boki.sync.Book) -> str:
         try:
             return repr(book.read_next(wait=60))
         except boki.ClosedError:
             return "closed"
 
-    async with boki.testing.MemoryCluster() as cluster:
-        client = await asyncio.to_thread(boki.sync.connect, cluster.url)
-        book = await asyncio.to_thread(client.book, 1)
-        reading = asyncio.ensure_future(asyncio.to_thread(read, book))
-        await asyncio.to_thread(book.append, b"x", tags=["not waited for"])
-        await asyncio.to_thread(client.close)
-        assert await reading in ("closed", repr(None)) or (await reading).startswith("Record")
+    client = await asyncio.to_thread(boki.sync.connect, memory.url)
+    book = await asyncio.to_thread(client.book, 1)
+    reading = asyncio.ensure_future(asyncio.to_thread(read, book))
+    await asyncio.to_thread(book.append, b"x", tags=["not waited for"])
+    await asyncio.to_thread(client.close)
+    assert await reading in ("closed", repr(None)) or (await reading).startswith("Record")
 
 
 def test_an_engine_that_is_not_there_leaves_no_thread(tmp_path: Path) -> None:
@@ -54,7 +52,7 @@ def test_an_engine_that_is_not_there_leaves_no_thread(tmp_path: Path) -> None:
     assert not sdk_threads()
 
 
-async def test_a_ticket_that_takes_too_long() -> None:
+async def test_a_ticket_that_takes_too_long(memory: MemoryCluster) -> None:
     def submit(client: boki.sync.Client) -> boki.sync.Ticket:
         ticket = client.book(1).submit(b"x", tags=["a"])
         with pytest.raises(TimeoutError):
@@ -62,19 +60,18 @@ async def test_a_ticket_that_takes_too_long() -> None:
         assert not ticket.done()
         return ticket
 
-    async with boki.testing.MemoryCluster() as cluster:
-        assert cluster._engine is not None
-        cluster._engine.mute = True
-        client = await asyncio.to_thread(boki.sync.connect, cluster.url)
-        ticket = await asyncio.to_thread(submit, client)
-        cluster._engine.mute = False
-        cluster.disconnect()
-        assert await asyncio.to_thread(ticket.result, 30) > 0
-        assert ticket.done()
-        await asyncio.to_thread(client.close)
+    assert memory._engine is not None
+    memory._engine.mute = True
+    client = await asyncio.to_thread(boki.sync.connect, memory.url)
+    ticket = await asyncio.to_thread(submit, client)
+    memory._engine.mute = False
+    memory.disconnect()
+    assert await asyncio.to_thread(ticket.result, 30) > 0
+    assert ticket.done()
+    await asyncio.to_thread(client.close)
 
 
-async def test_clients_that_are_dropped_keep_no_thread() -> None:
+async def test_clients_that_are_dropped_keep_no_thread(memory: MemoryCluster) -> None:
     def script(url: str) -> None:
         for _ in range(20):
             boki.sync.connect(url).book(1).append(b"x")
@@ -91,6 +88,5 @@ async def test_clients_that_are_dropped_keep_no_thread() -> None:
         last.join(10)
         assert not sdk_threads()
 
-    async with boki.testing.MemoryCluster() as cluster:
-        with pytest.warns(ResourceWarning, match=r"unclosed boki\.sync"):
-            await asyncio.to_thread(script, cluster.url)
+    with pytest.warns(ResourceWarning, match=r"unclosed boki\.sync"):
+        await asyncio.to_thread(script, memory.url)

@@ -156,20 +156,6 @@ async def test_an_entry_that_is_not_found_yet_is_looked_for_again(cluster: Any) 
     await cluster.until(lambda: same_state(writer, reader))
 
 
-async def test_a_restarted_engine_rebuilds_the_same(cluster: Any, core: Any) -> None:
-    await committed(core, RunSpec(1, ALICE, 1, plain_records("a", "b", tags=(5,))))
-    await cluster.log.next_term()
-    await committed(
-        core, RunSpec(1, ALICE, 2, plain_records("b", "c")), RunSpec(2, BOB, 1, plain_records("d", tags=(6,)))
-    )
-    fresh = await cluster.engine()
-    await cluster.until(
-        lambda: fresh.logs[0].indexer.ready and core.logs[0].indexer.pending == fresh.logs[0].indexer.pending == 0
-    )
-    assert same_state(core, fresh)
-    assert data_of(await read(fresh, query())) == [b"a", b"b", b"c"]
-
-
 RUN = st.tuples(
     st.integers(1, 2),
     st.sampled_from([ALICE, BOB]),

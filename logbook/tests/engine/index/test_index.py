@@ -302,24 +302,6 @@ def test_lookups_across_terms(tag: int) -> None:
     assert index.prev(1, tag, (7 << 35) + 99) == (2 << 35) + 1
 
 
-@pytest.mark.parametrize("frozen", [False, True])
-def test_reads_in_both_directions_end_at_the_mark(frozen: bool) -> None:
-    index = Index()
-    index.add(
-        make_batch(RunSpec(2, WRITER, 1, (RecordSpec(),) * 100)), 0, 100, 1_000
-    )  # so many that no run is rewritten
-    records = (RecordSpec(tags=(5, 6)), RecordSpec(tags=(5,)), RecordSpec(tags=(5,)), RecordSpec(tags=(6,)))
-    index.add(make_batch(RunSpec(1, WRITER, 1, records)), 0, 4, 10)
-    if frozen:
-        index.freeze()
-    assert index.trim(1, [(5, 12)]).tolist() == [11]
-    assert index.ascending(1, 5, 0, 99, 9) == index.descending(1, 5, 99, 0, 9) == [12]
-    assert index.ascending(1, 0, 0, 99, 9) == index.descending(1, 0, 99, 0, 9)[::-1] == [10, 12, 13]
-    assert (index.prev(1, 5, 11), index.prev(1, 0, 11), index.next(1, 0, 11)) == (0, 10, 12)
-    assert index.trim(1, [(0, 13)]).tolist() == [10, 12]
-    assert [index.descending(1, tag, 99, 0, 9) for tag in (0, 5, 6)] == [[13], [], [13]]
-
-
 def test_a_hundred_thousand_books_are_apart() -> None:
     """A record to each, and to every hundredth one more, of a tag that all of these have: none is seen elsewhere."""
     count, at_once = 100_000, 10_000

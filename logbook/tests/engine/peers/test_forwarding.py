@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -28,7 +27,7 @@ from boki_logbook.settings import EngineSettings
 from boki_logbook.state.snapshots import SnapshotStore
 from boki_logbook.state.some_slots import indexed
 from boki_logbook.testing.cluster import RunSpec, make_batch, plain_records, query
-from boki_logbook.testing.engines import ANYWHERE, EngineCluster
+from boki_logbook.testing.engines import ANYWHERE, EngineCluster, url_of
 from boki_metalog.control.log_changes import LogChanges
 from boki_metalog.terms.index_slots import EngineMember, parse_index_slots
 
@@ -43,30 +42,18 @@ def book_in(slots: str, *, after: int = 0) -> int:
     return next(book for book in range(after + 1, after + 10_000) if indexed(book, mask))
 
 
-class Cluster(EngineCluster):
-    """A sequencer, and engines with slots of their own, in one process."""
-
-    async def engine(self, index_slots: str = "all", **settings: Any) -> Engine:
-        return await self.start_engine(dataclasses.replace(SETTINGS, index_slots=index_slots, **settings))
+async def started(engines: EngineCluster, index_slots: str = "all", **settings: Any) -> Engine:
+    return await engines.start_engine(dataclasses.replace(SETTINGS, index_slots=index_slots, **settings))
 
 
-@pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
-    made = Cluster()
-    await made.ledgers.start()
-    await made.start_sequencer()
-    yield made
-    await made.close()
+async def data_in(book: boki.Book) -> list[bytes]:
+    return [item.data async for item in book.read() if isinstance(item, boki.Record)]
 
 
-def url(engine: Engine) -> str:
-    return f"boki://{engine.addresses[0]}"
-
-
-async def test_every_call_through_an_engine_that_does_not_index_the_book(cluster: Cluster) -> None:
-    low, high = await cluster.engine(LOW), await cluster.engine(HIGH)
+async def test_every_call_through_an_engine_that_does_not_index_the_book(engines: EngineCluster) -> None:
+    low, high = await started(engines, LOW), await started(engines, HIGH)
     own, other = book_in(LOW), book_in(HIGH)
-    async with boki.connect(url(low)) as client:
+    async with boki.connect(url_of(low)) as client:
         for number in (own, other):
             book = client.book(number)
             first = await book.append(b"a", tags=["t"])
@@ -104,11 +91,11 @@ async def test_every_call_through_an_engine_that_does_not_index_the_book(cluster
 
 
 @pytest.mark.parametrize("slots", [LOW, HIGH], ids=["indexed here", "forwarded"])
-async def test_rounds_of_linearizable_reads_of_which_some_are_given_up(cluster: Cluster, slots: str) -> None:
+async def test_rounds_of_linearizable_reads_of_which_some_are_given_up(engines: EngineCluster, slots: str) -> None:
     """What is given up leaves the others alone, though all of a round are answered together and ask together again."""
-    low, high = await cluster.engine(LOW), await cluster.engine(HIGH)
+    low, high = await started(engines, LOW), await started(engines, HIGH)
     number, rounds, readers = book_in(slots), 4, 48
-    async with boki.connect(url(low)) as client, boki.connect(url(high)) as other:
+    async with boki.connect(url_of(low)) as client, boki.connect(url_of(high)) as other:
         book = client.book(number)
         await other.book(number).append(bytes(1024))
         before = high.core.frontier.positions[0].entry
@@ -133,29 +120,27 @@ async def test_rounds_of_linearizable_reads_of_which_some_are_given_up(cluster: 
             await asyncio.gather(*(reads(reader) for reader in range(readers)))
         assert high.core.frontier.positions[0].entry - before < rounds * readers / 2, "they shared entries"
         assert await book.append(b"the connection goes on") > newest[0]
-        await cluster.until(lambda: not (low.core.reader.parked or high.core.reader.parked))
+        await engines.until(lambda: not (low.core.reader.parked or high.core.reader.parked))
 
 
-async def test_one_frame_with_books_of_both_kinds_is_split(cluster: Cluster) -> None:
-    engine, _ = await cluster.engine(LOW), await cluster.engine(HIGH)
+async def test_one_frame_with_books_of_both_kinds_is_split(engines: EngineCluster) -> None:
+    engine, _ = await started(engines, LOW), await started(engines, HIGH)
     books = [book_in(LOW), book_in(HIGH), book_in(LOW, after=100), book_in(HIGH, after=100)]
-    async with boki.connect(url(engine)) as client:
+    async with boki.connect(url_of(engine)) as client:
         tickets = [client.book(book).submit(b"%d %d" % (book, number)) for number in range(20) for book in books]
         seqnums = [await ticket for ticket in tickets]
         assert len(set(seqnums)) == len(seqnums)
         for book in books:
-            assert [item.data async for item in client.book(book).read() if isinstance(item, boki.Record)] == [
-                b"%d %d" % (book, number) for number in range(20)
-            ]
+            assert await data_in(client.book(book)) == [b"%d %d" % (book, number) for number in range(20)]
 
 
 @pytest.mark.parametrize("gone", ["closed", "dead"])
-async def test_appends_under_way_when_the_other_engine_ends_are_applied_once(cluster: Cluster, gone: str) -> None:
+async def test_appends_under_way_when_the_other_engine_ends_are_applied_once(engines: EngineCluster, gone: str) -> None:
     """The connection to it breaks while appends are on their way; another engine takes them under the same numbers."""
-    engine = await cluster.engine(LOW)
-    others = [await cluster.engine(HIGH), await cluster.engine(HIGH)]
+    engine = await started(engines, LOW)
+    others = [await started(engines, HIGH), await started(engines, HIGH)]
     number = book_in(HIGH)
-    async with boki.connect(url(engine)) as client:
+    async with boki.connect(url_of(engine)) as client:
         book = client.book(number)
         first = await book.append(b"first")
         taken = next(other for other in others if other.status()["connections"])
@@ -174,35 +159,35 @@ async def test_appends_under_way_when_the_other_engine_ends_are_applied_once(clu
         assert [record.seqnum for record in found[1:]] == seqnums
 
 
-async def test_a_read_that_waits_elsewhere_goes_on_when_that_engine_ends(cluster: Cluster) -> None:
-    engine = await cluster.engine(LOW)
-    others = [await cluster.engine(HIGH), await cluster.engine(HIGH)]
-    async with boki.connect(url(engine)) as client:
+async def test_a_read_that_waits_elsewhere_goes_on_when_that_engine_ends(engines: EngineCluster) -> None:
+    engine = await started(engines, LOW)
+    others = [await started(engines, HIGH), await started(engines, HIGH)]
+    async with boki.connect(url_of(engine)) as client:
         book = client.book(book_in(HIGH))
         waiting = asyncio.ensure_future(book.read_next(tag="t", wait=20.0))
-        await cluster.until(lambda: any(other.core.reader.parked for other in others))
+        await engines.until(lambda: any(other.core.reader.parked for other in others))
         await next(other for other in others if other.core.reader.parked).close()
-        await cluster.until(lambda: any(other.core.reader.parked for other in others if not other._closing))
+        await engines.until(lambda: any(other.core.reader.parked for other in others if not other._closing))
         seqnum = await book.append(b"x", tags=["t"])
         record = await waiting
         assert record is not None and record.seqnum == seqnum
 
 
 async def test_calls_wait_for_an_engine_that_indexes_the_slot_and_then_are_refused(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    engines: EngineCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forwarding, "FORWARD_WAIT_S", 0.05)
-    engine = await cluster.engine(LOW)
+    engine = await started(engines, LOW)
     asked = wire.encode_position({}, book_in(HIGH))
     peer = await greeted(engine)
     with pytest.raises(Unreachable, match=r"no engine that indexes slot \d+ .*none is listed"):
         await peer.call(wire.OP_POSITION, *asked)
     monkeypatch.setattr(forwarding, "FORWARD_WAIT_S", 20.0)
-    async with boki.connect(url(engine)) as client:
+    async with boki.connect(url_of(engine)) as client:
         ticket = client.book(book_in(HIGH)).submit(b"x")
         waiting = asyncio.ensure_future(peer.call(wire.OP_POSITION, *asked, timeout_s=20))
         await asyncio.sleep(0)
-        await cluster.engine(HIGH)
+        await started(engines, HIGH)
         assert await ticket
         assert wire.decode_position(await waiting)[1] >= 0
     peer.close()
@@ -214,9 +199,9 @@ async def greeted(engine: Engine, *features: str, handler: Silent | None = None)
     return peer
 
 
-async def test_what_was_forwarded_is_not_forwarded_again(cluster: Cluster) -> None:
+async def test_what_was_forwarded_is_not_forwarded_again(engines: EngineCluster) -> None:
     """Each believes that the other indexes the book: nothing goes in circles."""
-    engine, _ = await cluster.engine(LOW), await cluster.engine(HIGH)
+    engine, _ = await started(engines, LOW), await started(engines, HIGH)
     other = book_in(HIGH)
     peer = await greeted(engine, FORWARDED)
     with pytest.raises(SlotNotInTerm, match=rf"does not index slot {ids.slot_of(other)}"):
@@ -229,10 +214,10 @@ async def test_what_was_forwarded_is_not_forwarded_again(cluster: Cluster) -> No
     assert isinstance(await handler.lost, SlotNotInTerm)
 
 
-async def test_of_reads_that_came_together_each_goes_where_its_book_is(cluster: Cluster) -> None:
-    low, _ = await cluster.engine(LOW), await cluster.engine(HIGH)
+async def test_of_reads_that_came_together_each_goes_where_its_book_is(engines: EngineCluster) -> None:
+    low, _ = await started(engines, LOW), await started(engines, HIGH)
     own, other = book_in(LOW), book_in(HIGH)
-    async with boki.connect(url(low)) as client:
+    async with boki.connect(url_of(low)) as client:
         for number in (own, other):
             await client.book(number).append(b"%d" % number)
         books = [client.book(number) for number in (own, other, other, own)]
@@ -249,10 +234,10 @@ async def test_of_reads_that_came_together_each_goes_where_its_book_is(cluster: 
     peer.close()
 
 
-async def test_an_engine_that_is_listed_no_more_is_left(cluster: Cluster) -> None:
+async def test_an_engine_that_is_listed_no_more_is_left(engines: EngineCluster) -> None:
     """Stopped, its session over: its connection looks alive, and nothing comes from it."""
-    engine, other = await cluster.engine(LOW), await cluster.engine(HIGH)
-    async with boki.connect(url(engine)) as client:
+    engine, other = await started(engines, LOW), await started(engines, HIGH)
+    async with boki.connect(url_of(engine)) as client:
         book = client.book(book_in(HIGH))
         await book.append(b"a")
         other._connections.copy().popitem()[0]._peer.connection.pause_reading()
@@ -260,54 +245,54 @@ async def test_an_engine_that_is_listed_no_more_is_left(cluster: Cluster) -> Non
         for _ in range(50):
             await asyncio.sleep(0)
         assert not ticket.done()
-        taken_over = await cluster.engine(HIGH)
+        taken_over = await started(engines, HIGH)
         assert other._membership is not None
         await other._membership.leave()
         await ticket
         assert taken_over.status()["connections"] == 1
-        assert [item.data async for item in book.read() if isinstance(item, boki.Record)] == [b"a", b"b"]
+        assert await data_in(book) == [b"a", b"b"]
 
 
-async def test_logs_that_never_had_a_needed_slot_are_not_followed_and_not_waited_for(cluster: Cluster) -> None:
-    await cluster.start_sequencer()
-    whole = await cluster.engine()
-    store, client = cluster.ledgers.stores[-1], await cluster.ledgers.other_client()
-    changes = LogChanges(store, client, cluster.rng, retry_for_s=10.0, retry_first_s=0.005)
+async def test_logs_that_never_had_a_needed_slot_are_not_followed_and_not_waited_for(engines: EngineCluster) -> None:
+    await engines.start_sequencer()
+    whole = await started(engines)
+    store, client = engines.ledgers.stores[-1], await engines.ledgers.other_client()
+    changes = LogChanges(store, client, engines.rng, retry_for_s=10.0, retry_first_s=0.005)
     await changes.add(1)
     await changes.move(range(512, 1024), to=1)
-    low, high = await cluster.engine("0-100"), await cluster.engine("600-700")
+    low, high = await started(engines, "0-100"), await started(engines, "600-700")
     own, other = book_in("0-100"), book_in("600-700")
-    async with boki.connect(url(whole)) as first, boki.connect(url(low)) as second:
+    async with boki.connect(url_of(whole)) as first, boki.connect(url_of(low)) as second:
         for book in (own, other):
             await first.book(book).append(b"before")
-        await cluster.until(lambda: 1 in low.core.logs or not low.core.parts.terms.foreign(0))
+        await engines.until(lambda: 1 in low.core.logs or not low.core.parts.terms.foreign(0))
         session = second.session(first.session_token())
-        assert [item.data async for item in session.book(own).read() if isinstance(item, boki.Record)] == [b"before"]
-        assert [item.data async for item in session.book(other).read() if isinstance(item, boki.Record)] == [b"before"]
+        assert await data_in(session.book(own)) == [b"before"]
+        assert await data_in(session.book(other)) == [b"before"]
         assert sorted(low.core.logs) == [0], "log 1 never had slots 0-100"
         assert sorted(high.core.logs) == [0, 1], "log 0 had slots 600-700 before"
         await changes.move(range(10), to=1)
         await changes.move(range(10, 512), to=1)
         await first.book(own).append(b"after")
         session = second.session(first.session_token())
-        assert [item.data async for item in session.book(own).read() if isinstance(item, boki.Record)] == [
+        assert await data_in(session.book(own)) == [
             b"before",
             b"after",
         ]
         assert sorted(low.core.logs) == [0, 1]
 
 
-async def test_one_of_some_slots_begins_with_the_whole_snapshot_and_never_writes_one(cluster: Cluster) -> None:
-    low = await cluster.engine(LOW, snapshot_records=1)
+async def test_one_of_some_slots_begins_with_the_whole_snapshot_and_never_writes_one(engines: EngineCluster) -> None:
+    low = await started(engines, LOW, snapshot_records=1)
     own, other = book_in(LOW), book_in(HIGH)
-    whole = await cluster.engine(snapshot_records=1)
+    whole = await started(engines, snapshot_records=1)
     assert low.incarnation < whole.incarnation, "it would be its turn"
-    async with boki.connect(url(whole)) as client:
+    async with boki.connect(url_of(whole)) as client:
         for book in (own, other):
             await client.book(book).append(b"x", tags=[5])
     store = SnapshotStore(
-        metadata=cluster.ledgers.store,
-        ledgers=await cluster.ledgers.other_client(),
+        metadata=engines.ledgers.store,
+        ledgers=await engines.ledgers.other_client(),
         incarnation="f" * 32,
         replicas=1,
         acks=1,
@@ -316,13 +301,13 @@ async def test_one_of_some_slots_begins_with_the_whole_snapshot_and_never_writes
         while not (await store.newest())[0].ledgers:
             await asyncio.sleep(0)
     assert (await store.newest())[0].writer == whole.incarnation
-    late = await cluster.engine(LOW)
+    late = await started(engines, LOW)
     assert {book for book, _ in late.core.state.index.streams()} == {own}
     assert late.core.snapshots.points, "it began with the snapshot"
     assert {book for book, _ in late.core.state.verdicts.writers} == {own}
-    async with boki.connect(url(late)) as client:
+    async with boki.connect(url_of(late)) as client:
         for book in (own, other):
-            assert [item.data async for item in client.book(book).read() if isinstance(item, boki.Record)] == [b"x"]
+            assert await data_in(client.book(book)) == [b"x"]
 
 
 class Nobody:

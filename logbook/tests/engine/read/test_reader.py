@@ -33,7 +33,6 @@ from boki_metalog.entries.metalog_entry import Lost, Trim
 
 ALICE = bytes(15) + b"a"
 BOB = bytes(15) + b"b"
-QUICK = EngineSettings(retry_first_s=0.001, retry_limit_s=0.002, replicas=1, acks=1, carried_entry_bytes=0)
 
 
 async def test_a_blocked_read_wakes_at_the_cut(cluster: Any, core: Any) -> None:

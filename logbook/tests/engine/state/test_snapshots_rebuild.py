@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engine.scripted import Scripted
+from tests.engine.state.test_snapshot_format import decoded
 
 from boki_common import ids
 from boki_common.records.record_batch import RUN_NAMED
 from boki_logbook.core import EngineCore
-from boki_logbook.state.snapshot_format import Decoder, Snapshot, encode, raw_bytes
+from boki_logbook.state.snapshot_format import Snapshot, encode, raw_bytes
 from boki_logbook.testing.cluster import (
     RecordingSource,
     RecordSpec,
@@ -135,15 +136,6 @@ class World(Scripted):
         await self.until(lambda: not core.pending)
 
 
-def written_and_read(snapshot: Snapshot) -> Snapshot:
-    decoder = Decoder(raw_bytes(snapshot))
-    for chunk in encode(snapshot):
-        decoder.feed(chunk)
-    for _ in decoder.finish():
-        pass
-    return decoder.snapshot()
-
-
 async def play(steps: list[Any]) -> None:
     world = World()
     try:
@@ -161,7 +153,7 @@ async def play(steps: list[Any]) -> None:
         assert same_state(writer, rebuilt)
         for snapshot in taken[-2:]:
             restored = world.core()
-            restored.restore(written_and_read(snapshot))
+            restored.restore(decoded(encode(snapshot), raw_bytes(snapshot)))
             await world.replay(restored)
             assert same_state(rebuilt, restored)
             assert rebuilt.frontier.ended == restored.frontier.ended

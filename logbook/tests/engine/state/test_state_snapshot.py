@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import numpy as np
+from tests.engine.state.test_snapshot_format import plain
 
 from boki_common import ids
 from boki_common.records.record_batch import RUN_NAMED
 from boki_logbook.index.places import TermPlaces
 from boki_logbook.state.state import DecisionState
-from boki_logbook.state.state_snapshot import StateSnapshot
 from boki_logbook.testing.cluster import RecordSpec, RunSpec, make_batch
 from boki_logbook.testing.plans import begin
 from boki_metalog.entries.metalog_entry import Trim
@@ -30,14 +29,6 @@ def filled() -> tuple[DecisionState, TermPlaces]:
         state.apply_entry(places, batch, shard=0, entry=entry, time_ms=1_000 * entry)
     state.apply_command(places, Trim(7, ((5, ids.seqnum(3, 7)),), False), time_ms=0)
     return state, places
-
-
-def plain(snapshot: StateSnapshot) -> list[object]:
-    """All columns as lists."""
-    columns = [*snapshot.writers, *snapshot.marks, *snapshot.book_marks, *snapshot.floors]
-    columns += [column for rows in snapshot.rows for column in rows]
-    columns += [column for term in snapshot.terms for column in term]
-    return [column.tolist() if isinstance(column, np.ndarray) else column for column in columns]
 
 
 def test_a_snapshot_never_changes_while_the_state_goes_on() -> None:

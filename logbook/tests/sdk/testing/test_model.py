@@ -11,9 +11,9 @@ from boki_common.ids import seqnum as pack_seqnum
 from boki_common.records.record_batch import RUN_VOID
 from boki_common.testing.machine import CountingRandom
 from boki_common.writer_ids import born_writer
-from boki_logbook.index.places import ShardPlace
 from boki_logbook.state.state import DecisionState
 from boki_logbook.testing.cluster import ModelStreams, RecordSpec, RunSpec, make_batch
+from boki_logbook.testing.plans import begin
 from boki_logbook.writers.verdict import Verdicts
 from boki_metalog.entries.metalog_entry import Trim
 
@@ -207,8 +207,7 @@ def test_seeking_a_time() -> None:
 @given(st.integers(0, 3 * MINUTE_MS), st.integers(-2 * MINUTE_MS, 2 * MINUTE_MS))
 def test_engines_forget_when_the_model_does(ordered_ms: int, beyond_ms: int) -> None:
     model, state = Model(), DecisionState()
-    places = state.begin_term(1, 0, ((0, 1023),))
-    places.shards[0] = ShardPlace(1, 0, 1, "e")
+    places = begin(state, 1)
     seqnum = tagged(model, 1, 7, now_ms=ordered_ms)
     batch = make_batch(RunSpec(1, A, 1, (RecordSpec(tags=(7,)),)))
     state.apply_entry(places, batch, shard=0, entry=0, time_ms=ordered_ms)
