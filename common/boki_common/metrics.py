@@ -112,29 +112,25 @@ class Counter:
 class Histogram:
     """How often values fell into which bucket, and their sum; with labels as a `Counter`."""
 
-    __slots__ = ("_bounds", "_by_labels", "_names", "counts", "sum")
+    __slots__ = ("_by_labels", "_names", "bounds", "counts", "sum")
 
     def __init__(self, bounds: Sequence[float], names: Sequence[str] = ()) -> None:
         self.counts = [0] * (len(bounds) + 1)
         """Per bucket, the one without an upper bound last."""
         self.sum = 0.0
-        self._bounds = tuple(bounds)
+        self.bounds = tuple(bounds)
+        """Upper bounds of the buckets, but for the last, which has none."""
         self._names = tuple(names)
         self._by_labels: dict[tuple[str, ...], Histogram] = {}
 
     def observe(self, amount: float) -> None:
-        self.counts[bisect_left(self._bounds, amount)] += 1
+        self.counts[bisect_left(self.bounds, amount)] += 1
         self.sum += amount
 
     def labels(self, *values: str, **named: str) -> Histogram:
         """The histogram of some labels, always the same."""
         key = _label_values(self._names, values, named)
-        return self._by_labels.get(key) or self._by_labels.setdefault(key, Histogram(self._bounds))
-
-    @property
-    def bounds(self) -> tuple[float, ...]:
-        """Upper bounds of the buckets, but for the last, which has none."""
-        return self._bounds
+        return self._by_labels.get(key) or self._by_labels.setdefault(key, Histogram(self.bounds))
 
     def rows(self) -> dict[tuple[str, ...], Histogram]:
         """What observes, by label values."""
@@ -142,7 +138,7 @@ class Histogram:
 
     def buckets(self) -> list[tuple[str, float]]:
         """(upper bound, how many values at or below it), as Prometheus wants them."""
-        names = [*map(str, map(float, self._bounds)), "+Inf"]
+        names = [*map(str, map(float, self.bounds)), "+Inf"]
         return list(zip(names, map(float, accumulate(self.counts)), strict=True))
 
 

@@ -38,7 +38,7 @@ from boki_common.errors import (
     SettingsError,
 )
 from boki_common.ids import BookieId, LedgerId
-from boki_common.metadata.membership import JOIN_TIMEOUT_S, Membership
+from boki_common.metadata.membership import Membership
 from boki_common.metadata.settle import create_settled
 from boki_common.metadata.store import MetadataStore, ensure_path, names_below
 from boki_common.net.connection import Address
@@ -220,17 +220,12 @@ def bookie_path(bookie_id: str, *, read_only: bool = False) -> str:
 
 
 async def register_bookie(
-    store: MetadataStore,
-    bookie_id: str,
-    service: Address,
-    *,
-    read_only: bool = False,
-    timeout_s: float = JOIN_TIMEOUT_S,
+    store: MetadataStore, bookie_id: str, service: Address, *, read_only: bool = False
 ) -> Membership:
     """Says that the bookie is up at an address, until `leave` or the end of the session. Raises NodeExists: a process
-    registered under this id did not vanish within `timeout_s`."""
+    registered under this id did not vanish in time."""
     path = bookie_path(bookie_id, read_only=read_only)
-    return await Membership.join(store, path, encode_bookie_service(service), timeout_s=timeout_s)
+    return await Membership.join(store, path, encode_bookie_service(service))
 
 
 async def available_bookies(store: MetadataStore, *, read_only: bool = False) -> list[BookieId]:

@@ -63,7 +63,8 @@ class Names:
 async def connect_by_name(made: Callable[[], P], host: str, port: int) -> P:
     """A connection to the first address of a host that answers. Raises OSError: of the look-up, or of the last address."""
     loop = asyncio.get_running_loop()
-    hosts: Sequence[str] = (host,) if ip_of(host) is not None else await _names_of(loop).addresses_of(host)
+    names = _names.setdefault(loop, Names(_resolved))
+    hosts: Sequence[str] = (host,) if ip_of(host) is not None else await names.addresses_of(host)
     for one in hosts[:-1]:
         try:
             return (await loop.create_connection(made, one, port))[1]
@@ -73,10 +74,6 @@ async def connect_by_name(made: Callable[[], P], host: str, port: int) -> P:
 
 
 _names: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Names]] = WeakKeyDictionary()
-
-
-def _names_of(loop: asyncio.AbstractEventLoop) -> Names:
-    return _names.setdefault(loop, Names(_resolved))
 
 
 async def _resolved(host: str) -> Sequence[str]:

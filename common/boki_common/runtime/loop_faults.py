@@ -14,7 +14,7 @@ import errno
 import logging
 from typing import Any, Final
 
-from boki_common.logs import Logger, get_logger
+from boki_common.logs import get_logger
 
 REPORT_EVERY_S: Final = 60.0
 
@@ -26,8 +26,7 @@ _log = get_logger("process")
 class LoopFaults:
     """The exception handler of one loop."""
 
-    def __init__(self, log: Logger = _log) -> None:
-        self._log = log
+    def __init__(self) -> None:
         self._accept_reported_at: float | None = None
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -39,13 +38,13 @@ class LoopFaults:
             return  # a server was closed during asyncio's pause after the above
         about = context.get("task") or context.get("future") or context.get("handle") or context.get("transport")
         facts = {} if about is None else {"about": repr(about)}
-        self._log.error(str(context.get("message", "a fault")), error=error, exc_info=error, **facts)
+        _log.error(str(context.get("message", "a fault")), error=error, exc_info=error, **facts)
 
     def _cannot_accept(self, now: float, error: OSError) -> None:
         if self._accept_reported_at is not None and now - self._accept_reported_at < REPORT_EVERY_S:
             return
         self._accept_reported_at = now
-        self._log.error(
+        _log.error(
             "no connection can be accepted for now: trying again each second; raise the limit of open files, `ulimit -n`",
             error=error,
         )

@@ -16,21 +16,11 @@ from boki_common.background_tasks import BackgroundTasks
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import Overloaded
 from boki_common.ids import BookieId
+from boki_ledger import transport
 from boki_ledger.bookies.bookie_directory import BookieDirectory
 from boki_ledger.bookies.bookie_link import BookieLink
 from boki_ledger.bookies.v3_link import V3Link
 from boki_ledger.settings import WIRE_V3, LedgerSettings
-from boki_ledger.transport import (
-    AddChannel,
-    BatchAnswer,
-    ChannelListener,
-    EntriesAnswer,
-    LacAnswer,
-    Outcome,
-    PollAnswer,
-    ReadAnswer,
-    SpaceAnswer,
-)
 
 
 class BookieNetwork:
@@ -46,8 +36,8 @@ class BookieNetwork:
         self._closing = BackgroundTasks()
 
     def open_channel(
-        self, bookie: BookieId, ledger_id: int, listener: ChannelListener, *, deferred_sync: bool = False
-    ) -> AddChannel:
+        self, bookie: BookieId, ledger_id: int, listener: transport.ChannelListener, *, deferred_sync: bool = False
+    ) -> transport.AddChannel:
         if deferred_sync or self._speaks_v3:
             return self._v3_link(bookie).open_channel(ledger_id, listener, deferred_sync=deferred_sync)
         links = self._links.setdefault(bookie, [])
@@ -64,7 +54,7 @@ class BookieNetwork:
 
     def read(
         self, bookie: BookieId, ledger_id: int, entry_id: int, *, fence_key: bytes | None = None
-    ) -> asyncio.Future[ReadAnswer]:
+    ) -> asyncio.Future[transport.ReadAnswer]:
         if self._speaks_v3:
             return self._v3_link(bookie).read(ledger_id, entry_id, fence_key)
         links = self._links.get(bookie)
@@ -72,31 +62,33 @@ class BookieNetwork:
 
     def read_batch(
         self, bookie: BookieId, ledger_id: int, entry_id: int, *, max_count: int, max_bytes: int
-    ) -> asyncio.Future[BatchAnswer]:
+    ) -> asyncio.Future[transport.BatchAnswer]:
         return self._first_link(bookie).read_batch(ledger_id, entry_id, max_count, max_bytes)
 
     def serves_batches(self, bookie: BookieId) -> bool:
         links = self._links.get(bookie)
         return not self._speaks_v3 and (not links or links[0].serves_batches)
 
-    def read_lac(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[LacAnswer]:
+    def read_lac(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[transport.LacAnswer]:
         return self._v3_link(bookie).read_lac(ledger_id)
 
-    def write_lac(self, bookie: BookieId, ledger_id: int, master_key: bytes, body: bytes) -> asyncio.Future[Outcome]:
+    def write_lac(
+        self, bookie: BookieId, ledger_id: int, master_key: bytes, body: bytes
+    ) -> asyncio.Future[transport.Outcome]:
         return self._v3_link(bookie).write_lac(ledger_id, master_key, body)
 
-    def force(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[Outcome]:
+    def force(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[transport.Outcome]:
         return self._v3_link(bookie).force(ledger_id)
 
     def wait_for_lac(
         self, bookie: BookieId, ledger_id: int, previous_lac: int, *, wait_s: float
-    ) -> asyncio.Future[PollAnswer]:
+    ) -> asyncio.Future[transport.PollAnswer]:
         return self._v3_link(bookie).wait_for_lac(ledger_id, previous_lac, wait_s)
 
-    def bookie_info(self, bookie: BookieId) -> asyncio.Future[SpaceAnswer]:
+    def bookie_info(self, bookie: BookieId) -> asyncio.Future[transport.SpaceAnswer]:
         return self._v3_link(bookie).bookie_info()
 
-    def list_entries(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[EntriesAnswer]:
+    def list_entries(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[transport.EntriesAnswer]:
         return self._v3_link(bookie).list_entries(ledger_id)
 
     def seems_up(self, bookie: BookieId) -> bool:

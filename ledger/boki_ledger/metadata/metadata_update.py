@@ -18,6 +18,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from boki_common.bookkeeper import layout, ledger_metadata
@@ -120,7 +121,8 @@ class LedgerUpdates:
             if wanted is None:
                 return seen
             if wanted.ensembles[-1] != seen.metadata.ensembles[-1]:
-                wanted = await self._remembering(seen.metadata, wanted, retry_for_s)
+                remembered = partial(self.members.remember, seen.metadata, wanted)
+                wanted = await self.retry(remembered, retry_for_s=retry_for_s)
             wanted = replace(wanted, ctoken=self._token())
             value, version = ledger_metadata.encode(wanted), seen.version
             try:
@@ -160,9 +162,6 @@ class LedgerUpdates:
             retryable=lambda error: isinstance(error, MetadataUnavailable),
             timeout_s=self._settings.retry_for_s if retry_for_s is None else retry_for_s,
         )
-
-    async def _remembering(self, before: LedgerMetadata, after: LedgerMetadata, retry_for_s: float) -> LedgerMetadata:
-        return await self.retry(lambda: self.members.remember(before, after), retry_for_s=retry_for_s)
 
     async def _swap(self, path: str, value: bytes, version: int, retry_for_s: float) -> int:
         return await self.retry(

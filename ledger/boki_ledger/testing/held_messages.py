@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 A = TypeVar("A")
 
@@ -51,24 +51,3 @@ class Hold:
 
     def __len__(self) -> int:
         return len(self.kept)
-
-
-class Draw(Protocol):
-    """Draws as `random.Random` does."""
-
-    def choice(self, options: Sequence[A], /) -> A: ...
-    def randrange(self, stop: int, /) -> int: ...
-    def random(self) -> float: ...
-
-
-def one_travels(draw: Draw, requests: Hold, answers: Hold, slowness: Callable[[Message], float]) -> None:
-    """One message that is kept arrives, an early one more often than a late one, one on a slow way seldom (`slowness`, 0 to 1)."""
-    for _ in range(6):
-        kept = draw.choice([answers.kept, requests.kept]) or requests.kept or answers.kept
-        if not kept:
-            return
-        at = min(draw.randrange(len(kept)), draw.randrange(len(kept)))
-        if draw.random() >= slowness(kept[at][0]):
-            _, go = kept.pop(at)
-            go()
-            return

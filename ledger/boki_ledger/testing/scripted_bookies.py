@@ -23,18 +23,9 @@ from boki_common.bookkeeper.status import V2Status
 from boki_common.errors import BokiError, ConnectionLost, Unreachable
 from boki_common.ids import BookieId
 from boki_common.runtime.ports import Buffer
+from boki_ledger import transport
 from boki_ledger.testing.held_messages import A, Hold, Message
 from boki_ledger.testing.scripted_lacs import ScriptedLacs, lac_of
-from boki_ledger.transport import (
-    BatchAnswer,
-    ChannelListener,
-    EntriesAnswer,
-    LacAnswer,
-    Outcome,
-    PollAnswer,
-    ReadAnswer,
-    SpaceAnswer,
-)
 
 DISK_BYTES: Final = 1_000_000
 
@@ -90,19 +81,19 @@ class ScriptedBookie:
         self.lacs.changed(ledger_id, self.lac(ledger_id))
         return V2Status.OK
 
-    def read_lac(self, ledger_id: int) -> LacAnswer:
+    def read_lac(self, ledger_id: int) -> transport.LacAnswer:
         _, last = self.read(ledger_id, v2.LAST_ENTRY, None)
         explicit = self.lacs.explicit.get(ledger_id)
         status = V2Status.NO_ENTRY if last is None and explicit is None else V2Status.OK
-        return LacAnswer(status, _view(explicit), _view(last))
+        return transport.LacAnswer(status, _view(explicit), _view(last))
 
-    def poll(self, ledger_id: int, previous_lac: int, reply: Callable[[PollAnswer], None]) -> None:
+    def poll(self, ledger_id: int, previous_lac: int, reply: Callable[[transport.PollAnswer], None]) -> None:
         """Replies once the LAC is above `previous_lac`, the ledger is fenced, or all polls are ended."""
         if not self.serves_polls:
-            reply(PollAnswer(V2Status.BAD_REQUEST))
+            reply(transport.PollAnswer(V2Status.BAD_REQUEST))
             return
         if ledger_id not in self.entries:
-            reply(PollAnswer(V2Status.NO_LEDGER))
+            reply(transport.PollAnswer(V2Status.NO_LEDGER))
             return
 
         def look(over: bool) -> bool:
@@ -110,7 +101,7 @@ class ScriptedBookie:
             if not over and lac <= previous_lac and not self.fenced.get(ledger_id):
                 return False
             _, body = self.read(ledger_id, previous_lac + 1, None)
-            reply(PollAnswer(V2Status.OK, lac, _view(body) if lac > previous_lac else None))
+            reply(transport.PollAnswer(V2Status.OK, lac, _view(body) if lac > previous_lac else None))
             return True
 
         self.lacs.watch(ledger_id, look)
@@ -245,7 +236,7 @@ class ScriptedBookies:
     # -- BookieTransport
 
     def open_channel(
-        self, bookie: BookieId, ledger_id: int, listener: ChannelListener, *, deferred_sync: bool = False
+        self, bookie: BookieId, ledger_id: int, listener: transport.ChannelListener, *, deferred_sync: bool = False
     ) -> _ScriptedChannel:
         channel = _ScriptedChannel(self, self.bookies[bookie], listener, deferred_sync=deferred_sync)
         self.channels.append(channel)
@@ -255,64 +246,74 @@ class ScriptedBookies:
 
     def read(
         self, bookie: BookieId, ledger_id: int, entry_id: int, *, fence_key: bytes | None = None
-    ) -> asyncio.Future[ReadAnswer]:
-        def perform() -> ReadAnswer:
+    ) -> asyncio.Future[transport.ReadAnswer]:
+        def perform() -> transport.ReadAnswer:
             status, body = self.bookies[bookie].read(ledger_id, entry_id, fence_key)
-            return ReadAnswer(status, _view(body), None, self.bookies[bookie].lives)
+            return transport.ReadAnswer(status, _view(body), None, self.bookies[bookie].lives)
 
         message = Message(bookie, "read", entry_id, fence_key is not None, False, False)
-        return self._ask(message, ReadAnswer, perform)
+        return self._ask(message, transport.ReadAnswer, perform)
 
     def read_batch(
         self, bookie: BookieId, ledger_id: int, entry_id: int, *, max_count: int, max_bytes: int
-    ) -> asyncio.Future[BatchAnswer]:
+    ) -> asyncio.Future[transport.BatchAnswer]:
         def answer(
             status: V2Status | None, bodies: Sequence[memoryview] = (), error: BokiError | None = None
-        ) -> BatchAnswer:
+        ) -> transport.BatchAnswer:
             if status is V2Status.BAD_REQUEST:
                 self._refused_batches[bookie] = True
-            return BatchAnswer(status, list(bodies), error)
+            return transport.BatchAnswer(status, list(bodies), error)
 
         message = Message(bookie, "read", entry_id, False, False, False, max_count)
         one = self.bookies[bookie]
         return self._ask(message, answer, lambda: answer(*one.read_batch(ledger_id, entry_id, max_count, max_bytes)))
 
-    def read_lac(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[LacAnswer]:
-        return self._ask(_message(bookie, "read_lac"), LacAnswer, lambda: self.bookies[bookie].read_lac(ledger_id))
+    def read_lac(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[transport.LacAnswer]:
+        return self._ask(
+            _message(bookie, "read_lac"), transport.LacAnswer, lambda: self.bookies[bookie].read_lac(ledger_id)
+        )
 
-    def write_lac(self, bookie: BookieId, ledger_id: int, master_key: bytes, body: bytes) -> asyncio.Future[Outcome]:
+    def write_lac(
+        self, bookie: BookieId, ledger_id: int, master_key: bytes, body: bytes
+    ) -> asyncio.Future[transport.Outcome]:
         one = self.bookies[bookie]
         message = _message(bookie, "write_lac")
-        return self._ask(message, Outcome, lambda: Outcome(one.write_lac(ledger_id, master_key, body)))
+        return self._ask(
+            message, transport.Outcome, lambda: transport.Outcome(one.write_lac(ledger_id, master_key, body))
+        )
 
-    def force(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[Outcome]:
-        return self._ask(_message(bookie, "force"), Outcome, lambda: Outcome(self.bookies[bookie].force(ledger_id)))
+    def force(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[transport.Outcome]:
+        return self._ask(
+            _message(bookie, "force"),
+            transport.Outcome,
+            lambda: transport.Outcome(self.bookies[bookie].force(ledger_id)),
+        )
 
     def wait_for_lac(
         self, bookie: BookieId, ledger_id: int, previous_lac: int, *, wait_s: float
-    ) -> asyncio.Future[PollAnswer]:
+    ) -> asyncio.Future[transport.PollAnswer]:
         """Waits until `end_polls`, however long `wait_s` is."""
         one = self.bookies[bookie]
 
-        def perform(reply: Callable[[PollAnswer], None]) -> None:
+        def perform(reply: Callable[[transport.PollAnswer], None]) -> None:
             one.poll(ledger_id, previous_lac, reply)
 
-        return self._ask_later(_message(bookie, "poll"), PollAnswer, perform)
+        return self._ask_later(_message(bookie, "poll"), transport.PollAnswer, perform)
 
-    def bookie_info(self, bookie: BookieId) -> asyncio.Future[SpaceAnswer]:
-        answer = SpaceAnswer(V2Status.OK, DISK_BYTES, DISK_BYTES // 2)
-        return self._ask(_message(bookie, "info"), SpaceAnswer, lambda: answer)
+    def bookie_info(self, bookie: BookieId) -> asyncio.Future[transport.SpaceAnswer]:
+        answer = transport.SpaceAnswer(V2Status.OK, DISK_BYTES, DISK_BYTES // 2)
+        return self._ask(_message(bookie, "info"), transport.SpaceAnswer, lambda: answer)
 
-    def list_entries(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[EntriesAnswer]:
+    def list_entries(self, bookie: BookieId, ledger_id: int) -> asyncio.Future[transport.EntriesAnswer]:
         one = self.bookies[bookie]
 
-        def perform() -> EntriesAnswer:
+        def perform() -> transport.EntriesAnswer:
             entries = one.entries.get(ledger_id)
             if entries is None:
-                return EntriesAnswer(V2Status.NO_LEDGER)
-            return EntriesAnswer(V2Status.OK, availability.encode(sorted(entries)))
+                return transport.EntriesAnswer(V2Status.NO_LEDGER)
+            return transport.EntriesAnswer(V2Status.OK, availability.encode(sorted(entries)))
 
-        return self._ask(_message(bookie, "list"), EntriesAnswer, perform)
+        return self._ask(_message(bookie, "list"), transport.EntriesAnswer, perform)
 
     def serves_batches(self, bookie: BookieId) -> bool:
         return bookie not in self._refused_batches
@@ -403,14 +404,19 @@ class _ScriptedChannel:
     """`transport.AddChannel`. `connection` numbers the connections it had; answers of an earlier one are lost."""
 
     def __init__(
-        self, bookies: ScriptedBookies, bookie: ScriptedBookie, listener: ChannelListener, *, deferred_sync: bool
+        self,
+        bookies: ScriptedBookies,
+        bookie: ScriptedBookie,
+        listener: transport.ChannelListener,
+        *,
+        deferred_sync: bool,
     ) -> None:
         self.bookie = bookie
         self.deferred_sync = deferred_sync
         self.up = bookie.up
         self.connection = 0
         self._bookies = bookies
-        self._listener: ChannelListener | None = listener
+        self._listener: transport.ChannelListener | None = listener
 
     def send(self, frame: Sequence[Buffer]) -> None:
         if self.up:

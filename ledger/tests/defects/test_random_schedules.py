@@ -25,6 +25,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from tests.schedules import one_travels
 
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.errors import (
@@ -44,7 +45,7 @@ from boki_common.metadata.memory import Fault
 from boki_common.testing.virtual_time import VirtualTimeLoop, let_pass
 from boki_ledger.read.reader import LedgerReader
 from boki_ledger.settings import LedgerSettings
-from boki_ledger.testing.held_messages import Message, one_travels
+from boki_ledger.testing.held_messages import Message
 from boki_ledger.testing.ledgers import Ledgers, RecordedAcks, turns
 from boki_ledger.testing.scripted_bookies import ScriptedBookies
 

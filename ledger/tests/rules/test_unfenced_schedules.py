@@ -22,6 +22,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from tests.schedules import one_travels
 
 from boki_common.bookkeeper import layout, ledger_metadata, v2
 from boki_common.bookkeeper.ledger_metadata import LedgerState
@@ -32,7 +33,7 @@ from boki_ledger.read.reader import LedgerReader
 from boki_ledger.rules.unfenced import Mark, UnfencedChecks
 from boki_ledger.rules.write_set import write_set
 from boki_ledger.settings import LedgerSettings
-from boki_ledger.testing.held_messages import Message, one_travels
+from boki_ledger.testing.held_messages import Message
 from boki_ledger.testing.ledgers import GatedStore, Ledgers, turns
 from boki_ledger.testing.scripted_bookies import ScriptedBookie, ScriptedBookies
 from boki_ledger.write import replicated_adds

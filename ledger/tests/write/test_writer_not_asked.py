@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from tests.write.questions import Question, ask, first_entry, pass_on, recovered, sent
 
 from boki_common import limits
 from boki_common.errors import ClosedError, LedgerFenced
 from boki_common.testing.virtual_time import let_pass
 from boki_ledger.rules.unfenced import UNPROVEN_S
 from boki_ledger.testing.ledgers import Ledgers, deliver, submit, turns
-from boki_ledger.testing.questions import Question, ask, first_entry, pass_on, recovered, sent
 from boki_ledger.write.replicated_adds import JOINED_BYTES
 from boki_ledger.write.writer import LedgerWriter
 
