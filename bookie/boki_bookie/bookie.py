@@ -219,7 +219,7 @@ class Bookie:
         await self._register()
         self._watch = asyncio.create_task(self._watch_disk(), name="bookie disk watch")
         stack.push_async_callback(self._end_watch)
-        self.storage.failed.add_done_callback(self._storage_failed)
+        self.storage.failed.add_done_callback(lambda failed: self._stop(failed.result()))
         if self._settings.admin_port >= 0:
             from boki_bookie.serve.admin import BookieAdmin  # a web server, which most bookies need no memory for
 
@@ -349,9 +349,6 @@ class Bookie:
         storage.set_read_only(read_only)
 
     # -- the end
-
-    def _storage_failed(self, failed: asyncio.Future[BokiError]) -> None:
-        self._stop(failed.result())
 
     def _stop(self, error: BokiError) -> None:
         if self._closed or self.failed.done():

@@ -182,7 +182,7 @@ def _shared(*, client: bool, speaks: bool) -> list[click.Option]:
                 ["--token-file"],
                 metavar="FILE",
                 expose_value=False,
-                callback=_keep_token_file,
+                callback=keep("token_file"),
                 help="File with the cluster token, if the cluster has one. Default: BOKI_TOKEN_FILE.",
             )
         )
@@ -199,7 +199,7 @@ def _shared(*, client: bool, speaks: bool) -> list[click.Option]:
             is_flag=True,
             expose_value=False,
             is_eager=True,
-            callback=_debug,
+            callback=keep("debug"),
             help="Show tracebacks and logs.",
         ),
     ]
@@ -216,16 +216,15 @@ def _take_settings(invocation: Invocation, file: Path) -> None:
         invocation.token_file = settings.token_file or None
 
 
-def _keep_token_file(context: click.Context, _: click.Parameter, value: str | None) -> None:
-    invocation = context.find_object(Invocation)
-    if invocation is not None:
-        invocation.token_file = value
+def keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    """Callback of an option that the `Invocation` has, if it is given."""
 
+    def callback(context: click.Context, _: click.Parameter, value: Any) -> None:
+        invocation = context.find_object(Invocation)
+        if invocation is not None and value:
+            setattr(invocation, name, value)
 
-def _debug(context: click.Context, _: click.Parameter, value: bool) -> None:
-    invocation = context.find_object(Invocation)
-    if invocation is not None and value:
-        invocation.debug = True
+    return callback
 
 
 def run(group: click.Command, arguments: Sequence[str], *, name: str = "boki") -> int:

@@ -38,29 +38,8 @@ from boki_bookie.storage.fence_rules import is_possible
 from boki_bookie.storage.storage_router import Store
 from boki_common import limits
 from boki_common.background_tasks import BackgroundTasks
-from boki_common.bookkeeper import auth, v3
+from boki_common.bookkeeper import auth, v2, v3
 from boki_common.bookkeeper.status import V2Status
-from boki_common.bookkeeper.v2 import (
-    ADD_RESPONSE_BYTES,
-    FLAG_RECOVERY_ADD,
-    READ_BYTES,
-    AddRequest,
-    AuthRequest,
-    BatchReadRequest,
-    ReadRequest,
-    Request,
-    UnknownRequest,
-    decode_add_run,
-    decode_request,
-    decode_unfenced_reads,
-    encode_add_acks,
-    encode_add_response,
-    encode_auth,
-    encode_batch_read_response,
-    encode_found_reads,
-    encode_read_response,
-    encode_unknown_response,
-)
 from boki_common.errors import BokiError, Overloaded
 from boki_common.logs import get_logger
 from boki_common.metrics import Counter, Metrics
@@ -79,7 +58,7 @@ _LEDGER_BYTES: Final = 8
 
 Single = tuple[int, int]
 """(ledger, entry) of a read of one entry, once whether it fences does not matter any more."""
-Read = ReadRequest | BatchReadRequest
+Read = v2.ReadRequest | v2.BatchReadRequest
 _log = get_logger("bookie")
 
 
@@ -89,7 +68,7 @@ DEFAULT_BACKPRESSURE: Final = BackpressureLimits(16 * limits.MIB, limits.CONNECT
 class _Waiting(NamedTuple):
     """One read that waits for the disk, or for its client to take other answers: what it is of, and about its bytes."""
 
-    request: Single | BatchReadRequest
+    request: Single | v2.BatchReadRequest
     found: Sequence[memoryview | Place | RunPart]
     size: int
 
@@ -164,7 +143,7 @@ class BookieConnection:
         self._others = False
         """Whether this read brought anything but adds that are stored."""
         self._reads: list[Single] = []
-        self._ranges: list[BatchReadRequest] = []
+        self._ranges: list[v2.BatchReadRequest] = []
         self._fencing: list[Read] = []
         self._to_load: deque[_Waiting] = deque()
         self._loading = False
@@ -179,17 +158,17 @@ class BookieConnection:
         try:
             while at < end:
                 frame = frames[at]
-                if frame.nbytes == READ_BYTES and (reads := decode_unfenced_reads(frames, at)):
+                if frame.nbytes == v2.READ_BYTES and (reads := v2.decode_unfenced_reads(frames, at)):
                     self._take_reads(reads)
                     at += len(reads)
                     continue
-                run = decode_add_run(frames, at) if at >= one_by_one else None
+                run = v2.decode_add_run(frames, at) if at >= one_by_one else None
                 if run is not None:
                     count = run.count
                     one_by_one = at + count
                     storage = self._storage.of(run.ledger_id)
                     if self._unanswered + self._added + count <= self._requests_limit and storage.add_run(run):
-                        self._acks += encode_add_acks(run.ledger_id, run.entry_ids)
+                        self._acks += v2.encode_add_acks(run.ledger_id, run.entry_ids)
                         self._added += count
                         self._added_bytes += run.body_bytes
                         at = one_by_one
@@ -205,8 +184,8 @@ class BookieConnection:
 
     def _take_one(self, frame: memoryview) -> None:
         self._others = True
-        request = decode_request(frame)
-        if type(request) is AddRequest:
+        request = v2.decode_request(frame)
+        if type(request) is v2.AddRequest:
             self._take_add(request)
         elif frame[0] == v3.FIRST_BYTE:
             self._take_v3(frame)
@@ -229,7 +208,7 @@ class BookieConnection:
         self._unanswered -= 1
         self._backpressure.answered_late()
         self._server.count_adds(status)
-        self._connection.send(encode_add_response(status, ledger_id, entry_id))
+        self._connection.send(v2.encode_add_response(status, ledger_id, entry_id))
         self._server.watchers.changed(ledger_id)
 
     def _take_v3(self, frame: memoryview) -> None:
@@ -239,28 +218,25 @@ class BookieConnection:
 
     # -- adds
 
-    def _take_add(self, request: AddRequest) -> None:
+    def _take_add(self, request: v2.AddRequest) -> None:
         flags, _, ledger_id, entry_id, lac, body = request
         length = int.from_bytes(body[24:32], "big", signed=True)
         if self._room() <= 0:
             status: V2Status | None = V2Status.TOO_MANY_REQUESTS
-        elif not is_possible(ledger_id, entry_id, lac, length, recovery=flags & FLAG_RECOVERY_ADD):
+        elif not is_possible(ledger_id, entry_id, lac, length, recovery=flags & v2.FLAG_RECOVERY_ADD):
             status = V2Status.BAD_REQUEST
         else:
             status = self._storage.of(ledger_id).add(request, self)
         if status is V2Status.OK:
-            self._acks.append(encode_add_response(V2Status.OK, ledger_id, entry_id))
+            self._acks.append(v2.encode_add_response(V2Status.OK, ledger_id, entry_id))
             self._added += 1
             self._added_bytes += len(body)
         elif status is None:
             self._unanswered += 1
             self._backpressure.took_late(len(body))
         else:
-            self._refuse_add(status, ledger_id, entry_id)
-
-    def _refuse_add(self, status: V2Status, ledger_id: int, entry_id: int) -> None:
-        self._server.count_adds(status)
-        self._connection.send(encode_add_response(status, ledger_id, entry_id))
+            self._server.count_adds(status)
+            self._connection.send(v2.encode_add_response(status, ledger_id, entry_id))
 
     def _finish_adds(self) -> None:
         """All adds of a read are acknowledged together."""
@@ -291,7 +267,7 @@ class BookieConnection:
         self._backpressure.look()
 
     def _notify_watchers(self, acks: bytes) -> None:
-        ledgers = (acks[at : at + _LEDGER_BYTES] for at in range(_ACK_LEDGER, len(acks), ADD_RESPONSE_BYTES))
+        ledgers = (acks[at : at + _LEDGER_BYTES] for at in range(_ACK_LEDGER, len(acks), v2.ADD_RESPONSE_BYTES))
         for ledger_id in dict.fromkeys(ledgers):
             self._server.watchers.changed(int.from_bytes(ledger_id, "big"))
 
@@ -309,20 +285,20 @@ class BookieConnection:
 
     # -- reads
 
-    def _sort_out(self, request: Request) -> None:
+    def _sort_out(self, request: v2.Request) -> None:
         """Everything but adds: sorted, or answered."""
-        if isinstance(request, UnknownRequest):
-            self._connection.send(encode_unknown_response(request))
+        if isinstance(request, v2.UnknownRequest):
+            self._connection.send(v2.encode_unknown_response(request))
             return
-        if isinstance(request, AuthRequest):
-            self._connection.send(encode_auth(auth.answer(request.message, self._server.bookie_id)))
+        if isinstance(request, v2.AuthRequest):
+            self._connection.send(v2.encode_auth(auth.answer(request.message, self._server.bookie_id)))
             return
-        assert isinstance(request, ReadRequest | BatchReadRequest)
+        assert isinstance(request, v2.ReadRequest | v2.BatchReadRequest)
         if self._room() <= self._all_reads() or self._is_crowded():
             self._refuse_read(request, V2Status.TOO_MANY_REQUESTS)
             return
         if request.master_key is None:
-            if isinstance(request, ReadRequest):
+            if isinstance(request, v2.ReadRequest):
                 self._reads.append((request.ledger_id, request.entry_id))
             else:
                 self._ranges.append(request)
@@ -352,11 +328,11 @@ class BookieConnection:
         for request in requests:
             self._server.watchers.changed(request.ledger_id, fenced=True)
         self._serve(
-            [(one.ledger_id, one.entry_id) for one in requests if isinstance(one, ReadRequest)],
-            [one for one in requests if isinstance(one, BatchReadRequest)],
+            [(one.ledger_id, one.entry_id) for one in requests if isinstance(one, v2.ReadRequest)],
+            [one for one in requests if isinstance(one, v2.BatchReadRequest)],
         )
 
-    def _serve(self, reads: Sequence[Single], ranges: Sequence[BatchReadRequest]) -> None:
+    def _serve(self, reads: Sequence[Single], ranges: Sequence[v2.BatchReadRequest]) -> None:
         """Answers what is in memory, ours or the system's, as far as one turn goes; the rest goes into one task."""
         self._turn_bytes = 0
         waiting = len(self._to_load)
@@ -380,7 +356,7 @@ class BookieConnection:
         if found:
             self._turn_bytes += sum(map(len, found))
             self._server.count_reads(V2Status.OK, len(found))
-            self._connection.send_now(encode_found_reads(reads[: len(found)], found))
+            self._connection.send_now(v2.encode_found_reads(reads[: len(found)], found))
         for read in late:
             self._look_up(read)
 
@@ -407,7 +383,7 @@ class BookieConnection:
         else:
             self._answer_read(read, status)
 
-    def _serve_range(self, request: BatchReadRequest) -> None:
+    def _serve_range(self, request: v2.BatchReadRequest) -> None:
         count = min(request.max_count if request.max_count > 0 else BATCH_READ_ENTRIES, BATCH_READ_ENTRIES)
         room = min(request.max_bytes if request.max_bytes > 0 else limits.FRAME_BYTES, limits.FRAME_BYTES)
         storage = self._storage.of(request.ledger_id)
@@ -435,7 +411,7 @@ class BookieConnection:
         try:
             while self._to_load:
                 first = self._to_load[0]
-                if isinstance(first.request, BatchReadRequest):
+                if isinstance(first.request, v2.BatchReadRequest):
                     await self._load_batch(first.request, first)
                 else:
                     await self._load_some()
@@ -456,7 +432,7 @@ class BookieConnection:
         reads: list[tuple[Single, memoryview | Place]] = []
         size = 0
         for waiting in self._to_load:
-            if size >= LOAD_BYTES or isinstance(waiting.request, BatchReadRequest):
+            if size >= LOAD_BYTES or isinstance(waiting.request, v2.BatchReadRequest):
                 break
             (found,) = waiting.found
             assert isinstance(found, memoryview | Place)
@@ -473,7 +449,7 @@ class BookieConnection:
             else:
                 self._answer_read(read, V2Status.IO_ERROR)
 
-    async def _load_batch(self, request: BatchReadRequest, waiting: _Waiting) -> None:
+    async def _load_batch(self, request: v2.BatchReadRequest, waiting: _Waiting) -> None:
         """One batch; it ends before the first entry that cannot be read, and nothing readable is an IO_ERROR."""
         parts = [part for part in waiting.found if isinstance(part, Extent | list)]
         bodies = await self._storage.of(request.ledger_id).load_run(request.ledger_id, parts)
@@ -482,7 +458,7 @@ class BookieConnection:
         self._answer_batch(request, V2Status.OK if bodies else V2Status.IO_ERROR, bodies)
 
     def _refuse_read(self, request: Read, status: V2Status) -> None:
-        if isinstance(request, ReadRequest):
+        if isinstance(request, v2.ReadRequest):
             self._answer_read((request.ledger_id, request.entry_id), status)
         else:
             self._answer_batch(request, status, [])
@@ -491,10 +467,10 @@ class BookieConnection:
         self._server.count_reads(status)
         if body is not None:
             self._turn_bytes += len(body)
-        self._connection.send(*encode_read_response(status, *read, body))
+        self._connection.send(*v2.encode_read_response(status, *read, body))
 
-    def _answer_batch(self, request: BatchReadRequest, status: V2Status, bodies: list[memoryview]) -> None:
+    def _answer_batch(self, request: v2.BatchReadRequest, status: V2Status, bodies: list[memoryview]) -> None:
         self._server.count_reads(status)
-        frame = encode_batch_read_response(status, request.ledger_id, request.entry_id, request.request_id, bodies)
+        frame = v2.encode_batch_read_response(status, request.ledger_id, request.entry_id, request.request_id, bodies)
         self._turn_bytes += sum(map(len, frame))
         self._connection.send(*frame)

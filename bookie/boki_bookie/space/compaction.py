@@ -196,7 +196,7 @@ class Compactor:
                     kept[place.entry_id] = body
                     old.append(place.location)
                     size += place.body_bytes + ENTRY_HEADER_BYTES
-                elif self._still_lives(ledger, place):
+                elif self._index.ledgers.get(ledger.ledger_id) is ledger and ledger.place(place.entry_id) == place:
                     _log.error("a stored entry cannot be read: its file is kept as it is", error=body)
                     return None
             if kept:
@@ -205,9 +205,6 @@ class Compactor:
                 self._copies.append((ledger, entries, old, new))
         self._uncommitted_bytes += size
         return size
-
-    def _still_lives(self, ledger: Ledger, place: Place) -> bool:
-        return self._index.ledgers.get(ledger.ledger_id) is ledger and ledger.place(place.entry_id) == place
 
     async def _commit(self) -> None:
         """The copies are durable and the index names them."""

@@ -38,16 +38,13 @@ class Reading(NamedTuple):
 class LedgerFacts:
     """From a metadata store, in time for each question. Every method may raise MetadataError or TimeoutError: nothing is known."""
 
-    def __init__(
-        self, metadata: MetadataStore, bookie_id: str, instance: str, *, timeout_s: float = CALL_TIMEOUT_S
-    ) -> None:
+    def __init__(self, metadata: MetadataStore, bookie_id: str, instance: str) -> None:
         """`instance`: INSTANCEID of the bookie's cluster."""
         self.session = 0
         """Sessions that were lost so far."""
         self._metadata = metadata
         self._bookie_id = bookie_id
         self._instance = instance
-        self._timeout_s = timeout_s
         metadata.on_session_lost(self._session_lost)
 
     def _session_lost(self) -> None:
@@ -55,7 +52,7 @@ class LedgerFacts:
 
     async def is_trusted(self) -> bool:
         """Whether the store is this cluster's."""
-        async with asyncio.timeout(self._timeout_s):
+        async with asyncio.timeout(CALL_TIMEOUT_S):
             try:
                 found = await instance_id(self._metadata)
                 LedgerLayout((await self._metadata.get(LAYOUT)).value)
@@ -80,7 +77,7 @@ class LedgerFacts:
         """Reads the node of one ledger."""
         for path in dict.fromkeys(layout.path(ledger_id) for layout in LedgerLayout):
             try:
-                async with asyncio.timeout(self._timeout_s):
+                async with asyncio.timeout(CALL_TIMEOUT_S):
                     found = await self._metadata.get(path)
             except NoNode:
                 continue
@@ -95,7 +92,7 @@ class LedgerFacts:
     async def repair_lock(self, ledger_id: int) -> AsyncIterator[bool]:
         """Keeps repair away from a ledger; False when somebody else holds it."""
         path = f"{REPAIR_LOCKS}/urL{ledger_id:010d}"
-        async with asyncio.timeout(self._timeout_s):
+        async with asyncio.timeout(CALL_TIMEOUT_S):
             await ensure_path(self._metadata, REPAIR_LOCKS)
             try:
                 await self._metadata.create(path, self._bookie_id.encode(), ephemeral=True)

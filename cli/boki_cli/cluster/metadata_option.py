@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from boki_cli import exit_codes
-from boki_cli.options import DEFAULT_URL, URL_VARIABLE, Invocation
+from boki_cli.options import DEFAULT_URL, URL_VARIABLE, Invocation, keep
 from boki_common.engine.engine_url import split_options
 from boki_common.errors import SettingsError, Unreachable
 from boki_common.runtime import process
@@ -39,7 +39,7 @@ def metadata_option(function: _Command) -> _Command:
         show_envvar=True,
         metavar="URL",
         expose_value=False,
-        callback=_keep_url,
+        callback=keep("url"),
         help="Engines, one of which names the metadata store.",
     )
     metadata = click.option(
@@ -49,12 +49,6 @@ def metadata_option(function: _Command) -> _Command:
         "the one that an engine at --url names.",
     )
     return metadata(url(function))
-
-
-def _keep_url(context: click.Context, _: click.Parameter, url: str) -> None:
-    invocation = context.find_object(Invocation)
-    if invocation is not None:
-        invocation.url = url
 
 
 def said_settings(invocation: Invocation, metadata: str | None) -> ProcessSettings:

@@ -13,7 +13,7 @@ import asyncio
 import dataclasses
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 from boki_cli import roles
 from boki_cli.facts import cluster_status
@@ -24,16 +24,7 @@ from boki_common.errors import BokiError, MetadataError, NoNode, SettingsError
 from boki_common.logs import get_logger
 from boki_common.metadata.store import MetadataStore
 from boki_common.metrics import LATENCY_BUCKETS_S
-from boki_gateway.calls.cluster_state import (
-    BookieState,
-    ClusterState,
-    ControllerState,
-    EngineLog,
-    EngineState,
-    LogState,
-    SequencerState,
-    SlotRange,
-)
+from boki_gateway.calls import cluster_state
 from boki_metalog.terms.metadata_tree import read_view
 
 ANSWER_S: Final = 1.5
@@ -65,7 +56,7 @@ class AskedCluster:
         self._opening = asyncio.Lock()
         self._space: BookieSpace | None = None
 
-    async def collect(self) -> ClusterState:
+    async def collect(self) -> cluster_state.ClusterState:
         """Asks all parts. Raises what reading a metadata store raises that was given."""
         problem = ""
         async with self._opening:
@@ -82,7 +73,7 @@ class AskedCluster:
         await self._add_space(store, state)
         return state
 
-    async def _add_space(self, store: MetadataStore | None, state: ClusterState) -> None:
+    async def _add_space(self, store: MetadataStore | None, state: cluster_state.ClusterState) -> None:
         """Those bookies that are up tell how much room they have."""
         if store is None:
             return
@@ -136,35 +127,31 @@ class AskedCluster:
         return ""
 
 
-def state_of(found: ClusterStatus) -> ClusterState:
+def state_of(found: ClusterStatus) -> cluster_state.ClusterState:
     """What all parts answered, as the gateway shows it. A part of another version may say less: that is 0 or unknown."""
     view = found.view or {"slots": [], "logs": {}}
-    slots = [SlotRange(*map(int, one)) for one in view["slots"]]
-    return ClusterState(
+    slots = [cluster_state.SlotRange(*map(int, one)) for one in view["slots"]]
+    return cluster_state.ClusterState(
         engines=[_engine(part, found.sequencers) for part in found.engines],
         sequencers=[_sequencer(part) for part in found.sequencers],
-        bookies=[BookieState(**_common(part), read_only=bool(part.status.get("read_only"))) for part in found.bookies],
-        controllers=[
-            ControllerState(**_common(part), leader=bool(part.status.get("leading"))) for part in found.controllers
+        bookies=[
+            cluster_state.BookieState(**_common(part), read_only=bool(part.status.get("read_only")))
+            for part in found.bookies
         ],
-        logs=[_log(int(log), installed, slots) for log, installed in sorted(view["logs"].items(), key=_number)],
+        controllers=[
+            cluster_state.ControllerState(**_common(part), leader=bool(part.status.get("leading")))
+            for part in found.controllers
+        ],
+        logs=[
+            _log(int(log), installed, slots)
+            for log, installed in sorted(view["logs"].items(), key=lambda item: int(item[0]))
+        ],
         slots=slots,
         faults=[] if found.view is None else cluster_status.faults_of(found),
     )
 
 
-def _number(item: tuple[str, Any]) -> int:
-    return int(item[0])
-
-
-class _Common(TypedDict):
-    name: str
-    address: str
-    up: bool
-    problem: str
-
-
-def _common(part: Part) -> _Common:
+def _common(part: Part) -> dict[str, Any]:
     return {
         "name": str(part.status.get("incarnation") or ("" if part.name == part.address else part.name)),
         "address": part.address,
@@ -173,12 +160,12 @@ def _common(part: Part) -> _Common:
     }
 
 
-def _engine(part: Part, sequencers: Sequence[Part]) -> EngineState:
+def _engine(part: Part, sequencers: Sequence[Part]) -> cluster_state.EngineState:
     if not part.up:
-        return EngineState(**_common(part))
+        return cluster_state.EngineState(**_common(part))
     status = part.status
     logs = [
-        EngineLog(
+        cluster_state.EngineLog(
             log=place.log,
             term=place.term,
             position=place.end_pos,
@@ -187,7 +174,7 @@ def _engine(part: Part, sequencers: Sequence[Part]) -> EngineState:
         )
         for place in cluster_status.places_of(part, sequencers)
     ]
-    return EngineState(
+    return cluster_state.EngineState(
         **_common(part),
         ready=bool(status.get("ready")),
         logs=logs,
@@ -207,10 +194,10 @@ def _ack_counts(answer: Mapping[str, Any]) -> list[int]:
     return [int(count) for count in answer["counts"]] if same else []
 
 
-def _sequencer(part: Part) -> SequencerState:
+def _sequencer(part: Part) -> cluster_state.SequencerState:
     log = part.status.get("log")
     serving = part.status.get("term")
-    state = SequencerState(**_common(part), log=None if log is None or int(log) < 0 else int(log))
+    state = cluster_state.SequencerState(**_common(part), log=None if log is None or int(log) < 0 else int(log))
     if serving:
         state.term = int(serving["term"])
         state.entries = int(serving["entries"])
@@ -220,8 +207,10 @@ def _sequencer(part: Part) -> SequencerState:
     return state
 
 
-def _log(log: int, installed: dict[str, Any] | None, slots: list[SlotRange]) -> LogState:
+def _log(log: int, installed: dict[str, Any] | None, slots: list[cluster_state.SlotRange]) -> cluster_state.LogState:
     count = sum(one.last - one.first + 1 for one in slots if one.log == log)
     if installed is None:
-        return LogState(log, count)
-    return LogState(log, count, int(installed["term"]), int(installed["metalog_ledger"]), str(installed["sequencer"]))
+        return cluster_state.LogState(log, count)
+    return cluster_state.LogState(
+        log, count, int(installed["term"]), int(installed["metalog_ledger"]), str(installed["sequencer"])
+    )

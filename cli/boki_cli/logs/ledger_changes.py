@@ -86,14 +86,11 @@ def delete(invocation: Invocation, ledger_id: int, metadata: str | None, yes: bo
         if not force:
             await _check_unneeded(store, ledger_id, found[0])
 
-    async def delete_it(client: LedgerClient, _: object) -> None:
-        await client.delete(ledger_id)
-
     run_with_ledgers(invocation, metadata, look)
     if not yes and not _confirmed(ledger_id, found[0]):
         invocation.say("Nothing was deleted.")
         return exit_codes.REFUSED
-    run_with_ledgers(invocation, metadata, delete_it)
+    run_with_ledgers(invocation, metadata, lambda client, _: client.delete(ledger_id))
     if invocation.json:
         invocation.emit({"ledger_id": ledger_id, "deleted": True, "was": _end_of(found[0])})
     else:
