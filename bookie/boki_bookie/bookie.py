@@ -167,7 +167,7 @@ class Bookie:
 
     @property
     def read_only(self) -> bool:
-        """Whether normal adds are refused: the disk is full, or an administrator said so."""
+        """Whether normal adds are refused: the disk is full, or an administrator has set it."""
         return self.storage.read_only
 
     async def _begin_life(self, identity: Identity, rng: Random) -> None:

@@ -252,11 +252,11 @@ def run(group: click.Command, arguments: Sequence[str], *, name: str = "boki") -
     except Exception as error:  # noqa: BLE001 - the outermost frame: shown, never swallowed
         if invocation.debug:
             click.echo("".join(traceback.format_exception(error)), err=True)
-        said = f"{error!r}. This is a fault of boki; --debug shows where."
+        message = f"{error!r}. This is a fault of boki; --debug shows where."
         if invocation.json:
-            _emit_error("InternalError", said, exit_codes.INTERNAL)
+            _emit_error("InternalError", message, exit_codes.INTERNAL)
         elif not invocation.debug:
-            click.echo(f"Internal error: {said}", err=True)
+            click.echo(f"Internal error: {message}", err=True)
         return exit_codes.INTERNAL
 
 
@@ -280,8 +280,8 @@ def _emit_error(
     name: str, message: str, code: int, *, facts: Mapping[str, object] | None = None, notes: Sequence[str] = ()
 ) -> None:
     """An error as one JSON object, on standard error."""
-    said = {"error": name, "message": message, "exit_code": code, "facts": facts or {}, "notes": notes}
-    click.echo(msgspec.json.encode(said, enc_hook=str), err=True)
+    report = {"error": name, "message": message, "exit_code": code, "facts": facts or {}, "notes": notes}
+    click.echo(msgspec.json.encode(report, enc_hook=str), err=True)
 
 
 def write_line(line: bytes) -> None:

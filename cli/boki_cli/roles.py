@@ -431,18 +431,18 @@ def running(kind: Kind, parts: Parts, settings: ProcessSettings) -> AbstractAsyn
 
 
 def check_advertised(kind: Kind, settings: ProcessSettings, addresses: Sequence[Address]) -> list[Address]:
-    """The addresses that a role tells others, of those it listens on. Raises SettingsError: they would be every address."""
+    """The addresses that a role advertises, of those it listens on. Raises SettingsError: they would be every address."""
     if kind == "engine":
         outside = [Address.parse(text) for text in settings.engine.outside_listen]
         all_advertised(outside, settings.engine.outside_advertise, key="engine.outside_advertise")
         return all_advertised(addresses, settings.engine.advertise, key="engine.advertise")
-    said = {
+    configured = {
         "bookie": settings.bookie.host,
         "sequencer": settings.sequencer.advertise,
         "controller": settings.controller.advertise,
     }[kind]
     key = "bookie.host" if kind == "bookie" else f"{kind}.advertise"
-    return [advertised(addresses[0], said, key=key)]
+    return [advertised(addresses[0], configured, key=key)]
 
 
 @asynccontextmanager

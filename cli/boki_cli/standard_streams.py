@@ -3,7 +3,7 @@
 - Closed at the start (`boki … >&-`): descriptors 0, 1 and 2 are filled with /dev/null before anything else is opened. Otherwise
   the first socket or file would get such a number, and what is printed would go into it.
 - Standard output fails by two errors of its own, whoever writes to it: `ReaderGone` (`boki read | head`) is a normal end,
-  `OutputFailed` (a full disk) is not. So no command has to tell them from its own errors of files and connections.
+  `OutputFailed` (a full disk) is not. So no command has to distinguish them from its own errors of files and connections.
 - Who has nothing to write for a while watches for it (`reader_watched`): `boki tail -f | head -1` ends with its reader.
 - After either, `discard_output`: what is still in the buffer is thrown away, or Python would complain once more when it ends.
 

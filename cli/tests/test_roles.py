@@ -224,15 +224,15 @@ def test_a_role_on_every_address_has_to_say_where_others_reach_it(kind: roles.Ki
     chosen = {"listen": ("0.0.0.0:7045",)}
     with pytest.raises(SettingsError, match=rf"set {key} \(BOKI_{key.upper().replace('.', '_')}\)"):
         roles.running(kind, roles.Parts(MemoryStore(), SystemClock(), SystemRandom(), Metrics()), settings(**chosen))
-    said = settings(**chosen, **{key: ["node-1"] if kind == "engine" else "node-1"})
-    assert roles.check_advertised(kind, said, [Address("0.0.0.0", 7045)]) == [Address("node-1", 7045)]
+    configured = settings(**chosen, **{key: ["node-1"] if kind == "engine" else "node-1"})
+    assert roles.check_advertised(kind, configured, [Address("0.0.0.0", 7045)]) == [Address("node-1", 7045)]
 
 
 @pytest.mark.parametrize("kind", ["sequencer", "controller", "engine"])
 async def test_a_role_lists_and_registers_what_it_advertises(kind: roles.Kind, tmp_path: Path) -> None:
     key = f"{kind}.advertise"
-    said = {"listen": ("0.0.0.0:0",), key: ["node-1:9"] if kind == "engine" else "node-1:9"}
-    chosen = settings(metadata=f"sqlite://{tmp_path}/metadata.db", **said)
+    configured = {"listen": ("0.0.0.0:0",), key: ["node-1:9"] if kind == "engine" else "node-1:9"}
+    chosen = settings(metadata=f"sqlite://{tmp_path}/metadata.db", **configured)
     async with (
         roles.open_parts(chosen) as parts,
         roles.running(kind, parts, chosen) as role,

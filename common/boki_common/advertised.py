@@ -1,4 +1,4 @@
-"""What a role tells others of where it is: the address it listens on, or what its settings say instead. Pure.
+"""The address that a role advertises: the address it listens on, or what its settings say instead. Pure.
 
 A role in a container, behind a port mapping or on all addresses of its machine is reached under another address than the one it
 binds. `advertise` of its settings is that one: a host, to which the port is added that it listens on, or host:port.
@@ -20,18 +20,18 @@ def is_every_address(host: str) -> bool:
     return found.is_unspecified if found is not None else not host
 
 
-def advertised(bound: Address, said: str, *, key: str) -> Address:
-    """The address that a role tells others.
+def advertised(bound: Address, configured: str, *, key: str) -> Address:
+    """The address that a role advertises.
 
     Args:
         bound: where it listens.
-        said: a host, or host:port; empty: as it listens.
+        configured: a host, or host:port; empty: as it listens.
         key: of the setting that says so, for messages.
 
     Raises:
         SettingsError: that is no address, or every address.
     """
-    found = _parsed(said, bound.port, key) if said else bound
+    found = _parsed(configured, bound.port, key) if configured else bound
     if not found.path and is_every_address(found.host):
         variable = "BOKI_" + key.replace(".", "_").upper()
         raise SettingsError(
@@ -42,17 +42,21 @@ def advertised(bound: Address, said: str, *, key: str) -> Address:
     return found
 
 
-def all_advertised(bound: Sequence[Address], said: Sequence[str], *, key: str) -> list[Address]:
-    """As `advertised`, of a role with several addresses: what is said replaces all of them. A host has the first TCP port."""
-    if not said:
+def all_advertised(bound: Sequence[Address], configured: Sequence[str], *, key: str) -> list[Address]:
+    """As `advertised`, of a role with several addresses: what is configured replaces all of them. A host has the first TCP port."""
+    if not configured:
         return [advertised(one, "", key=key) for one in bound]
     first = next((one for one in bound if not one.path), Address("", 0))
-    return [advertised(first, one, key=key) for one in said]
+    return [advertised(first, one, key=key) for one in configured]
 
 
-def _parsed(said: str, port: int, key: str) -> Address:
-    with_port = said if said.startswith("unix://") or (":" in said and not said.endswith("]")) else f"{said}:{port}"
+def _parsed(configured: str, port: int, key: str) -> Address:
+    with_port = (
+        configured
+        if configured.startswith("unix://") or (":" in configured and not configured.endswith("]"))
+        else f"{configured}:{port}"
+    )
     try:
         return Address.parse(with_port)
     except InvalidArgument as fault:
-        raise SettingsError(f"{key}: expected a host or host:port, found {said!r}", found=said) from fault
+        raise SettingsError(f"{key}: expected a host or host:port, found {configured!r}", found=configured) from fault

@@ -1,7 +1,7 @@
 """Every error of Boki, in one tree.
 
 The type says what failed and who broke the contract. Facts are attributes (`error.ledger_id`), given as keyword arguments
-and kept in `error.facts`. Two class attributes tell a caller what it may do:
+and kept in `error.facts`. Two class attributes are for what a caller may do:
 
 - `definite`: the operation certainly was not applied. False means *perhaps applied*: the outcome is unknown.
 - `retryable`: the same call may succeed later without anybody changing anything.

@@ -40,7 +40,7 @@ CONNECTION_FIRST_BUFFER_BYTES: Final = 4 * KIB
 CONNECTIONS: Final = 16_384
 """To one server; bookies have a setting. One more is dropped at once."""
 CONNECTION_IDLE_S: Final = 3_600.0
-"""A connection over which neither side said anything for so long is closed by the server; our clients say something in time."""
+"""A connection over which neither side sent anything for so long is closed by the server; our clients send something in time."""
 CONNECTION_VANISHED_S: Final = 120
 """A peer whose machine has not answered the network for so long is gone."""
 STRANGER_FRAME_BYTES: Final = 64 * KIB
@@ -125,7 +125,7 @@ METADATA_WATCHES: Final = 65_536
 HTTP_TARGET_BYTES: Final = 8 * KIB
 """Path and query of one request."""
 HTTP_FIELD_BYTES: Final = 16 * KIB
-"""Of one header, its name included. Not HTTP_TARGET_BYTES: the parser tells only the limit that was reached."""
+"""Of one header, its name included. Not HTTP_TARGET_BYTES: the parser reports only the limit that was reached."""
 HTTP_FIELDS: Final = 128
 """Headers of one request."""
 HTTP_PAGE_REQUEST_BYTES: Final = 64 * KIB

@@ -173,7 +173,7 @@ class _Page(Collector):
 
 
 class Metrics:
-    """The metrics of one process. Roles that share the process share it (and tell themselves apart by labels)."""
+    """The metrics of one process. Roles that share the process share it (and are distinguished by labels)."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()

@@ -58,7 +58,7 @@ class LedgerReader(Protocol):
         """Of a closed ledger its last entry, for ever; else the last known to be acknowledged. -1: none."""
 
     def confirm(self, entry_id: int) -> None:
-        """Tells the reader that entries up to `entry_id` were acknowledged, which it need not ask the bookies then."""
+        """Confirms that entries up to `entry_id` were acknowledged, which it need not ask the bookies then."""
 
     async def read(self, first: int, last: int) -> list[memoryview]:
         """Payloads of entries `first` to `last`, both included. Raises NoSuchEntry, EntryUnknown, DigestMismatch."""

@@ -141,7 +141,7 @@ class Writer:
         return self._thread.run(self._acks.submit_all(payloads))
 
     def submit(self, payload: Buffer) -> Ticket:
-        """Sends an entry, once the window has room; its ticket tells when it is acknowledged."""
+        """Sends an entry, once the window has room; its ticket is done when it is acknowledged."""
         return Ticket(self._thread, self._acks, self._thread.run(self._acks.submit(payload)))
 
     def close(self) -> int:

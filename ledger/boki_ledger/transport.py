@@ -67,7 +67,7 @@ class AddChannel(Protocol):
 
 
 class ReadAnswer(NamedTuple):
-    """What one bookie said to one read; `status` is None if no answer came, and `error` then says why."""
+    """The answer of one bookie to one read; `status` is None if no answer came, and `error` is the reason then."""
 
     status: V2Status | None
     body: memoryview | None = None
@@ -77,7 +77,7 @@ class ReadAnswer(NamedTuple):
 
 
 class BatchAnswer(NamedTuple):
-    """What one bookie said to one batch read: bodies of consecutive entries from the one that was asked for.
+    """The answer of one bookie to one batch read: bodies of consecutive entries from the one that was asked for.
 
     With fewer than were asked for, nothing is known about the next one.
     """
@@ -88,14 +88,14 @@ class BatchAnswer(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What one bookie said to a LAC write or a force."""
+    """The answer of one bookie to a LAC write or a force."""
 
     status: V2Status | None
     error: BokiError | None = None
 
 
 class LacAnswer(NamedTuple):
-    """What one bookie said to a LAC read; neither body is verified, each may be missing whatever the status is."""
+    """The answer of one bookie to a LAC read; neither body is verified, each may be missing whatever the status is."""
 
     status: V2Status | None
     explicit: memoryview | None = None
@@ -106,18 +106,18 @@ class LacAnswer(NamedTuple):
 
 
 class PollAnswer(NamedTuple):
-    """What one bookie said to a long poll."""
+    """The answer of one bookie to a long poll."""
 
     status: V2Status | None
     lac: int | None = None
-    """The LAC as the bookie knows it: its word alone, no digest covers it."""
+    """The LAC as the bookie knows it: unverified, no digest covers it."""
     body: memoryview | None = None
     """The entry after the LAC that was named, if it is confirmed and stored there."""
     error: BokiError | None = None
 
 
 class SpaceAnswer(NamedTuple):
-    """What one bookie said of its disk."""
+    """The space of one bookie's disk."""
 
     status: V2Status | None
     total_bytes: int | None = None

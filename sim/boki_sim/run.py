@@ -5,7 +5,7 @@
     run_seed(7, "harsh", script=[...])          the same seed under another script
 
 A run is: roles start, clients work while the script's faults happen, everything is healed, a last client must get through
-within `TIMEOUT_S` (else it is a liveness violation), reads all books, and everything that was said is compared with them.
+within `TIMEOUT_S` (else it is a liveness violation), reads all books, and every answer is compared with them.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class EntryWriter:
             await self._flush(durable=self.uncommitted_bytes + size >= stage_bytes)  # moves the end to the next page
 
     async def commit(self) -> None:
-        """What was appended is durable, counts and may be read; the caller tells the index. Raises DiskFull, DiskFailed."""
+        """What was appended is durable, counts and may be read; the caller updates the index. Raises DiskFull, DiskFailed."""
         await self._flush()
         for number in self._written:
             await (await self._log.file(number, create=True)).sync()
@@ -160,7 +160,7 @@ class EntryWriter:
 
 
 class EntryLog:
-    """See the module. A new log ends at file 1, offset 0: nothing exists yet. `find` tells it what else is there."""
+    """See the module. A new log ends at file 1, offset 0: nothing exists yet. `find` adds the files that are there."""
 
     def __init__(self, disk: Disk, *, bookie_id: bytes, end: EntryLogEnd, file_bytes: int, open_files: int) -> None:
         self.bookie_id = bookie_id

@@ -76,18 +76,18 @@ class LedgerDigests:
         return matcher((body,)) or self._refuse(ledger_id, body)
 
     def all_match(self, ledger_id: int, bodies: Sequence[memoryview]) -> bool:
-        """Whether `matches` would say so of each."""
+        """Whether each passes `matches`."""
         matcher = self._matchers.get(ledger_id)
         return matcher is not None and matcher(bodies)
 
     def sums_of(self, ledger_id: int, bodies: Sequence[memoryview]) -> list[int]:
-        """crc32c of each of some bodies that `all_match` said yes of; empty where they would have to be read for that."""
+        """crc32c of each of some bodies that passed `all_match`; empty where they would have to be read for that."""
         if self._matchers.get(ledger_id) is not crc32c_matches:
             return []
         return list(map(sum_of_matching, bodies))
 
     def learn(self, ledger_id: int, metadata: LedgerMetadata) -> None:
-        """Takes note of what the metadata of a ledger says."""
+        """Sets the check that the metadata of a ledger names."""
         self._keep(ledger_id, matcher_of(metadata, self._checked))
 
     async def close(self) -> None:
@@ -119,7 +119,7 @@ class LedgerDigests:
             path = (await read_layout(self._metadata)).path(ledger_id)
             self.learn(ledger_id, decode((await self._metadata.get(path)).value))
         except NoNode:
-            return  # deleted, or not yet to be seen: first validation tells of a ledger that is made
+            return  # deleted, or not yet to be seen: first validation reports a ledger that is made
         except CorruptData as error:
             _log.error(
                 "the metadata of a ledger cannot be read: its adds are not checked", ledger_id=ledger_id, error=error

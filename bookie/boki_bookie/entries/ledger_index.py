@@ -30,7 +30,7 @@ PLACE_ENCODED_BYTES: Final = 20
 
 
 class LedgerUpdate(NamedTuple):
-    """What an index file says of one ledger; the columns are added to what was said before."""
+    """What an index file holds of one ledger; the columns are added to those of earlier blocks."""
 
     ledger_id: int
     fenced: bool
@@ -41,7 +41,7 @@ class LedgerUpdate(NamedTuple):
     body_bytes: array[int]
     explicit_lac: bytes = b""
     emptied: bool = False
-    """Columns that were said before do not count."""
+    """Columns of earlier blocks do not count."""
 
 
 RunPart = Extent | list[memoryview]

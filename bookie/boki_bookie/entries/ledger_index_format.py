@@ -1,6 +1,6 @@
 """Bytes of the ledger index on disk and of the checkpoint mark. Pure.
 
-All integers are little endian. The index file is a sequence of blocks, appended by checkpoints; each tells what changed of
+All integers are little endian. The index file is a sequence of blocks, appended by checkpoints; each holds what changed of
 some ledgers. Applying all blocks in order gives the index. When a file holds much more than the index needs, a checkpoint
 begins a new file with blocks of everything (so the cost of a checkpoint follows what changed, also with 100,000 ledgers).
 
@@ -17,7 +17,7 @@ begins a new file with blocks of everything (so the cost of a checkpoint follows
     ledger, 40 B and its columns, padded with zeros to 8 B
     0       8     ledger
     8       4     number of entries
-    12      1     flags: 1 fenced, 2 validated, 4 emptied: what earlier blocks said of its entries is over,
+    12      1     flags: 1 fenced, 2 validated, 4 emptied: what earlier blocks hold of its entries is void,
                   8 deleted: see below
     13      1     bytes of the explicit LAC, 0 for none
     14      2     zero
@@ -27,7 +27,7 @@ begins a new file with blocks of everything (so the cost of a checkpoint follows
                   the body of the explicit LAC
 
     A deleted ledger has no columns; its master key is zero but for the first 8 bytes: the last ledger of a run of deleted
-    ones that begins with this. What earlier blocks said of them is over. In what one checkpoint writes, ledgers that were
+    ones that begins with this. What earlier blocks hold of them is void. In what one checkpoint writes, ledgers that were
     deleted or emptied come first: what follows was there afterwards.
 
     checkpoint mark: the file CHECKPOINT, replaced as a whole

@@ -1,4 +1,4 @@
-"""What a bookie tells an operator about the ledgers it holds: plain values for JSON. Pure; it looks at memory only.
+"""The report of a bookie about the ledgers it holds: plain values for JSON. Pure; it looks at memory only.
 
 The passwords and keys of ledgers are never in it.
 """

@@ -295,7 +295,7 @@ def decode_segment_header(page: Buffer, *, name: str) -> SegmentHeader:
 
 
 class SegmentScan:
-    """Reads the groups of one segment, in order; after the last one `end` tells how it stops.
+    """Reads the groups of one segment, in order; after the last one `end` is how it stops.
 
     Args:
         data: the whole segment.

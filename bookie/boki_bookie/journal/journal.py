@@ -79,7 +79,7 @@ class Journal:
         self._refusal: BokiError | None = None
         """Why `append` takes nothing any more."""
         self._failure: BokiError | None = None
-        """What `failed` tells."""
+        """The result of `failed`."""
         self._write_seconds = metrics.histogram(metric_definitions.JOURNAL_WRITE)
         self._records_total = metrics.counter(metric_definitions.JOURNAL_RECORDS)
         self._bytes_total = metrics.counter(metric_definitions.JOURNAL_BYTES)

@@ -83,7 +83,7 @@ class LongPolls:
         clock: Clock | None,
         spawn: Spawn,
     ) -> None:
-        """`clock` tells when the LAC advanced; `spawn` runs what has to wait for the disk first."""
+        """`clock` gives the time at which the LAC advanced; `spawn` runs what has to wait for the disk first."""
         self._storage = storage
         self._answers = answers
         self._stored_lacs = stored_lacs

@@ -346,7 +346,7 @@ class V3Requests:
             self._shared.spawn(self._load(), "bookie read")
 
     def _look_up(self, request: v3_messages.ReadRequest) -> tuple[Found, Found | None]:
-        """The entry; and the last one, when the answer tells the LAC: not of negative answers and fencing reads."""
+        """The entry; and the last one, when the answer carries the LAC: not of negative answers and fencing reads."""
         storage = self._storage.of(request.ledger_id)
         found = storage.look_up(request.ledger_id, request.entry_id)
         if found.status is not V2Status.OK or request.master_key is not None:

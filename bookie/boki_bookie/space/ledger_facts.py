@@ -28,7 +28,7 @@ _log = get_logger("bookie")
 
 
 class Reading(NamedTuple):
-    """What one read of a ledger's metadata said."""
+    """The result of one read of a ledger's metadata."""
 
     fact: Fact
     version: int
@@ -70,7 +70,7 @@ class LedgerFacts:
         return False
 
     async def listed(self) -> frozenset[int]:
-        """Ledgers that a listing names: says where to look, proves nothing."""
+        """Ledgers that a listing names: where to look, and no proof."""
         return frozenset(await list_ledgers(self._metadata))
 
     async def read(self, ledger_id: int) -> Reading:

@@ -5,7 +5,7 @@ or damaged, is refused, unless `salvage` is set. Then, in this order: all metada
 made durable; what can be read is made into a store again (`salvage`); only then it serves.
 
 Repairing is somebody else's part (it needs a ledger client, `boki ledger repair`): what is missing comes back as recovery
-adds. Nobody has to tell the bookie that it is whole: `LimboReview` looks at the listed ledgers now and then, and takes off
+adds. Nobody has to declare the bookie whole: `LimboReview` looks at the listed ledgers now and then, and takes off
 the list what is proven (`limbo_rules`).
 
 *Fresh* reads: a metadata store may serve reads from a replica that lags. The bookie writes its own cookie first; what its
@@ -63,7 +63,7 @@ async def open_or_salvage(
     settings: BookieSettings,
     owns: Owns = lambda _: True,
 ) -> Storage:
-    """Opens a store; one that is in limbo answers so. `owns` tells which ledgers lie in this directory.
+    """Opens a store; one that is in limbo answers so. `owns`: whether a ledger lies in this directory.
 
     An older copy (`life_rules`) is salvaged though nothing in it is damaged.
 

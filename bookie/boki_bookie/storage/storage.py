@@ -467,5 +467,5 @@ class Storage(StorageReads):
 
 
 def _refusal(error: BokiError) -> V2Status:
-    """Of what the journal does not take: it is full, or has failed, of which `failed` tells why."""
+    """Of what the journal does not take: it is full, or has failed, of which `failed` has the reason."""
     return V2Status.TOO_MANY_REQUESTS if isinstance(error, Overloaded) else V2Status.IO_ERROR

@@ -9,7 +9,7 @@ identity of the bookie holds that number and the order (`identity`).
 - One that fails ends the bookie: part of its ledgers cannot be answered for.
 
 With one directory there is no router: the server has the `Storage` itself, which is the same to it (`Store`). What is asked of one
-ledger is asked of the storage that `of` tells.
+ledger is asked of the storage that `of` returns.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def metadata_option(function: _Command) -> _Command:
     return metadata(url(function))
 
 
-def said_settings(invocation: Invocation, metadata: str | None) -> ProcessSettings:
+def configured_settings(invocation: Invocation, metadata: str | None) -> ProcessSettings:
     """Settings as flags, environment and file say them, for a command that makes no cluster. Raises SettingsError: a setting is
     wrong, or the metadata store is a file that is not there: opening it would make it."""
     from boki_cli import roles
@@ -71,10 +71,10 @@ def said_settings(invocation: Invocation, metadata: str | None) -> ProcessSettin
 
 def found_settings(invocation: Invocation, metadata: str | None) -> ProcessSettings:
     """The same, with a metadata store in any case. Asks engines in an event loop of its own. Raises SettingsError: as
-    `said_settings`; InvalidArgument: the URL is wrong; Unreachable: no engine names a store that can be reached from here."""
+    `configured_settings`; InvalidArgument: the URL is wrong; Unreachable: no engine names a store that can be reached from here."""
     from boki_cli.facts import cluster_status
 
-    settings = said_settings(invocation, metadata)
+    settings = configured_settings(invocation, metadata)
     if settings.metadata:
         return settings
     found: list[cluster_status.ClusterStatus] = []

@@ -75,7 +75,7 @@ def asked(page: Address, token: str) -> tuple[int, str]:
 def in_words(body: bytes) -> str:
     """What the page's JSON says, in one line."""
     try:
-        said = msgspec.json.decode(body, type=dict[str, str | list[str]])
+        status = msgspec.json.decode(body, type=dict[str, str | list[str]])
     except msgspec.DecodeError:
         return body.decode(errors="replace").strip()
-    return "; ".join(part for value in said.values() for part in ([value] if isinstance(value, str) else value))
+    return "; ".join(part for value in status.values() for part in ([value] if isinstance(value, str) else value))

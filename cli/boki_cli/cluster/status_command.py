@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from boki_cli import exit_codes
-from boki_cli.cluster.metadata_option import said_settings
+from boki_cli.cluster.metadata_option import configured_settings
 from boki_cli.options import Invocation, command
 from boki_cli.wording import counted, size_text
 from boki_common.engine.engine_waits import waits_of
@@ -46,7 +46,7 @@ def status(invocation: Invocation, metadata: str | None, why: bool, check: bool)
 
     With --why each engine says what its pending operations wait for: a sequencer, bookies, the next term, a position.
     """
-    settings = said_settings(invocation, metadata)
+    settings = configured_settings(invocation, metadata)
     return process.run_command(lambda: _status(invocation, settings, why=why, check=check))
 
 
@@ -117,7 +117,7 @@ def draw(invocation: Invocation, found: ClusterStatus, *, why: bool = False) -> 
 
 
 def _print_below(console: Console, text: str, style: str = "") -> None:
-    """What is said of a part, wrapped below its line."""
+    """The details of a part, wrapped below its line."""
     for line in textwrap.wrap(text, max(40, console.width - DETAIL_COLUMN)) or [""]:
         console.print(Text(" " * DETAIL_COLUMN + line, style), soft_wrap=True)
 
@@ -170,25 +170,25 @@ def _describe_engine(part: Part, found: ClusterStatus) -> str:
 
     status = part.status
     places = places_of(part, found.sequencers)
-    said = [_describe_place(place, several=len(places) > 1) for place in places] or ["nothing ordered yet"]
+    details = [_describe_place(place, several=len(places) > 1) for place in places] or ["nothing ordered yet"]
     if not status.get("ready", True):
-        said.insert(0, "catching up")
-    said += [
+        details.insert(0, "catching up")
+    details += [
         counted(int(status.get("records") or 0), "record"),
         f"index {size_text(int(status.get('index', {}).get('bytes') or 0))}",
         f"cache {size_text(int(status.get('cache', {}).get('bytes') or 0))}",
     ]
-    return (", " if len(places) < 2 else "; ").join(said)
+    return (", " if len(places) < 2 else "; ").join(details)
 
 
 def _describe_place(place: LogPlace, *, several: bool) -> str:
     lag = place.lag_entries
-    said = [
+    details = [
         f"term {place.term}, position {place.end_pos:,}" if place.seqnum else "nothing ordered yet",
         "lag unknown" if lag is None else f"lag {counted(lag, 'entry', 'entries')}" if lag else "no lag",
         f"shard {place.shard['number']} in ledger {place.shard['ledger_id']}" if place.shard else "no shard yet",
     ]
-    return (f"log {place.log}: " if several else "") + ", ".join(said)
+    return (f"log {place.log}: " if several else "") + ", ".join(details)
 
 
 def _describe_controller(status: dict[str, Any]) -> str:

@@ -234,8 +234,8 @@ async def _member(role: str, name: str, address: Address, how: _How) -> Part:
     """An engine, a sequencer or a controller: all answer HELLO and STATUS alike."""
     part = Part(role, str(address), False, name)
     if role == ENGINE_ROLE:
-        said = {"versions": [engine_protocol.PROTOCOL_VERSION], "features": [], "auth": how.token.shown}
-        hello = msgspec.msgpack.encode(said | {"role": engine_protocol.ROLE_SDK})
+        parameters = {"versions": [engine_protocol.PROTOCOL_VERSION], "features": [], "auth": how.token.shown}
+        hello = msgspec.msgpack.encode(parameters | {"role": engine_protocol.ROLE_SDK})
         opcodes = engine_protocol.OP_HELLO, engine_protocol.OP_STATUS
     else:
         hello = sequencer_protocol.encode_hello(token=how.token, role=PARTICIPANT)
@@ -288,7 +288,7 @@ class _Asked:
 
 
 async def _bookie(store: MetadataStore, name: str, how: _How, *, read_only: bool) -> Part:
-    """It is up if it can be reached; what it says to the token, or to its id, tells whether it asks for one."""
+    """It is up if it can be reached; its answer to the token, or to its id, shows whether it asks for one."""
     part = Part("bookie", "", False, name, status={"read_only": read_only})
     asked = _Asked()
 

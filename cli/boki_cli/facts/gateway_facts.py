@@ -74,7 +74,7 @@ class AskedCluster:
         return state
 
     async def _add_space(self, store: MetadataStore | None, state: cluster_state.ClusterState) -> None:
-        """Those bookies that are up tell how much room they have."""
+        """The free space of those bookies that are up."""
         if store is None:
             return
         if self._space is None:

@@ -7,7 +7,7 @@
        read from peers and sent to it (`replica_copies`)
     4  say what is still lacking: exit code 1 when something is
 
-The bookie itself sees that it is whole, and ends its limbo; nobody tells it. Metadata of closed ledgers is never written.
+The bookie itself sees that it is whole, and ends its limbo by itself. Metadata of closed ledgers is never written.
 Running it again costs reads and changes nothing, so a run that was interrupted is simply begun again.
 
 A lost answer leaves no doubt here, unlike with other commands that write: what arrived is seen by the next run. So a bookie

@@ -7,7 +7,7 @@ meanwhile goes to the next term. Where that is not so it is refused:
 - the index snapshot lies behind the entry;
 - the entry can be read, is not the first that cannot, or its term is over: its record stands.
 
-The record of the term keeps what was given up, and why; `boki log show` tells it.
+The record of the term keeps what was given up, and why; `boki log show` lists it.
 """
 
 from __future__ import annotations

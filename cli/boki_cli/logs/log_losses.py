@@ -1,4 +1,4 @@
-"""The LOST commands that a log has ordered, with their evidence, as `boki log show --lost` tells them.
+"""The LOST commands that a log has ordered, with their evidence, as `boki log show --lost` lists them.
 
 They are read from the metalogs, entry by entry; those of terms that were reclaimed are gone with what they were about.
 """

@@ -92,10 +92,10 @@ def lost(
 
     async def run(ledgers: LedgerClient, store: MetadataStore) -> None:
         what = Lost(term, shard, first, stop, b"")
-        said = LossEvidence(
+        claimed = LossEvidence(
             reason=reason, by=by or somebody(), time_ms=process.SystemClock().now_ms(), bookies_are_gone=gone
         )
-        listed = await declare_lost(store, ledgers, what, said, forget_rows=forget_rows)
+        listed = await declare_lost(store, ledgers, what, claimed, forget_rows=forget_rows)
         if invocation.json:
             invocation.emit(listed)
         else:
@@ -109,14 +109,14 @@ async def declare_lost(
     store: MetadataStore,
     ledgers: LedgerClient,
     what: Lost,
-    said: LossEvidence,
+    claimed: LossEvidence,
     *,
     forget_rows: bool,
 ) -> dict[str, Any]:
     """Gathers the evidence and has the command ordered; returns the answers. `what.evidence` and `indexed` do not count.
 
     Args:
-        said: what a person says of the loss; the rest of it is found out here.
+        claimed: the evidence that a person gives; the rest of it is found out here.
 
     Raises:
         Refused: see the module. BokiError: unknown whether it was ordered, or it was not; it may be repeated.
@@ -139,7 +139,7 @@ async def declare_lost(
         )
     if what.stop_entry - what.first_entry > ENTRIES:
         raise Refused(f"expected at most {ENTRIES} entries at once, found {what.stop_entry - what.first_entry}")
-    answers = await _answers(ledgers, shard, what, gone=said.bookies_are_gone)
+    answers = await _answers(ledgers, shard, what, gone=claimed.bookies_are_gone)
     kept = [
         entry for entry in shard.carried if what.first_entry <= entry < what.stop_entry and entry not in answers.unfit
     ]
@@ -154,7 +154,7 @@ async def declare_lost(
     indexed = _indexed(node, term, shard, what, forget_rows=forget_rows)
     evidence = encode_evidence(
         msgspec.structs.replace(
-            said,
+            claimed,
             ledger=shard.ledger_id,
             first=what.first_entry,
             stop=what.stop_entry,
@@ -221,7 +221,7 @@ def _take(found: _ShardEnds, count: int, entry: MetalogEntry, shard: int) -> Non
 
 
 class _Answers(NamedTuple):
-    """What replicas said of the first entries that cannot be had; and those of which the metalog has no readable copy either."""
+    """The answers of replicas about the first entries that cannot be had; and those of which the metalog has no readable copy either."""
 
     listed: dict[str, str]
     unfit: list[int]

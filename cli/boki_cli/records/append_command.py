@@ -107,7 +107,7 @@ class Source:
         self.file = file
         self.skip = skip
         self.done = 0
-        self._said_writer = writer
+        self._writer_name = writer
         self._run: AppendRun | None = None
         self._writer: boki.Writer | None = None
         self._base = 0
@@ -115,7 +115,7 @@ class Source:
     async def open(self, book: boki.Book, *, cluster: str, regular: bool) -> AppendsMany:
         """Finds out how far this input is. Returns what its next batches are given to. Raises RunUnderWay, CorruptData, and
         what asking the log for a writer raises."""
-        name = self._said_writer
+        name = self._writer_name
         if name is None and regular:
             try:
                 self._run = await asyncio.to_thread(AppendRun.of_file, cluster, self.book, self.file, skip=self.skip)

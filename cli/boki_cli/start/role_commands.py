@@ -138,7 +138,7 @@ def dev(
     from boki_cli.roles import process_settings
     from boki_cli.start import dev as all_roles
 
-    said = {
+    flags = {
         "data": data,
         "logs": logs,
         "listen": listen or None,
@@ -150,10 +150,10 @@ def dev(
         "token_file": invocation.token_file,
         "insecure": insecure or None,
     }
-    chosen = process_settings(invocation.config, said)  # Replication follows the number of bookies, beneath these.
-    beneath = _unless_said(chosen, all_roles.copies(bookies))
-    said["metadata"] = all_roles.metadata_address(chosen.data)
-    settings = process_settings(invocation.config, said | beneath)
+    chosen = process_settings(invocation.config, flags)  # Replication follows the number of bookies, beneath these.
+    beneath = _unless_configured(chosen, all_roles.copies(bookies))
+    flags["metadata"] = all_roles.metadata_address(chosen.data)
+    settings = process_settings(invocation.config, flags | beneath)
     started = max(bookies, all_roles.bookies_there(settings.data))
     begin_logs(invocation, settings)
     announce = _announce_dev(invocation, settings, bookies)
@@ -189,7 +189,7 @@ def _announce_dev(
     return announce
 
 
-def _unless_said(chosen: ProcessSettings, defaults: dict[str, object]) -> dict[str, object]:
+def _unless_configured(chosen: ProcessSettings, defaults: dict[str, object]) -> dict[str, object]:
     """Those defaults whose settings the user left as they come."""
     from boki_cli.roles import ProcessSettings
 

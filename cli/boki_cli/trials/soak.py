@@ -102,7 +102,7 @@ class Soak:
                 except BokiError as error:
                     if not (error.retryable or isinstance(error, OutcomeUnknown)):
                         raise
-                    # Recorded; the next call tells how it goes on.
+                    # Recorded; the next call shows how it goes on.
                 progress(len(recorder.operations))
 
 

@@ -74,7 +74,7 @@ def refused(answered: AuthMessage) -> str:
 
 
 def answer(message: AuthMessage, bookie_id: str) -> AuthMessage:
-    """What the bookie of that id answers to a first message; "": it has none to tell."""
+    """What the bookie of that id answers to a first message; "": it has no id."""
     return greeting(bookie_id) if message.plugin == IDENTITY and bookie_id else NO_AUTHENTICATION
 
 

@@ -96,7 +96,7 @@ def matcher_for(kind: str, password: bytes) -> Matches:
 
 
 def crc32c_matches(bodies: Sequence[memoryview]) -> bool:
-    """What most ledgers have: `sum_of_matching` tells more of bodies that it is true of."""
+    """What most ledgers have: `sum_of_matching` gives the sum of bodies that match."""
     unpack = _CRC32C_BODY.unpack_from
     try:
         for body in bodies:

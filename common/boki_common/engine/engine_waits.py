@@ -1,6 +1,6 @@
 """What pending operations of an engine wait for, read from its status: for `ticket.why()` and `boki status --why`. Pure.
 
-An engine says plain facts (`core.status`); what they mean is said here, once, in sentences for people. What a status does not
+An engine reports plain facts (`core.status`); what they mean is written here, once, in sentences for people. What a status does not
 say, because another version made it, counts as well.
 """
 
@@ -44,10 +44,10 @@ def waits_of(engine: str, status: Facts) -> list[Wait]:
 
 
 def _where(engine: str, log: Facts, *, several: bool) -> str:
-    said = [f"log {log['log']}"] if several else []
+    named = [f"log {log['log']}"] if several else []
     if log.get("term"):
-        said.append(f"term {log['term']}")
-    return f"{engine} ({', '.join(said)})" if said else engine
+        named.append(f"term {log['term']}")
+    return f"{engine} ({', '.join(named)})" if named else engine
 
 
 def _sequencer(where: str, log: Facts) -> Iterator[Wait]:

@@ -193,7 +193,7 @@ class KazooLink:
             self._client.close()
 
     def on_event(self, event: Any) -> None:
-        """A watch has fired; an event without a path means that all were dropped, which the reconnect tells."""
+        """A watch has fired; an event without a path means that all were dropped, which the reconnect reports."""
         if event.path is not None:
             self._on_loop(self._node_changed, event.path.removeprefix(self._chroot) or paths.ROOT)
 

@@ -172,7 +172,7 @@ class Membership:
                 except ClosedError:
                     return  # the session is gone, and the node with it
                 except NodeExists as error:
-                    # The watch tells when it vanishes.
+                    # The watch fires when it vanishes.
                     _log.warning("membership taken by another session", path=self.path, error=error)
                 except MetadataError as error:
                     if not failing:

@@ -286,7 +286,7 @@ class MemoryStore:
         self.reachable = False
 
     def reconnect(self) -> None:
-        """Ends `disconnect`: tells every watch one change; if the session expired meanwhile, begins a new one."""
+        """Ends `disconnect`: notifies every watch of one change; if the session expired meanwhile, begins a new one."""
         self.reachable = True
         self.catch_up()
 

@@ -3,7 +3,7 @@
     /boki/registered/<role>/<place>    JSON: {"version": 1, "host": "node1", "address": "10.0.0.7:7040", "free_port": false}
 
 Members (`membership`) are who is there now; a process that is killed vanishes from them with its session. These nodes stay, so
-somebody can tell that it is missing.
+somebody can see that it is missing.
 
 - A place is `host/address`, percent-encoded in the path. A role that begins again at its place finds its own node.
 - A role that is stopped removes its node. One that is killed, or fails, leaves it, until it begins again or a

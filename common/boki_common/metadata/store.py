@@ -46,7 +46,7 @@ class Watch(Protocol):
 
 
 class NotifiedWatch:
-    """A `Watch` that its store tells of changes; the store forgets it when it is closed."""
+    """A `Watch` that its store notifies of changes; the store forgets it when it is closed."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class NotifiedWatch:
         forget: Callable[[NotifiedWatch], None],
         arm: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
-        """`arm`: has the next change of a path told, where a server tells one alone. MetadataUnavailable: it is tried again."""
+        """`arm`: asks to be notified of the next change of a path, where a server notifies of one only. MetadataUnavailable: it retries."""
         self.path = path
         self._forget = forget
         self._arm = arm

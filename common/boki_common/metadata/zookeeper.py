@@ -172,13 +172,13 @@ class ZookeeperStore:
             del self._watches[watch.path]
 
     async def set_watch(self, path: str) -> None:
-        """Asks the server to tell the next change of a node and, where it exists, of its list of children."""
+        """Asks the server to notify of the next change of a node and, where it exists, of its list of children."""
         callback = self._open_link().on_event
         if await self._read("watch", path, "exists_async", watch=callback) is not None:
             try:
                 await self._read("watch", path, "get_children_async", watch=callback)
             except NoNode:
-                return  # deleted in between: the first watch tells
+                return  # deleted in between: the first watch fires
 
     def on_session_lost(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)

@@ -260,7 +260,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             self.abort(error)
 
     def rest(self) -> None:
-        """Nothing was said for a while: its memory is given back."""
+        """Nothing was sent or received for a while: its memory is given back."""
         self._parser.rest()
 
     def eof_received(self) -> bool:
@@ -387,7 +387,7 @@ class FrameServer:
         strangers: StrangerLimits = BEFORE_HELLO,
         idle_s: float = limits.CONNECTION_IDLE_S,
     ) -> FrameServer:
-        """Listens on `address`; port 0 takes a free one, which `.address` tells.
+        """Listens on `address`; port 0 takes a free one, see `.address`.
 
         Args:
             connections_limit: with so many peers connected, one more is dropped at once: its handler gets Overloaded.

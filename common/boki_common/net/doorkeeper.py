@@ -2,7 +2,7 @@
 
 - A peer that introduced itself is bounded in number only. When the server is full, a newcomer takes the place of the oldest
   stranger; where there is none it is dropped.
-- A connection over which nobody said anything for `idle_s`, and up to half as long again, is closed. Our clients say something
+- A connection over which nobody sent anything for `idle_s`, and up to half as long again, is closed. Our clients send something
   before (`messages.MessagePeer`); others connect again when they need it. A machine that vanished is found by the
   kernel, in `limits.CONNECTION_VANISHED_S`.
 - Drops are logged in one line a minute, however many connections there are.
@@ -28,7 +28,7 @@ class Guest(Protocol):
 
     peer: str
     active: bool
-    """Whether anything was said on it; set by the connection, reset here."""
+    """Whether anything was sent or received on it; set by the connection, reset here."""
 
     def abort(self, error: BokiError) -> None: ...
 
@@ -53,7 +53,7 @@ class Doorkeeper(Generic[G]):
         self._strangers: Strangers[G] = Strangers(strangers)
         self._idle_s = idle_s
         self._quiet: dict[G, int] = {}
-        """How many looks in a row found nothing said."""
+        """How many looks in a row found no traffic."""
         self._loop = asyncio.get_running_loop()
         self._next_end: asyncio.TimerHandle | None = None
         self._next_look: asyncio.TimerHandle | None = None

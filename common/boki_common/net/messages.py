@@ -65,7 +65,7 @@ STILL_HERE_S: Final = limits.CONNECTION_IDLE_S / 4
 
 _checksum = _crc32c.crc32c
 _PUSH_HEADS: Final = tuple((head, _checksum(head)) for head in (_HEAD.pack(VERSION, code, 0, 0) for code in range(256)))
-"""By opcode, bytes 0-7 of a push and their checksum: pushes are most of what is said, and differ in nothing else."""
+"""By opcode, bytes 0-7 of a push and their checksum: pushes are most messages, and differ in nothing else."""
 _log = get_logger("net.messages")
 
 
@@ -232,7 +232,7 @@ class MessagePeer:
         self.connection.introduced()
 
     def stay(self, every_s: float = STILL_HERE_S) -> None:
-        """From now on says that it is still here whenever nothing was said for `every_s`, up to twice that long."""
+        """From now on sends a keep-alive whenever nothing was sent for `every_s`, up to twice that long."""
         if self._still_here is not None:
             self._still_here.cancel()
         if not self.connection.closed:
@@ -270,7 +270,7 @@ class MessagePeer:
         self.handler.peer_lost(self, error)
 
     def _answered(self, number: int, opcode: int, body: memoryview) -> None:
-        if number == 0:  # the peer refuses a push of ours: there is no caller to tell, so the connection ends with it
+        if number == 0:  # the peer refuses a push of ours: there is no caller to get it, so the connection ends with it
             if opcode != OP_ERROR:
                 raise ProtocolError("expected a request id in an answer, found 0")
             self.connection.abort(errors.from_wire(body))

@@ -39,7 +39,7 @@ BEFORE_FIRST_FRAME: Final = StrangerLimits(
 
 
 class Strangers(Generic[T]):
-    """Who they are, oldest first. Invariant: `buffered` is the sum of what `grew` said of those who are here."""
+    """Who they are, oldest first. Invariant: `buffered` is the sum of what `grew` counted of those who are here."""
 
     def __init__(self, allowed: StrangerLimits = BEFORE_HELLO) -> None:
         self.allowed = allowed

@@ -6,7 +6,7 @@ server's `sys.stderr` is an `ErrorStream` (`install`):
 - What can be written is written at once, so that a crash loses nothing.
 - What cannot yet be is held, up to `limits.LOG_HELD_BYTES`, and written by a thread that lives as long as something is held.
   At the end of the process that is waited for, `limits.LOG_FLUSH_S` at most.
-- What has no room there, or fails to be written, is lost: counted, and said in one line once something can be written again.
+- What has no room there, or fails to be written, is lost: counted, and reported in one line once something can be written again.
 
 Pipes and terminals are opened anew, without waiting: that flag belongs to an open description, and the one that was inherited has
 others who did not ask for it. Files never wait. Of what cannot be opened again (a socket, another user's terminal) it is

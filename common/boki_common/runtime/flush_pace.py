@@ -46,5 +46,5 @@ class FlushPace:
             self.inline_flushes = 0
             self.inline_bytes = NONE_INLINE
         else:
-            self._to_go = max(0, self._to_go - 1)  # also where two threads tell of a flush at once
+            self._to_go = max(0, self._to_go - 1)  # also where two threads report a flush at once
             self.inline_bytes = NONE_INLINE if self._to_go else INLINE_BYTES

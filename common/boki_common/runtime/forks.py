@@ -30,7 +30,7 @@ _kept: list[Forkable] = []
 
 
 def watch(one: Forkable) -> None:
-    """Tells it in each child that is forked while it exists."""
+    """Notifies it in each child that is forked while it exists."""
     _watched.add(one)
 
 

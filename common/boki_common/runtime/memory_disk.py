@@ -365,8 +365,8 @@ class MemoryDisk:
 
     def _is_quick(self) -> bool:
         """Whether nothing could happen to a durable write but a failure."""
-        alone = self._limit is None and not self._closed and not self.read_only
-        return self.quick and alone and not self._held and not any(self._delays.values())
+        unrestricted = self._limit is None and not self._closed and not self.read_only
+        return self.quick and unrestricted and not self._held and not any(self._delays.values())
 
     def _meet_now(self, kind: str, name: str) -> None:
         """One step of an operation that takes no time."""

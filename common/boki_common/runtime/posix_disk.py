@@ -69,7 +69,7 @@ def checked_name(name: str) -> str:
 
 
 def storage_error(fault: OSError, path: str, doing: str, offset: int | None = None) -> StorageError:
-    """What the operating system said, as an error of ours."""
+    """The error of the operating system, as one of ours."""
     where = path if offset is None else f"{path} at byte {offset}"
     facts = {"path": path, "errno": fault.errno, "offset": offset}
     if fault.errno in _NO_SPACE:

@@ -4,7 +4,7 @@
     token = await token_of(path)                     # in a thread
     async with kept_current(path, token): ...        # on SIGHUP, and when the file changed
 
-A file that others may read is refused, as ssh does with keys. A file that cannot be used any more changes nothing: it is said,
+A file that others may read is refused, as ssh does with keys. A file that cannot be used any more changes nothing: it is logged,
 and what was valid stays valid.
 """
 
@@ -85,7 +85,7 @@ class Keeper:
         self._token = token
         self._asked = asyncio.Event()
         self._looked = asyncio.get_running_loop().create_future()
-        self._said = ""
+        self._reported = ""
 
     def look(self) -> None:
         """Reads the file now, changed or not."""
@@ -116,11 +116,11 @@ class Keeper:
         try:
             changed = self._token.renew(await token_of(self._path))
         except SettingsError as error:
-            if asked or str(error) != self._said:
+            if asked or str(error) != self._reported:
                 _log.warning("the cluster token was not read again; those that were valid stay", error=error)
-            self._said = str(error)
+            self._reported = str(error)
             return
-        self._said = ""
+        self._reported = ""
         if changed or asked:
             _log.info("cluster token read again", file=self._path, valid=self._token.valid, changed=changed)
 

@@ -119,7 +119,7 @@ async def throughout(condition: Callable[[], Awaitable[bool]], duration_s: float
 
 
 async def quiet(watch: Watch) -> None:
-    """Takes what a watch tells for nothing, until it tells nothing for a while."""
+    """Ignores notifications of a watch, until none comes for a while."""
     while True:
         try:
             await asyncio.wait_for(watch.changed(), 0.25)

@@ -84,7 +84,7 @@ async def read_range(call: Call) -> bodies.RecordsAnswer:
         if first is None or (asked.stop is not None and first.seqnum >= asked.stop):
             return bodies.RecordsAnswer([], [], str(start or 0), False, position_of(book))
         start = first.seqnum
-    wanted = asked.limit + 1  # one more tells whether there are more
+    wanted = asked.limit + 1  # one more shows whether there are more
     pages = book.read(asked.tag, start=start, stop=asked.stop, limit=wanted, consistency=asked.consistency)
     found = await pages.next_batch()
     taken = found[: asked.limit]

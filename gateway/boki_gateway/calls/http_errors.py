@@ -118,7 +118,7 @@ def status_of_class(kind: type[BokiError]) -> int:
 
 
 def error_answer(error: BokiError, *, changes: bool = True) -> ErrorAnswer:
-    """The answer that tells of an error. What `changes` nothing has certainly not been applied,."""
+    """The answer to an error. What `changes` nothing has certainly not been applied."""
     facts = {name: _fact(name, value) for name, value in error.facts.items()}
     return ErrorAnswer(type(error).__name__, str(error), facts, error.retryable, error.definite or not changes)
 

@@ -1,6 +1,6 @@
 """What the OpenAPI document says of texts and numbers beyond their type: patterns and bounds. Pure.
 
-Whatever fits them is accepted, as far as a form can tell: the parsers stay the judges, with messages of their own. They take a
+Whatever fits them is accepted, as far as a form can show: the parsers stay the judges, with messages of their own. They take a
 little more, such as leading zeros, and names that mix characters of one to four bytes up to the full length.
 
 Patterns are of the dialect that ECMA-262, Python and Rust share. A `format` names what a text is, for whoever makes values of it.

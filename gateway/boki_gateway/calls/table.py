@@ -50,7 +50,7 @@ class Route:
     reads: bool = False
     """Whether a POST only reads."""
     open: bool = False
-    """Whether it is answered without the cluster token too: it tells of no data."""
+    """Whether it is answered without the cluster token too: it has no data."""
     session: bool = True
     """Whether it takes and gives a session."""
     named: str = ""

@@ -55,9 +55,9 @@ def library_routes(pages: Sequence[Page]) -> list[Route]:
         summary = f"{page.summary} A page of a library."
         routes.append(page_route(page.path, f"page_{page.name}", summary, _shown(page, pages), "text/html"))
         for name, data in page.files.items():
-            said = f"A file of the page {page.name}."
+            summary = f"A file of the page {page.name}."
             named = f"asset_{page.name}_{name}"
-            routes.append(file_route(page.asset(name), named, said, data, assets.content_type(name)))
+            routes.append(file_route(page.asset(name), named, summary, data, assets.content_type(name)))
     return routes
 
 
@@ -83,6 +83,6 @@ async def _content(page: Page, call: Call) -> Content:
     except BokiError as error:
         status = status_of(error)
         return shell.failure(error_answer(error, changes=False), status)
-    except Exception as fault:  # noqa: BLE001 - a fault of the library: logged, and said in the shell
+    except Exception as fault:  # noqa: BLE001 - a fault of the library: logged, and shown in the shell
         _log.error("a page could not be made", page=page.name, error=repr(fault), exc_info=True)
         return shell.failure(internal_answer(), 500)

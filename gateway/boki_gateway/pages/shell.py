@@ -58,8 +58,8 @@ def document(content: Content, page: Page, pages: Sequence[Page]) -> bytes:
 def failure(error: ErrorAnswer, status: int) -> Content:
     """What is shown instead of a page that could not be made."""
     again = "The same may succeed later." if error.retryable else None
-    said = make("p", make("strong", error.error), f": {error.message} ", again, class_="problem")
-    return Content("This could not be shown", [said], status=status)
+    problem = make("p", make("strong", error.error), f": {error.message} ", again, class_="problem")
+    return Content("This could not be shown", [problem], status=status)
 
 
 def events_address(live: Live) -> str:
@@ -71,13 +71,13 @@ def events_address(live: Live) -> str:
 
 def _header(page: Page, pages: Sequence[Page], *, live: bool) -> Node:
     icon = make("img", src="/assets/icon.svg", alt="", width=26, height=26)
-    said: Node = None
+    pill: Node = None
     if live:
-        said = make("span", "not live", id="live", class_="pill", role="status", title=LIVE_HELP, hidden=True)
+        pill = make("span", "not live", id="live", class_="pill", role="status", title=LIVE_HELP, hidden=True)
     links = [make("a", "Status", href="/"), *(_link(one, page) for one in pages), make("a", "API", href="/reference")]
     theme = make("button", "◐", id="theme", type="button", aria_label="Change between light and dark", hidden=True)
     brand = make("a", icon, make("span", "Boki"), class_="brand", href="/")
-    return make("header", brand, said, make("nav", *links, theme, aria_label="Pages"))
+    return make("header", brand, pill, make("nav", *links, theme, aria_label="Pages"))
 
 
 def _link(page: Page, current: Page | None) -> Element:

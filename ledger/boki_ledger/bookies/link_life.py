@@ -1,4 +1,4 @@
-"""The life of one connection to one bookie: connects, tells a hung bookie from a slow one, connects again after a loss.
+"""The life of one connection to one bookie: connects, distinguishes a hung bookie from a slow one, connects again after a loss.
 
 - The user's `connection` is set, by this module alone, exactly while frames may be sent on it. After a loss, or an attempt
   that failed or brought no frame, the next attempt follows after growing pauses, for as long as somebody wants the link (`LinkUser.idle`);

@@ -3,7 +3,7 @@
 Recovery ends a ledger because bookies deny an entry, so a wrong denial loses data. Two ways to be wrong:
 
 - The bookie was formatted anew. One of ours is another bookie then, with another id. One of Apache's may come back under
-  its old id; what tells is that its cookie in the metadata store was made anew.
+  its old id; the evidence is that its cookie in the metadata store was made anew.
 - The fence that came with the question was not durable yet. Ours answers only afterwards; one of Apache's answers a denial
   at once, and is believed only after a force (`fence_proof`).
 
@@ -36,7 +36,7 @@ class Member(NamedTuple):
 
     ours: bool
     made: int | None
-    """When its cookie was made (`MetadataStore.created`); None if there is none, or the store does not tell."""
+    """When its cookie was made (`MetadataStore.created`); None if there is none, or the store does not know."""
 
 
 class Trust(Enum):
@@ -70,7 +70,7 @@ def joined(before: LedgerMetadata | None, after: LedgerMetadata) -> tuple[Bookie
 
 
 def remember(metadata: LedgerMetadata, members: Mapping[BookieId, Member]) -> LedgerMetadata:
-    """The metadata with the cookies of those members that are not ours; whatever it said of them before is replaced."""
+    """The metadata with the cookies of those members that are not ours; whatever it had of them before is replaced."""
     foreign = {bookie: member.made for bookie, member in members.items() if not member.ours}
     if not foreign:
         return metadata

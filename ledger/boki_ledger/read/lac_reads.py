@@ -1,6 +1,6 @@
-"""How far an open ledger is acknowledged, as its bookies tell it: the highest LAC that verified bodies carry.
+"""How far an open ledger is acknowledged, as its bookies report it: the highest LAC that verified bodies carry.
 
-All bookies of the last fragment are asked, until every ack quorum contains one that answered (`coverage`). Each tells the
+All bookies of the last fragment are asked, until every ack quorum contains one that answered (`coverage`). Each reports the
 LAC that was written by itself and the last entry it stores, which carries the writer's LAC of its time. A bookie that does
 not say so in v3 is asked for its last entry alone.
 

@@ -86,7 +86,7 @@ class LedgerReader:
         return self._seen.metadata
 
     def confirm(self, entry_id: int) -> None:
-        """Tells the reader that entries up to `entry_id` were acknowledged, which the caller knows from elsewhere."""
+        """Confirms that entries up to `entry_id` were acknowledged, which the caller knows from elsewhere."""
         if not self.closed:
             self._last_entry = max(self._last_entry, entry_id)
 

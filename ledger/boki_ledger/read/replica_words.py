@@ -23,7 +23,7 @@ from boki_ledger.transport import BookieTransport, ReadAnswer
 async def words_of_replicas(
     ledger_id: int, metadata: LedgerMetadata, entry: int, transport: BookieTransport, settings: LedgerSettings
 ) -> dict[BookieId, str]:
-    """The words of each bookie of the entry's write set, in its order. Never raises: who does not answer is said not to."""
+    """The words of each bookie of the entry's write set, in its order. Never raises: who does not answer is named so."""
     _, bookies = fragment_of(metadata.ensembles, entry)
     slots = write_set(entry, metadata.ensemble_size, metadata.write_quorum)
     asked = {bookies[slot]: transport.read(bookies[slot], ledger_id, entry) for slot in slots}
@@ -41,10 +41,10 @@ async def words_of_replicas(
 def _words(ledger_id: int, metadata: LedgerMetadata, entry: int, answer: ReadAnswer) -> str:
     if answer.status is None:
         return f"could not be asked: {answer.error}"
-    said = answer_of(answer.status)
-    if said is Answer.NEVER_HAD:
+    verdict = answer_of(answer.status)
+    if verdict is Answer.NEVER_HAD:
         return f"never had it ({answer.status.name})"
-    if said is Answer.UNKNOWN or answer.body is None:
+    if verdict is Answer.UNKNOWN or answer.body is None:
         return f"answered {answer.status.name}"
     try:
         verify_body(answer.body, ledger_id, entry, digest_for(metadata.digest_type, metadata.password))

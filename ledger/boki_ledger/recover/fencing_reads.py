@@ -78,7 +78,7 @@ class FencingReads:
         self._news.set()
 
     def ask_again(self, bookie: BookieId) -> None:
-        """What a bookie said counts now, and did not when it was asked."""
+        """The answer of a bookie counts now, and did not when it was asked."""
         self._unknown = {(entry_id, slot) for entry_id, slot in self._unknown if self._ensemble[slot] != bookie}
         self.progressed()
 

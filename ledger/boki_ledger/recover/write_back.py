@@ -1,7 +1,7 @@
 """Makes durable what a recovery found: adds every entry again as it is, in order, until its ack quorum has it.
 
-An entry whose payload the caller has (`carried`) is added with what the writer would have said. Bookies that fail are replaced in
-memory only: the swap that closes the ledger commits `fragments`.
+An entry whose payload the caller has (`carried`) is added with the header that the writer would have made. Bookies that fail are
+replaced in memory only: the swap that closes the ledger commits `fragments`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from boki_common.bookkeeper.status import V2Status
 
 
 class Answer(Enum):
-    """What one bookie said about one entry, or about a ledger's last entry."""
+    """The answer of one bookie about one entry, or about a ledger's last entry."""
 
     HAVE = "have"
     NEVER_HAD = "never had"

@@ -105,7 +105,7 @@ class UnfencedChecks:
             on_answer(False)
 
     def interrupted(self) -> None:
-        """What is asked may never be answered any more: tells so, in the next turn of the loop."""
+        """What is asked may never be answered any more: answers False, in the next turn of the loop."""
         if self._checks:
             self._loop.call_soon(self._give_up)
 

@@ -368,7 +368,7 @@ class ScriptedBookies:
     def _ask_later(
         self, message: Message, answer: Callable[..., A], perform: Callable[[Callable[[A], None]], None]
     ) -> asyncio.Future[A]:
-        """One request: `perform` acts at the bookie and replies, now or later; `answer` makes what is told instead, from the
+        """One request: `perform` acts at the bookie and replies, now or later; `answer` makes the answer instead, from the
         script's status, or from None and the `error` that kept the bookie from answering."""
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         one = self[message.bookie]

@@ -18,7 +18,7 @@ def lac_of(body: bytes) -> int:
 
 
 class ScriptedLacs:
-    """One bookie's. A LAC that was written never falls; long polls wait until something tells them to look."""
+    """One bookie's. A LAC that was written never falls; long polls wait until they are notified."""
 
     def __init__(self) -> None:
         self.explicit: dict[int, bytes] = {}

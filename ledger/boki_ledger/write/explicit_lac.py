@@ -1,4 +1,4 @@
-"""An idle writer tells bookies its LAC, so that readers see the last entry without another one, or a close.
+"""An idle writer sends bookies its LAC, so that readers see the last entry without another one, or a close.
 
 While adds flow the LAC rides in them. When it has not moved for `explicit_lac_ms`, it is written by itself to the bookies
 that store its entry: once for however many entries, never once per add. Busy or not, there is at most one timer.

@@ -6,15 +6,15 @@
     last = await writer.close()
 
 Rules:
-- Entries complete in order; `last_acked` is the LAC and rides in the header of every later entry. An idle writer tells it
+- Entries complete in order; `last_acked` is the LAC and rides in the header of every later entry. An idle writer sends it
   to bookies by itself (`explicit_lac`).
 - Bookies that are down never fail the writer. If another bookie is free it takes the place (`ensemble_changes`); otherwise
   the ensemble stays, and the failed bookie gets what it lacks when it returns. The metadata store being away fails nobody either.
 - With *deferred sync* bookies may acknowledge entries before they are durable. LAC then moves by `force` alone, and close
   ends the ledger there. No ensemble change is possible, and a bookie that fails while entries are not forced fails the
-  writer: nobody can tell whether it still has what it acknowledged.
+  writer: nobody knows whether it still has what it acknowledged.
 - What fails it: the ledger is fenced, the password is wrong, or the metadata is not OPEN and ours any more. Then the outcome
-  of every entry in flight is unknown, and only the ledger once recovered tells. While it closes, the metadata alone judges
+  of every entry in flight is unknown, and only the recovered ledger shows it. While it closes, only the metadata decides
   a fence: a bookie that gets its first entry late sees a ledger that is closed, and refuses it.
 
 Nothing is allocated per entry but its frame and a place in a queue.
@@ -86,7 +86,7 @@ class LedgerWriter:
         self._waiters = AckWaiters()
         self._closing: asyncio.Task[int] | None = None
         self._fence_met: LedgerFenced | None = None
-        """What a bookie said while the ledger was being closed."""
+        """The refusal of a bookie while the ledger was being closed."""
         self._adds = ReplicatedAdds(
             ledger_id=ledger_id,
             ensemble=metadata.ensembles[-1][1],

@@ -13,7 +13,7 @@ written as it happens, read by other programs, and cut anywhere.
 A session is a name in `client`: a process of its own, or a call that took over what its caller had seen. Such a handing over is
 an operation too (`token`), of all books at once.
 
-What a read covered is said as a range: it saw `rows` and nothing else of the stream in [low, high); no `high` means that it
+What a read covered is a range: it saw `rows` and nothing else of the stream in [low, high); no `high` means that it
 saw to the end. So a `read_next(at_least=5)` that found 9 covers [5, 10), one that found nothing covers [5, end).
 
 | outcome | an append | anything else |

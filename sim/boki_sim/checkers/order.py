@@ -1,7 +1,7 @@
 """Whether the calls on one book can have taken effect one after another, each at an instant between its begin and its end:
 linearizability, with sessions for the reads that only promise those.
 
-A log makes this easy where it is hard in general: seqnums tell the order of all records that anybody saw, so it needs no
+A log makes this easy where it is hard in general: seqnums give the order of all records that anybody saw, so it needs no
 search. What is left are constraints between calls, and a history is right exactly if they contain no cycle:
 
     a record is before the next one · an append before a read that shows it · a read before the append that it missed

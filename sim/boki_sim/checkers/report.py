@@ -17,7 +17,7 @@ CALLS_SHOWN: Final = 200
 
 _WIDTH: Final = 1100
 _LEFT: Final = 110
-_LANE: Final = 26
+_ROW: Final = 26
 _BAR: Final = 16
 _COLOURS: Final = {"append": "#4878a8", "read": "#6a9f58", "trim": "#967662", "token": "#8a6fa8"}
 _BLAMED: Final = "#d1605e"
@@ -71,12 +71,12 @@ def _picture(operations: Sequence[Operation], finding: Finding) -> Iterator[str]
     middle = (begin + end) / 2
     beside.sort(key=lambda one: abs(one.start - middle))
     shown = sorted([*finding.calls, *beside[:CALLS_SHOWN]], key=lambda one: (one.client, one.start))
-    lanes = {client: lane for lane, client in enumerate(dict.fromkeys(one.client for one in shown))}
-    height = _LANE * len(lanes) + 30
+    rows = {client: row for row, client in enumerate(dict.fromkeys(one.client for one in shown))}
+    height = _ROW * len(rows) + 30
     scale = (_WIDTH - _LEFT - 10) / (end - begin)
     yield f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" role="img">'
-    for client, lane in lanes.items():
-        yield f'<text x="6" y="{lane * _LANE + 18}">{escape(client[:16])}</text>'
+    for client, row in rows.items():
+        yield f'<text x="6" y="{row * _ROW + 18}">{escape(client[:16])}</text>'
     for one in shown:
         left = _LEFT + max(one.start - begin, 0) * scale
         right = _LEFT + (min(end if one.end is None else one.end, end) - begin) * scale
@@ -84,11 +84,11 @@ def _picture(operations: Sequence[Operation], finding: Finding) -> Iterator[str]
         colour = _BLAMED if blamed else _COLOURS[one.kind]
         open_end = ' fill-opacity="0.4"' if one.end is None else ""
         yield (
-            f'<rect x="{left:.1f}" y="{lanes[one.client] * _LANE + 6}" width="{max(right - left, 2):.1f}" height="{_BAR}" '
+            f'<rect x="{left:.1f}" y="{rows[one.client] * _ROW + 6}" width="{max(right - left, 2):.1f}" height="{_BAR}" '
             f'rx="2" fill="{colour}"{open_end}><title>{escape(name_of(one))}</title></rect>'
         )
         if blamed:
-            yield f'<text x="{left + 3:.1f}" y="{lanes[one.client] * _LANE + 18}" fill="#fff">{escape(_label(one))}</text>'
+            yield f'<text x="{left + 3:.1f}" y="{rows[one.client] * _ROW + 18}" fill="#fff">{escape(_label(one))}</text>'
     yield f'<text x="{_LEFT}" y="{height - 6}">{begin:.6g} s</text>'
     yield f'<text x="{_WIDTH - 10}" y="{height - 6}" text-anchor="end">{end:.6g} s</text></svg>'
 

@@ -1,7 +1,7 @@
 """A cluster of unmodified roles in simulated processes: bookies, sequencers, engines; each on a machine of its own.
 
 A node is a machine and the role on it. Its process is started again, some seconds later, whenever it ends: by a fault, by an
-error of its own, or because its `failed` said so. A role that ends with anything but a `BokiError` is a violation.
+error of its own, or because its `failed` is done. A role that ends with anything but a `BokiError` is a violation.
 
 This is what `boki_cli.roles` is for real processes: the same constructors, with simulated ports.
 """
@@ -138,7 +138,7 @@ class Cluster:
         network.roles = {PORTS[kind]: kind for kind in ("bookie", "sequencer", "engine")}
         self.tokens = TokenFiles(loop, token, stream(seed, "token files"), trace)
         self.strangers_refused: Counter[str] = Counter()
-        """What strangers said and how they were refused → how often."""
+        """What strangers sent and how they were refused → how often."""
         self._past_work = 0
         self._running: dict[SimProcess, Node] = {}
         self.nodes: dict[str, Node] = {}

@@ -4,7 +4,7 @@
            1  wrong        a token that is not the cluster's
            2  of a client  the cluster's token, and the role of a client: an SDK at engines, a participant at sequencers
 
-| port | said | expected |
+| port | sent | expected |
 |---|---|---|
 | sequencer | before HELLO: OPEN, REPORT, CARRY, CLOSE, LOST, EXPIRE, TRIM, YIELD, BARRIER, SUBSCRIBE, STATUS | ProtocolError, and the end |
 | | HELLO | Unauthenticated; of a client: a welcome |
@@ -17,7 +17,7 @@
 
 Bookies are not tried with the token: they know no roles. Who stands by may say that instead (TermOver).
 
-A connection that faults keep from them tells nothing. Whatever else than the expected comes back is a violation; what strangers
+A connection that faults keep from them shows nothing. Whatever else than the expected comes back is a violation; what strangers
 append is in no client's history, so that one record of theirs in a book is one too.
 """
 
@@ -124,8 +124,8 @@ class Stranger:
     # -- doors
 
     async def _sequencer(self, address: Address) -> None:
-        said = self._said_to_sequencers()
-        for call in self._numbers.sample(said, 4):
+        requests = self._requests_to_sequencers()
+        for call in self._numbers.sample(requests, 4):
             await self._at_first(address, call, ProtocolError)
         if self._kind != OF_CLIENT:
             hello = protocol.encode_hello(token=self._token, role=ENGINE)
@@ -134,7 +134,7 @@ class Stranger:
         peer = await self._greeted(
             address, protocol.OP_HELLO, protocol.encode_hello(token=self._token, role=PARTICIPANT)
         )
-        for call in said:
+        for call in requests:
             if call[1] not in (protocol.OP_REPORT, protocol.OP_CARRY, *_QUESTIONS):
                 await self._refusal(peer, call, NotPermitted, TermOver)
         peer.close()
@@ -177,25 +177,25 @@ class Stranger:
         ledger = self._numbers.randrange(LEDGERS)
         body = [ledger.to_bytes(8, "big") + bytes(8 + 8 + 8 + 4) + b"stranger"]
         shown = self._token.shown
-        said = {
+        frames = {
             "add": b"".join(bytes(part) for part in v2.encode_add_body(body, bytes(20), recovery=True)),
             "fencing read": v2.encode_read(ledger, 0, fence_key=bytes(20)),
             "handshake": v2.encode_auth(auth.greeting("00000000-0000-0000-0000-000000000000")),
         }
         if shown is not None:
-            said["token"] = v2.encode_auth(auth.credential(shown))
-        for name, frame in said.items():
+            frames["token"] = v2.encode_auth(auth.credential(shown))
+        for name, frame in frames.items():
             answer = await self._frame(address, frame)
             self._judge(f"bookie: {name}", _of_bookie(answer, handshake=name in ("handshake", "token")))
 
-    # -- what is said, and what must come back
+    # -- what is sent, and what must come back
 
     @property
     def _term(self) -> int:
         """Of some log, as far as strangers can guess it: terms are small numbers."""
         return self._numbers.randrange(1, 8)
 
-    def _said_to_sequencers(self) -> list[Call]:
+    def _requests_to_sequencers(self) -> list[Call]:
         term, shard = self._term, self._numbers.randrange(4)
         orders: dict[str, Order] = {
             "LOST": Lost(term, shard, 0, 5, b'"stranger"'),

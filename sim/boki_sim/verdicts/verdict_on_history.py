@@ -1,7 +1,7 @@
 """Compares what clients were answered with the log as it is in the end. Pure, and written without any code of the log.
 
 What it demands, per book (DESIGN §11.5 and §11.6):
-- an acknowledged append is there, once, where it was said to be, with its tags, unless trims took it; a refused one is not;
+- an acknowledged append is there, once, at its seqnum, with its tags, unless trims took it; a refused one is not;
 - nothing is there that nobody appended, or that was trimmed; seqnums ascend;
 - an append that began after another was acknowledged comes after it;
 - a condition held at the record's own place in the log, and did not where it was refused;

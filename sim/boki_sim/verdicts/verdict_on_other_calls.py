@@ -67,7 +67,7 @@ def _times(operations: Sequence[Operation], times: Times) -> Iterator[str]:
 
 
 class _ShownRecords:
-    """The times of a book, with what tells quickly that a seek is right, as nearly all are. `highest`: of each place, the
+    """The times of a book, with what shows quickly that a seek is right, as nearly all are. `highest`: of each place, the
     newest time up to it. `lowest`: of each place, the oldest time of a live record from there on."""
 
     def __init__(self, times: Times, live: Container[int]) -> None:

@@ -76,7 +76,7 @@ class NamedWriter:
             notes.records.append(Noted(recorder.tags(), recorder.data(), expect))
 
     async def _send(self, book: boki.Book, number: int, noted: Noted) -> bool:
-        """Sends a record under its number; returns whether the log said what became of it."""
+        """Sends a record under its number; returns whether the log decided it."""
         operation = self._recorder.begin(
             book,
             APPEND,

@@ -12,7 +12,7 @@ from typing import Final
 _LENGTH: Final = Struct(">I")
 PREFIX_BYTES: Final = _LENGTH.size
 HEAD_BYTES: Final = 6
-"""Enough to tell the operation."""
+"""Enough to know the operation."""
 
 
 class FramesSeen:

@@ -358,7 +358,7 @@ class SimLoop(asyncio.BaseEventLoop):
         for process in (self.outside, *self._runnable):
             process.ready.clear()
         self.timers.clear()
-        self.set_exception_handler(lambda *_: None)  # tasks that were cut off have nobody to tell
+        self.set_exception_handler(lambda *_: None)  # tasks that were cut off have nobody to report to
         events._set_running_loop(self)
         try:
             with errors_ignored():

@@ -310,7 +310,7 @@ class _Listener:
 
 
 def _steps_of(role: str, answers: bool, client: SimProcess) -> Callable[[bytes], str]:
-    """Tells the step of a frame by its head, at one end of a connection to a role."""
+    """Finds the step of a frame by its head, at one end of a connection to a role."""
     if role == "bookie":
         kind = client.name.partition("-")[0]
         return StepsOfHeads(lambda head: of_bookie(head, answers, kind)).__getitem__
