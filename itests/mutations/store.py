@@ -117,13 +117,13 @@ bokistore libs/tests/store/test_objects.py::test_reads_at_a_snapshot_are_of_it
 -            if known is None or (at is not None and known.view.seen > at):
 +            if known is None:
 
-what is known here counts though nobody was asked
-bokistore libs/tests/models/test_open_snapshots.py::test_a_body_sees_one_state_and_what_it_tells_is_true
--        return not self.stale and (self.asked or not self.bases)
+what is known here counts though the log was not read
+bokistore libs/tests/models/test_open_snapshots.py::test_a_body_sees_one_state_and_what_it_returns_holds
+-        return not self.stale and (self.from_log or not self.bases)
 +        return True
 
 a snapshot goes on over what changed
-bokistore libs/tests/models/test_open_snapshots.py::test_a_body_sees_one_state_and_what_it_tells_is_true
+bokistore libs/tests/models/test_open_snapshots.py::test_a_body_sees_one_state_and_what_it_returns_holds
 -        if any(name not in found or found[name].seen != base.seen for name, base in self.bases.items()):
 +        if any(name not in found for name in self.bases):
 
@@ -143,12 +143,12 @@ bokistore libs/tests/store/test_expiry.py::test_objects_whose_time_is_over_go_by
 +        pass
      tx.delete(name)
 
-what is followed is returned whatever the session has seen
-sdk libs/tests/store/test_followed.py::test_what_another_book_of_the_session_tells_of_is_seen
+an object is read from memory whatever the session has seen
+sdk libs/tests/store/test_followed.py::test_what_the_session_saw_in_another_book_is_seen
 - <= within_s and self.view.session.covered_by(token)
 + <= within_s
 
-what is followed is returned however long ago it was confirmed
+an object is read from memory however long ago a request was sent
 sdk libs/tests/store/test_followed.py::test_it_asks_again_when_nobody_did_for_so_long
 -self._connection.elapsed() - asked_s <= within_s and self.view.session.covered_by(token)
 +self.view.session.covered_by(token)

@@ -55,7 +55,7 @@ class Programs:
         await process.wait()
 
     def faults(self) -> list[str]:
-        """What processes said that ended by themselves."""
+        """Output of processes that ended by themselves."""
         texts = [path.read_text() for path in sorted(self._directory.glob("worker*.err"))]
         return [text for text in texts if "Traceback" in text]
 

@@ -1,4 +1,4 @@
-"""Checkpoints, and what they let go: history stays as short as the rules say (`checkpoint_rules`), hot or idle.
+"""Checkpoints, and the trims that they allow: history stays as short as the rules want it (`checkpoint_rules`), hot or idle.
 
 Any process may do each step, at any time, and die between any two: a checkpoint expects that none came since it looked; what is
 trimmed follows from the checkpoints that are in the log. Never is a checkpoint trusted because it was sent: it is read back.
@@ -49,7 +49,7 @@ RIPENING_SUBJECTS: Final = 4_096
 
 
 class State(NamedTuple):
-    """A subject as of a snapshot, as its checkpoint says it: one event a part. `view` is of an object."""
+    """A subject as of a snapshot, as the events of its checkpoint: one event a part. `view` is of an object."""
 
     subject: Subject
     events: list[AnyEvent]
@@ -126,7 +126,7 @@ class Checkpointer:
         return [kind(subject.name, snapshot, at, len(parts), part) for at, part in enumerate(parts)]
 
     async def _state(self, subject: Subject, snapshot: int, wholes: Sequence[Whole], now_ms: int | None) -> State:
-        """What a checkpoint of the subject as of a snapshot has to say; folded from the newest one, whatever is cached.
+        """What a checkpoint of the subject as of a snapshot contains; folded from the newest one, whatever is cached.
 
         Since when there is nothing is kept from checkpoint to checkpoint; if something was there meanwhile, it is since now.
         """
@@ -182,7 +182,7 @@ class Checkpointer:
     async def _state_or_none(
         self, subject: Subject, wholes: Sequence[Whole], newest: int, snapshot: int, now_ms: int
     ) -> State | None:
-        """None: another one's checkpoint let the snapshot go, so it is his who carries it; or it cannot be read."""
+        """None: the snapshot is trimmed, so whoever made the checkpoint above it has carried the subject; or it cannot be read."""
         try:
             if wholes and newest <= wholes[0].covers:
                 return self._idle(subject, wholes[0], snapshot)
@@ -198,7 +198,7 @@ class Checkpointer:
     async def _kept(
         self, subjects: Sequence[Subject], at: int | None = None, *, most: int = 2
     ) -> list[tuple[Subject, list[Whole], int]]:
-        """`Views.kept` of those that can be read: one that cannot is nobody else's trouble."""
+        """`Views.kept` of those that can be read: one that cannot does not keep the others from it."""
         try:
             found = await self._views.kept(subjects, at, most=most)
         except BokiError as error:
@@ -219,7 +219,7 @@ class Checkpointer:
                 made += bool(await self._append(state, fence, snapshot))
         return made
 
-    # -- what may go
+    # -- trims
 
     async def now_ms(self) -> int:
         """The clock of the log: when the newest record that is there was ordered."""
@@ -227,7 +227,7 @@ class Checkpointer:
         return 0 if newest is None else newest.time_ms
 
     async def trim(self, name: str, now_ms: int | None = None) -> bool:
-        """Trims what the checkpoints of an object made needless; returns whether anything was. `now_ms` is on the log's clock."""
+        """Trims what the checkpoints of an object replace; returns whether anything was trimmed. `now_ms` is on the log's clock."""
         return await self.remove_old([Subject(name)], now_ms)
 
     async def trim_directory(self, collection: str, bucket: int, now_ms: int | None = None) -> bool:
@@ -235,7 +235,7 @@ class Checkpointer:
         return await self.remove_old([of_bucket(collection, bucket)], now_ms)
 
     async def remove_old(self, subjects: Sequence[Subject], now_ms: int | None = None) -> bool:
-        """Trims what is not needed of them any more, and forgets those that ended long ago; returns whether anything was."""
+        """Trims what their checkpoints replace, and forgets those that ended long ago; returns whether anything was trimmed."""
         when_ms = await self.now_ms() if now_ms is None else now_ms
         anything = False
         for start in range(0, len(subjects), AT_ONCE):
@@ -261,7 +261,7 @@ class Checkpointer:
         return anything
 
     def _ripe(self, subject: Subject, wholes: Sequence[Whole], now_ms: int) -> Marks:
-        """What may go of one whose checkpoints come faster than they grow old."""
+        """What may be trimmed of one whose checkpoints come faster than they grow old."""
         if len(wholes) < 2:
             return NOTHING
         ripening = self._ripening.setdefault(subject, Ripening())
@@ -273,7 +273,7 @@ class Checkpointer:
     async def _is_forgotten(self, stream: str) -> bool:
         """Whether a fold from 1 meets neither a record nor a mark.
 
-        What says that the subject ended stays in the stream of checkpoints until that is *seen*: who makes it anew begins a fold
+        The checkpoint of its end stays in the stream of checkpoints until that is *seen*: whoever makes the subject anew begins a fold
         there. Both in one command would, if somebody makes it anew just then, leave a stream that is trimmed without a checkpoint.
         """
         async for _ in self._log.book.read(stream, start=1):

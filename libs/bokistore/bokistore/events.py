@@ -4,11 +4,11 @@
 |---|---|---|
 | store.ops | o | operations without a condition, one after the other |
 | store.commit | o | the part of a transaction that changes one object |
-| store.delete | o and ck | the object ends; as a checkpoint it says that there is nothing |
+| store.delete | o and ck | the object ends; as a checkpoint it is an empty one |
 | store.expire | o | when it may be deleted, or never |
 | store.entry | dir | a name begins or ends to be in a collection |
 | store.ck, store.dirck | ck, dirck | a part of a checkpoint: the state as of `covers` |
-| store.end, store.dirend | ck, dirck | a checkpoint that says that there is nothing, and since when |
+| store.end, store.dirend | ck, dirck | an empty checkpoint, and since when there is nothing |
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Deleted(Event, tag="store.delete", frozen=True):
 
 
 class Expires(Event, tag="store.expire", frozen=True):
-    """The object may be deleted once the log's clock says `at_ms`; None: never."""
+    """The object may be deleted once the log's clock is past `at_ms`; None: never."""
 
     name: str
     at_ms: int | None
@@ -78,7 +78,7 @@ class DirectoryCheckpoint(Event, tag="store.dirck", frozen=True):
 
 
 class Ended(Event, tag="store.end", frozen=True):
-    """There is no such object as of `covers`, since the log's clock said `since_ms`."""
+    """There is no such object as of `covers`, since `since_ms` by the log's clock."""
 
     name: str
     covers: int

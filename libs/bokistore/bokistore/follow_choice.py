@@ -4,8 +4,8 @@
     read again within `AGAIN_S`   followed, if there is a place
     no place              the longest unread gives its up, if nobody has read it for `IDLE_S`
 
-So who reads more objects in turn than may be followed does not exchange one for the other all the time: each exchange has a price, for
-the engine too. Nobody is let go only because time goes by: what is not read any more is let go when it changes (`idle`).
+So a process that reads more objects in turn than may be followed does not exchange one for the other all the time: each exchange costs
+the engine too. Time alone ends nothing: an object that is not read any more is followed until it changes (`idle`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class FollowChoice:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._read: OrderedDict[str, float] = OrderedDict()
-        """Who is followed, and when each was read last."""
+        """Objects that are followed, and when each was read last."""
         self._candidates: OrderedDict[str, float] = OrderedDict()
 
     def __contains__(self, name: str) -> bool:
@@ -34,8 +34,8 @@ class FollowChoice:
         self._read[name] = now_s
         self._read.move_to_end(name)
 
-    def asked(self, name: str, now_s: float) -> bool:
-        """The log was asked for an object; returns whether to follow it from now on, if a place is made (`room`)."""
+    def read_from_log(self, name: str, now_s: float) -> bool:
+        """An object was read from the log; returns whether to follow it from now on, if a place is made (`room`)."""
         if name in self._read:
             self.read(name, now_s)
             return False
@@ -48,7 +48,7 @@ class FollowChoice:
         return False
 
     def room(self, now_s: float) -> tuple[bool, str | None]:
-        """Whether there is a place for one more, and who has to be let go for it."""
+        """Whether there is a place for one more, and which object is dropped for it."""
         if len(self._read) < self._limit:
             return True, None
         longest = next(iter(self._read), None)

@@ -1,12 +1,12 @@
 """Objects that are read often are followed, and read from memory: `StoreSettings(followed_objects=255)`.
 
 A read at the consistency of a session is answered from memory if what was delivered of the object is all that a read of this session would
-find (`boki.Cursor.current`): everything that the session has seen is in it (its own appends, what it read of any book, tokens that it was
-handed), and a question that was asked within `within_s` found nothing more. Else it asks, as always, and so does the cursor, for all that
-it follows: the reads after it need not.
+return (`boki.Cursor.current`): everything that the session has seen is in it (its own appends, what it read of any book, tokens that it was
+handed), and a request that was sent within `within_s` found nothing more. Else the log is read, as always; the cursor sends a request too,
+for all that it follows, and the reads after it are answered from memory again.
 
 - A view that is followed is folded from what is delivered, and from nothing else; it begins behind the view that was read.
-- A gap (a checkpoint has overtaken the cursor) or a record that cannot be read ends this: a later read of it asks the log.
+- A gap (a checkpoint has overtaken the cursor) or a record that cannot be read ends this: a later read goes to the log.
 - A cursor that fails begins anew, and is not current before it has; one that ended never is.
 """
 
@@ -28,7 +28,7 @@ from bokistore.follow_choice import FollowChoice
 from bokistore.view_cache import ViewCache
 
 REFRESH_S: Final = 0.02
-"""Between two questions of a cursor: a session that appends all the time is never current for long."""
+"""Between two requests of a cursor: a session that appends all the time is never current for long."""
 
 
 class FromMemory(NamedTuple):
@@ -64,7 +64,7 @@ class FollowedViews:
         return name in self._views
 
     def read(self, names: Sequence[str]) -> FromMemory | None:
-        """Objects as of one place that a session may read now, without asking; None: the log has to be asked."""
+        """Reads objects as of one place from memory; None: what is in memory may be older than a read of the session."""
         found: list[View] = []
         place = 0
         for name in names:
@@ -85,15 +85,15 @@ class FollowedViews:
         self.served += 1
         return FromMemory(place, found)
 
-    def asked(self, views: Iterable[View]) -> None:
-        """The log was asked for these, and nothing newer of them was seen: which are read often is followed from here on."""
+    def read_from_log(self, views: Iterable[View]) -> None:
+        """These were read from the log, and nothing newer of them was seen: those that are read often are followed from here on."""
         now_s = self._clock()
         for view in views:
-            if self._choice.asked(view.name, now_s):
+            if self._choice.read_from_log(view.name, now_s):
                 self._follow(view, now_s)
 
     async def close(self) -> None:
-        """Ends following; what is read asks, from now on."""
+        """Ends following; from now on all reads go to the log."""
         self._views.clear()
         await self._follower.close()
 

@@ -4,7 +4,7 @@ While a record is on its way, transactions queue. Then all that wait run at once
 order in which they came; those that had to see an earlier one's writes run again, on its state. So a hot object takes as many
 transactions a round trip as there are in the queue, and none of them conflicts with another.
 
-They begin with what is known here (`open_snapshot`); one that was wrong, or whose result nothing would prove, runs again and asks.
+They begin with what is known here (`open_snapshot`); one that was wrong, or whose result nothing would prove, runs again and reads the log.
 
 An unknown outcome is raised to all whose record it was. Nothing is concluded from a Conflict but who has to run again.
 """
@@ -52,7 +52,7 @@ class _Job(Generic[R]):
         self.retries = retries
         self.consistency: ConsistencyName = consistency
         self.trusting = consistency == "session"
-        """Whether it may read what is known here, without asking."""
+        """Whether it may read what is known here, without a request."""
         self.future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self.transaction: Transaction | None = None
         self.result: R | None = None

@@ -1,13 +1,13 @@
 """Where a transaction reads, as long as that is open. Pure.
 
-A transaction need not ask for its snapshot before it reads: the place as of which it first reads is one. And while everything that it
-reads is known here (`view_cache`), nobody has to be asked at all: it reads at the newest place as of which all of it holds.
+A transaction need not request its snapshot before it reads: the place as of which it first reads is one. And while everything that it
+reads is known here (`view_cache`), no request is sent at all: it reads at the newest place as of which all of it holds.
 
 - All that it has read is as of one place, at any time: what is read next moves the place on only where what was read before still
   holds there (`together`). Where that did not, the place stays, and the transaction is *stale*: it reads on at that place, and is
   run again.
 - What it expects in the log is that nothing moved since. So who writes is right, however old the place was; but who returned or
-  raised something and wrote nothing expects nothing: that counts only when the log was asked (`proven`).
+  raised something and wrote nothing expects nothing: that counts only when the log was read (`proven`).
 - At snapshot isolation what is only read is not expected: there the place is never below what the session had seen.
 - What is written unseen and is known here is expected not to have moved since it is known (`take_unseen`), so that what it becomes is
   known too.
@@ -29,18 +29,18 @@ class OpenSnapshot:
     Attributes:
         place: as of which all that was read is; 0: nothing was. fixed: whether it does not move any more.
         bases: what was read; unseen: what is written and was not, as it is known. stale: something of what was read is known to have
-            changed since. asked: the place is what the log answered.
+            changed since. from_log: the place is what the log answered.
     """
 
     def __init__(self, isolation: Isolation, seen: int, *, trusting: bool) -> None:
         """
         Args:
-            seen: what the session has seen when the transaction begins. trusting: known views are taken without asking.
+            seen: what the session has seen when the transaction begins. trusting: known views are taken without a request.
         """
         self.place = 0
         self.fixed = False
         self.stale = False
-        self.asked = False
+        self.from_log = False
         self.bases: Final[dict[str, View]] = {}
         self.unseen: Final[dict[str, View]] = {}
         self._isolation: Final = isolation
@@ -71,7 +71,7 @@ class OpenSnapshot:
         return bool(place)
 
     def take_read(self, place: int, views: Iterable[View]) -> bool:
-        """Reads what was asked for together with all that was read before, as of one place, which then is fixed; returns whether it
+        """Reads what was requested together with all that was read before, as of one place, which then is fixed; returns whether it
         does: not if something had changed. Then the place stays, and what is new has to be read there."""
         found = {view.name: view for view in views}
         if any(name not in found or found[name].seen != base.seen for name, base in self.bases.items()):
@@ -79,7 +79,7 @@ class OpenSnapshot:
             self.fix(self.place)
             return False
         self.fix(place)
-        self.asked = True
+        self.from_log = True
         self.bases.update(found)
         return True
 
@@ -99,12 +99,12 @@ class OpenSnapshot:
 
     @property
     def guessed(self) -> bool:
-        """Whether something of what it expects is what was known here, and not what the log said."""
-        return self._trusting and (not self.asked or bool(self.unseen))
+        """Whether something of what it expects is what was known here, and not what the log answered."""
+        return self._trusting and (not self.from_log or bool(self.unseen))
 
     def proven(self) -> bool:
         """Whether what was read counts without an append that expects it."""
-        return not self.stale and (self.asked or not self.bases)
+        return not self.stale and (self.from_log or not self.bases)
 
     def _changed(self, several: Iterable[Known]) -> bool:
         return any(one.view.name in self.bases and one.view.seen != self.bases[one.view.name].seen for one in several)

@@ -1,16 +1,16 @@
 """Objects and directories as of a snapshot, without an append.
 
-A view that this process keeps is brought up to date: one question for all of them asks what is new since each was seen, and what is
-not new is not sent. Else it is had from whatever is nearest below the snapshot: the aux data of one of the object's newest records, its
-newest checkpoint, or the beginning; then what lies above is folded. One question (newest record and newest checkpoint of all objects
-that are asked for, of one moment), and one more for each that has to be folded.
+A view that this process keeps is brought up to date: one query for all of them returns what is new since each was seen, and what is
+not new is not sent. Else it begins at whatever is nearest below the snapshot: the aux data of one of the object's newest records, its
+newest checkpoint, or the beginning; then what lies above is folded. That is one query (newest record and newest checkpoint of all
+objects that are wanted, of one moment), and one more for each that has to be folded.
 
-What is read often may be followed, and is read from memory while that is as good as asking (`followed`).
+What is read often may be followed, and is read from memory while that is as new as the log (`followed`).
 
-- Nothing is believed because it is absent: a fold names its start, and a gap in it is `Trimmed`. What was read as of now
+- Nothing is concluded from what is absent: a fold names its start, and a gap in it is `Trimmed`. What was read as of now
   begins anew then, because a checkpoint came between; a snapshot that a user holds is too old.
 - Cache and aux data change nothing but time: each view says up to where it has seen the object, and holds (`view_cache`).
-- A question without a place is of one moment, which its answer names: whoever needs a snapshot has it with what he reads first.
+- A query without a place is of one moment, which its answer names: whoever needs a snapshot has it with what he reads first.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from bokistore.under_way import UnderWay
 from bokistore.view_cache import CACHED_VIEWS, ViewCache
 
 NAMES_AT_ONCE: Final = 1_024
-"""Objects of one question; each has two streams."""
+"""Objects of one query; each has two streams."""
 REREADS: Final = 8
-"""A checkpoint and its trim may come between the questions of a read of now; so often in a row they do not."""
+"""A checkpoint and its trim may come between the queries of a read of now; so often in a row they do not."""
 AUX_RECORDS: Final = 4
 """Who folded so many leaves the view beside the last; who keeps none, after one."""
 WALKED_RECORDS: Final = 32
@@ -133,16 +133,16 @@ class Views:
     async def _many(
         self, names: Sequence[str], at: int | None, consistency: ConsistencyName, *, placed: bool
     ) -> tuple[int, list[View]]:
-        """The place, 0 if it was not asked for (`placed`), and the views; from memory, where that is as good."""
+        """The place, 0 if it was not wanted (`placed`), and the views; from memory, where that is as good."""
         followed = self._following() if at is None else None
         if followed is None:
-            return await self._asked(names, at, consistency, placed=placed)
+            return await self._from_log(names, at, consistency, placed=placed)
         answer = followed.read(names) if consistency != "linearizable" else None
         if answer is not None:
-            await asyncio.sleep(0)  # who reads in a loop lets others go on, and those who follow for him
+            await asyncio.sleep(0)  # a loop of reads leaves time to other tasks, and to the cursor that follows
             return answer
-        place, views = await self._asked(names, at, consistency, placed=placed)
-        followed.asked(views)
+        place, views = await self._from_log(names, at, consistency, placed=placed)
+        followed.read_from_log(views)
         return place, views
 
     def _following(self) -> FollowedViews | None:
@@ -166,7 +166,7 @@ class Views:
         if followed is not None:
             await followed.close()
 
-    async def _asked(
+    async def _from_log(
         self, names: Sequence[str], at: int | None, consistency: ConsistencyName, *, placed: bool
     ) -> tuple[int, list[View]]:
         """As `_many`, from the log."""
@@ -338,7 +338,7 @@ class Views:
         if newest.record is None:
             await self._check_nothing_between(name, base, at)
         else:
-            # To who keeps views, those of others are worth questions only where a history is long.
+            # Where views are kept, those of other processes are worth round trips only if a history is long.
             walk = not counted and (newest.checkpoint is not None or not self.cache.keeps)
             view, folded = await self._up_to(name, newest.record, base, walk=walk)
             self.folded += folded
@@ -373,7 +373,7 @@ class Views:
     async def _walk_back(self, name: str, last: boki.Record, base: View) -> tuple[View | None, list[boki.Record]]:
         """The nearest view below a record, and the records above it, newest first; None: it is farther than one looks.
 
-        A step that finds nothing does not say that nothing was there: it may be trimmed, by a checkpoint that came meanwhile. Only
+        A step that finds nothing does not prove that nothing was there: it may be trimmed, by a checkpoint that came meanwhile. Only
         a fold that names its start does.
         """
         passed: list[boki.Record] = []
@@ -392,7 +392,7 @@ class Views:
         return (base, passed) if record is not None else (None, [])
 
     async def _check_nothing_between(self, name: str, base: View, at: int | None) -> None:
-        """The stream is empty: everything is in the checkpoint, or the checkpoint is too old to say so."""
+        """The stream is empty: everything is in the checkpoint, or the checkpoint is too old."""
         last = at if at is not None else base.seen
         async for _ in self.log.between(tags.store_object(name), base.seen + 1, max(last, base.seen + 1)):
             raise Trimmed(f"{name!r} changed while it was read; read again", mark=base.seen + 1)

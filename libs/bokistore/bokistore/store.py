@@ -51,8 +51,8 @@ class StoreSettings(msgspec.Struct, frozen=True):
         isolation: of transactions that name none.
         retries: how often a transaction that lost is run again.
         cached_views: objects that this process keeps. 0: none.
-        followed_objects: how many of those that are read often this process follows, to read them from memory. 0: every read asks.
-        followed_within_s: what is read from memory is never older than what the log would have shown so many seconds before.
+        followed_objects: how many of those that are read often this process follows, to read them from memory. 0: none.
+        followed_within_s: a read from memory is never older than what a read of the log would have returned so many seconds before.
         aux_data: whether views are left with the engines.
         checkpoints: whether this process makes checkpoints of what it sees change, and trims by them.
         checkpoint_records, checkpoint_bytes: a checkpoint is due when so much lies above the last one.
@@ -298,7 +298,7 @@ class BokiStore:
     # -- upkeep
 
     async def tend(self, name: str) -> int:
-        """Makes a checkpoint of an object, and trims what is not needed any more; returns where it is, 0 if none was due."""
+        """Makes a checkpoint of an object, and trims what it replaces; returns where it is, 0 if none was due."""
         made = await self.checkpointer.checkpoint(name)
         await self.checkpointer.trim(name)
         return made

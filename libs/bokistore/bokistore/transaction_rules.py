@@ -52,7 +52,7 @@ class Staging:
 
     @property
     def events(self) -> tuple[AnyEvent, ...]:
-        """What it wants written so far, in order. Those of a transaction say where it read."""
+        """What it wants written so far, in order. Those of a transaction contain where it read."""
         if not self.snapshot:
             return tuple(self._events)
         if len(self._placed) < len(self._events):  # from then on nothing is added

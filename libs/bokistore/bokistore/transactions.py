@@ -75,7 +75,7 @@ class Transaction:
     ) -> None:
         """
         Args:
-            consistency: of its snapshot. trusting: what is known here is read without asking; whoever commits it runs it again.
+            consistency: of its snapshot. trusting: what is known here is read without a request; whoever commits it runs it again.
             overlay: what transactions wrote that are to commit before it, in the same record.
         """
         self.where: Final = OpenSnapshot(isolation, views.log.book.position or 0, trusting=trusting)
@@ -120,24 +120,24 @@ class Transaction:
             known = {name: one for name in (*where.bases, *names) if (one := cache.get(name)) is not None}
             if where.take_known(names, known):
                 return [where.bases[name] for name in names]
-            await self._ask(names)
+            await self._read_now(names)
         missing = [name for name in names if name not in where.bases]
         if missing:
             where.bases.update({view.name: view for view in await self._views.many(missing, where.place)})
         return [where.bases[name] for name in names]
 
-    async def _ask(self, names: Sequence[str]) -> None:
+    async def _read_now(self, names: Sequence[str]) -> None:
         """Reads these and all that was read before, as of now; unless another read of this transaction was faster."""
         where = self.where
-        asked = list(dict.fromkeys((*where.bases, *names)))
-        place, views = await self._views.as_of(asked, self._consistency)
-        if not where.fixed and where.bases.keys() <= set(asked):
+        wanted = list(dict.fromkeys((*where.bases, *names)))
+        place, views = await self._views.as_of(wanted, self._consistency)
+        if not where.fixed and where.bases.keys() <= set(wanted):
             where.take_read(place, views)
 
     async def fixed(self) -> int:
         """Where it reads, from now on."""
         while not self.where.fixed:
-            await self._ask(())
+            await self._read_now(())
         return self.where.place
 
     async def values(self, names: Sequence[str]) -> list[JsonObject | None]:
@@ -155,7 +155,7 @@ class Transaction:
         return sorted(found)
 
     async def bucket(self, subject: Subject) -> frozenset[str]:
-        """The ids in one bucket of a collection's directory. It expects nothing of it: whether an id is there, its object decides."""
+        """The ids in one bucket of a collection's directory. It expects nothing of it: the object of an id that is there stands for it."""
         self._check_open()
         directory = await self._views.directory(subject, await self.fixed())
         return directory_rules.after_events(directory, [*self._overlay.events, *self.staging.events]).ids
@@ -250,7 +250,7 @@ class Transaction:
         """Nothing more is read: what it expects is of where it read; if it read nothing, of now, or of what is seen.
 
         Args:
-            proven: no append will prove what was read: the log is asked, if it was not.
+            proven: no append will prove what was read: the log is read, if it was not.
         """
         where = self.where
         if proven and where.bases:

@@ -1,7 +1,7 @@
-"""Reads of objects that are under way: who wants what somebody is about to keep waits for it, and does not read it as well.
+"""Reads of objects that are under way: a task that wants what another is about to keep waits for it, and does not read it as well.
 
 A new object that many want at once (the newest posts of a timeline) is then folded once. Who reads waits for nobody, so nobody waits for
-ever; what a read was worth to others, the cache says afterwards: it may have failed, or be of another place.
+ever; whether a read served others, the cache shows afterwards: it may have failed, or be of another place.
 """
 
 from __future__ import annotations

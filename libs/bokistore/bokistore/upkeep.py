@@ -78,7 +78,7 @@ class Upkeep:
             self._due.pop(subject, None)
 
     async def tend(self, subject: Subject) -> int:
-        """Makes a checkpoint, unless another process was faster, and trims what is not needed any more; returns where it is."""
+        """Makes a checkpoint, unless another process was faster, and trims what it replaces; returns where it is."""
         if subject.collection:
             made = await self._checkpointer.checkpoint_directory(
                 subject.collection, subject.bucket, records=self._records, size=self._size

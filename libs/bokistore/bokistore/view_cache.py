@@ -4,9 +4,9 @@
              upto       nothing of the object lies above `view.seen` and at or below this
              steady     when it was last looked at, nobody else had changed it
 
-A known view is the object as of every place from `view.seen` to `upto`: for these nobody has to be asked. Several known views are a
-snapshot where their ranges meet (`common_place`). Whether they are the newest, only the log can say: an append that expects it, or
-a question.
+A known view is the object as of every place from `view.seen` to `upto`: for these no request is needed. Several known views are a
+snapshot where their ranges meet (`common_place`). Whether they are the newest, only the log knows: an append that expects it, or
+a query.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ViewCache:
         """Notes a view, and that it holds up to a place; does nothing where a newer one is known.
 
         Args:
-            upto: at or below `view.seen` it says nothing.
+            upto: at or below `view.seen` it has no effect.
             steady: None: as it was.
         """
         before = self._known.get(view.name)

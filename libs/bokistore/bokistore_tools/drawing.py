@@ -85,8 +85,8 @@ def place(book: str, name: str, **query: int | None) -> str:
 def changed_last(book: str, found: Recent) -> Element:
     """The objects that the newest records of a book are about."""
     rows = [_touched(book, one) for one in found.objects]
-    said = "all {} records of the book" if found.whole else "the newest {} records"
-    note = f"Of {said.format(f'{found.records:,}')}." if found.records else "The book has no records."
+    records = "all {} records of the book" if found.whole else "the newest {} records"
+    note = f"Of {records.format(f'{found.records:,}')}." if found.records else "The book has no records."
     names = ("Object", "What happened last", "When (UTC)", "Seqnum")
     heads = make(
         "tr", *(make("th", name, scope="col", class_="number" if name == "Seqnum" else None) for name in names)
@@ -133,9 +133,9 @@ def collections(book: str, names: Sequence[str]) -> Element:
         action=PATH,
     )
     listed = make("ul", *chips, class_="chips", aria_labelledby="collections-title") if chips else None
-    said = None if chips else make("p", "None was met in these records.", class_="note")
+    note = None if chips else make("p", "None was met in these records.", class_="note")
     title = make("h2", "Collections", id="collections-title")
-    return make("section", title, listed, said, form, class_="panel collections")
+    return make("section", title, listed, note, form, class_="panel collections")
 
 
 def collection_ids(book: str, collection: str, ids: Sequence[str], total: int, after: str | None) -> Element:
@@ -168,9 +168,9 @@ def facts(exists: bool, seen: int, expires_ms: int | None, known: Newest) -> Ele
     return facts_of(rows)
 
 
-def timeline(book: str, name: str, known: Newest, shown: Compared) -> Element:
+def timeline(book: str, name: str, known: Newest, compared: Compared) -> Element:
     """The versions, newest first, with a choice of two to compare."""
-    items = [_version(book, name, version, known, shown) for version in reversed(known.versions)]
+    items = [_version(book, name, version, known, compared) for version in reversed(known.versions)]
     older: Node = None
     if known.older:
         target = place(book, name, until=known.versions[0].seqnum - 1)
@@ -189,12 +189,12 @@ def timeline(book: str, name: str, known: Newest, shown: Compared) -> Element:
     return make("section", title, body, older, id="history", class_="panel", data_region=True)
 
 
-def _version(book: str, name: str, version: Version, known: Newest, shown: Compared) -> Element:
+def _version(book: str, name: str, version: Version, known: Newest, compared: Compared) -> Element:
     seqnum = version.seqnum
     lines = [make("li", make("code", operation_text(one))) for one in version.operations[:OPERATIONS]]
     if len(version.operations) > OPERATIONS:
         lines.append(make("li", f"and {len(version.operations) - OPERATIONS:,} more"))
-    here = seqnum == shown.after
+    here = seqnum == compared.after
     head = make(
         "div",
         make("a", moment(version.time_ms), href=place(book, name, at=seqnum), aria_current="true" if here else None),
@@ -203,7 +203,7 @@ def _version(book: str, name: str, version: Version, known: Newest, shown: Compa
         class_="when",
     )
     by = make("span", f"by {version.by[:8]}", class_="id", title=f"incarnation {version.by}") if version.by else None
-    before = max((one.seqnum for one in known.versions if one.seqnum <= (shown.before or 0)), default=None)
+    before = max((one.seqnum for one in known.versions if one.seqnum <= (compared.before or 0)), default=None)
     choice = make(
         "div",
         _choice("before", "from", version, chosen=seqnum == before),
@@ -233,22 +233,24 @@ def _kind(kind: str) -> Element:
     return make("span", kind, class_=f"kind {kind}")
 
 
-def comparison(shown: Compared) -> Element:
+def comparison(compared: Compared) -> Element:
     """What changed between two places, and the object as it was at the second."""
-    if shown == NOTHING:
+    if compared == NOTHING:
         title = make("h2", "What changed", id="changes-title")
-        said = make("p", "Nothing yet.", class_="empty")
-        return make("section", title, said, id="changes", class_="panel", data_region=True)
-    whole = make("details", make("summary", f"The object at {shown.after}"), _value(shown.value), id="whole", open=True)
-    if shown.changes is None:
-        said = make("p", f"What was before {shown.after} is not kept any more.", class_="note")
-    elif not shown.changes:
-        said = make("p", "Nothing changed.", class_="empty")
+        empty = make("p", "Nothing yet.", class_="empty")
+        return make("section", title, empty, id="changes", class_="panel", data_region=True)
+    whole = make(
+        "details", make("summary", f"The object at {compared.after}"), _value(compared.value), id="whole", open=True
+    )
+    if compared.changes is None:
+        body = make("p", f"What was before {compared.after} is not kept any more.", class_="note")
+    elif not compared.changes:
+        body = make("p", "Nothing changed.", class_="empty")
     else:
-        said = _changes(shown.changes)
-    between = f"from {shown.before} to {shown.after}" if shown.before else f"at {shown.after}"
+        body = _changes(compared.changes)
+    between = f"from {compared.before} to {compared.after}" if compared.before else f"at {compared.after}"
     title = make("h2", "What changed", make("small", between), id="changes-title")
-    return make("section", title, said, whole, id="changes", class_="panel", data_region=True)
+    return make("section", title, body, whole, id="changes", class_="panel", data_region=True)
 
 
 def _changes(changes: Sequence[Change]) -> Element:

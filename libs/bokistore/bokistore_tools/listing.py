@@ -16,7 +16,7 @@ from bokistore.inspection import KINDS
 from bokistore.subjects import subjects_of
 
 CHECKPOINT: Final = "checkpoint"
-"""The kind of a record that says how an object was."""
+"""The kind of a record that has the whole state of an object."""
 
 
 class Touched(NamedTuple):

@@ -10,7 +10,7 @@
 | and before, after | what changed between two places |
 | and until | history up to there |
 
-It reads only, through a store that makes no checkpoints. `drawing` says how it looks.
+It reads only, through a store that makes no checkpoints. `drawing` makes its elements.
 """
 
 from __future__ import annotations
@@ -88,8 +88,10 @@ async def _object(store: BokiStore, book: str, name: str, visit: Visit) -> tuple
     pinned = any(visit.text(one) for one in ("at", "before", "after", "until"))
     where = drawing.where(book, "An object", drawing.place(book, name) if pinned else None)
     body = [drawing.ask(book, name), where, drawing.facts(view.exists, view.seen, view.expires_ms, known)]
-    shown = await _compared(store, name, known, visit)
-    body.append(make("div", drawing.timeline(book, name, known, shown), drawing.comparison(shown), class_="columns"))
+    compared = await _compared(store, name, known, visit)
+    body.append(
+        make("div", drawing.timeline(book, name, known, compared), drawing.comparison(compared), class_="columns")
+    )
     return Content(printable(name), body), position
 
 

@@ -17,16 +17,16 @@ WHOLE_OBJECT: Final = "(object)"
 
 def operation_text(operation: AnyOperation) -> str:
     """What was done, as one would call it: inc n 5."""
-    said = [str(operation.__struct_config__.tag), printable(operation.path) or WHOLE_OBJECT]
+    words = [str(operation.__struct_config__.tag), printable(operation.path) or WHOLE_OBJECT]
     if isinstance(operation, (Set, Push)):
-        said.append(preview(operation.value))
+        words.append(preview(operation.value))
     elif isinstance(operation, Inc):
-        said.append(str(operation.delta))
+        words.append(str(operation.delta))
     elif isinstance(operation, Merge):
-        said.append(preview(operation.patch))
+        words.append(preview(operation.patch))
     if isinstance(operation, Push) and operation.limit is not None:
-        said.append(f"limit {operation.limit}")
-    return " ".join(said)
+        words.append(f"limit {operation.limit}")
+    return " ".join(words)
 
 
 def sign_of(change: Change) -> str:
@@ -43,6 +43,6 @@ def change_text(change: Change) -> str:
 
 def change_object(change: Change) -> dict[str, object]:
     """A change as JSON has it: without `before` or `after` where there is nothing."""
-    shown: dict[str, object] = {"path": change.path}
+    facts: dict[str, object] = {"path": change.path}
     sides: tuple[tuple[str, Found], ...] = (("before", change.before), ("after", change.after))
-    return shown | {name: value for name, value in sides if not isinstance(value, Missing)}
+    return facts | {name: value for name, value in sides if not isinstance(value, Missing)}

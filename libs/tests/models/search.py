@@ -1,6 +1,6 @@
 """Exhaustive search over the states of a small model, breadth first: the first bad execution is a shortest one.
 
-A world is a frozen value. `moves` gives each step that can be taken, with its name and the world after it; `fault` says what is
+A world is a frozen value. `moves` gives each step that can be taken, with its name and the world after it; `fault` is what is
 wrong with a world, or None. The search is exhaustive for the bounds in the world, unless it reaches `limit`.
 """
 

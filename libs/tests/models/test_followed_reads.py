@@ -1,11 +1,11 @@
 """Reads from memory of an object that is followed, as a model: one session, the engine that answers it, and a cursor.
 
 Others change the object x and whatever else there is; this session appends, appends to another book, is handed the token of another
-session, is moved to an engine that is behind. The cursor asks with what the session has seen, an answer waits until the engine has that,
-gives one record a page, and may be lost. What is trimmed before it was given is a gap. Time goes on in steps.
+session, is moved to an engine that is behind. A request of the cursor has what the session has seen, the answer waits
+until the engine has that, gives one record a page, and may be lost. What is trimmed before it was given is a gap. Time goes on in steps.
 
-In every execution what a read tells from memory is the state of some place at or above all that the session has seen, and no older
-than what a question would have told that was asked at some moment of the last `WITHIN` steps. Without a rule the search finds a read that
+In every execution a read from memory returns the state of some place at or above all that the session has seen, and no older than
+what a read of the log would have returned at some moment of the last `WITHIN` steps. Without a rule the search finds a read that
 is older, or a state that never was.
 """
 
@@ -27,10 +27,10 @@ class Rules:
 
     by_token: bool = True
     """What the session has seen is its token, and not the highest place of this book that it knows."""
-    asked_lately: bool = True
+    requested_lately: bool = True
     all_is_given: bool = True
     waits_for_the_token: bool = True
-    gap_lets_go: bool = True
+    gap_ends_it: bool = True
     begins_behind_its_view: bool = True
     backlog_first: bool = True
 
@@ -74,8 +74,8 @@ class World:
     log: str = "x"
     mark: int = 0
     engine: int = 1
-    told: tuple[int, ...] = (1,)
-    """What the engine that this session asks had at least in each step of time."""
+    had: tuple[int, ...] = (1,)
+    """What the engine of this session had at least in each step of time."""
     token: int = 1
     book: int = 1
     cursor: Cursor | None = None
@@ -115,7 +115,7 @@ class World:
                 replace(
                     self,
                     engine=self.engine - 1,
-                    told=(*self.told[:-1], min(self.told[-1], self.engine - 1)),
+                    had=(*self.had[:-1], min(self.had[-1], self.engine - 1)),
                     cursor=behind,
                     left=replace(left, engines=left.engines - 1),
                 ),
@@ -126,7 +126,7 @@ class World:
             newest = self.log.rindex("x") + 1
             yield "x is checkpointed and trimmed", replace(self, mark=newest, left=replace(left, trims=left.trims - 1))
         if left.ticks:
-            yield "time", replace(self, told=(*self.told, self.engine), left=replace(left, ticks=left.ticks - 1))
+            yield "time", replace(self, had=(*self.had, self.engine), left=replace(left, ticks=left.ticks - 1))
         yield from self._follows()
         if self.cursor is not None and self._current(self.cursor):
             yield "reads", self._read()
@@ -146,7 +146,7 @@ class World:
                 yield "x is followed", self._followed(self.reading)
         elif cursor.request is None:
             if left.asks:
-                asking = replace(cursor, request=(self.token, len(self.told) - 1))
+                asking = replace(cursor, request=(self.token, len(self.had) - 1))
                 yield "asks", replace(self, cursor=asking, left=replace(left, asks=left.asks - 1))
         else:
             token, asked = cursor.request
@@ -157,7 +157,7 @@ class World:
     def _followed(self, view: tuple[int, int]) -> World:
         begin = view[1] + 1 if self.rules.begins_behind_its_view else len(self.log) + 1
         covered = -1 if self.rules.backlog_first else self.engine
-        cursor = Cursor(self.engine, begin, covered, len(self.told) - 1)
+        cursor = Cursor(self.engine, begin, covered, len(self.had) - 1)
         return replace(self, cursor=cursor, view=view, reading=None)
 
     def _answered(self, cursor: Cursor, covers: int, asked: int) -> World:
@@ -165,7 +165,7 @@ class World:
         after = replace(self, token=max(self.token, self.engine), book=max(self.book, self.engine))
         records = [at for at in range(cursor.next, self.engine + 1) if self.log[at - 1] == "x"]
         if cursor.next < self.mark <= self.engine and any(at < self.mark for at in records):
-            if self.rules.gap_lets_go:
+            if self.rules.gap_ends_it:
                 return replace(after, cursor=None)
             records = [at for at in records if at >= self.mark]
         view = self.view
@@ -180,19 +180,19 @@ class World:
         )
 
     def _current(self, cursor: Cursor) -> bool:
-        if self.rules.asked_lately and cursor.asked < len(self.told) - 1 - WITHIN:
+        if self.rules.requested_lately and cursor.asked < len(self.had) - 1 - WITHIN:
             return False
         seen = self.token if self.rules.by_token else self.book
         return cursor.covered >= seen
 
-    # -- what is told
+    # -- a read from memory
 
     def _read(self) -> World:
-        least = max(self.token, min(self.told[-1 - WITHIN :]))
+        least = max(self.token, min(self.had[-1 - WITHIN :]))
         states = {self.truth(place) for place in range(least, len(self.log) + 1)}
         if self.view[0] in states:
             return self
-        return replace(self, wrong=f"told {self.view[0]}, and at {least} or later it is {sorted(states)}")
+        return replace(self, wrong=f"returned {self.view[0]}, and at {least} or later it is {sorted(states)}")
 
 
 START = World(Rules(), cursor=Cursor(position=1, next=2))
@@ -210,10 +210,10 @@ def test_a_read_from_memory_is_as_new_as_all_that_the_session_has_seen(left: Lef
     [
         ("by_token", Left(theirs=1, ours=0, others=0, tokens=1, engines=0, trims=0, ticks=0, asks=1)),
         ("by_token", Left(theirs=1, ours=0, others=1, tokens=0, engines=0, trims=0, ticks=0, asks=1)),
-        ("asked_lately", Left(theirs=1, ours=0, others=0, tokens=0, engines=0, trims=0, ticks=2, asks=1)),
+        ("requested_lately", Left(theirs=1, ours=0, others=0, tokens=0, engines=0, trims=0, ticks=2, asks=1)),
         ("all_is_given", Left(theirs=2, ours=0, others=0, tokens=0, engines=0, trims=0, ticks=0, asks=1)),
         ("waits_for_the_token", Left(theirs=1, ours=0, others=0, tokens=1, engines=0, trims=0, ticks=0, asks=1)),
-        ("gap_lets_go", Left(theirs=2, ours=0, others=0, tokens=0, engines=0, trims=1, ticks=0, asks=1)),
+        ("gap_ends_it", Left(theirs=2, ours=0, others=0, tokens=0, engines=0, trims=1, ticks=0, asks=1)),
         ("begins_behind_its_view", Left(theirs=2, ours=0, others=0, tokens=0, engines=0, trims=0, ticks=0, asks=1)),
         ("backlog_first", Left(theirs=1, ours=0, others=0, tokens=1, engines=0, trims=0, ticks=0, asks=0)),
     ],

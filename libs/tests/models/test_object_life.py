@@ -113,7 +113,7 @@ class Life:
         trimmed, value = self.read(end, *base, end)
         if trimmed:
             return "a read of now is trimmed"
-        return None if value == self.truth(end) else f"a read of now says {value}, it is {self.truth(end)}"
+        return None if value == self.truth(end) else f"a read of now returns {value}, it is {self.truth(end)}"
 
     # -- steps
 
@@ -188,7 +188,7 @@ class Life:
             trimmed, found = self.read(snapshot, value, covers, position)
             wrong = None
             if not trimmed and found != self.truth(snapshot):
-                wrong = f"a read at {snapshot} says {found}, it was {self.truth(snapshot)}"
+                wrong = f"a read at {snapshot} returns {found}, it was {self.truth(snapshot)}"
             yield "folds", replace(self, reader=None, wrong=wrong)
 
 

@@ -1,7 +1,7 @@
 """Transactions whose snapshot is open, as a model over the store's own rules (`open_snapshot`, `view_cache`): one process with views that
 it keeps, a transaction that reads x and then y, foreign writers, and the log's rule about what is expected.
 
-In every execution a body sees one state that was, at or above what counts for its isolation, and what is told of it is true.
+In every execution a body sees one state that was, at or above what counts for its isolation, and what is read holds.
 Without a rule the search finds a body that saw what never was, or a result from a past that the session had left.
 """
 
@@ -122,8 +122,8 @@ class World:
         yield f"asks for {name}", after._with(where)
 
     def _with(self, where: OpenSnapshot) -> World:
-        shown = dict(self.bases)  # what the body was given stays, whatever is known since
-        bases = tuple((name, shown.get(name, where.bases[name].seen)) for name in NAMES if name in where.bases)
+        given = dict(self.bases)  # it stays, whatever is known since
+        bases = tuple((name, given.get(name, where.bases[name].seen)) for name in NAMES if name in where.bases)
         after = replace(self, open=(where.place, where.fixed, where.stale), bases=bases)
         seen = [place for place in range(1, len(self.log) + 1) if all(self.newest(n, place) == s for n, s in bases)]
         return after if seen else replace(after, wrong=f"it saw {bases}, which never was")
@@ -145,13 +145,13 @@ class World:
         if where.stale or (self.rules.proven and not where.proven()):
             return over  # it is run again, and asks
         if any(self.newest(name, self.begun) > seen for name, seen in self.bases):
-            return replace(over, wrong=f"it told {self.bases}, and the session had seen {self.begun}")
+            return replace(over, wrong=f"it read {self.bases}, and the session had seen {self.begun}")
         return over
 
 
 @pytest.mark.parametrize("writes", ["x", ""])
 @pytest.mark.parametrize("isolation", ["serializable", "snapshot"])
-def test_a_body_sees_one_state_and_what_it_tells_is_true(isolation: Isolation, writes: str) -> None:
+def test_a_body_sees_one_state_and_what_it_returns_holds(isolation: Isolation, writes: str) -> None:
     found = search(World(isolation, writes, Rules(), foreign=2, own=2))
     assert (found.fault, found.path) == (None, [])
     assert found.states > 1_000

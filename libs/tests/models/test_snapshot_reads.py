@@ -1,8 +1,8 @@
 """Reads of one object at a place, as a model, while it is changed, checkpointed, trimmed, deleted, forgotten and made anew.
 
 A reader takes a place, reads the newest checkpoint at or below it, and folds what lies between, from `covers` + 1 or from 1. It may keep
-what it read, and ask later what is new. In every execution he is told the state at his place, or that it is trimmed; without a rule
-the search finds a state that never was.
+what it read, and read later what is new. In every execution it gets the state at its place, or an error because that is trimmed; without
+a rule the search finds a state that never was.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class Object:
         return replace(self, kept=(found, now))
 
     def _is_gap(self, start: int, last: int) -> bool:
-        """What the log says of a range that names its start."""
+        """What the log has of a range that names its start."""
         if not start or start > last:
             return False
         if start < self.marks[0]:
@@ -218,6 +218,6 @@ def test_without_a_rule_a_state_is_read_that_never_was(rule: str, left: Left) ->
 
 
 def test_with_one_checkpoint_a_snapshot_is_trimmed_and_never_wrong() -> None:
-    """The one more is for those who hold a snapshot: without it they are told, not lied to."""
+    """The one more is for those who hold a snapshot: without it they get an error, and no wrong state."""
     found = search(Object(replace(Rules(), keeps_one_checkpoint_more=False), replace(ALL, changes=2)))
     assert found.fault is None

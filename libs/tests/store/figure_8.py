@@ -1,6 +1,6 @@
-"""Transactions as the paper has them (§5.2, Figure 8), as an oracle: the log says who committed. Pure; nothing of the library is used.
+"""Transactions as the paper has them (§5.2, Figure 8), as an oracle: the log alone decides who committed. Pure; without the library.
 
-A transaction appends a start, and reads as of it; then a commit, with its writes. The commit says nothing by itself: it succeeded unless a
+A transaction appends a start, and reads as of it; then a commit, with its writes. The commit alone proves nothing: it succeeded unless a
 write to one of its objects lies between its start and its commit, and of those only writes that count: plain ones, and those of
 transactions that succeeded.
 

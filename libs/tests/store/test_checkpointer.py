@@ -249,7 +249,7 @@ async def test_what_is_deleted_stays_deleted_and_its_records_go(
 async def test_what_is_made_anew_while_its_deletion_is_kept_is_read_from_there(
     store: BokiStore, another: Another, clock: SetClock
 ) -> None:
-    """Its stream is trimmed below the deletion: without it nobody could tell that from a history with a hole."""
+    """Its stream is trimmed below the deletion: without the deletion it would look like a history with a hole."""
     await grow(store, 5)
     await store.delete("x")
     clock.ms += GRACE_MS

@@ -78,8 +78,8 @@ def test_ls(shop: bokistore.sync.BokiStore, run: Run) -> None:
     for name in ("cart/2", "cart/1", "gone"):
         shop.object(name).set("n", 1)
     shop.delete("gone")
-    shown = 'user/a\\x1b[31m\\n"/ü'
-    assert run("ls").out.splitlines() == ["cart/1", "cart/2", shown, "user/ann", "user/bob"]
+    escaped = 'user/a\\x1b[31m\\n"/ü'
+    assert run("ls").out.splitlines() == ["cart/1", "cart/2", escaped, "user/ann", "user/bob"]
     exact = [json.loads(line) for line in run("ls", "user", "--json").out.splitlines()]
     assert exact == [{"id": id, "object": f"user/{id}"} for id in (EVIL, "ann", "bob")]
     assert run("ls", "--prefix", "cart/", "--limit", "1").out == "cart/1\n"
@@ -131,9 +131,9 @@ def test_diff(shop: bokistore.sync.BokiStore, run: Run) -> None:
     changed = run("diff", "cart", before)
     assert changed.code == 0
     assert changed.out.splitlines() == ["~ n  1 → 2", '- old  "a\\u001b[31m\\n\\"/ü"', "+ new  [true]"]
-    printed = run("diff", "cart", before, "--check", "--json")
-    assert printed.code == 1
-    assert [json.loads(line) for line in printed.out.splitlines()] == [
+    output = run("diff", "cart", before, "--check", "--json")
+    assert output.code == 1
+    assert [json.loads(line) for line in output.out.splitlines()] == [
         {"path": "n", "before": 1, "after": 2},
         {"path": "old", "before": EVIL},
         {"path": "new", "after": [True]},
@@ -169,16 +169,16 @@ def test_every_command_has_help_with_an_example() -> None:
     assert isinstance(store, CommandGroup)
     assert sorted(store.commands) == ["diff", "get", "history", "ls", "watch"]
     for name in store.commands:
-        shown = run_command_line("store", name, "--help").out
-        assert f"boki store {name} " in shown.partition("\n\n")[2], name
+        text = run_command_line("store", name, "--help").out
+        assert f"boki store {name} " in text.partition("\n\n")[2], name
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("arguments", [["--help"], ["store", "--help"], ["store", "get", "--help"], ["read", "--help"]])
 def test_help_imports_no_library(arguments: list[str]) -> None:
     program = f"import sys; from boki_cli import main; from boki_cli.options import run; run(main.boki, {arguments})"
-    printed = "print([name for name in ('bokistore', 'bokilib', 'numpy', 'boki') if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", f"{program}; {printed}"], capture_output=True, text=True, check=True)
+    report = "print([name for name in ('bokistore', 'bokilib', 'numpy', 'boki') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", f"{program}; {report}"], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
 
 

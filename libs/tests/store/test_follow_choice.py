@@ -7,7 +7,7 @@ from bokistore.follow_choice import AGAIN_S, IDLE_S, FollowChoice
 
 def follows(choice: FollowChoice, name: str, now_s: float) -> bool:
     """Reads one of the log, and follows it if that is what it comes to."""
-    if not choice.asked(name, now_s):
+    if not choice.read_from_log(name, now_s):
         return False
     there, gone = choice.room(now_s)
     if gone is not None:
@@ -24,7 +24,7 @@ def test_what_is_read_twice_is_followed_and_what_is_read_once_is_not() -> None:
     assert follows(choice, "a", 2)
     assert "a" in choice and "b" not in choice
     assert not follows(choice, "b", AGAIN_S + 2), "that was long ago"
-    assert not choice.asked("a", 3), "it is followed already"
+    assert not choice.read_from_log("a", 3), "it is followed already"
 
 
 def test_who_reads_more_in_turn_than_may_be_followed_does_not_exchange_them() -> None:

@@ -1,4 +1,4 @@
-"""Objects that are followed: what is read from memory is what a read of the log may find, whatever happens meanwhile."""
+"""Objects that are followed: a read from memory returns what a read of the log may return, whatever happens meanwhile."""
 
 from __future__ import annotations
 
@@ -23,61 +23,61 @@ from libs.tests.store.conftest import Another, SetClock, book_of
 FOLLOWING = StoreSettings(checkpoints=False, followed_objects=100, followed_within_s=60)
 
 
-class DeafBook:
+class SlowBook:
     """A book whose cursors receive nothing for a while, as if answers were on their way for long."""
 
     def __init__(self, book: boki.Book) -> None:
         self._book = book
-        self.deaf, self.hearing = asyncio.Event(), asyncio.Event()
-        self.hearing.set()
+        self.stalled, self.resumed = asyncio.Event(), asyncio.Event()
+        self.resumed.set()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._book, name)
 
     def read(self, tag: str | None = None, *, tags: Any = None, **how: Any) -> Any:
-        return self._book.read(tag, **how) if tags is None else _DeafCursor(self._book.read(tags=tags, **how), self)
+        return self._book.read(tag, **how) if tags is None else _SlowCursor(self._book.read(tags=tags, **how), self)
 
     @contextmanager
-    def hears_nothing(self) -> Iterator[None]:
-        self.hearing.clear()
-        self.deaf.set()
+    def cursors_stalled(self) -> Iterator[None]:
+        self.resumed.clear()
+        self.stalled.set()
         yield
-        self.deaf.clear()
-        self.hearing.set()
+        self.stalled.clear()
+        self.resumed.set()
 
 
-class _DeafCursor:
-    def __init__(self, cursor: boki.Cursor, book: DeafBook) -> None:
+class _SlowCursor:
+    def __init__(self, cursor: boki.Cursor, book: SlowBook) -> None:
         self._cursor = cursor
         self._book = book
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cursor, name)
 
-    def __aiter__(self) -> _DeafCursor:
+    def __aiter__(self) -> _SlowCursor:
         return self
 
     async def __anext__(self) -> Any:
         while True:
-            await self._book.hearing.wait()
-            deaf = asyncio.ensure_future(self._book.deaf.wait())
+            await self._book.resumed.wait()
+            stalled = asyncio.ensure_future(self._book.stalled.wait())
             item = asyncio.ensure_future(anext(self._cursor))
             try:
-                await asyncio.wait({deaf, item}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({stalled, item}, return_when=asyncio.FIRST_COMPLETED)
                 if item.done():
                     return item.result()
             finally:
-                deaf.cancel()
+                stalled.cancel()
                 item.cancel()
             await asyncio.wait({item})
 
 
 class Pair(NamedTuple):
-    """A process that follows and may be deaf, its client, and another one with its own."""
+    """A process that follows, and whose cursors may stall, its client, and another one with its own."""
 
     mine: BokiStore
     client: boki.Client
-    book: DeafBook
+    book: SlowBook
     other: BokiStore
     theirs: boki.Client
 
@@ -85,7 +85,7 @@ class Pair(NamedTuple):
 @pytest.fixture
 async def pair(cluster: MemoryCluster) -> AsyncIterator[Pair]:
     client, theirs = await cluster.connect(), await cluster.connect()
-    book = DeafBook(client.book("shop"))
+    book = SlowBook(client.book("shop"))
     mine = BokiStore(cast(BookPort, book), settings=FOLLOWING)
     yield Pair(mine, client, book, BokiStore(theirs.book("shop"), settings=StoreSettings(checkpoints=False)), theirs)
     await mine.close()
@@ -169,27 +169,27 @@ async def test_a_change_that_the_session_does_not_know_of_may_be_missing(pair: P
     """So the tests below would find a read that is too old."""
     await pair.other.object("x").set("n", 0)
     await read_often(pair.mine, "x")
-    with pair.book.hears_nothing():
+    with pair.book.cursors_stalled():
         await pair.other.object("x").set("n", 1)
         assert await pair.mine.object("x").get("n") == 0
     await until_n(pair.mine, "x", 1)
 
 
-async def test_what_a_token_tells_of_is_seen(pair: Pair) -> None:
+async def test_what_a_merged_token_covers_is_seen(pair: Pair) -> None:
     """A token raises what the session has seen, and not the place of the book that it knows."""
     await pair.other.object("x").set("n", 0)
     await read_often(pair.mine, "x")
-    with pair.book.hears_nothing():
+    with pair.book.cursors_stalled():
         await pair.other.object("x").set("n", 1)
         pair.client.merge(pair.theirs.session_token())
         assert await pair.mine.object("x").get("n") == 1
 
 
-async def test_what_another_book_of_the_session_tells_of_is_seen(pair: Pair) -> None:
+async def test_what_the_session_saw_in_another_book_is_seen(pair: Pair) -> None:
     """What is read in one book may have been written by who had changed an object of another."""
     await pair.other.object("x").set("n", 0)
     await read_often(pair.mine, "x")
-    with pair.book.hears_nothing():
+    with pair.book.cursors_stalled():
         await pair.other.object("x").set("n", 1)
         sent = await pair.theirs.book("mail").append(b"look")
         assert await pair.client.book("mail").read_next(at_least=sent, wait=10) is not None
@@ -212,7 +212,7 @@ async def test_it_asks_again_when_nobody_did_for_so_long(pair: Pair) -> None:
     mine = BokiStore(cast(BookPort, pair.book), settings=settings)
     await pair.other.object("x").set("n", 0)
     await read_often(mine, "x")
-    with pair.book.hears_nothing():
+    with pair.book.cursors_stalled():
         await pair.other.object("x").set("n", 1)
         await until_n(mine, "x", 1)
     await mine.close()
@@ -276,7 +276,7 @@ async def test_who_is_overtaken_by_a_checkpoint_asks_and_follows_anew(cluster: M
         await pair.other.object(name).set("n", 1)
     for number in range(2, 6):
         await read_often(pair.mine, "x", "y")
-        with pair.book.hears_nothing():
+        with pair.book.cursors_stalled():
             await pair.other.object("x").set("n", number)
             await pair.other.tend("x")
             cluster.trim("shop", [(store_object("x"), await pair.other.log.book.now() + 1)])

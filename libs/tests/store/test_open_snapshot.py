@@ -81,7 +81,7 @@ async def test_who_only_reads_asks_the_log(store: BokiStore, another: Another) -
     other = await another()
     await store.transact(bump, "x")
     await other.transact(bump, "x")
-    assert await store.transact(look, "x") == [2], "though this session was not notified"
+    assert await store.transact(look, "x") == [2], "though this session had not seen it"
     await other.transact(bump, "x")
     await store.log.book.now(consistency="linearizable")
     assert await store.transact(look, "x") == [3]
@@ -196,7 +196,7 @@ def test_a_place_moves_on_only_where_all_that_was_read_still_holds() -> None:
     assert where.take_known(["x"], {"x": x}) and where.place == 5
     assert not where.take_known(["y"], {"x": x, "y": y}), "its place is above what is known of y"
     assert where.take_known(["y"], {"x": x, "y": y._replace(upto=7)}) and where.place == 5
-    assert not where.proven(), "nobody was asked"
+    assert not where.proven(), "the log was not read"
     assert where.take_read(12, [View("x", 1), View("y", 3), View("z", 11)]) and where.place == 12
     assert where.proven() and not where.stale
 
@@ -262,7 +262,7 @@ async def test_an_object_comes_with_the_snapshot(cluster: MemoryCluster, another
         await other.object("x").set("n", 2)
         await store.log.book.now(consistency="linearizable")
         assert await then.get("x", "n") == 1 and await then.value("nothing") is None
-        assert len(book.operations) == first + 1, "our question alone"
+        assert len(book.operations) == first + 1, "only our query"
     assert await store.object("x").get("n") == 2
     if keeps:
         asked = len(book.operations)

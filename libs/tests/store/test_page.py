@@ -39,7 +39,7 @@ class Elements(HTMLParser):
         self.attributes.update(name for name, _ in attrs)
 
 
-class Shown:
+class PageText:
     """A page: its HTML, and its text without markup."""
 
     def __init__(self, html: str) -> None:
@@ -59,14 +59,14 @@ class Shown:
         return parser.names, parser.attributes
 
 
-async def look(requester: Requester, status: int = 200, **query: str) -> Shown:
+async def look(requester: Requester, status: int = 200, **query: str) -> PageText:
     return await look_at(requester, query, status)
 
 
-async def look_at(requester: Requester, query: dict[str, str], status: int = 200) -> Shown:
+async def look_at(requester: Requester, query: dict[str, str], status: int = 200) -> PageText:
     reply = await requester.get("/pages/store", **query)
     assert reply.status == status, reply.body.decode()
-    return Shown(reply.body.decode())
+    return PageText(reply.body.decode())
 
 
 async def test_without_a_book_it_asks_for_one(requester: Requester) -> None:

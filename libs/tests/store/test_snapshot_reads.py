@@ -123,7 +123,7 @@ async def test_a_snapshot_is_one_past_of_everything(store: BokiStore, another: A
 
 
 async def test_a_read_that_a_checkpoint_overtakes_begins_anew(store: BokiStore) -> None:
-    """Between its two questions the object is checkpointed and trimmed below what it was going to fold."""
+    """Between its two queries the object is checkpointed and trimmed below what it was going to fold."""
     await grow(store, 5)
 
     class Overtaken(FaultyBook):
@@ -178,7 +178,7 @@ async def test_a_snapshot_that_is_too_old_says_so(store: BokiStore, another: Ano
 async def test_a_history_that_was_trimmed_without_a_checkpoint_is_not_taken_for_a_whole_one(
     store: BokiStore, another: Another
 ) -> None:
-    """A fold from 0 would find nothing, and count three of six."""
+    """A fold from 0 would get no gap, and count three of six."""
     await grow(store, 6)
     half = (await store.object("x").view()).seen - 2
     await store.log.book.trim([(store_object("x"), half)])
@@ -242,7 +242,7 @@ async def test_looking_back_ends_at_a_checkpoint_at_the_beginning_and_at_a_trim(
 
 
 async def test_what_was_lost_somewhere_is_nobodys_error_but_his_whose_records_it_was(cluster: MemoryCluster) -> None:
-    """Of a record that is lost nobody knows the streams: who asks what is new gets it, whatever he asks for."""
+    """Of a record that is lost nobody knows the streams: whoever reads what is new gets the error, whatever the stream."""
 
     class Losing(FaultyBook):
         lost = 0

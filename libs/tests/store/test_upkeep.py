@@ -122,7 +122,7 @@ async def test_what_operations_made_nothing_of_goes_too(store: BokiStore, clock:
 async def test_what_is_deleted_and_made_anew_in_one_transaction_is_there(
     store: BokiStore, another: Another, clock: SetClock, after: str
 ) -> None:
-    """The deletion is a checkpoint, of nothing; what follows in the same record is not behind it, unless it is kept apart."""
+    """The deletion is a checkpoint, of nothing; what follows in the same record is not behind it, unless the two are distinguished."""
     await store.object("x").set("old", 1)
     async with store.transaction() as tx:
         tx.delete("x")
