@@ -44,7 +44,7 @@ async def stream(log: Log, id: str, tag: str, last: int, start: int = 1) -> Stre
             if item.kind is not boki.GapKind.TRIMMED:
                 raise item.error()
             trimmed = item.last
-            found.clear()  # a checkpoint above it says what was there
+            found.clear()  # a checkpoint above it has what was there
             continue
         envelope = await log.open(item)
         events = [
@@ -103,9 +103,7 @@ class Checkpointing:
         start = config.groups[self._group]
         folded = fold(found.rows, start, config.dedup_ms)
         if max(folded.covers, start) < found.trimmed:
-            raise boki.Trimmed(
-                f"what {self._id!r} did up to {found.trimmed} is trimmed, and no checkpoint says what it was"
-            )
+            raise boki.Trimmed(f"what {self._id!r} did up to {found.trimmed} is trimmed, and no checkpoint has it")
         self.high = claim
         self._start = start
         self._records = len(found.rows)
@@ -129,7 +127,7 @@ class Checkpointing:
         return self.first or checkpoint_rules.due(self._records, self._bytes, RECORDS_BETWEEN, BYTES_BETWEEN)
 
     def begins(self, start: int, progress: Progress) -> None:
-        """The group begins there. If it was purged, the next owner does not read what identifies copies: a checkpoint has to say."""
+        """The group begins there. If it was purged, the next owner does not read what identifies copies: a checkpoint has to contain it."""
         if start > self._start:
             self._start = start
             self.first = self.first or len(progress.window) > 0

@@ -5,7 +5,7 @@
             async with message: ...
 
 - Any number of tasks may iterate; each message goes to one. `prefetch` messages are with them at once, or wait for them.
-- Heartbeats say who is alive (`Members`); the log says who has a shard. Shards are dealt anew when members come and go
+- Who is alive is known by heartbeats (`Members`), who has a shard by the log. Shards are dealt anew when members come and go
   (`rebalance_rules`).
 - A member whose heartbeats do not arrive hands out nothing more, before others take its shards.
 """
@@ -226,7 +226,7 @@ class Consumer(Generic[T]):
         message.extend(self._pace.lease_s)
 
     def _fill(self) -> None:
-        """Asks the shards in turn."""
+        """Takes messages of the shards in turn."""
         owners = [owner for owner in self._owners.values() if owner.owned]
         room = self._pace.prefetch - sum(owner.in_flight for owner in owners)
         for number in range(len(owners)):
@@ -327,7 +327,7 @@ class Consumer(Generic[T]):
                 pass
 
     async def _fails(self, error: BokiError) -> None:
-        """This member can do nothing more, and says so: to who iterates, and by silence to the others, who take over."""
+        """This member can do nothing more: who iterates gets the error, and its heartbeats end, so that others take over."""
         self._failed = error
         await self._members.__aexit__(None, None, None)
         self.wake()
@@ -367,14 +367,7 @@ class Consumer(Generic[T]):
         self._changed.set()
 
     def _owner_of(self, shard: int) -> ShardOwner:
-        return ShardOwner(
-            self._log,
-            shard,
-            self._group,
-            member=self._member,
-            around=self,
-            follower=self._follower,
-        )
+        return ShardOwner(self._log, shard, self._group, member=self._member, around=self, follower=self._follower)
 
     async def _take(self, shard: int) -> None:
         owner = self._owner_of(shard)

@@ -4,7 +4,7 @@ Of several messages of a shard with one deduplication id the first counts; those
 log, are dropped. The next one after that is a first again. It is decided where the shard's messages are folded, in their order and
 by the times of their records, so everybody decides alike; no clock of any machine is read.
 
-The window is part of the state that checkpoints keep: a new owner reads some messages again, and must not ask twice. What was read
+The window is part of the state that checkpoints keep: a new owner reads some messages again, and must not compare them twice. What was read
 before the checkpoint is decided there (`shard_state`).
 """
 
@@ -42,6 +42,6 @@ class Window:
             del self._first_ms[dedup]
 
     def items(self) -> list[tuple[str, int]]:
-        """What a checkpoint keeps: as of the newest message that was asked about, for the next one may be hardly younger, whatever time
+        """What a checkpoint keeps: as of the newest message that was compared, for the next one may be hardly younger, whatever time
         it is by then."""
         return list(self._first_ms.items())

@@ -3,7 +3,7 @@
 - By priority, then oldest first (`priority_rules`): what comes again is older than what is fresh. It is among what is in memory
   (`READ_AHEAD`). Of a key one message is in flight at a time; while it comes again later, its key waits. Messages of other keys pass.
 - Of a key the oldest comes next, whatever its priority, with the highest priority of those that wait for it: it stands in their way.
-- What the owner before may have died of, having handed it out (`suspects`), is handed out alone: one at a time and nothing beside it, so
+- What the owner before may have died of, having handed it out (`suspects`), is handed out one at a time and with nothing beside it, so
   that a message which kills its handlers is counted by itself, and takes no others with it.
 - The first `CAREFUL` fresh messages of a new owner are handed out after their DELIVER is in the log, for the owner before may have
   handed them out before his was. Else DELIVER travels while handlers work.
@@ -316,15 +316,15 @@ class Deliveries:
         return False
 
     def _take_suspect(self, most: int, now_ms: int) -> Batch:
-        """The oldest of those that somebody may have died of, alone."""
+        """The oldest of those that somebody may have died of, and nothing beside it."""
         if self.flights or most < 1:
             return Batch([], None, False, [])
         able = [id for id in self._ready if id in self._suspects]
         if not able:  # those that are left wait for their key, whose head is no suspect
             return self._take_one_before(now_ms)
-        return self._take_alone(min(able), now_ms)
+        return self._take_only(min(able), now_ms)
 
-    def _take_alone(self, id: Id, now_ms: int) -> Batch:
+    def _take_only(self, id: Id, now_ms: int) -> Batch:
         self._ready.discard(id)
         if self._waits_for_its_key(id, now_ms):
             return Batch([], None, False, [])
@@ -337,7 +337,7 @@ class Deliveries:
         able = [id for id in self._ready if id in heads]
         if not able:
             return Batch([], None, False, [])
-        return self._take_alone(min(able), now_ms)
+        return self._take_only(min(able), now_ms)
 
     def _hand(self, id: Id) -> Hand:
         return Hand(self.entries[id], self.progress.attempt(id) + 1)
@@ -419,7 +419,7 @@ class Deliveries:
                 del self._urgent[key]
 
     def again(self, id: Id, attempt: int, due_ms: int) -> None:
-        """It was given back after so many deliveries: it comes again, when the log's clock says so (0: at once)."""
+        """It was given back after so many deliveries: it comes again, when the log's clock has come there (0: at once)."""
         self.progress.due[id] = due_ms
         self.flights[id].attempt = attempt
         self._returns(id, due_ms)
@@ -441,7 +441,7 @@ class Deliveries:
         return sorted(id for id, flight in self.flights.items() if flight.deadline_s is None and not flight.pinned)
 
     def expired(self, now_s: float) -> list[Id]:
-        """Messages whose lease ran out. It is asked for each message: only where one is due, all are looked at."""
+        """Messages whose lease ran out. It is called for each message: only where one is due, all are looked at."""
         first_s = self.next_deadline_s()
         if first_s is None or first_s > now_s:
             return []

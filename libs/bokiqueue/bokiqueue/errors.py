@@ -11,7 +11,7 @@ from boki_common.errors import InvalidArgument, LogBookError
 
 
 class WrongMode(InvalidArgument):
-    """A queue is popped or consumed, never both: that was said when it was made.
+    """A queue is popped or consumed, never both: that was chosen when it was made.
 
     Attributes:
         expected: the mode that the call needs. found: the queue's.
@@ -19,10 +19,10 @@ class WrongMode(InvalidArgument):
 
 
 class QueueDiffers(InvalidArgument):
-    """The queue exists, with other settings than those that were asked for. They are the same for its whole life.
+    """The queue exists, with other settings than those that were given. They are the same for its whole life.
 
     Attributes:
-        expected: what was asked for. found: what it has.
+        expected: what was given. found: what it has.
     """
 
 

@@ -9,7 +9,7 @@
 
 - `store` is whatever runs transactions over the same log: it runs the body again while it loses, and what it does outside of `tx` with it.
 - An error gives the message back, later each time; the queue's `max_deliveries` ends that.
-- Who cannot say that he lives stops his handlers before others have their messages.
+- A member whose heartbeats do not arrive stops its handlers before others have their messages.
 """
 
 from __future__ import annotations
@@ -118,9 +118,9 @@ class Handler(Generic[T, X]):
                 await self._transact(message)
         except StaleReceipt as stale:
             log.info("a message went to another handler", message=message.id, error=str(stale))
-        except Exception as error:  # noqa: BLE001 - there is no caller: it is said, and the message comes again
+        except Exception as error:  # noqa: BLE001 - there is no caller: it is logged, and the message comes again
             if message.decided and isinstance(error, AppendUnknown):
-                return  # it was asked what became of it: it happened
+                return  # its outcome is known: it happened
             retryable = isinstance(error, BokiError) and error.retryable
             log.warning(
                 "a message was not handled",

@@ -107,7 +107,7 @@ class Peeked(NamedTuple):
 
     Attributes:
         attempts: deliveries that it had. state: "waits", "in flight" or "delayed"; "unopened": a whole record, which this program
-            cannot open, and `body` says why.
+            cannot open, and `body` is the reason.
     """
 
     shard: int
@@ -166,12 +166,14 @@ async def rates(log: Log, config: Config, group: str) -> Rates:
     last = await log.book.read_prev(at_most=snapshot)
     if last is None:
         return Rates(None, None, 0)
+    if config.mode == "pop":
+        group = ""
     now_ms = last.time_ms
     since_ms = now_ms - WINDOW_MS
     counted: list[tuple[int, int]] = []  # (when, how many) of pushes; of what is done it is negative
     for shard in range(config.shards):
-        ids = shard_id(config.queue, shard), consumer_id(config.queue, shard, "" if config.mode == "pop" else group)
-        for tag in (tags.queue_messages(config.queue, shard), tags.queue_consumer(*_of(config, shard, group))):
+        ids = shard_id(config.queue, shard), consumer_id(config.queue, shard, group)
+        for tag in (tags.queue_messages(config.queue, shard), tags.queue_consumer(config.queue, shard, group)):
             found, kept_ms = await _counts(log, tag, ids, since_ms, snapshot)
             counted += found
             since_ms = max(since_ms, now_ms if kept_ms is None else kept_ms)
@@ -181,10 +183,6 @@ async def rates(log: Log, config: Config, group: str) -> Rates:
     pushed = sum(count for at_ms, count in counted if count > 0 and at_ms > since_ms)
     done = -sum(count for at_ms, count in counted if count < 0 and at_ms > since_ms)
     return Rates(pushed * 1000 / span_ms, done * 1000 / span_ms, span_ms)
-
-
-def _of(config: Config, shard: int, group: str) -> tuple[str, int, str]:
-    return config.queue, shard, "" if config.mode == "pop" else group
 
 
 async def _counts(

@@ -67,5 +67,5 @@ def json_of(item: Item) -> Json:
 
 
 def body_of(kind: type[T], item: Item) -> T:
-    """The body as its type. Raises NotEncodable, which says where it does not fit."""
+    """The body as its type. Raises NotEncodable, which names where it does not fit."""
     return from_json(kind, json_of(item))

@@ -40,7 +40,8 @@ class Message(Generic[T]):
     Attributes:
         id: (shard, seqnum, index): the same at each delivery, for effects outside that must happen once.
         attempt: how often it was handed out, 1 the first time. key, priority: as it was pushed.
-        pushed_ms: when, by the clock of the log. source: of a dead letter.
+        pushed_ms: when, by the clock of the log. source: of a dead letter. item: as it was pushed.
+        parted: whether a record may carry its ACK, and it is not known what became of it.
     """
 
     def __init__(self, owner: ShardOwner, receipt: Receipt, hand: Hand, kind: type[T]) -> None:
@@ -51,21 +52,16 @@ class Message(Generic[T]):
         self.priority: Final = item.priority
         self.pushed_ms: Final = hand.entry.pushed_ms
         self.source: Final[Source | None] = item.source
+        self.item: Final[Item] = item
+        self.parted = False
         self.receipt: Final = receipt
         self._owner = owner
-        self._item = item
         self._kind = kind
         self._again_s = 0.0
         self._decided = False
-        self._parted = False
 
     def __repr__(self) -> str:
         return f"<bokiqueue.Message {self.id} attempt={self.attempt}>"
-
-    @property
-    def item(self) -> Item:
-        """As it was pushed."""
-        return self._item
 
     @property
     def decided(self) -> bool:
@@ -75,7 +71,7 @@ class Message(Generic[T]):
     @property
     def body(self) -> T:
         """What was pushed. Raises NotEncodable: it does not fit the queue's type."""
-        return body_of(self._kind, self._item)
+        return body_of(self._kind, self.item)
 
     def ack(self) -> asyncio.Future[None]:
         """It is done. Awaited: the log has it.
@@ -110,7 +106,7 @@ class Message(Generic[T]):
         From now on its lease does not run out. Raises StaleReceipt.
         """
         part = self._owner.ack_part(self.receipt)
-        self._parted = True
+        self.parted = True
         return part
 
     def within(self, again_s: float) -> Message[T]:
@@ -127,7 +123,7 @@ class Message(Generic[T]):
     ) -> None:
         if self._decided:
             return
-        if self._parted:
+        if self.parted:
             await self.part_ended(await self._owner.is_acked(self.receipt))
             return
         try:
@@ -136,20 +132,15 @@ class Message(Generic[T]):
             if error is None:
                 raise
 
-    @property
-    def parted(self) -> bool:
-        """Whether a record may carry its ACK, and it is not known what became of it."""
-        return self._parted
-
     async def part_ended(self, happened: bool | None, *, again: bool = True) -> None:
-        """What became of the record that `acked` went into; None: nobody can say.
+        """What became of the record that `acked` went into; None: that is unknown.
 
         If it did not happen the message comes again; without `again`, its handler has it still.
 
         It may be on its way still. Then the shard is claimed anew: what is appended under the old claim fails from there on, and what
         the log has up to there decides.
         """
-        self._parted = False
+        self.parted = False
         self._decided = happened is not False
         if happened is None:
             self._owner.over()
@@ -163,7 +154,7 @@ class Message(Generic[T]):
 
 
 async def outcome_of(unknown: AppendUnknown) -> bool:
-    """Whether it happened, asked until it is known."""
+    """Whether it happened; asks until the outcome is known."""
     while True:
         try:
             found = await unknown.outcome(settle=True)

@@ -4,7 +4,7 @@
 - Nothing waits for ever: of eight messages that are taken one is the oldest that is ready, whatever its priority. So what is ready, and
   the oldest, waits for seven others at most, and old messages get an eighth of what is handed out.
 - A message is added again when it is ready at another priority, and is not taken out when it is over: who takes one looks whether it is
-  ready still, and says so (`taken`).
+  ready still, and then calls `taken`.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
+import msgspec
+
 import boki
 from boki_common.errors import InvalidArgument
 from bokilib import lease_rules
@@ -91,13 +93,13 @@ class Queue(Generic[T]):
             hook, random: as of `bokilib.Log`; not beside one.
 
         Raises:
-            QueueDiffers: it exists, and is not as was asked for.
+            QueueDiffers: it exists, with other settings.
         """
         check_name(name, "queue")
         if isinstance(book, Log) and hook is not None:
             raise InvalidArgument("expected hook= where the Log is made, found it beside one")
         log = book if isinstance(book, Log) else Log(book, hook=hook, random=random)
-        asked = {
+        wanted = {
             "mode": mode,
             "shards": shards,
             "max_deliveries": max_deliveries,
@@ -105,7 +107,7 @@ class Queue(Generic[T]):
             "dedup_ms": None if dedup_s is None else round(dedup_s * 1000),
             "limits": limits,
         }
-        given = {field: value for field, value in asked.items() if value is not None}
+        given = {field: value for field, value in wanted.items() if value is not None}
         found = await settings.find(log, name)
         if found is None:
             made = _config(name, given)
@@ -254,15 +256,11 @@ class Queue(Generic[T]):
         self._check_mode("consume")
         check_name(group, "group", slash=False)
         now = await self.log.book.now(consistency="linearizable")
-        self._found = await settings.change(
-            self.log, self.name, lambda config: settings.with_group(config, self.name, group, now + 1)
-        )
+        await self._change(lambda config: settings.with_group(config, group, now + 1))
 
     async def drop(self, group: str) -> None:
         """Ends a group: it holds back no messages any more. Raises NoSuchGroup."""
-        self._found = await settings.change(
-            self.log, self.name, lambda config: settings.without_group(config, self.name, group)
-        )
+        await self._change(lambda config: settings.without_group(config, group))
         config = self._found.config
         await trim_dropped(self.log, config, [(shard, group) for shard in range(config.shards)])
 
@@ -279,34 +277,26 @@ class Queue(Generic[T]):
     async def pause(self) -> None:
         """No member hands out anything more, of any group, until `resume`; what handlers have they may finish."""
         self._check_mode("consume")
-        self._found = await settings.change(
-            self.log, self.name, lambda config: settings.paused(config, self.name, paused=True)
-        )
+        await self._change(lambda config: msgspec.structs.replace(config, paused=True))
 
     async def resume(self) -> None:
         """Messages are handed out again."""
-        self._found = await settings.change(
-            self.log, self.name, lambda config: settings.paused(config, self.name, paused=False)
-        )
+        await self._change(lambda config: msgspec.structs.replace(config, paused=False))
 
     async def limit_key(self, key: str, per_second: float | None) -> None:
         """Gives one key a rate of its own, for each group: messages handed out a second; 0: any; None: as all keys of the queue.
 
-        Members read it and go by it. Raises InvalidArgument: too rare, or too many keys have one.
+        Members apply it when they read it. Raises InvalidArgument: too rare, or too many keys have one.
         """
         self._check_mode("consume")
         check_name(key, "key")
-        self._found = await settings.change(
-            self.log, self.name, lambda config: settings.with_key_rate(config, self.name, key, per_second)
-        )
+        await self._change(lambda config: settings.with_key_rate(config, key, per_second))
 
     async def purge(self, group: str = GROUP) -> None:
         """A group gets nothing of what was pushed before now; what handlers have they may finish. Raises NoSuchGroup."""
         self._check_mode("consume")
         now = await self.log.book.now(consistency="linearizable")
-        self._found = await settings.change(
-            self.log, self.name, lambda config: settings.purged(config, self.name, group, now + 1)
-        )
+        await self._change(lambda config: settings.purged(config, group, now + 1))
 
     async def purge_record(self, seqnum: int) -> None:
         """Nobody gets the messages of a record that this program cannot open (`peek` lists it): what waits behind it goes on.
@@ -315,9 +305,7 @@ class Queue(Generic[T]):
         """
         self._check_mode("consume")
         await check_unopened(self.log, (await self._newest()).config, seqnum)
-        self._found = await settings.change(
-            self.log, self.name, lambda config: settings.with_dropped(config, self.name, seqnum)
-        )
+        await self._change(lambda config: settings.with_dropped(config, seqnum))
 
     async def redrive(self, most: int | None = None, *, quiet_s: float = QUIET_S) -> int:
         """Of a queue of dead letters: moves them back to where they came from, each once; returns how many.
@@ -330,6 +318,9 @@ class Queue(Generic[T]):
             return 0
         consumer = Queue(self.log, await self._newest(), object, self._random).consume()
         return await redrive(self.log, consumer, self._random, wanted, quiet_s=quiet_s)
+
+    async def _change(self, alter: Callable[[Config], Config]) -> None:
+        self._found = await settings.change_existing(self.log, self.name, alter)
 
     async def _newest(self) -> Found:
         self._found = await settings.existing(self.log, self.name)

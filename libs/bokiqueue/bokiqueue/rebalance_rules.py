@@ -2,10 +2,10 @@
 
 - Members are those seen alive; shards are dealt to them in turn, by name, from a place that depends on the queue and the group, so that of
   many small queues not all are at the first member. Everybody who sees the same members makes the same plan.
-- A member takes what the plan gives it and nobody has, or a dead member has. What the log says that it has itself (from an earlier life,
-  or let go because it is not known what became of a record) it takes whatever the plan, for nobody else will; then it gives it back.
-- A member gives back what the plan gives to another who is alive: it hands out nothing more, waits for what is in flight, and says in
-  the log that it is done. Then the other takes it at once, and nothing was handed out twice.
+- A member takes what the plan gives it and nobody has, or a dead member has. What it has by the log (from an earlier life,
+  or abandoned because it is not known what became of a record) it takes whatever the plan, for nobody else will; then it gives it back.
+- A member gives back what the plan gives to another who is alive: it hands out nothing more, waits for what is in flight, and appends
+  that nobody has the shard. Then the other takes it at once, and nothing was handed out twice.
 - Members may differ about who is alive; the fence of each shard decides.
 """
 

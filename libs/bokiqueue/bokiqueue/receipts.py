@@ -27,7 +27,7 @@ class Receipt(NamedTuple):
 
 
 def check(receipt: Receipt, claim: int, attempt: int | None) -> None:
-    """Raises StaleReceipt, which says why.
+    """Raises StaleReceipt, with the reason.
 
     Args:
         claim: the owner's, 0 when it has none any more.

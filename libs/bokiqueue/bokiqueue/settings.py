@@ -1,4 +1,4 @@
-"""A queue's settings in the log: read, made, changed. One record says all, and the newest counts.
+"""A queue's settings in the log: read, made, changed. One record has all of them, and the newest counts.
 
 Whoever changes them expects the newest that he read; who was faster is read, and the change is made to that. What depends on settings
 (a checkpoint that trims) expects their stream too.
@@ -53,7 +53,7 @@ async def existing(log: Log, queue: str) -> Found:
     """The newest settings. Raises NoSuchQueue."""
     found = await find(log, queue)
     if found is None:
-        raise NoSuchQueue(f"there is no queue {queue!r} in this book: `Queue.open` makes one", queue=queue)
+        raise no_such_queue(queue)
     return found
 
 
@@ -81,6 +81,17 @@ async def change(log: Log, queue: str, alter: Callable[[Config | None], Config])
         return Found(config, seqnum)
 
 
+async def change_existing(log: Log, queue: str, alter: Callable[[Config], Config]) -> Found:
+    """As `change`, of a queue that exists. Raises NoSuchQueue."""
+
+    def altered(config: Config | None) -> Config:
+        if config is None:
+            raise no_such_queue(queue)
+        return alter(config)
+
+    return await change(log, queue, altered)
+
+
 async def again(log: Log, found: Found) -> Found:
     """The same settings once more, so that they are not old. Raises Conflict: they were changed."""
     tag = tags.queue_config(found.config.queue)
@@ -89,39 +100,30 @@ async def again(log: Log, found: Found) -> Found:
     return Found(found.config, seqnum)
 
 
-def with_group(config: Config | None, queue: str, group: str, start: int) -> Config:
+def with_group(config: Config, group: str, start: int) -> Config:
     """The settings with one group more; those that have it stay as they are."""
-    known = must_exist(config, queue)
-    if group in known.groups:
-        return known
-    return msgspec.structs.replace(known, groups={**known.groups, group: start})
+    if group in config.groups:
+        return config
+    return msgspec.structs.replace(config, groups={**config.groups, group: start})
 
 
-def without_group(config: Config | None, queue: str, group: str) -> Config:
+def without_group(config: Config, group: str) -> Config:
     """The settings without a group. Raises NoSuchGroup."""
-    known = must_exist(config, queue)
-    if group not in known.groups:
-        raise no_such_group(known, group)
-    return msgspec.structs.replace(known, groups={name: at for name, at in known.groups.items() if name != group})
+    if group not in config.groups:
+        raise no_such_group(config, group)
+    return msgspec.structs.replace(config, groups={name: at for name, at in config.groups.items() if name != group})
 
 
-def purged(config: Config | None, queue: str, group: str, start: int) -> Config:
+def purged(config: Config, group: str, start: int) -> Config:
     """The settings by which a group gets nothing from below a place. Raises NoSuchGroup."""
-    known = must_exist(config, queue)
-    if group not in known.groups:
-        raise no_such_group(known, group)
-    return msgspec.structs.replace(known, groups={**known.groups, group: max(start, known.groups[group])})
+    if group not in config.groups:
+        raise no_such_group(config, group)
+    return msgspec.structs.replace(config, groups={**config.groups, group: max(start, config.groups[group])})
 
 
-def paused(config: Config | None, queue: str, *, paused: bool) -> Config:
-    """The settings by which nothing is handed out, or is again."""
-    return msgspec.structs.replace(must_exist(config, queue), paused=paused)
-
-
-def with_key_rate(config: Config | None, queue: str, key: str, per_second: float | None) -> Config:
+def with_key_rate(config: Config, key: str, per_second: float | None) -> Config:
     """The settings by which a key has a rate of its own; None: as all keys. Raises InvalidArgument: too many have."""
-    known = must_exist(config, queue)
-    rates = {name: rate for name, rate in known.key_rates.items() if name != key}
+    rates = {name: rate for name, rate in config.key_rates.items() if name != key}
     if per_second is not None:
         rates[key] = check_key_rate(per_second)
     if len(rates) > KEY_RATES:
@@ -130,31 +132,28 @@ def with_key_rate(config: Config | None, queue: str, key: str, per_second: float
             expected=KEY_RATES,
             found=len(rates),
         )
-    return msgspec.structs.replace(known, key_rates=rates)
+    return msgspec.structs.replace(config, key_rates=rates)
 
 
-def with_dropped(config: Config | None, queue: str, seqnum: int) -> Config:
-    """The settings by which nobody gets the messages of a record; of records from below all groups nothing need be said any more.
+def with_dropped(config: Config, seqnum: int) -> Config:
+    """The settings by which nobody gets the messages of a record; records from below all groups are left out.
 
     Raises InvalidArgument: too many are dropped.
     """
-    known = must_exist(config, queue)
-    begins = min(known.groups.values(), default=0)
-    dropped = sorted({one for one in (*known.dropped, seqnum) if one >= begins})
+    begins = min(config.groups.values(), default=0)
+    dropped = sorted({one for one in (*config.dropped, seqnum) if one >= begins})
     if len(dropped) > DROPPED:
         raise InvalidArgument(
             f"expected {DROPPED} records that are dropped at most, found {len(dropped)}: purge the queue's groups",
             expected=DROPPED,
             found=len(dropped),
         )
-    return msgspec.structs.replace(known, dropped=tuple(dropped))
+    return msgspec.structs.replace(config, dropped=tuple(dropped))
 
 
-def must_exist(config: Config | None, queue: str) -> Config:
-    """Raises NoSuchQueue."""
-    if config is None:
-        raise NoSuchQueue(f"there is no queue {queue!r} in this book: `Queue.open` makes one", queue=queue)
-    return config
+def no_such_queue(queue: str) -> NoSuchQueue:
+    """The error for a queue that is not in the book."""
+    return NoSuchQueue(f"there is no queue {queue!r} in this book: `Queue.open` makes one", queue=queue)
 
 
 def no_such_group(config: Config, group: str) -> NoSuchGroup:

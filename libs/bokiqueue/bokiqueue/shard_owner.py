@@ -5,8 +5,8 @@
     await owner.ack(receipt)
 
 - One append in flight: what is decided meanwhile is the next record (`outbox`), which shards of one member share (`together`). Each
-  expects the claim; who lost it gets that answer, and is over: nothing of it happens any more, and its handlers' receipts are stale.
-- What handlers append themselves, beside effects of other libraries, carries an `ack_part`. From then on until they say what became of
+  expects the claim; who lost it gets a Conflict, and is over: nothing of it happens any more, and its handlers' receipts are stale.
+- What handlers append themselves, beside effects of other libraries, carries an `ack_part`. From then on until they report what became of
   it the message is pinned, and a checkpoint covers nothing that may come after.
 - A checkpoint is due after so many records; then the streams are trimmed (`floor_rules`). What gets old is carried (`tend`).
 """
@@ -133,13 +133,12 @@ class ShardOwner:
         claim = await self.fence.take(last)
         progress, time_ms = await self._checkpoints.load(claim, self._around.found.config)
         self._clock.observe(time_ms, self._now_s())
-        most = self._around.found.config.max_deliveries
         config = self._around.found.config
         keys = KeyRate(config.limits.key_per_second, time_ms, config.key_rates)
         self._deliveries = Deliveries(
             self._id,
             progress,
-            max_deliveries=most,
+            max_deliveries=config.max_deliveries,
             careful=last is not None and careful(last.who, last.token),
             keys=keys,
             dropped=config.dropped,
@@ -183,7 +182,7 @@ class ShardOwner:
         self._around.lost(self)
 
     async def give_back(self) -> None:
-        """Hands out nothing more, waits for what is in flight, and says that nobody owns the shard."""
+        """Hands out nothing more, waits for what is in flight, and releases the shard."""
         self._giving = True
         self._return_prefetched()
         while self.claim and (self.in_flight or self._sender is not None):
@@ -192,7 +191,7 @@ class ShardOwner:
         await self.leave()
 
     async def leave(self) -> None:
-        """Says that nobody owns the shard, once what was decided is in the log: what is in flight comes again, at once."""
+        """Releases the shard, once what was decided is in the log: what is in flight comes again, at once."""
         self._giving = True
         self._return_prefetched()
         while self._sender is not None:
@@ -511,7 +510,7 @@ class ShardOwner:
 
     @staticmethod
     def _future() -> asyncio.Future[None]:
-        """A future of which nobody need ask."""
+        """A future that nobody has to await."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         return future

@@ -1,15 +1,15 @@
 """How far a group has come in a shard: the fold of its consumer's stream. Pure.
 
-- Every event says all of a message's state anew (attempts are numbers, not increments), so to apply one again that is known already,
-  and what followed it, changes nothing: a checkpoint may know more than `covers` says, never less.
+- Every event has all of a message's state anew (attempts are numbers, not increments), so to apply one again that is known already,
+  and what followed it, changes nothing: a checkpoint may contain more than up to `covers`, never less.
 - The state is that of the newest complete checkpoint, with all above its `covers` on top: also what stands *before* the checkpoint in
   the stream. A checkpoint is composed while decisions are on their way; those land between.
 - A message is *over* (acked, given up, or a copy), *delivered* (handed out, undecided), *due* (comes again), *held* (passed over: its
   key was busy, or its time has not come) or fresh. Below `floor` all is over.
 - A record of messages that an owner cannot open (of a later version, through a hook that he lacks) is *unopened*: it holds the floor, so it
-  is kept, until somebody opens it. Of its messages nothing is said until one is handed out.
+  is kept, until somebody opens it. Of its messages there is no event until one is handed out.
 - `read`: up to there copies were distinguished from firsts, in order. Who reads those messages again takes what is over from here, and does
-  not ask the window again, which has moved on. It does not pass what could not be opened: whoever can, goes on from there.
+  not compare them with the window again, which has moved on. It does not pass what could not be opened: whoever can, goes on from there.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Progress:
         return self.attempts.get(id, 1 if self.is_delivered(id) else 0)
 
     def apply(self, event: ConsumerEvent) -> None:
-        """Takes what the consumer's stream says."""
+        """Applies an event of the consumer's stream."""
         match event:
             case Delivered(upto=upto, held=held, again=again, unopened=unopened):
                 self.unopened.update((seqnum, None) for seqnum in unopened if seqnum >= self.floor.seqnum)

@@ -13,6 +13,7 @@ returns when the log has it. Any number of threads may use a queue, and iterate 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
@@ -72,23 +73,22 @@ class Message(_Face, Generic[T]):
     def body(self) -> T:
         return self.message.body
 
-    def ack(self) -> None:
+    def _decide(self, decision: Callable[[], asyncio.Future[None]]) -> None:
+        """Decides in the thread of the client, and waits until the log has it."""
+
         async def decide() -> None:
-            await self.message.ack()
+            await decision()
 
         self._run(decide())
+
+    def ack(self) -> None:
+        self._decide(self.message.ack)
 
     def nack(self, delay_s: float = 0.0) -> None:
-        async def decide() -> None:
-            await self.message.nack(delay_s)
-
-        self._run(decide())
+        self._decide(lambda: self.message.nack(delay_s))
 
     def give_up(self, reason: str) -> None:
-        async def decide() -> None:
-            await self.message.give_up(reason)
-
-        self._run(decide())
+        self._decide(lambda: self.message.give_up(reason))
 
     def extend(self, lease_s: float) -> None:
         self._call(lambda: self.message.extend(lease_s))

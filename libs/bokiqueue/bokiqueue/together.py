@@ -24,7 +24,7 @@ from bokilib.errors import AtomicTooLarge
 from bokilib.log import Log
 
 BYTES: Final = 256 * 1024
-"""Of what goes together; more of one alone is the log's to refuse."""
+"""Of what goes together; a single part that is larger is the log's to refuse."""
 
 
 class _Waits:
@@ -111,7 +111,7 @@ class Together:
                     one.done.set_result(seqnum)
 
     async def _apart(self, several: Sequence[_Waits], error: Conflict | AtomicTooLarge) -> None:
-        """Nothing is in the log. Whose expectation failed gets the error; the rest go again, each alone where nobody is to blame."""
+        """Nothing is in the log. Whose expectation failed gets the error; the rest go again, each by itself if none failed."""
         if len(several) == 1:
             _fails(several[0], error)
             return

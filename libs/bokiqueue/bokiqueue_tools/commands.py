@@ -235,7 +235,7 @@ def _register_limit(group: CommandGroup) -> None:
     @click.option("--per-second", type=float, metavar="N", help="Messages a second that are handed out; 0: any.")
     @click.option("--usual", is_flag=True, help="As all keys of the queue.")
     def limit(invocation: Invocation, name: str, key: str, book: str, per_second: float | None, usual: bool) -> int:
-        """Give one key of a queue a rate of its own, for each group, or none any more. Members read it.
+        """Give one key of a queue a rate of its own, for each group, or none any more. Members apply it when they read it.
 
         \b
             boki queue limit emails ann --per-second 0.5 --book shop

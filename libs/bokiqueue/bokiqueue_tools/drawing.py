@@ -160,8 +160,8 @@ def oldest(stats: Stats, found: Sequence[Peeked]) -> Element:
 def letters(book: str, config: Config, found: Sequence[Peeked], depth: int) -> Element:
     """What was given up, of this queue and others that share its queue of dead letters."""
     if config.dead_letter is None:
-        said = "There is no queue of dead letters: what is handed out too often is dropped, with a warning."
-        return _section("letters", "Dead letters", make("p", said, class_="note"), None)
+        none = "There is no queue of dead letters: what is handed out too often is dropped, with a warning."
+        return _section("letters", "Dead letters", make("p", none, class_="note"), None)
     rows = [
         make(
             "tr",

@@ -6,7 +6,7 @@
 | book | the queues of the book: the whole of it is read, for nobody keeps a list of them |
 | book, queue, group | depth, age of the oldest, rates, shards and who has them, the oldest messages, dead letters |
 
-It reads only, and follows the book. `drawing` says how it looks.
+It reads only, and follows the book. `drawing` makes its elements.
 """
 
 from __future__ import annotations

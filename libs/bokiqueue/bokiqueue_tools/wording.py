@@ -46,8 +46,8 @@ def config_facts(config: Config) -> dict[str, Any]:
 def config_line(config: Config) -> str:
     """A queue on one line."""
     groups = ", ".join(printable(group) for group in sorted(config.groups))
-    said = [printable(config.queue), f"{config.shards} shards", groups or "popped"]
-    return "  ".join([*said, *(["paused"] if config.paused else [])])
+    words = [printable(config.queue), f"{config.shards} shards", groups or "popped"]
+    return "  ".join([*words, *(["paused"] if config.paused else [])])
 
 
 def stats_facts(stats: Stats) -> dict[str, Any]:
@@ -90,13 +90,13 @@ def peeked_facts(one: Peeked) -> dict[str, Any]:
 
 def peeked_line(one: Peeked) -> str:
     """A message on one line."""
-    said = [f"{one.seqnum}-{one.number}", f"shard {one.shard}", one.state]
+    words = [f"{one.seqnum}-{one.number}", f"shard {one.shard}", one.state]
     if one.attempts:
-        said.append(f"attempt {one.attempts}")
+        words.append(f"attempt {one.attempts}")
     if one.priority:
-        said.append(f"priority {one.priority}")
+        words.append(f"priority {one.priority}")
     if one.key is not None:
-        said.append(f"key {printable(one.key)}")
+        words.append(f"key {printable(one.key)}")
     if one.source is not None:
-        said.append(f"from {printable(one.source.queue)}: {printable(one.source.reason)}")
-    return "  ".join([*said, preview(one.body, PREVIEW)])
+        words.append(f"from {printable(one.source.queue)}: {printable(one.source.reason)}")
+    return "  ".join([*words, preview(one.body, PREVIEW)])

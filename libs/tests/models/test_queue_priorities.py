@@ -1,6 +1,6 @@
 """Priorities in a shard as a model over the queue's own rules (`delivery_rules`, `priority_rules`, `shard_state`): messages of two
 priorities, with and without a key, are pushed, handed out, given back and acked in any order, and another owner takes over at any time
-with what the log says. Each message is acked once and handed out as often as is counted, a key's messages keep their order, and what is
+with what the log has. Each message is acked once and handed out as often as is counted, a key's messages keep their order, and what is
 the oldest that is ready waits for so many others at most. Without a rule the search finds an execution.
 
 An owner's memory is a function of what it did: each world has that as a tuple, and makes the owner anew from it.

@@ -22,7 +22,7 @@ BODY = msgspec.Raw(msgspec.msgpack.encode(None))
 
 
 class Push(NamedTuple):
-    """A message, alone in its record. `sealed`: not everybody can open it."""
+    """A message, the only one of its record. `sealed`: not everybody can open it."""
 
     dedup: str | None = None
     key: str | None = None
@@ -30,7 +30,7 @@ class Push(NamedTuple):
 
 
 class CopiesPass(Deliveries):
-    """Without: what cannot be told from a copy waits."""
+    """Without: what may be a copy waits."""
 
     def _waits(self, entry: Entry) -> bool:
         return entry.item.key is not None and super()._waits(Entry(entry.id, Item(BODY, "k"), 0))
@@ -44,7 +44,7 @@ class KeysPass(Deliveries):
 
 
 class ReadIsReached(Deliveries):
-    """Without: a checkpoint says that copies were told only up to what cannot be opened."""
+    """Without: by a checkpoint copies were distinguished only up to what cannot be opened."""
 
     def reaches(self, seqnum: int) -> None:
         super().reaches(seqnum)

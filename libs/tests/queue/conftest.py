@@ -68,7 +68,7 @@ async def take(messages: AsyncIterator[Any], count: int) -> list[Any]:
     return [await anext(messages) for _ in range(count)]
 
 
-async def settled(consumer: Consumer[Any]) -> None:
+async def all_appended(consumer: Consumer[Any]) -> None:
     """Until what its owners have to append is in the log: its handlers take their time."""
     for owner in list(consumer._owners.values()):
         while owner._sender is not None:

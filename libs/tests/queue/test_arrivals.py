@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from bokiqueue import old_messages
-from libs.tests.queue.conftest import DAY_MS, Another, SetClock, round_of, settled
+from libs.tests.queue.conftest import DAY_MS, Another, SetClock, all_appended, round_of
 
 
 async def test_who_reads_on_finds_in_the_set_what_was_trimmed_beneath_him(
@@ -25,7 +25,7 @@ async def test_who_reads_on_finds_in_the_set_what_was_trimmed_beneath_him(
         clock.ms += DAY_MS * 3 // 5
         messages._owners[0]._clock.observe(clock.ms, asyncio.get_running_loop().time())
         messages._owners[0].tend()
-        await settled(messages)
+        await all_appended(messages)
         clock.ms += DAY_MS * 3 // 5
         other = await another()
         await round_of(other)

@@ -17,7 +17,7 @@ from bokilib.ports import BookPort
 from bokilib.testing import crash_everywhere
 from bokiqueue import Queue, StaleReceipt, carried
 from bokiqueue.events import PICKER, Acked
-from libs.tests.queue.conftest import DAY_MS, Another, SetClock, alive, book_of, round_of, settled, take
+from libs.tests.queue.conftest import DAY_MS, Another, SetClock, alive, all_appended, book_of, round_of, take
 
 
 async def oldest_ms(queue: Queue[Any], clock: SetClock) -> int:
@@ -93,7 +93,7 @@ async def test_an_owner_carries_what_is_his_and_receipts_stay_good(another: Anot
     await queue.push("long")
     async with queue.consume(lease_s=40_000) as messages:
         message = await anext(messages)
-        await settled(messages)
+        await all_appended(messages)
         owner = messages._owners[0]
         before, claim = owner.fence.claim, owner.claim
         for _ in range(3):
@@ -102,7 +102,7 @@ async def test_an_owner_carries_what_is_his_and_receipts_stay_good(another: Anot
             again = await anext(messages)
             await again.ack()
             owner.tend()
-            await settled(messages)
+            await all_appended(messages)
             await round_of(queue)
             assert await oldest_ms(queue, clock) < DAY_MS * 3 // 2
         assert owner.fence.claim > before and owner.claim == claim, "the carrier left it to him"

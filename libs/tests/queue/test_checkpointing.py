@@ -14,7 +14,7 @@ from bokilib.fence import Fence
 from bokiqueue import Queue, settings
 from bokiqueue.checkpointing import Checkpointing
 from bokiqueue.events import Acked, Id, consumer_id
-from libs.tests.queue.conftest import Another, SetClock, book_of, settled
+from libs.tests.queue.conftest import Another, SetClock, all_appended, book_of
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +100,7 @@ async def test_of_copies_around_a_purge_one_is_handled_whoever_has_the_shard(
             await queue.push(f"after {wait_ms}", dedup_id="x")
         async with asyncio.timeout(30), await anext(messages) as message:
             got.append(message.body)
-        await settled(messages)
+        await all_appended(messages)
     assert got == ["after 270000"], "the one before is a copy of what was purged"
     async with (await another()).consume(member_lease_s=600) as messages:
         await messages.has(1)

@@ -146,8 +146,8 @@ def test_every_command_has_help_with_an_example() -> None:
     assert isinstance(queue, CommandGroup)
     assert sorted(queue.commands) == ["limit", "ls", "pause", "peek", "purge", "redrive", "resume", "stats"]
     for name in queue.commands:
-        shown = run_command_line("queue", name, "--help").out
-        assert f"boki queue {name} " in shown.partition("\n\n")[2], name
+        text = run_command_line("queue", name, "--help").out
+        assert f"boki queue {name} " in text.partition("\n\n")[2], name
 
 
 @pytest.mark.processes

@@ -187,10 +187,10 @@ async def test_a_key_with_a_rate_of_its_own_waits_until_it_is_taken_away(another
 async def test_so_many_keys_have_a_rate_of_their_own_and_no_more(another: Another) -> None:
     config = (await settings.existing((await another()).log, "jobs")).config
     for number in range(256):
-        config = settings.with_key_rate(config, "jobs", f"k{number}", 1.0)
+        config = settings.with_key_rate(config, f"k{number}", 1.0)
     with pytest.raises(InvalidArgument, match="256 keys"):
-        settings.with_key_rate(config, "jobs", "one more", 1.0)
-    assert len(settings.with_key_rate(config, "jobs", "k0", None).key_rates) == 255
+        settings.with_key_rate(config, "one more", 1.0)
+    assert len(settings.with_key_rate(config, "k0", None).key_rates) == 255
 
 
 async def test_two_members_of_one_name_on_one_log_never_have_one_shard(another: Another) -> None:

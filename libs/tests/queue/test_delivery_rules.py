@@ -72,12 +72,12 @@ def test_what_somebody_may_have_died_of_is_handed_out_alone() -> None:
     after = shelf(decode(progress.encode(), 0), careful=True)
     for seqnum in range(1, 6):
         after.offer(seqnum, 0, (item(),))
-    for alone in (1, 3):
+    for seqnum in (1, 3):
         batch = after.take(10, 0)
-        assert [(hand.entry.id.seqnum, hand.attempt) for hand in batch.hands] == [(alone, 2)]
+        assert [(hand.entry.id.seqnum, hand.attempt) for hand in batch.hands] == [(seqnum, 2)]
         assert batch.logged_first
         assert after.take(10, 0).hands == []
-        after.over(Id(alone, 0))
+        after.over(Id(seqnum, 0))
     batch = after.take(10, 0)
     assert [(hand.entry.id.seqnum, hand.attempt) for hand in batch.hands] == [(4, 1), (5, 1)]
     assert batch.logged_first, "the owner before may have handed them out before his DELIVER was in the log"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bokiqueue import NoSuchGroup, inspection
-from libs.tests.queue.conftest import Another, SetClock, book_of, settled
+from libs.tests.queue.conftest import Another, SetClock, all_appended, book_of
 
 
 async def test_stats_and_peek_see_what_waits_is_in_flight_and_comes_later(another: Another, clock: SetClock) -> None:
@@ -16,7 +16,7 @@ async def test_stats_and_peek_see_what_waits_is_in_flight_and_comes_later(anothe
     await queue.push("waits", key="k")
     async with queue.consume(who="me") as messages:
         await anext(messages)
-        await settled(messages)
+        await all_appended(messages)
         before = queue.log.appends
         stats = await queue.stats()
         assert (stats.depth, stats.in_flight, stats.delayed, stats.age_ms) == (3, 1, 1, 5_000)

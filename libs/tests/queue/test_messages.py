@@ -8,7 +8,7 @@ from boki_common.errors import Conflict
 from bokilib import Atomic, Fence, Log
 from bokiqueue import Queue, StaleReceipt
 from bokistore import BokiStore, Transaction
-from libs.tests.queue.conftest import Another, book_of, settled
+from libs.tests.queue.conftest import Another, all_appended, book_of
 
 
 async def shop(another: Another) -> tuple[BokiStore, Queue[object], Queue[object]]:
@@ -25,7 +25,7 @@ async def test_consume_change_and_push_are_one_record(another: Another) -> None:
     await orders.push("apple")
     async with orders.consume(member_lease_s=600) as messages:
         async with await anext(messages) as order:
-            await settled(messages)
+            await all_appended(messages)
             before = store.log.appends
 
             async def sell(tx: Transaction) -> None:
@@ -62,7 +62,7 @@ async def test_while_its_record_is_on_its_way_no_lease_runs_out(another: Another
     await orders.push("apple")
     async with orders.consume(lease_s=0.001) as messages, await anext(messages) as order, Atomic(store.log) as tx:
         part = order.acked()
-        assert part == order.acked(), "asked again in a second attempt it is the same"
+        assert part == order.acked(), "in a second attempt it is the same"
         assert messages._next() is None
         tx.add(part)
         tx.add(emails.pushed("sold"))

@@ -13,7 +13,7 @@ from boki.testing import MemoryCluster
 from boki_gateway.testing import Requester, running_gateway
 from bokiqueue import Queue, inspection
 from bokiqueue_tools.page import PAGE
-from libs.tests.queue.conftest import Another, SetClock, settled
+from libs.tests.queue.conftest import Another, SetClock, all_appended
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;\x1b[31m\u202e"
 
@@ -56,10 +56,10 @@ async def test_the_queues_of_a_book(requester: Requester, another: Another) -> N
     await queue.push(1)
     await another("popped", mode="pop")
     await (await another("still")).pause()
-    said = await look(requester, book="shop")
-    assert "jobs default 1 0 0.0 s nobody consumes" in said
-    assert "jobs.dead default 0 0 none empty" in said
-    assert "popped popped 0 0 none empty" in said and "still default 0 0 none paused" in said
+    text = await look(requester, book="shop")
+    assert "jobs default 1 0 0.0 s nobody consumes" in text
+    assert "jobs.dead default 0 0 none empty" in text
+    assert "popped popped 0 0 none empty" in text and "still default 0 0 none paused" in text
     assert "There is no queue in it." in await look(requester, book="nothing")
 
 
@@ -77,17 +77,17 @@ async def test_a_queue_with_its_oldest_and_its_dead_letters(
         await queue.push("late", delay_s=60)
         await queue.push("now")
         await anext(messages)
-        await settled(messages)
-        said = await look(requester, book="shop", queue="jobs")
-    assert "Not done 2 In flight 1 Delayed 1" in said
-    assert "shard 0 host-7 2 1 1" in said
-    assert '"late" delayed 0' in said and '"now" in flight 1' in said
-    assert '"bad" jobs no good 1' in said
-    assert "Pushed 0.1/s Done 0.0/s Rates of the last 60.0 s" in said
-    assert "of the book shop" in said
+        await all_appended(messages)
+        text = await look(requester, book="shop", queue="jobs")
+    assert "Not done 2 In flight 1 Delayed 1" in text
+    assert "shard 0 host-7 2 1 1" in text
+    assert '"late" delayed 0' in text and '"now" in flight 1' in text
+    assert '"bad" jobs no good 1' in text
+    assert "Pushed 0.1/s Done 0.0/s Rates of the last 60.0 s" in text
+    assert "of the book shop" in text
 
 
-async def test_what_is_not_there_is_said(requester: Requester, queue: Queue[object]) -> None:
+async def test_what_is_not_there_is_text(requester: Requester, queue: Queue[object]) -> None:
     assert "there is no queue 'x'" in await look(requester, 404, book="shop", queue="x")
     assert "no group 'y'" in await look(requester, 404, book="shop", queue="jobs", group="y")
 

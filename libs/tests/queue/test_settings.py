@@ -1,4 +1,4 @@
-"""Settings: one record says all, whoever is faster is not overwritten."""
+"""Settings: one record has all of them, whoever is faster is not overwritten."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ async def test_groups_that_are_registered_at_once_are_all_there(another: Another
     with pytest.raises(NoSuchQueue):
         await settings.existing(queue.log, "other")
     with pytest.raises(NoSuchQueue):
-        settings.must_exist(None, "other")
+        await settings.change_existing(queue.log, "other", lambda config: config)
 
 
-async def test_said_again_they_are_the_same_at_a_new_place(another: Another) -> None:
+async def test_appended_again_they_are_the_same_at_a_new_place(another: Another) -> None:
     queue = await another()
     found = await settings.existing(queue.log, "jobs")
     later = await settings.again(queue.log, found)

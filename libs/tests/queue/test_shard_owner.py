@@ -11,11 +11,11 @@ from bokilib import tags
 from bokilib.events import open_record
 from bokiqueue import Queue
 from bokiqueue.events import PICKER, Acked, AnyEvent, Dead, Delivered, Nacked, Pushed
-from libs.tests.queue.conftest import Another, book_of, settled, take
+from libs.tests.queue.conftest import Another, all_appended, book_of, take
 
 
 async def written(queue: Queue[object], tag: str) -> list[list[AnyEvent]]:
-    """What the records of a stream say."""
+    """The events of a stream's records."""
     found = []
     async for item in book_of(queue).read(tag):
         assert isinstance(item, boki.Record)
@@ -30,7 +30,7 @@ async def test_a_lone_message_costs_a_push_a_deliver_and_an_ack(another: Another
         before = queue.log.appends
         await queue.push(1)
         message = await anext(messages)
-        await settled(messages)
+        await all_appended(messages)
         await message.ack()
         assert queue.log.appends - before == 3
 
@@ -52,7 +52,7 @@ async def test_a_batch_costs_one_deliver_and_one_ack(another: Another) -> None:
         before = queue.log.appends
         await queue.push_many(list(range(64)))
         batch = await take(messages, 64)
-        await settled(messages)
+        await all_appended(messages)
         await asyncio.gather(*(message.ack() for message in batch))
         assert queue.log.appends - before == 3
 
@@ -80,7 +80,7 @@ async def test_a_dead_letter_and_its_push_are_one_record(another: Another) -> No
     await queue.push("bad", key="k")
     async with queue.consume() as messages:
         message = await anext(messages)
-        await settled(messages)
+        await all_appended(messages)
         await message.nack()
         await queue.push("next", key="k")
         assert (await anext(messages)).body == "next"

@@ -16,14 +16,14 @@ from bokiqueue import together
 from bokiqueue.together import Together
 
 
-class Said(Event, tag="test.said", frozen=True):
+class Noted(Event, tag="test.noted", frozen=True):
     """An event of this test."""
 
     id: str
 
 
 def part(tag: str, **expect: int) -> Contribution:
-    return Contribution((tag,), dict(expect), (Said(tag),))
+    return Contribution((tag,), dict(expect), (Noted(tag),))
 
 
 async def log_of(cluster: MemoryCluster) -> Log:
@@ -79,7 +79,7 @@ async def test_who_expected_in_vain_hears_so_and_the_others_are_in_the_log_once(
 async def test_what_is_too_large_together_goes_apart(cluster: MemoryCluster) -> None:
     log = await log_of(cluster)
     several = Together(log)
-    large = [Contribution((tag,), {}, (Said(tag + "x" * 300_000),)) for tag in "ab"]
+    large = [Contribution((tag,), {}, (Noted(tag + "x" * 300_000),)) for tag in "ab"]
     found = await asyncio.gather(*(several.append(one, size=1) for one in large))
     assert len(set(found)) == 2
 

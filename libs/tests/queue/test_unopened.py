@@ -15,7 +15,7 @@ from boki.testing import MemoryCluster
 from boki_common.errors import InvalidArgument
 from bokilib import Contribution, Event, Log, tags
 from bokiqueue import Queue, checkpointing
-from libs.tests.queue.conftest import DAY_MS, SetClock, book_of, round_of, settled
+from libs.tests.queue.conftest import DAY_MS, SetClock, all_appended, book_of, round_of
 
 
 class Turned:
@@ -70,7 +70,7 @@ async def handled(queue: Queue[Any], count: int) -> list[Any]:
         for _ in range(count):
             async with await anext(messages) as message:
                 got.append(message.body)
-        await settled(messages)
+        await all_appended(messages)
         assert messages._next() is None
     return got
 
@@ -91,7 +91,7 @@ async def test_it_is_passed_kept_and_reported(cluster: MemoryCluster, monkeypatc
         for _ in range(11):
             async with await anext(messages) as message:
                 got.append(message.body)
-            await settled(messages)
+            await all_appended(messages)
     assert got == ["before", *range(10)]
     stats = await plain.stats()
     assert (stats.depth, stats.unopened, stats.in_flight) == (1, 1, 0)
@@ -111,7 +111,7 @@ async def test_it_is_passed_kept_and_reported(cluster: MemoryCluster, monkeypatc
         for _ in range(5):
             async with await anext(messages):
                 pass
-        await settled(messages)
+        await all_appended(messages)
         assert messages._owners[0].progress.floor.seqnum > listed.seqnum
 
 
@@ -181,7 +181,7 @@ async def test_a_record_that_nobody_can_open_is_dropped_and_what_waited_goes_on(
         for body in ("copy", "two", "three"):
             async with asyncio.timeout(30), await anext(messages) as message:
                 assert message.body == body
-        await settled(messages)
+        await all_appended(messages)
     assert (await plain.stats()).depth == (await hooked.stats()).depth == 0
     await plain.push("waits")
     clock.ms += DAY_MS
