@@ -185,14 +185,10 @@ def test_a_wrong_call_is_json_as_well(arguments: tuple[str, ...]) -> None:
 def test_a_config_file_that_is_not_there_is_refused_by_every_command(
     run_boki: RunCommandLine, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
-    done = run_boki(*command, "--config", str(tmp_path / "boki.toml"))
-    assert done.code == 2
-    assert "boki.toml' does not exist" in done.err
+    run_boki(*command, "--config", str(tmp_path / "boki.toml")).refused("boki.toml' does not exist")
 
 
 def test_a_config_file_that_is_wrong_is_refused_by_clients_too(run_boki: RunCommandLine, tmp_path: Path) -> None:
     file = tmp_path / "boki.toml"
     file.write_text("[engine]\nreplicaz = 5\n")
-    done = run_boki("read", "--book", "b", "--config", str(file))
-    assert done.code == 2
-    assert "engine.replicaz; did you mean engine.replicas?" in done.err
+    run_boki("read", "--book", "b", "--config", str(file)).refused("engine.replicaz; did you mean engine.replicas?")

@@ -10,7 +10,6 @@ from boki_common.errors import (
     InvalidArgument,
     MetadataUnavailable,
     NodeExists,
-    NoSuchLedger,
     NotEnoughBookies,
 )
 from boki_common.metadata.memory import Fault, MemoryStore
@@ -44,16 +43,6 @@ async def test_an_unknown_digest_makes_no_ledger(ledgers: Ledgers) -> None:
     with pytest.raises(InvalidArgument, match="MD5"):
         await ledgers.client.create(digest="MD5")
     assert await ledgers.client.list() == []
-
-
-async def test_ledgers_are_listed_until_they_are_deleted(ledgers: Ledgers) -> None:
-    made = [(await ledgers.client.create()).ledger_id for _ in range(3)]
-    assert await ledgers.client.list() == sorted(made)
-    await ledgers.client.delete(made[1])
-    assert await ledgers.client.list() == [made[0], made[2]]
-    for call in (ledgers.client.delete, ledgers.client.metadata_of):
-        with pytest.raises(NoSuchLedger, match=f"no ledger {made[1]}"):
-            await call(made[1])
 
 
 async def test_a_ledger_that_the_store_did_not_take_is_not_made(ledgers: Ledgers) -> None:

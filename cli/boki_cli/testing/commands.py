@@ -30,6 +30,11 @@ class Outcome(NamedTuple):
     out: str
     err: str
 
+    def refused(self, *messages: str, code: int = 2) -> None:
+        """Asserts that it ended with that exit code and all these messages."""
+        assert self.code == code, self
+        assert all(message in self.err for message in messages), self.err
+
 
 RunCommandLine: TypeAlias = Callable[..., Outcome]
 

@@ -80,8 +80,7 @@ def test_recovery_without_enough_bookies_is_refused_and_may_be_repeated(
     for number in (0, 1):
         bookies.run(bookies.stop_bookie(number))
     call = ("ledger", "recover", str(writer.ledger_id), "--metadata", bookies.uri)
-    done = run_boki(*call)
-    assert done.code == 4 and "try again" in done.err
+    run_boki(*call).refused("try again", code=4)
     assert state(bookies, writer.ledger_id) == "IN_RECOVERY"
     monkeypatch.setenv("BOKI_LEDGER_RETRY_FOR_S", "10")
     bookies.run(bookies.start_bookie(0))
@@ -92,8 +91,7 @@ def test_recovery_without_enough_bookies_is_refused_and_may_be_repeated(
 def test_delete_needs_a_word_and_then_deletes(run_boki: RunCommandLine, bookies: BookieCluster) -> None:
     ledger_id = open_ledger(bookies).ledger_id
     call = ("ledger", "delete", str(ledger_id), "--metadata", bookies.uri)
-    done = run_boki(*call)
-    assert done.code == 2 and "--yes" in done.err
+    run_boki(*call).refused("--yes")
     assert state(bookies, ledger_id) == "OPEN"
     assert run_boki(*call, "--yes") == (0, f"ledger {ledger_id} is deleted\n", "")
     with pytest.raises(NoSuchLedger):

@@ -53,12 +53,8 @@ def test_where_it_listens_is_a_setting_and_flags_win(monkeypatch: pytest.MonkeyP
 
 
 def test_usage(run_boki: RunCommandLine) -> None:
-    done = run_boki("gateway", "--port", "1", "--listen", "127.0.0.1:2")
-    assert done.code == 2
-    assert "found both" in done.err
-    done = run_boki("gateway", "--port", "0", "--url", "http://x")
-    assert done.code == 2
-    assert "expected a URL such as boki://host:port" in done.err
+    run_boki("gateway", "--port", "1", "--listen", "127.0.0.1:2").refused("found both")
+    run_boki("gateway", "--port", "0", "--url", "http://x").refused("expected a URL such as boki://host:port")
 
 
 def test_a_port_in_use(run_boki: RunCommandLine, memory_url: str) -> None:
