@@ -14,7 +14,6 @@ from typing import Any, Final, TypeVar
 
 from boki_common.bookkeeper import layout, ledger_metadata
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata
-from boki_common.errors import BokiError
 from boki_common.ids import BookieId
 from boki_common.metadata.memory import MemoryStore, MemoryTree
 from boki_common.metadata.store import NOTHING, MetadataStore
@@ -64,15 +63,6 @@ async def make_cookie(store: MetadataStore, bookie: str, *, ours: bool = True) -
     if await store.exists(path):
         await store.delete(path, version=(await store.get(path)).version)
     await store.create(path, layout.encode_cookie(layout.Cookie(BookieId(bookie), "journal", ("ledgers",), ours=ours)))
-
-
-class RecordedAcks:
-    """What a writer called its listener with."""
-
-    def __init__(self, writer: LedgerWriter) -> None:
-        self.acked: list[int] = []
-        self.failed: list[BokiError] = []
-        writer.listen(self.acked.append, self.failed.append)
 
 
 class Ledgers:
@@ -142,13 +132,6 @@ class Ledgers:
         await writer.close()
         self.bookies.seen.clear()
         return writer.ledger_id
-
-    async def closing(self, writer: LedgerWriter) -> asyncio.Task[int]:
-        """The writer's close, which waits at the shut gate of the store."""
-        self.store.gate.clear()
-        closing = asyncio.get_running_loop().create_task(writer.close())
-        await turns()
-        return closing
 
     async def change(self, ledger_id: int, **changes: Any) -> None:
         """What another process makes of a ledger's metadata."""

@@ -26,6 +26,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.schedules import one_travels
+from tests.writers import RecordedAcks
 
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.errors import (
@@ -46,7 +47,7 @@ from boki_common.testing.virtual_time import VirtualTimeLoop, let_pass
 from boki_ledger.read.reader import LedgerReader
 from boki_ledger.settings import LedgerSettings
 from boki_ledger.testing.held_messages import Message
-from boki_ledger.testing.ledgers import Ledgers, RecordedAcks, turns
+from boki_ledger.testing.ledgers import Ledgers, turns
 from boki_ledger.testing.scripted_bookies import ScriptedBookies
 
 BOOKIES: Final = ("b1", "b2", "b3", "b4", "b5", "b6", "b7")
@@ -145,7 +146,7 @@ class Schedule:
         self.bookies.register(*BOOKIES[: self.size + self.draw.randrange(2)])
         self.settings = LedgerSettings(
             retry_least_s=0.05,
-            suspect_s=self.draw.choice([0.0, 0.5, 10.0]),
+            suspect_s=self.draw.choice([0.05, 0.5, 10.0]),
             retry_for_s=5.0,
             answer_timeout_s=5.0,
             window_entries=12,

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.recover.recoveries import begun, payloads_of, put, recovered, written
+from tests.writers import RecordedAcks
 
 from boki_common.bookkeeper import layout
 from boki_common.bookkeeper.ledger_metadata import LedgerState
@@ -21,7 +22,7 @@ from boki_common.errors import (
     Unauthorized,
 )
 from boki_common.metadata.memory import Fault
-from boki_ledger.testing.ledgers import QUICK, Ledgers, RecordedAcks, ensemble, submit, turns, until
+from boki_ledger.testing.ledgers import QUICK, Ledgers, ensemble, submit, turns, until
 from boki_ledger.write.writer import LedgerWriter
 
 # -- what is acknowledged survives, what is not may

@@ -9,6 +9,7 @@ from itertools import product
 
 import pytest
 from tests.recover.recoveries import NAMES, begun, payloads_of, put, recovered, written
+from tests.writers import RecordedAcks
 
 from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.digests import digest_for
@@ -17,7 +18,7 @@ from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.errors import LedgerDataMissing, LedgerFenced, NotEnoughBookies, RecoveryFailed
 from boki_common.runtime.ports import Buffer
 from boki_ledger.read.reader import LedgerReader
-from boki_ledger.testing.ledgers import QUICK, Ledgers, RecordedAcks, deliver, ensemble, submit, turns
+from boki_ledger.testing.ledgers import QUICK, Ledgers, deliver, ensemble, submit, turns
 from boki_ledger.write.writer import LedgerWriter
 
 HAS, LACKS = "has", "lacks"

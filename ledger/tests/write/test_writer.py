@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from tests.writers import RecordedAcks
 
 from boki_common.bookkeeper.digests import CRC32C
 from boki_common.bookkeeper.entry_body import verify_body
@@ -23,7 +24,7 @@ from boki_common.errors import (
 )
 from boki_common.limits import ENTRY_BYTES, KIB
 from boki_common.metadata.memory import Fault
-from boki_ledger.testing.ledgers import QUICK, Ledgers, RecordedAcks, deliver, ensemble, submit, turns, until
+from boki_ledger.testing.ledgers import QUICK, Ledgers, deliver, ensemble, submit, turns, until
 from boki_ledger.write.replicated_adds import EARLY_SEND_BYTES
 from boki_ledger.write.writer import LedgerWriter
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.writers import close_begun
 
 from boki_common.errors import BokiError, ClosedError, LedgerClosed, LedgerFenced, MetadataUnavailable
 from boki_ledger.testing.ledgers import Ledgers, deliver, turns
@@ -96,7 +97,7 @@ async def test_while_it_closes_nobody_begins_to_wait_and_who_waits_gets_the_outc
     writer.submit(b"0")
     (waiting,) = waiting_for(writer, 0)
     await turns()
-    closing = await ledgers.closing(writer)
+    closing = await close_begun(ledgers, writer)
     with pytest.raises(ClosedError):
         await writer.acknowledged(0)
     ledgers.store.disconnect()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.write.questions import Question, ask, first_entry, pass_on, recovered, sent
+from tests.writers import close_begun
 
 from boki_common import limits
 from boki_common.errors import ClosedError, LedgerFenced
@@ -177,7 +178,7 @@ async def test_it_cannot_be_asked_at_the_end_and_nobody_is_answered_after_it(led
     elif how == "abandoned":
         writer.abandon()
     else:
-        closing = await ledgers.closing(writer)
+        closing = await close_begun(ledgers, writer)
     refused = Question(writer)
     if closing is not None:
         ledgers.store.gate.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.write.questions import Question, ask, first_entry, pass_on, recovered, sent
+from tests.writers import RecordedAcks
 
 from boki_common import limits
 from boki_common.bookkeeper.status import V2Status
@@ -11,7 +12,7 @@ from boki_common.errors import LedgerFenced
 from boki_common.testing.virtual_time import let_pass
 from boki_ledger.rules.unfenced import UNPROVEN_S
 from boki_ledger.rules.write_set import write_set
-from boki_ledger.testing.ledgers import Ledgers, RecordedAcks, deliver, submit, turns, until
+from boki_ledger.testing.ledgers import Ledgers, deliver, submit, turns, until
 from boki_ledger.write.writer import LedgerWriter
 
 pytestmark = pytest.mark.usefixtures("unhurried")
