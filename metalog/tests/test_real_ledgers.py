@@ -16,11 +16,12 @@ from boki_ledger.ledgers import Ledgers
 from boki_ledger.testing.ledgers import make_cookie
 from boki_ledger.testing.scripted_bookies import ScriptedBookies
 from boki_metalog.control.log_changes import LogChanges
-from boki_metalog.control.policies import DATA, INCARNATION, ROLE, Cluster, GiveUpSpares, _has_entries
+from boki_metalog.control.policies import DATA, Cluster, GiveUpSpares, _has_entries
 from boki_metalog.entries.metalog_entry import Expire, Trim
 from boki_metalog.entries.progress import ShardRange
 from boki_metalog.errors import ShardNotOpen
 from boki_metalog.sequencer.sequencer_watch import SequencerWatch
+from boki_metalog.sequencer.spare_offer import INCARNATION, ROLE
 from boki_metalog.settings import ControllerSettings, SequencerSettings
 
 A = "aa" * 16

@@ -29,9 +29,9 @@ async def term_of(cluster: Any, log: int = 0) -> int:
     return (await read_view(await cluster.store())).view.term_of(log)
 
 
-async def filled(cluster: Any, entries: int = 4, **settings: Any) -> Any:
+async def filled(cluster: Any, entries: int = 4) -> Any:
     """A sequencer with so many entries in its metalog, which ends with an entry that nobody can read."""
-    sequencer = await cluster.sequencer(log=0, **settings)
+    sequencer = await cluster.sequencer(log=0, engine_grace_s=60.0)  # no CLOSE of its shard behind that entry
     engine, link = await cluster.linked(1)
     shard = await link.open_shard(A, 50)
     for number in range(1, entries):

@@ -19,21 +19,17 @@ For people: HELLO and STATUS, as a sequencer answers them, to those who show the
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
-from boki_common.advertised import advertised
-from boki_common.background_tasks import ended
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
-from boki_common.errors import BokiError, InvalidArgument, MetadataError, ProtocolError
+from boki_common.errors import BokiError, InvalidArgument, ProtocolError
 from boki_common.logs import get_logger
 from boki_common.metadata.membership import Membership, member_path
 from boki_common.metadata.store import MetadataStore
-from boki_common.net.connection import Address, FrameServer
-from boki_common.net.messages import MessagePeer, serve_messages
+from boki_common.net.messages import MessagePeer
 from boki_common.retry import event_or_timeout, retry
 from boki_common.runtime.ports import Random
 from boki_ledger.ledgers import Ledgers
@@ -42,10 +38,9 @@ from boki_metalog.control.log_changes import LogChanges
 from boki_metalog.control.policies import Cluster, Policy, default_policies
 from boki_metalog.entries import permissions
 from boki_metalog.entries import sequencer_protocol as protocol
+from boki_metalog.listed_process import ListedProcess
 from boki_metalog.sequencer.sequencer_watch import SequencerWatch
 from boki_metalog.settings import ControllerSettings, SequencerSettings
-from boki_metalog.terms.metadata_tree import ensure_view
-from boki_metalog.terms.view_feed import ViewFeed
 
 CONTROLLER_ROLE: Final = "controller"
 LEADER_PATH: Final = "/boki/controller"
@@ -54,15 +49,8 @@ NO_LOG: Final = -1
 _log = get_logger("controller")
 
 
-class ControllerMember(msgspec.Struct, frozen=True):
-    """What a controller says of itself, in its membership and as the leader."""
-
-    address: str
-    incarnation: str
-
-
-class Controller:
-    """See the module. Use `start`."""
+class Controller(ListedProcess):
+    """See the module. Use `start`; once it is closed, another one is elected."""
 
     def __init__(
         self,
@@ -75,16 +63,10 @@ class Controller:
         token: ClusterToken = NO_TOKEN,
     ) -> None:
         """`token`: asked of those who connect, and shown to sequencers."""
-        self.incarnation = rng.token(16).hex()
-        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Gets the error that ended this incarnation; never a result."""
-        self.token = token
-        self._metadata = metadata
+        super().__init__(CONTROLLER_ROLE, metadata=metadata, rng=rng, settings=settings, token=token)
         self._settings = settings
         self._policies = tuple(default_policies() if policies is None else policies)
         self._faults: dict[str, str] = {}
-        self._wake = asyncio.Event()
-        self._feed = ViewFeed(metadata, self._wake.set, settings.backoff())
         self._cluster = Cluster(
             metadata=metadata,
             ledgers=ledgers,
@@ -94,36 +76,7 @@ class Controller:
             ),
             watch=SequencerWatch(metadata, SequencerSettings(), on_change=self._wake.set, token=token),
         )
-        self._server: FrameServer
-        self._membership: Membership
         self._election: Election
-        self._task: asyncio.Task[None] | None = None
-
-    async def start(self, address: Address) -> Controller:
-        """Listens, lists itself and stands for election in the background. Raises SettingsError: cannot listen;
-        MetadataUnavailable: the store is away."""
-        metadata = self._metadata
-        self._server = await serve_messages(address, lambda _: _Visitor(self))
-        try:
-            await ensure_view(metadata)
-            member = msgspec.json.encode(ControllerMember(str(self.advertised), self.incarnation))
-            self._membership = await Membership.join(metadata, member_path(CONTROLLER_ROLE, self.incarnation), member)
-        except BaseException:
-            await self._server.close()
-            raise
-        self._election = Election(metadata, LEADER_PATH, member, on_change=self._wake.set)
-        self._feed.start()
-        self._task = asyncio.get_running_loop().create_task(self._run())
-        return self
-
-    @property
-    def address(self) -> Address:
-        return self._server.address
-
-    @property
-    def advertised(self) -> Address:
-        """Where others reach it, as it lists itself."""
-        return advertised(self.address, self._settings.advertise, key="controller.advertise")
 
     @property
     def leading(self) -> bool:
@@ -131,43 +84,35 @@ class Controller:
 
     def status(self) -> dict[str, Any]:
         """For people."""
-        return {
-            "role": CONTROLLER_ROLE,
-            "incarnation": self.incarnation,
-            "address": str(self.advertised),
-            "asks_for_token": self.token.asks,
+        return super().status() | {
             "leading": self.leading,
             "policies": [{"name": one.name, "fault": self._faults.get(one.name)} for one in self._policies],
-            "failed": str(self.failed.exception()) if self.failed.done() and not self.failed.cancelled() else None,
         }
 
-    async def close(self) -> None:
-        """Stops; another one is elected. Idempotent."""
-        await ended(self._task)
-        await self._feed.close()
+    def _visitor(self) -> _Visitor:
+        return _Visitor(self)
+
+    async def _join(self) -> Membership:
+        member = msgspec.json.encode({"address": str(self.advertised), "incarnation": self.incarnation})
+        path = member_path(CONTROLLER_ROLE, self.incarnation)
+        membership = await Membership.join(self._metadata, path, member)
+        self._election = Election(self._metadata, LEADER_PATH, member, on_change=self._wake.set)
+        return membership
+
+    async def _stop(self) -> None:
         await self._cluster.watch.close()
         await self._election.resign()
-        await self._server.close()
-        try:
-            await self._membership.leave()
-        except MetadataError as error:
-            _log.info("still listed until the session ends", incarnation=self.incarnation, error=error)
 
-    async def _run(self) -> None:
-        try:
-            while True:
-                await retry(
-                    self._election.won,
-                    self._settings.backoff(),
-                    on_failure=lambda error, pause_s: _log.info("no election yet", pause_s=pause_s, error=error),
-                )
-                _log.info("leads", incarnation=self.incarnation)
-                await self._lead()
-                _log.info("leads no more", incarnation=self.incarnation)
-        except Exception as error:  # noqa: BLE001 - raised by `failed`
-            _log.warning("controller ends", incarnation=self.incarnation, error=error)
-            self.failed.set_exception(error)
-            self.failed.exception()  # kept for whoever asks; nobody is warned when no one does
+    async def _work(self) -> None:
+        while True:
+            await retry(
+                self._election.won,
+                self._settings.backoff(),
+                on_failure=lambda error, pause_s: _log.info("no election yet", pause_s=pause_s, error=error),
+            )
+            _log.info("leads", incarnation=self.incarnation)
+            await self._lead()
+            _log.info("leads no more", incarnation=self.incarnation)
 
     async def _lead(self) -> None:
         self._cluster.begin()

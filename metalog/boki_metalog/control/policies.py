@@ -22,28 +22,19 @@ from boki_common.metadata.membership import members
 from boki_common.metadata.store import MetadataStore
 from boki_ledger.ledgers import Ledgers
 from boki_ledger.metadata.member_trust import REMEMBERED
-from boki_metalog.control.controller_rules import (
-    Absent,
-    ClosedSpare,
-    Vacant,
-    is_named,
-    may_delete,
-    wanted_weights,
-)
+from boki_metalog.control.controller_rules import Absent, ClosedSpare, Vacant, is_named, may_delete, wanted_weights
 from boki_metalog.control.log_changes import LogChanges
 from boki_metalog.control.weights import kept_weights
 from boki_metalog.errors import MetalogUnreadable, ThinlyServed
 from boki_metalog.follow.sequencer_member import sequencer_members
 from boki_metalog.sequencer.sequencer_watch import SequencerWatch
+from boki_metalog.sequencer.spare_offer import INCARNATION, METALOG, ROLE
 from boki_metalog.settings import ControllerSettings
 from boki_metalog.terms.index_slots import ENGINE_ROLE, engine_members, thin_slots
 from boki_metalog.terms.metadata_tree import ensure_view, read_record
 from boki_metalog.terms.view import View
 
-ROLE: Final = "boki.role"
-METALOG: Final = b"metalog"
 DATA: Final = b"data"
-INCARNATION: Final = "boki.incarnation"
 LOOKS_PER_ROUND: Final = 256
 """Ledgers looked at in one round: other policies wait meanwhile."""
 CLOSED_SPARES: Final = 1_024

@@ -19,26 +19,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from boki_common.advertised import advertised
 from boki_common.background_tasks import ended
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
-from boki_common.errors import (
-    BokiError,
-    InvalidArgument,
-    MetadataError,
-    NotEnoughBookies,
-    ProtocolError,
-    TermOver,
-)
+from boki_common.errors import BokiError, InvalidArgument, NotEnoughBookies, ProtocolError, TermOver
 from boki_common.logs import get_logger
+from boki_common.metadata.membership import Membership
 from boki_common.metadata.store import MetadataStore
 from boki_common.metrics import Metrics
-from boki_common.net.connection import Address, FrameServer
-from boki_common.net.messages import MessagePeer, serve_messages
+from boki_common.net.messages import MessagePeer
 from boki_common.retry import event_or_timeout, retry
 from boki_common.runtime.ports import Clock, Random
 from boki_ledger.ledgers import Ledgers
@@ -46,6 +38,7 @@ from boki_metalog.entries import permissions
 from boki_metalog.entries import sequencer_protocol as protocol
 from boki_metalog.errors import MetalogUnreadable, SpareTaken, TermFull
 from boki_metalog.follow.sequencer_member import SequencerMember
+from boki_metalog.listed_process import ListedProcess
 from boki_metalog.metric_definitions import SequencerMetrics
 from boki_metalog.sequencer.spare_offer import SpareOffer
 from boki_metalog.sequencer.standby import Standby
@@ -53,9 +46,7 @@ from boki_metalog.sequencer.term_server import TermServer
 from boki_metalog.settings import SequencerSettings
 from boki_metalog.terms.metadata_tree import ensure_view
 from boki_metalog.terms.term_change import change_term
-from boki_metalog.terms.term_plan import Candidate
-from boki_metalog.terms.view import Installed, SlotRange, View
-from boki_metalog.terms.view_feed import ViewFeed
+from boki_metalog.terms.view import View
 
 T = TypeVar("T")
 
@@ -73,16 +64,8 @@ _OF_SHARDS: Final = {
 _log = get_logger("sequencer")
 
 
-class _Begun(NamedTuple):
-    """A term that the view gives to this process."""
-
-    log: int
-    installed: Installed
-    slots: tuple[SlotRange, ...]
-
-
-class Sequencer:
-    """See the module. Use `start`."""
+class Sequencer(ListedProcess):
+    """See the module. Use `start`; once it is closed, the term stays in the view until the next sequencer replaces it."""
 
     def __init__(
         self,
@@ -104,16 +87,11 @@ class Sequencer:
             take_over: do not ask the serving sequencer, replace it.
             token: asked of those who connect, and shown to other sequencers.
         """
-        self.token = token
-        self.incarnation = rng.token(16).hex()
+        super().__init__("sequencer", metadata=metadata, rng=rng, settings=settings, token=token)
         self.log = log
         """The log that this process serves; while it stands by the only one it would, None: any."""
-        loop = asyncio.get_running_loop()
-        self.failed: asyncio.Future[None] = loop.create_future()
-        """Gets the error that ended this incarnation; never a result."""
         self.term_server: TermServer | None = None
         """The newest term of this incarnation, perhaps over."""
-        self._metadata = metadata
         self._ledgers = ledgers
         self._clock = clock
         self._rng = rng
@@ -121,38 +99,11 @@ class Sequencer:
         self._metrics = Metrics() if metrics is None else metrics
         self._metrics_of_logs: dict[int, SequencerMetrics] = {}
         self._take_over = take_over
-        self._server: FrameServer
         self._spare = SpareOffer(ledgers, self.incarnation, settings, self._member)
-        self._wake = asyncio.Event()
-        self._feed = ViewFeed(metadata, self._wake.set, settings.backoff())
         self._standby = Standby(
             metadata, self.incarnation, only=log, settings=settings, rng=rng, on_change=self._wake.set, token=token
         )
         self._began = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    async def start(self, address: Address) -> Sequencer:
-        """Listens and lists itself; a term is sought in the background, see `serving`. Raises SettingsError: cannot listen;
-        MetadataUnavailable: the store is away."""
-        self._server = await serve_messages(address, lambda _: _Participant(self))
-        try:
-            await ensure_view(self._metadata)
-            await self._spare.join(self._metadata)
-        except BaseException:
-            await self._server.close()
-            raise
-        self._feed.start()
-        self._task = asyncio.get_running_loop().create_task(self._run())
-        return self
-
-    @property
-    def address(self) -> Address:
-        return self._server.address
-
-    @property
-    def advertised(self) -> Address:
-        """Where others reach it, as it lists itself."""
-        return advertised(self.address, self._settings.advertise, key="sequencer.advertise")
 
     @property
     def usable(self) -> bool:
@@ -178,33 +129,26 @@ class Sequencer:
 
     def status(self) -> dict[str, Any]:
         """For people."""
-        return {
-            "role": "sequencer",
-            "incarnation": self.incarnation,
-            "address": str(self.advertised),
-            "asks_for_token": self.token.asks,
+        return super().status() | {
             "log": self.log,
             "serving": self.term != 0,
             "spare_ledger": self._spare.ledger_id,
-            "failed": str(self.failed.exception()) if self.failed.done() and not self.failed.cancelled() else None,
             "term": None if self.term_server is None else self.term_server.status(),
             "replicas": self._settings.replicas,
             "acks": self._settings.acks,
         }
 
-    async def close(self) -> None:
-        """Stops. The term stays in the view until the next sequencer replaces it. Idempotent."""
-        await ended(self._task)
-        await self._feed.close()
+    def _visitor(self) -> _Participant:
+        return _Participant(self)
+
+    async def _join(self) -> Membership:
+        return await self._spare.join(self._metadata)
+
+    async def _stop(self) -> None:
         await self._standby.close()
         if self.term_server is not None:
             self.term_server.end(TermOver(f"sequencer {self.incarnation} stops", term=self.term_server.term))
         self._spare.drop()
-        await self._server.close()
-        try:
-            await self._spare.membership.leave()
-        except MetadataError as error:
-            _log.info("still listed until the session ends", incarnation=self.incarnation, error=error)
 
     def welcome(self) -> protocol.Welcome:
         """The first message to a participant."""
@@ -214,24 +158,19 @@ class Sequencer:
 
     # -- the life of an incarnation
 
-    async def _run(self) -> None:
-        try:
-            while True:
-                begun = await self._retry(self._seek_term)
-                server = self._begin(begun)
-                await self._serve(server)
-                if server.orderly:
-                    await self._close_metalog(server)
-                self.log = self._standby.only
-                if isinstance(server.over, TermFull):
-                    self._standby.replace_at_once(begun.log, server.term)
-        except Exception as error:  # noqa: BLE001 - raised by `failed`
-            _log.warning("sequencer ends", incarnation=self.incarnation, error=error)
-            self.failed.set_exception(error)
-            self.failed.exception()  # kept for whoever asks; nobody is warned when no one does
+    async def _work(self) -> None:
+        while True:
+            log, view = await self._retry(self._seek_term)
+            server = self._begin(log, view)
+            await self._serve(server)
+            if server.orderly:
+                await self._close_metalog(server)
+            self.log = self._standby.only
+            if isinstance(server.over, TermFull):
+                self._standby.replace_at_once(log, server.term)
 
-    async def _seek_term(self) -> _Begun:
-        """Stands by until a view gives a term to this process; takes over a log itself when that is due."""
+    async def _seek_term(self) -> tuple[int, View]:
+        """Stands by until a view gives the term of a log to this process; takes over a log itself when that is due."""
         try:
             candidate = await self._spare.offer()
         except NotEnoughBookies:
@@ -240,9 +179,9 @@ class Sequencer:
         while True:
             view, version = await ensure_view(self._metadata)
             self._feed.offer(view, version)
-            begun = self._begun(candidate, view)
-            if begun is not None:
-                return begun
+            log = candidate.installed_log(view)
+            if log is not None:
+                return log, view
             if self._feed.error is not None:
                 raise self._feed.error
             log = await self._due(view)
@@ -297,20 +236,16 @@ class Sequencer:
             await event_or_timeout(self._wake, min(pause_s, self._settings.standby_check_s))
         return log
 
-    def _begun(self, candidate: Candidate, view: View) -> _Begun | None:
-        log = candidate.installed_log(view)
-        installed = None if log is None else view.installed(log)
-        return None if log is None or installed is None else _Begun(log, installed, view.slots_of(log))
-
-    def _begin(self, begun: _Begun) -> TermServer:
+    def _begin(self, log: int, view: View) -> TermServer:
         writer = self._spare.take()
-        log, installed, slots = begun
+        installed = view.logs[log]
+        assert installed is not None, "the view names this process"
         self._standby.rest()
         metrics = self._metrics_of(log)
         self.term_server = TermServer(
             installed,
             writer,
-            slots=slots,
+            slots=view.slots_of(log),
             clock=self._clock,
             settings=self._settings,
             metrics=metrics,

@@ -22,7 +22,8 @@ from boki_metalog.follow.sequencer_member import sequencer_path
 from boki_metalog.settings import SequencerSettings
 from boki_metalog.terms.term_plan import Candidate
 
-LEDGER_ROLE: Final = {"boki.role": b"metalog"}
+ROLE: Final = "boki.role"
+METALOG: Final = b"metalog"
 INCARNATION: Final = "boki.incarnation"
 """Custom metadata of the ledgers made here: for people who list them, and for whoever deletes spares that nobody needs."""
 
@@ -50,9 +51,10 @@ class SpareOffer:
         self._listed: bytes = b""
         """What the membership node is known to hold."""
 
-    async def join(self, metadata: MetadataStore) -> None:
+    async def join(self, metadata: MetadataStore) -> Membership:
         """Lists the incarnation, without a spare yet. Raises MetadataUnavailable."""
         self.membership = await Membership.join(metadata, sequencer_path(self._incarnation), self._member(()))
+        return self.membership
 
     @property
     def ledger_id(self) -> int | None:
@@ -64,7 +66,7 @@ class SpareOffer:
             self.writer = await self._ledgers.create(
                 replicas=self._settings.replicas,
                 acks=self._settings.acks,
-                custom=LEDGER_ROLE | {INCARNATION: self._incarnation.encode()},
+                custom={ROLE: METALOG, INCARNATION: self._incarnation.encode()},
             )
         member = self._member((self.writer.ledger_id,))
         if member != self._listed:

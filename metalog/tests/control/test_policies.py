@@ -14,20 +14,10 @@ from boki_common.metadata.store import ensure_path
 from boki_ledger.metadata.member_trust import REMEMBERED
 from boki_metalog.control.controller_rules import WEIGHTS_PATH, encode_weights
 from boki_metalog.control.log_changes import LogChanges, ensure_logs
-from boki_metalog.control.policies import (
-    DATA,
-    INCARNATION,
-    METALOG,
-    ROLE,
-    Balance,
-    Cluster,
-    GiveUpSpares,
-    KeepTerms,
-    Policy,
-    WatchEngines,
-)
+from boki_metalog.control.policies import DATA, Balance, Cluster, GiveUpSpares, KeepTerms, Policy, WatchEngines
 from boki_metalog.errors import MetalogUnreadable, SpareTaken, ThinlyServed
 from boki_metalog.sequencer.sequencer_watch import SequencerWatch
+from boki_metalog.sequencer.spare_offer import INCARNATION, METALOG, ROLE
 from boki_metalog.settings import ControllerSettings, SequencerSettings
 from boki_metalog.terms.index_slots import ENGINE_ROLE
 from boki_metalog.terms.metadata_tree import ensure_view, read_view
