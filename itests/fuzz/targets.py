@@ -259,7 +259,7 @@ def _a_segment() -> bytes:
     body = struct.pack(">qq", _LEDGER, _ENTRY) + b"a body"
     bodies: list[Buffer] = [
         body,
-        journal_format.encode_fence(_LEDGER),
+        journal_format.encode_ledger_id(_LEDGER),
         journal_format.encode_tombstone(_LEDGER, 20_000),
     ]
     group, _ = journal_format.encode_group(_HEADER, 9, [1, 3, 4], bodies)
@@ -425,7 +425,7 @@ TARGETS: Final[tuple[Target, ...]] = (
     Target("journal ledger", journal_format.decode_ledger, (
         journal_format.encode_ledger(journal_format.LedgerRecord(_LEDGER, True, bytes(20))),
     )),
-    Target("journal fence", journal_format.decode_fence, (journal_format.encode_fence(_LEDGER),)),
+    Target("journal fence", journal_format.decode_ledger_id, (journal_format.encode_ledger_id(_LEDGER),)),
     Target("journal tombstone", journal_format.decode_tombstone, (journal_format.encode_tombstone(_LEDGER, 20_000),)),
     Target("stored entries", _stored_entries, (_stored() * 3,)),
     Target("entry log header", _entry_log_header, (entry_log_format.encode_file_header(1, BOOKIE_ID),)),

@@ -70,7 +70,7 @@ def apply(index: LedgerIndex, kind: int, body: memoryview) -> None:
             index.replace(ledger, entry_id, body)
         return
     if kind == RecordKind.FENCE:
-        ledger = _known(index, journal_format.decode_fence(body))
+        ledger = _known(index, journal_format.decode_ledger_id(body))
         if ledger is not None and not ledger.fenced:
             index.fence(ledger)
         return
@@ -80,7 +80,7 @@ def apply(index: LedgerIndex, kind: int, body: memoryview) -> None:
             index.note_lac(ledger, bytes(body))
         return
     if kind == RecordKind.EMPTIED:
-        ledger = _known(index, journal_format.decode_fence(body))
+        ledger = _known(index, journal_format.decode_ledger_id(body))
         if ledger is not None:
             index.empty(ledger)
         return

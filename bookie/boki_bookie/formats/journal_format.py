@@ -78,7 +78,7 @@ _RECORD: Final = Struct("<IIB3x")
 _PREFIX: Final = Struct("<II")
 _CRC: Final = Struct("<I")
 _LEDGER_BODY: Final = Struct("<qB3x20s")
-_FENCE_BODY: Final = Struct("<q")
+_LEDGER_ID_BODY: Final = Struct("<q")
 _TOMBSTONE_BODY: Final = Struct("<qI")
 _ENTRY_IDS: Final = Struct(">qq")
 
@@ -235,9 +235,9 @@ def encode_ledger(record: LedgerRecord) -> bytes:
     return _LEDGER_BODY.pack(record.ledger_id, _VALIDATED if record.validated else 0, record.master_key)
 
 
-def encode_fence(ledger_id: int) -> bytes:
+def encode_ledger_id(ledger_id: int) -> bytes:
     """Of a FENCE or EMPTIED record."""
-    return _FENCE_BODY.pack(ledger_id)
+    return _LEDGER_ID_BODY.pack(ledger_id)
 
 
 def encode_tombstone(ledger_id: int, day: int) -> bytes:
@@ -252,9 +252,9 @@ def decode_ledger(body: memoryview) -> LedgerRecord:
     return LedgerRecord(ledger_id, bool(flags & _VALIDATED), key)
 
 
-def decode_fence(body: memoryview) -> int:
+def decode_ledger_id(body: memoryview) -> int:
     """The ledger of a FENCE or EMPTIED record."""
-    (ledger_id,) = _fields(_FENCE_BODY, body, "FENCE or EMPTIED")
+    (ledger_id,) = _fields(_LEDGER_ID_BODY, body, "FENCE or EMPTIED")
     return int(ledger_id)
 
 

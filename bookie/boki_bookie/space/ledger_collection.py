@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from boki_bookie import metric_definitions
 from boki_bookie.entries.ledger_index import Ledger, LedgerIndex
 from boki_bookie.entries.tombstones import DAY_MS, Run
-from boki_bookie.formats.journal_format import RecordKind, encode_fence, encode_tombstone
+from boki_bookie.formats.journal_format import RecordKind, encode_ledger_id, encode_tombstone
 from boki_bookie.journal.journal import Journal
 from boki_bookie.settings import BookieSettings
 from boki_bookie.space.gc_rules import Fact, Proof, Verdict, decide, nominate
@@ -150,7 +150,7 @@ class LedgerCollection:
         ledger = self._index.ledgers[ledger_id]
         if ledger.changed or ledger.fresh or ledger.flushing:
             return
-        self._journal.append(RecordKind.EMPTIED, encode_fence(ledger_id))
+        self._journal.append(RecordKind.EMPTIED, encode_ledger_id(ledger_id))
         self._index.empty(ledger)
         del self._candidates[ledger_id]
         self.elsewhere.pop(ledger_id, None)

@@ -33,7 +33,7 @@ from boki_bookie.entries.checkpoint import Checkpointer
 from boki_bookie.entries.checkpoint_loop import CheckpointLoop
 from boki_bookie.entries.ledger_digests import LedgerDigests
 from boki_bookie.entries.ledger_index import CACHED_OVERHEAD_BYTES, Ledger
-from boki_bookie.formats.journal_format import LedgerRecord, RecordKind, encode_fence, encode_ledger
+from boki_bookie.formats.journal_format import LedgerRecord, RecordKind, encode_ledger, encode_ledger_id
 from boki_bookie.journal.disk_pace import CheckpointPace
 from boki_bookie.journal.journal import Journal
 from boki_bookie.journal.journal_queue import Done
@@ -376,7 +376,7 @@ class Storage(StorageReads):
         try:
             if ledger is None:
                 ledger = self._create(ledger_id, master_key, validated=False)
-            self.journal.append(RecordKind.FENCE, encode_fence(ledger_id))
+            self.journal.append(RecordKind.FENCE, encode_ledger_id(ledger_id))
         except BokiError as error:
             return _refusal(error)
         self._index.fence(ledger)

@@ -11,8 +11,8 @@ from boki_bookie.entries.ledger_index import Ledger, LedgerIndex
 from boki_bookie.formats.journal_format import (
     LedgerRecord,
     RecordKind,
-    encode_fence,
     encode_ledger,
+    encode_ledger_id,
     encode_tombstone,
 )
 from boki_common.errors import CorruptData
@@ -47,7 +47,7 @@ def test_a_record_of_an_unknown_kind_is_refused() -> None:
 
 def test_a_record_of_a_ledger_that_was_never_made_is_refused() -> None:
     with pytest.raises(CorruptData, match="ledger 5"):
-        apply(LedgerIndex(), RecordKind.FENCE, memoryview(encode_fence(5)))
+        apply(LedgerIndex(), RecordKind.FENCE, memoryview(encode_ledger_id(5)))
 
 
 def test_applying_a_record_twice_changes_nothing(world: Any) -> None:
@@ -57,7 +57,7 @@ def test_applying_a_record_twice_changes_nothing(world: Any) -> None:
     for _ in range(2):
         apply(index, RecordKind.LEDGER, record)
         apply(index, RecordKind.ENTRY, entry)
-        apply(index, RecordKind.FENCE, memoryview(encode_fence(1)))
+        apply(index, RecordKind.FENCE, memoryview(encode_ledger_id(1)))
     ledger = index.ledgers[1]
     assert (ledger.validated, ledger.fenced, ledger.last_entry, len(ledger.fresh)) == (True, True, 0, 1)
     assert index.cut() == [ledger]
@@ -85,8 +85,8 @@ def test_a_tombstone_ends_a_ledger_and_what_is_replayed_of_it_is_nothing(world: 
         assert index.fresh_bytes == 0
     for kind, body in (
         (RecordKind.ENTRY, world.body(1, 1)),
-        (RecordKind.FENCE, memoryview(encode_fence(1))),
-        (RecordKind.EMPTIED, memoryview(encode_fence(1))),
+        (RecordKind.FENCE, memoryview(encode_ledger_id(1))),
+        (RecordKind.EMPTIED, memoryview(encode_ledger_id(1))),
         (RecordKind.LAC, world.body(1, 1)),
     ):
         apply(index, kind, body)
@@ -97,6 +97,6 @@ def test_an_emptied_ledger_is_fenced(world: Any) -> None:
     index = LedgerIndex()
     apply(index, RecordKind.LEDGER, memoryview(encode_ledger(LedgerRecord(1, True, world.key))))
     index.restore_places(index.ledgers[1], [3], [9], [1])
-    apply(index, RecordKind.EMPTIED, memoryview(encode_fence(1)))
+    apply(index, RecordKind.EMPTIED, memoryview(encode_ledger_id(1)))
     assert index.ledgers[1].fenced
     assert not index.ledgers[1].holds(3)

@@ -17,12 +17,12 @@ from boki_bookie.formats.journal_format import (
     SegmentHeader,
     SegmentScan,
     crc32c,
-    decode_fence,
     decode_ledger,
+    decode_ledger_id,
     decode_segment_header,
-    encode_fence,
     encode_group,
     encode_ledger,
+    encode_ledger_id,
     encode_segment_header,
     encode_single,
 )
@@ -213,7 +213,7 @@ def test_another_version_is_named() -> None:
 def test_small_bodies(ledger_id: int, validated: bool, key: bytes) -> None:
     record = LedgerRecord(ledger_id, validated, key)
     assert decode_ledger(memoryview(encode_ledger(record))) == record
-    assert decode_fence(memoryview(encode_fence(ledger_id))) == ledger_id
+    assert decode_ledger_id(memoryview(encode_ledger_id(ledger_id))) == ledger_id
     assert RecordKind.FENCE.value == 3
 
 
@@ -221,7 +221,7 @@ def test_small_bodies(ledger_id: int, validated: bool, key: bytes) -> None:
     "decode",
     [
         journal_format.decode_ledger,
-        journal_format.decode_fence,
+        journal_format.decode_ledger_id,
         journal_format.decode_tombstone,
         journal_format.entry_ids,
     ],
