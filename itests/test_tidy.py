@@ -73,6 +73,7 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "bookie/boki_bookie/space/file_collection.py": "bookie/tests/space/test_garbage_collection.py",
     "bookie/boki_bookie/space/ledger_collection.py": "bookie/tests/space/test_garbage_collection.py",
     "bookie/boki_bookie/journal/next_segment.py": "bookie/tests/journal/test_journal.py",
+    "metalog/boki_metalog/listed_process.py": "metalog/tests/sequencer/test_sequencer.py",
     "ledger/boki_ledger/write/ack_waiters.py": "ledger/tests/write/test_writer.py",
     "libs/bokiflow/bokiflow/collect_metrics.py": "libs/tests/flow/test_collector.py",
     "libs/bokiflow/bokiflow/upkeep.py": "libs/tests/flow/test_collector.py",

@@ -14,6 +14,12 @@ async def ended(task: asyncio.Future[Any] | None) -> None:
         await asyncio.gather(task, return_exceptions=True)
 
 
+def error_taken(task: asyncio.Future[Any]) -> None:
+    """A callback of a task: whoever waits for it gets its error; when all of them gave up, nobody needs a warning."""
+    if not task.cancelled():
+        task.exception()
+
+
 class BackgroundTasks:
     """See the module. Whatever a task raises is its own affair: it logs, or never raises."""
 

@@ -202,7 +202,7 @@ class Connection:
     # -- connecting
 
     async def _connect(self) -> None:
-        auth = await self._credential.shown()
+        auth = await self._credential.current()
         peer = await self._dialer.dial(self)
         self._early = peer, []
         try:

@@ -1,4 +1,4 @@
-"""What a client shows to the engines it connects to: the cluster token, of its caller, or of a file that is read at each
+"""What a client sends to the engines it connects to: the cluster token, of its caller, or of a file that is read at each
 connection, so that an exchanged token is found."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Credential:
     def __repr__(self) -> str:
         return f"<Credential: {self._file or self._token!r}>"
 
-    async def shown(self) -> str | None:
+    async def current(self) -> str | None:
         """None: there is nothing to show. Raises SettingsError: the file cannot be used."""
         return (await token_of(self._file)).shown if self._file else self._token.shown
 

@@ -142,8 +142,6 @@ class RecordIterator(AsyncIterator[Record | Gap]):
                 raise
             except (BokiError, TimeoutError):
                 pass  # asked again below, where failures are retried and named
-        return await self._reader.page(self._waiting_query(), self._tag, timeout_s=self._timeout_s)
-
-    def _waiting_query(self) -> Query:
-        """When following, the request may be parked: records are wanted as soon as there are some."""
-        return self._query._replace(wait_ms=limits.READ_WAIT_MS) if self._follow else self._query
+        # When following, the request may be parked: records are wanted as soon as there are some.
+        query = self._query._replace(wait_ms=limits.READ_WAIT_MS) if self._follow else self._query
+        return await self._reader.page(query, self._tag, timeout_s=self._timeout_s)

@@ -25,7 +25,7 @@ from boki_ledger.ledgers import Ledgers
 from boki_logbook.append.appender import Appender
 from boki_logbook.append.router import AppendRouter
 from boki_logbook.apply.engine_log import EngineLog
-from boki_logbook.apply.engine_parts import EngineParts, KnownTerms
+from boki_logbook.apply.engine_parts import EngineParts
 from boki_logbook.apply.indexer import Indexer
 from boki_logbook.apply.lost_entries import LostEntries
 from boki_logbook.apply.sealer import Sealer
@@ -210,10 +210,6 @@ class EngineCore:
         self.counters.begin_at(state.records)
         for shard in self.snapshots.closed_shards():
             self.sealer.seal(shard, None)
-
-    def use_terms(self, terms: KnownTerms) -> None:
-        """What is known of terms from now on."""
-        self.parts.terms = terms
 
     def capture(self, asked: ScanRange, mode: str) -> Captured:
         """What pages of a scan are made of, of this moment. Raises NotPermitted: this engine does not index all books."""

@@ -12,7 +12,8 @@ until a shard is open; reads of a session wait until the index has what was orde
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -119,7 +120,7 @@ class Engine:
             metadata_uri: part of the status, so that people find the rest of the cluster.
             clock: compared with those of the sequencers, which people are warned of if they differ; sent to SDKs, whose writers
                 are born by it; and ages are judged by how it goes on. Without one, by the event loop's.
-            token: asked of those who connect, and shown to sequencers and other engines.
+            token: required of those who connect, and sent to sequencers and other engines.
 
         Raises:
             SettingsError: cannot listen on an address. MetadataUnavailable: the store is away.
@@ -137,7 +138,8 @@ class Engine:
             )
 
         self = cls(make_core, metadata, ledgers, settings, metadata_uri, token)
-        self.cluster = await _name_of_cluster(metadata)
+        with suppress(NoNode):  # a cluster that nobody has given a name, as tests do
+            self.cluster = await instance_id(metadata)
         try:
             for address in addresses:
                 handler = partial(self._connected, lambda: self.known_engines)
@@ -203,7 +205,7 @@ class Engine:
             await asyncio.sleep(0)  # one that begins anew takes a turn
 
     def status(self) -> dict[str, Any]:
-        """What `boki status` shows of this engine."""
+        """What `boki status` prints of this engine."""
         return {
             **status_of(self.core),
             "addresses": [str(address) for address in self.advertised],
@@ -216,7 +218,7 @@ class Engine:
         }
 
     def faults(self) -> list[str]:
-        """What `/healthz` says of this engine: what keeps something of the logs from being served."""
+        """What `/healthz` reports of this engine: what keeps something of the logs from being served."""
         refused = [] if self.admission.taken else [str(self.admission.error())]
         return refused + faults_of(self.core)
 
@@ -287,8 +289,8 @@ class Engine:
             slots=core.slots,
             token=self.token,
         )
-        core.use_terms(KnownTerms(followers.foreign, followers.record))
-        works = [followers.run(), keeping.run(), _raised(core.failed)]
+        core.parts.terms = KnownTerms(followers.foreign, followers.record)
+        works: list[Awaitable[None]] = [followers.run(), keeping.run(), asyncio.shield(core.failed)]
         if self._settings.aux_backup_s:
             works.append(self._aux_backup(core).run())
         tasks = [asyncio.ensure_future(work) for work in works]
@@ -363,16 +365,3 @@ class Engine:
         await self._subscriptions.close()
         if self.core is not core:  # it was about to begin anew
             await self.core.close()
-
-
-async def _raised(failed: asyncio.Future[None]) -> None:
-    """Raises what a future gets, without cancelling it with us."""
-    await asyncio.shield(failed)
-
-
-async def _name_of_cluster(metadata: MetadataStore) -> str:
-    """ "" of one that nobody has given a name, as tests do."""
-    try:
-        return await instance_id(metadata)
-    except NoNode:
-        return ""

@@ -120,21 +120,18 @@ class Housekeeping:
         return True
 
     async def run(self) -> None:
-        """Rounds, until it is cancelled. Raises EngineBehind."""
+        """Rounds, until it is cancelled. Each puts the index in order, a slice a turn: rows that trims left dead go also when
+        nothing is added. Raises EngineBehind."""
         while True:
             await asyncio.sleep(self._settings.housekeeping_s)
-            await self._tidy()
+            while self._core.state.index.tidy():  # noqa: ASYNC110 - nothing is waited for: others have their turn
+                await asyncio.sleep(0)
             try:
                 await self._round()
             except EngineBehind:
                 raise
             except (BokiError, TimeoutError) as error:
                 _log.info("housekeeping goes on next round", error=error)
-
-    async def _tidy(self) -> None:
-        """Puts the index in order, a slice a turn: rows that trims left dead go also when nothing is added."""
-        while self._core.state.index.tidy():  # noqa: ASYNC110 - nothing is waited for: others have their turn
-            await asyncio.sleep(0)
 
     async def check_behind(self) -> None:
         """Raises EngineBehind, if this engine is."""

@@ -19,7 +19,7 @@ ORDER_WAIT_S: Final = limits.CALL_TIMEOUT_S
 
 
 class SequencerCalls:
-    """See the module. Told of views and of links that come up."""
+    """See the module. Notified of views and of links that come up."""
 
     def __init__(self, logs: Mapping[int, EngineLog]) -> None:
         self._logs = logs

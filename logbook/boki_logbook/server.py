@@ -121,9 +121,9 @@ class SdkConnection:
         self._held_back = False
         self._waiting: dict[asyncio.Task[None], None] = {}
         self._takes_reads = False
-        """Whether it said that it takes READS."""
+        """Whether its HELLO has READS."""
         self._announced_more = False
-        """Whether the READS that it was sent last said that others follow."""
+        """Whether the READS that it sent last announced that others follow."""
         self._cursors: dict[int, tuple[int, asyncio.Task[None]]] = {}
         """The request of each that waits."""
         self._in_groups = 0

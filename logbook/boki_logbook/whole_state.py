@@ -32,7 +32,7 @@ class WholeState:
         self._checked: tuple[Snapshot, DecisionState] | None = None
         """The state of a snapshot that was found to be usable, until it is restored."""
         self._stopped: asyncio.Future[None] | None = None
-        """Told of each advance, while a snapshot waits for the logs to stop."""
+        """Resolved at an advance, while a snapshot waits for the logs to stop."""
 
     def check_usable(self, snapshot: Snapshot) -> None:
         """Whether this engine can begin with it. Raises CorruptData: nothing can be made of it, or it has something that was given

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from boki_common.metadata.store import MetadataStore
     from boki_ledger.client import LedgerClient
     from boki_metalog.control.log_changes import LogChanges
+    from boki_metalog.terms.term_record import TermRecord
     from boki_metalog.terms.view import View
 
 HISTORY: Final = 20
@@ -134,10 +135,9 @@ async def _show(
     """`ledgers`: to read what was given up."""
     from boki_cli.logs import log_losses
     from boki_logbook.scan.metalogs import terms_in
-    from boki_metalog.terms.metadata_tree import sealed_terms
 
     view = await _view(store)
-    sealed = await sealed_terms(store, log, above=0, below=view.next_term)
+    sealed = await _sealed(store, log, view)
     if log not in view.logs and not sealed:
         raise _unknown(view, log)
     newest = sealed[::-1][:terms]
@@ -219,10 +219,8 @@ def remove(invocation: Invocation, log: int, metadata: str | None, retry_for_s: 
     """Give all slots of a log to the others, in proportion to what they have, and end its last term."""
 
     async def change(changes: LogChanges, store: MetadataStore) -> None:
-        from boki_metalog.terms.metadata_tree import sealed_terms
-
         view = await _view(store)
-        if log not in view.logs and not await sealed_terms(store, log, above=0, below=view.next_term):
+        if log not in view.logs and not await _sealed(store, log, view):
             raise _unknown(view, log)
         await changes.remove(log)
         await _say(invocation, store, f"log {log} is removed")
@@ -327,6 +325,14 @@ async def _view(store: MetadataStore) -> View:
         raise InvalidArgument(
             "no cluster is in this metadata store yet: start one with `boki dev` or `boki init`"
         ) from error
+
+
+async def _sealed(store: MetadataStore, log: int, view: View) -> list[TermRecord]:
+    from boki_metalog.follow.term_history import TermHistory
+
+    history = TermHistory(store)
+    await history.refresh()
+    return history.sealed(log, above=0, below=view.next_term)
 
 
 def _unknown(view: View, log: int) -> InvalidArgument:

@@ -1,7 +1,7 @@
 """Looks whether enough bookies take writes, while appends of an engine wait for long (`boki_common.engine.admission`).
 
-It asks nobody while all is well. Once it has said that appends are refused, it looks until they are taken again; what it cannot
-find out leaves it at what it said last.
+It asks nobody while all is well. Once it has reported that appends are refused, it looks until they are taken again; what it cannot
+find out leaves it at what it reported last.
 """
 
 from __future__ import annotations

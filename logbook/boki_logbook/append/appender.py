@@ -176,7 +176,7 @@ class Appender:
         """The writer of a shard of ours that ended, handed over once, if it still can close its ledger."""
         return self._writers.pop((term, number), None)
 
-    # -- what the log says
+    # -- events of the log
 
     def term_started(self, term: int, slots: int) -> None:
         """The view names the term; `slots` are those it orders, as bits."""

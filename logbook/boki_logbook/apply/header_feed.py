@@ -206,7 +206,7 @@ class HeaderFeed:
                     else:
                         self._ready[key] = batch
                         return
-                if self._is_given_up(ledger_id, entry):
+                if any(first <= entry < stop for first, stop in self._given_up.get(ledger_id, ())):
                     _log.error("lost entry passed over", ledger_id=ledger_id, entry=entry, error=error)
                     self._ready[key] = None
                     return
@@ -231,9 +231,6 @@ class HeaderFeed:
         self._failing[ledger_id, entry] = why, since_s
         if before is None:
             self._arrived()  # whoever waits for it should know that it may take long
-
-    def _is_given_up(self, ledger_id: int, entry: int) -> bool:
-        return any(first <= entry < stop for first, stop in self._given_up.get(ledger_id, ()))
 
     def _read_ended(self, task: asyncio.Task[None]) -> None:
         del self._reading[task]

@@ -10,7 +10,7 @@ Rules:
   logs that it comes after are applied (`frontier`).
 - What is blocked here blocks no other log, but for terms that come after it.
 - The position moves by whole metalog entries, and answers leave only when it has passed their cut, so whoever was
-  answered can read its record here. Rows of a cut that is not passed are there, and shown to nobody: a reply claims what
+  answered can read its record here. Rows of a cut that is not passed are there, and read by nobody: a reply claims what
   is passed, and other engines would be asked for no more.
 - Answers leave as soon as the verdicts are there; rows of the last entry are made after that, in the same callback: nobody
   who got an answer can ask before it ends.
@@ -125,7 +125,7 @@ class Indexer:
         self._paused = False
         self.resume()
 
-    # -- what the log says
+    # -- events of the log
 
     @property
     def pending(self) -> int:

@@ -134,8 +134,11 @@ class Index:
             self.freeze()
             if self._owed < WORK_PER_ROW * self._tail_rows_limit:
                 return after  # the next batch pays
-        if self._owed >= self._slice_rows:
-            self._pay()
+        while self._owed >= self._slice_rows:  # so that what is added never outruns putting in order
+            before = self.merged_rows
+            if not self.tidy():
+                self._owed = 0
+            self._owed -= max(self.merged_rows - before, self._slice_rows // 4, 1)
         return after
 
     # -- freezing and merging
@@ -167,14 +170,6 @@ class Index:
             self._merge = None
         return True
 
-    def _pay(self) -> None:
-        """Does the part of putting in order that new rows owe, so that what is added never outruns it."""
-        while self._owed >= self._slice_rows:
-            before = self.merged_rows
-            if not self.tidy():
-                self._owed = 0
-            self._owed -= max(self.merged_rows - before, self._slice_rows // 4, 1)
-
     def frozen(self) -> list[SortedRun]:
         """All rows; some may be dead, but no stream is forgotten. The tail is frozen for it."""
         self.freeze()
@@ -203,7 +198,7 @@ class Index:
         return self.marks.get(book, tag) if book in self.book_marks else 0
 
     def trim(self, book: int, pairs: Sequence[tuple[int, int]]) -> U64:
-        """Streams let go of their records below `before`, of (tag, before) pairs; tag 0 is the whole book. Returns seqnums of
+        """Streams drop their records below `before`, of (tag, before) pairs; tag 0 is the whole book. Returns seqnums of
         the records that nothing holds any more, in no order."""
         marks: dict[int, int] = {}
         for tag, before in pairs:

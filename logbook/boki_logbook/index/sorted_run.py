@@ -147,7 +147,7 @@ class SortedRun:
     # -- dying
 
     def trim(self, book: int, tags: U64, marks: Sequence[int]) -> U64:
-        """Tags let go of their records below a mark. `tags`: ascending, none of them 0; `marks` in the same order. Returns
+        """Tags drop their records below a mark. `tags`: ascending, none of them 0; `marks` in the same order. Returns
         seqnums of the records that no tag holds any more."""
         streams = self._streams_of(book)
         if streams is None:

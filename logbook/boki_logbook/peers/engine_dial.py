@@ -1,4 +1,4 @@
-"""Connects one engine to another, over the SDK's own protocol, and makes sure who answers."""
+"""Connects to an engine as SDKs do, and one engine to another, which makes sure who answers."""
 
 from __future__ import annotations
 
@@ -24,10 +24,27 @@ class Welcome(msgspec.Struct):
     features: list[str] = []
 
 
+async def greet_engine(
+    address: Address, handler: MessageHandler, role: str, *features: str, token: ClusterToken
+) -> tuple[MessagePeer, Welcome]:
+    """A connection to an engine, and its answer to HELLO. The caller closes it. Raises as `dial_engine`."""
+    peer = await connect_messages(address, handler)
+    hello = {"versions": [wire.PROTOCOL_VERSION], "features": list(features), "auth": token.shown, "role": role}
+    try:
+        answer = await peer.call(wire.OP_HELLO, msgspec.msgpack.encode(hello), timeout_s=limits.CONNECT_TIMEOUT_S)
+        return peer, msgspec.msgpack.decode(answer, type=Welcome)
+    except DECODE_FAULTS as error:
+        peer.close()
+        raise ProtocolError(f"expected an engine at {address}, found something else: {error}") from error
+    except BaseException:
+        peer.close()
+        raise
+
+
 async def dial_engine(
     engine: EngineMember, text: str, handler: MessageHandler, *features: str, token: ClusterToken = NO_TOKEN
 ) -> tuple[MessagePeer, Welcome]:
-    """A connection to that engine at one of its addresses, and what it said. The caller closes it.
+    """A connection to that engine at one of its addresses, and its answer to HELLO. The caller closes it.
 
     Raises:
         InvalidArgument: the address is no address for others. ProtocolError: who answers is no engine.
@@ -36,24 +53,10 @@ async def dial_engine(
     address = Address.parse(text)
     if address.host in _NO_ONES:
         raise InvalidArgument(f"{address} is no address for others", found=text)
-    peer = await connect_messages(address, handler)
-    try:
-        hello = {
-            "versions": [wire.PROTOCOL_VERSION],
-            "features": list(features),
-            "auth": token.shown,
-            "role": wire.ROLE_ENGINE,
-        }
-        answer = await peer.call(wire.OP_HELLO, msgspec.msgpack.encode(hello), timeout_s=limits.CONNECT_TIMEOUT_S)
-        found = msgspec.msgpack.decode(answer, type=Welcome)
-        if found.engine != engine.incarnation:
-            raise Unreachable(f"expected engine {engine.incarnation} at {address}, found {found.engine}")
-        if peer.closed:
-            raise ConnectionLost(f"the connection to {address} ended at once", peer=text)
-    except DECODE_FAULTS as error:
+    peer, found = await greet_engine(address, handler, wire.ROLE_ENGINE, *features, token=token)
+    if found.engine != engine.incarnation:
         peer.close()
-        raise ProtocolError(f"expected an engine at {address}, found something else: {error}") from error
-    except BaseException:
-        peer.close()
-        raise
+        raise Unreachable(f"expected engine {engine.incarnation} at {address}, found {found.engine}")
+    if peer.closed:
+        raise ConnectionLost(f"the connection to {address} ended at once", peer=text)
     return peer, found

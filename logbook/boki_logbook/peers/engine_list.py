@@ -26,7 +26,7 @@ _log = get_logger("engine")
 async def keep_engine_list(
     metadata: MetadataStore, role: str, on_change: Callable[[list[EngineMember]], None], *, retry_s: float = RETRY_S
 ) -> None:
-    """Tells all members of a role, now and after each change. Ends only when cancelled."""
+    """Passes on all members of a role, now and after each change. Ends only when cancelled."""
     watch = metadata.watch(f"{MEMBERS}/{role}")
     try:
         while True:

@@ -4,7 +4,7 @@ Each connection of an SDK has its own connections to other engines, at most one 
 is passed through as it is: opcodes, tokens, and what the other engine pushes goes to the SDK that asked.
 
 Rules:
-- Never more than one hop: HELLO says `FORWARDED`, and an engine forwards nothing that came so.
+- Never more than one hop: HELLO has `FORWARDED`, and an engine forwards nothing that came so.
 - A slot keeps its way until that connection ends, so appends of a writer arrive in order. When it ends, or nobody can be
   reached in `FORWARD_WAIT_S`, appends that went there are refused: that ends the SDK's connection, and it sends what is
   undecided again, under the same numbers. Calls that were under way are repeated on another way: all may be.

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
-from boki_common.background_tasks import BackgroundTasks
+from boki_common.background_tasks import BackgroundTasks, error_taken
 from boki_common.errors import BokiError, CorruptData, ProtocolError
 from boki_common.metrics import Counter
 from boki_common.records.record_batch import RecordBatch
@@ -49,7 +49,7 @@ class EntrySource:
         opened = self._opened.get(ledger_id)
         if opened is None:
             opening = asyncio.ensure_future(self._ledgers.open(ledger_id, recover=False))
-            opening.add_done_callback(_look_at_error)
+            opening.add_done_callback(error_taken)
             opened = self._opened[ledger_id] = _Opened(opening)
         self._opened.move_to_end(ledger_id)
         opened.users += 1
@@ -110,12 +110,6 @@ class EntrySource:
 
     def _close_one(self, opening: asyncio.Task[LedgerReader]) -> None:
         self._closing.spawn(_close_reader(opening))
-
-
-def _look_at_error(opening: asyncio.Task[LedgerReader]) -> None:
-    """Whoever reads gets the error; when all of them gave up, nobody needs a warning."""
-    if not opening.cancelled():
-        opening.exception()
 
 
 async def _close_reader(opening: asyncio.Task[LedgerReader]) -> None:

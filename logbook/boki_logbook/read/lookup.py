@@ -1,7 +1,7 @@
 """What the index has of a range: records, by the entries that hold them, and gaps where records are missing. Pure, but for what is
 in memory: the index, and which batches and aux data are cached.
 
-Nothing is shown of a cut that is not applied whole: a reply does not claim its rows.
+Nothing is returned of a cut that is not applied whole: a reply does not claim its rows.
 """
 
 from __future__ import annotations

@@ -28,18 +28,14 @@ from boki_common.errors import (
     Unreachable,
 )
 from boki_common.net.connection import Address
-from boki_common.net.messages import MessagePeer, connect_messages
+from boki_common.net.messages import MessagePeer
+from boki_logbook.peers.engine_dial import greet_engine
 from boki_logbook.scan.facts import ScanRange
 from boki_logbook.scan.messages import SCAN, VERSION, ScanRequest, decode_answer, encode_request
 from boki_logbook.scan.plan import Plan, PlanBuilder
 
 PAUSE_S: Final = 0.05
 """Between two tries at an engine that serves enough scans."""
-
-
-class _Welcome(msgspec.Struct):
-    engine: str = ""
-    features: list[str] = []
 
 
 class PlanningEngines:
@@ -85,7 +81,7 @@ class PlanningEngines:
             ) from fault
 
     async def status(self) -> dict[str, Any]:
-        """What an engine says of itself. Raises NetworkError; ProtocolError: it is no engine."""
+        """The status of an engine. Raises NetworkError; ProtocolError: it is no engine."""
         async with self._turn:
             peer = await self._connected()
             answer = await peer.call(wire.OP_STATUS, timeout_s=self._timeout_s)
@@ -106,18 +102,7 @@ class PlanningEngines:
     async def _connected(self) -> MessagePeer:
         if self._peer is not None and not self._peer.closed:
             return self._peer
-        peer = await connect_messages(self._addresses[0], self)
-        versions = [wire.PROTOCOL_VERSION]
-        hello = {"versions": versions, "features": [], "auth": self._token.shown, "role": wire.ROLE_SDK}
-        try:
-            answer = await peer.call(wire.OP_HELLO, msgspec.msgpack.encode(hello), timeout_s=limits.CONNECT_TIMEOUT_S)
-            welcome = msgspec.msgpack.decode(answer, type=_Welcome)
-        except DECODE_FAULTS as error:
-            peer.close()
-            raise ProtocolError(f"expected an engine at {self._addresses[0]}, found something else: {error}") from error
-        except BaseException:
-            peer.close()
-            raise
+        peer, welcome = await greet_engine(self._addresses[0], self, wire.ROLE_SDK, token=self._token)
         if SCAN not in welcome.features:
             peer.close()
             raise NotPermitted(f"the engine at {self._addresses[0]} is of a version that makes no plans: upgrade it")

@@ -20,7 +20,7 @@ from boki_logbook.scan.pages import Page
 
 VERSION: Final = 1
 SCAN: Final = "scan"
-"""Feature that an engine says in its HELLO: it plans."""
+"""Feature in the HELLO of an engine that plans."""
 
 
 class ScanRequest(msgspec.Struct, frozen=True, array_like=True):

@@ -158,7 +158,7 @@ class PlanBuilder:
         made = []
         for term, collected in sorted(self._terms.items()):
             if term not in facts:
-                raise ProtocolError(f"a scan has entries of term {term}, of which it tells nothing else")
+                raise ProtocolError(f"a scan has entries of term {term}, of which it has nothing else")
             made.append(self._term(facts[term], collected, rows))
         return Plan(self._asked, self._mode, committed, tuple(made))
 
@@ -169,16 +169,16 @@ class PlanBuilder:
         entries = _entries(collected)
         committed, gone = stop - start - count_of(losers), 0
         if not len(entries.first_positions):
-            committed, shown = min(facts.committed, stop - start), NO_SPANS
+            committed, returned = min(facts.committed, stop - start), NO_SPANS
             gone = 0 if self._mode == LIVE else committed
         elif span.whole:
-            shown = without(start, stop, losers)
+            returned = without(start, stop, losers)
         else:
             base = np.uint64(seqnum(facts.term, 0))
             low, high = seqnum(facts.term, start), seqnum(facts.term, stop - 1) + 1
-            shown = clipped(rows, low, high) - base
+            returned = clipped(rows, low, high) - base
         if self._mode == LIVE:
-            entries = _with_rows(entries, shown)
+            entries = _with_rows(entries, returned)
         passed = [(one[3], one[4], _evidence(span, *one[:3])) for one in span.passed]
         lost = tuple(
             LostSpan(max(first, start), min(last, stop), why)
@@ -189,7 +189,7 @@ class PlanBuilder:
             facts,
             start,
             stop,
-            shown,
+            returned,
             committed,
             lost,
             _given_up_spans(span, entries),

@@ -284,7 +284,7 @@ async def snapshot_to_start_from(
         usable: raises one of `UNUSABLE` when nothing can be made of a snapshot.
         waits: called with why this takes longer.
     """
-    said = ""
+    reported = ""
     while True:
         try:
             fault, ledgers = await _tried(store, usable)
@@ -301,9 +301,9 @@ async def snapshot_to_start_from(
                 f"the index snapshot cannot be used ({fault}), and terms were reclaimed behind it, so their metalogs are gone: "
                 f"restore its ledgers {list(ledgers)}, or keep an engine running, which writes the next one"
             )
-            if text != said:
+            if text != reported:
                 _log.error(text)
-                waits(said := text)
+                waits(reported := text)
         except BokiError as error:
             _log.warning("snapshot cannot be read now: trying again", error=error)
         await asyncio.sleep(retry_s)

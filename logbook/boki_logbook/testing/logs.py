@@ -94,23 +94,24 @@ class ScriptedLink:
 
     async def barrier(self) -> Position:
         await asyncio.sleep(0)
-        self._check()
-        self._log.builder.barrier()
-        self._log.cut()
-        return Position(self.term, len(self._log.history[self.term]))
+        return self._barrier()
 
     def ask_barrier(self, on_answer: Callable[[Position | BokiError], None]) -> None:
         asyncio.get_running_loop().call_soon(self._answer_barrier, on_answer)
 
     def _answer_barrier(self, on_answer: Callable[[Position | BokiError], None]) -> None:
         try:
-            self._check()
+            position = self._barrier()
         except BokiError as error:
             on_answer(error)
-            return
+        else:
+            on_answer(position)
+
+    def _barrier(self) -> Position:
+        self._check()
         self._log.builder.barrier()
         self._log.cut()
-        on_answer(Position(self.term, len(self._log.history[self.term])))
+        return Position(self.term, len(self._log.history[self.term]))
 
     async def clock(self) -> SequencerTime | None:
         await asyncio.sleep(0)
@@ -202,7 +203,7 @@ class ScriptedLogs:
             await log.join(core, live=live)
 
     def leave(self, core: EngineCore) -> None:
-        """The engine hears nothing any more."""
+        """The engine is notified of nothing any more."""
         self.members.remove(core)
         for log in self.logs.values():
             log.members.pop(core)
@@ -219,7 +220,7 @@ class ScriptedLog:
         self.cut_by_itself = True
         self.builder = CutBuilder()
         self.clock: SequencerTime | None = None
-        """What the sequencer says of time, when it is asked."""
+        """The sequencer's answer when it is asked for its time."""
         self.history: dict[int, list[MetalogEntry]] = {}
         self.infos: dict[int, TermInfo] = {}
         self.members: dict[EngineCore, ScriptedLink] = {}
@@ -369,7 +370,7 @@ class ScriptedLog:
         core.logs[self.number].sequencer_down()
 
     def leave(self, core: EngineCore) -> None:
-        """The engine hears nothing any more."""
+        """The engine is notified of nothing any more."""
         self.logs.leave(core)
 
     def link(self, core: EngineCore) -> ScriptedLink:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 
 class ClockReading(NamedTuple):
-    """What a sequencer said when it was asked, between `asked_ms` and `received_ms` of this machine's wall clock. `sequencer_ms`:
+    """A sequencer's answer when it was asked, between `asked_ms` and `received_ms` of this machine's wall clock. `sequencer_ms`:
     its wall clock. `cut_ms`: time of the newest cut."""
 
     asked_ms: int

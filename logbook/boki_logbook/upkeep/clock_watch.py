@@ -1,6 +1,6 @@
-"""Compares this machine's clock with those of the sequencers, once a minute and log, and says so when they differ.
+"""Compares this machine's clock with those of the sequencers, once a minute and log, and reports when they differ.
 
-It asks over the connection that an engine has anyway. It warns in the log of the process when a difference begins, and tells
+It asks over the connection that an engine has anyway. It warns in the log of the process when a difference begins, and reports
 when it ends; the figures are in the engine's status and metrics. What differs, and by how much that counts, is in `clock_rules`.
 A sequencer that cannot be asked is passed over until the next round.
 """
@@ -53,10 +53,10 @@ class ClockWatch:
 
     async def _compare(self, log: int, link: ShardLink) -> None:
         asked_ms = self._clock.now_ms()
-        said = await link.clock()
-        if said is None:
+        answer = await link.clock()
+        if answer is None:
             return
-        reading = self._readings[log] = ClockReading(asked_ms, self._clock.now_ms(), *said)
+        reading = self._readings[log] = ClockReading(asked_ms, self._clock.now_ms(), *answer)
         self._ahead.labels(str(log)).set(reading.ahead_ms / 1000)
         text = warning(reading, self._bound_ms)
         if text is not None and log not in self._warned:

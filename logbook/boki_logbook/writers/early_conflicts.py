@@ -8,7 +8,7 @@ log then comes to the same verdict by itself, on every engine.
 Rules:
 - Only runs of a session writer that were never sent before: an earlier copy may have won. A named writer's number may have
   been sent by another process, so its runs are always left to the log.
-- Only if this engine shows all that the caller's session has seen, and shows the record that won: a reply does not claim
+- Only if this engine covers all that the caller's session has seen, and the record that won: a reply does not claim
   rows of half a cut, so neither does a Conflict.
 - An expectation of no record at all decides nothing here: it holds again once its stream is forgotten (`state.would_fail`).
 
@@ -56,7 +56,7 @@ class EarlyConflicts(NamedTuple):
     batch: RecordBatch
 
 
-def early_conflicts(batch: RecordBatch, token: Token, state: Conditions, shown: Positions) -> EarlyConflicts | None:
+def early_conflicts(batch: RecordBatch, token: Token, state: Conditions, positions: Positions) -> EarlyConflicts | None:
     """The certain losers of an uncompressed batch; None when it has none, which is nearly always."""
     expectations = batch.expectations
     rows: list[AnswerRow] = []
@@ -68,23 +68,23 @@ def early_conflicts(batch: RecordBatch, token: Token, state: Conditions, shown: 
         of_run = expectations.part(expected, expected + wanted)
         view = None
         if wanted and not flags & _LEFT_TO_THE_LOG and not state.expectations_hold(book, of_run.tags, of_run.seqnums):
-            view = shown.view_after(token, book)
+            view = positions.view_after(token, book)
         if view is not None:
-            before, (shows, covered) = len(rows), view
+            before, (applied, covered) = len(rows), view
             for record, pairs in by_record(of_run):
                 actual = state.would_fail(book, pairs)
-                if actual is not None and _is_shown(actual, covered):
+                if actual is not None and _is_covered(actual, covered):
                     rows.append(AnswerRow(book, writer, first + record, 0, covered, 1, Verdict.CONFLICT, actual))
                     losers.append(start + record)
             if len(rows) > before:
-                merge_tokens(seen, shows)
+                merge_tokens(seen, applied)
         expected += wanted
         start += count
     return EarlyConflicts(seen, rows, _without_payload(batch, losers)) if rows else None
 
 
-def _is_shown(actual: Actual, covered: int) -> bool:
-    """Whether a reply shows what the record lost against."""
+def _is_covered(actual: Actual, covered: int) -> bool:
+    """Whether a reply covers what the record lost against."""
     return all(newest <= covered or newest == NEWEST_FORGOTTEN for _, newest in actual)
 
 

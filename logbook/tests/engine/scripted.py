@@ -59,7 +59,7 @@ class Scripted:
             given_up=given_up,
             clock=clock,
         )
-        made.use_terms(KnownTerms(foreign=lambda _: False, record_of=self.logs.records.get))
+        made.parts.terms = KnownTerms(foreign=lambda _: False, record_of=self.logs.records.get)
         self.cores.append(made)
         return made
 

@@ -23,24 +23,24 @@ def file(tmp_path: Path) -> str:
 
 
 async def test_who_was_given_nothing_shows_nothing() -> None:
-    assert await NOTHING.shown() is None
-    assert await credential_of(None, None, "").shown() is None
+    assert await NOTHING.current() is None
+    assert await credential_of(None, None, "").current() is None
 
 
 async def test_arguments_win_over_what_url_and_environment_name(file: str, tmp_path: Path) -> None:
     elsewhere = str(tmp_path / "none")
-    assert await credential_of(SECRET, None, elsewhere).shown() == SECRET
-    assert await credential_of(None, file, elsewhere).shown() == SECRET
-    assert await credential_of(None, None, file).shown() == SECRET
+    assert await credential_of(SECRET, None, elsewhere).current() == SECRET
+    assert await credential_of(None, file, elsewhere).current() == SECRET
+    assert await credential_of(None, None, file).current() == SECRET
     with pytest.raises(SettingsError, match="expected a file with the cluster token"):
-        await credential_of(None, None, elsewhere).shown()
+        await credential_of(None, None, elsewhere).current()
 
 
 async def test_the_file_is_read_each_time(file: str) -> None:
     credential = credential_of(None, file, "")
-    assert await credential.shown() == SECRET
+    assert await credential.current() == SECRET
     Path(file).write_text("another-token-of-it-0002\n" + SECRET)
-    assert await credential.shown() == "another-token-of-it-0002"
+    assert await credential.current() == "another-token-of-it-0002"
 
 
 @pytest.mark.parametrize("token", ["", "short", "with blanks in the middle", f"{SECRET}\n{SECRET}x", 7, b"x" * 20])

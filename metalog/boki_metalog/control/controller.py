@@ -62,7 +62,7 @@ class Controller(ListedProcess):
         policies: Sequence[Policy] | None = None,
         token: ClusterToken = NO_TOKEN,
     ) -> None:
-        """`token`: asked of those who connect, and shown to sequencers."""
+        """`token`: required of those who connect, and sent to sequencers."""
         super().__init__(CONTROLLER_ROLE, metadata=metadata, rng=rng, settings=settings, token=token)
         self._settings = settings
         self._policies = tuple(default_policies() if policies is None else policies)
@@ -115,7 +115,7 @@ class Controller(ListedProcess):
             _log.info("leads no more", incarnation=self.incarnation)
 
     async def _lead(self) -> None:
-        self._cluster.begin()
+        self._cluster.terms_led += 1
         while self._election.leading:
             for policy in self._policies:
                 if self._feed.error is not None:

@@ -2,7 +2,7 @@
 
     election = Election(metadata, "/boki/controller", value)      # `value` names this process and no other
     await election.won()                 # returns when the node is ours
-    election.leading                     # until the session or the node is lost; `on_change` tells
+    election.leading                     # until the session or the node is lost; `on_change` is called
 
 Leadership is a hint, not a lock: a leader that was cut off learns late that there is another. What a leader does must be
 safe with two of them, or none.

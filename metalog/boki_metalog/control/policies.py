@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
@@ -45,18 +45,14 @@ _log = get_logger("policies")
 
 @dataclass
 class Cluster:
-    """What a policy may use. `terms_led` tells one leadership from the next."""
+    """What a policy may use. `terms_led` grows as a leadership begins: what policies remember of an earlier one is stale."""
 
     metadata: MetadataStore
     ledgers: Ledgers
     settings: ControllerSettings
     changes: LogChanges
     watch: SequencerWatch
-    terms_led: int = field(default=0)
-
-    def begin(self) -> None:
-        """A leadership begins: what policies remember of an earlier one is stale."""
-        self.terms_led += 1
+    terms_led: int = 0
 
 
 class Policy(Protocol):
@@ -249,7 +245,7 @@ async def _has_entries(ledgers: Ledgers, ledger_id: int) -> bool:
 
 
 class WatchEngines:
-    """See the module. It can only tell: what it raises is shown by `boki status` until it is mended."""
+    """See the module. It only reports: `boki status` prints what it raises until that is mended."""
 
     name = "engines for every slot"
 

@@ -9,7 +9,7 @@ UTF-8 JSON, at most `limits.LOST_EVIDENCE_BYTES`:
 
 Rules:
 - It is for people. Nothing is decided by it: an engine keeps its bytes and never looks into them, so whatever is in them hurts none.
-- Version 1 has no version, who, when and no bookies. What is damaged, or of a later version, is shown as such.
+- Version 1 has no version, who, when and no bookies. What is damaged, or of a later version, is returned as such.
 - What is too long is cut when it is written: entries and their answers from the end, until the rest fits.
 """
 

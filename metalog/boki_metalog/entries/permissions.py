@@ -8,7 +8,7 @@
 | administrator | YIELD; ORDER a TRIM, EXPIRE or LOST |
 | none | a peer of an earlier version: everything, where no cluster token is asked for; else as a participant |
 
-A role is what a peer says of itself. Where the cluster has a token, peers that do not show it are refused; so a role limits
+A role is what a peer says of itself. Where the cluster has a token, peers that do not send it are refused; so a role limits
 honest processes, and their mistakes, to their own calls, and the token keeps others out. Who owns a shard, `term_server` knows.
 """
 

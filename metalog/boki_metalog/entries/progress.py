@@ -297,7 +297,7 @@ class CutBuilder:
         if records <= 0 and entries <= 0:
             return
         impossible = records < 0 or entries <= 0 or records > entries * limits.BATCH_RECORDS
-        if impossible or entries_end > limits.POSITION_MAX:  # of which no entry of a metalog tells
+        if impossible or entries_end > limits.POSITION_MAX:  # which no entry of a metalog has
             raise ImpossibleReport(
                 f"shard {shard} was reported at {records_known} records in {entries_known} entries and "
                 f"cannot be at {records_end} in {entries_end}",

@@ -158,7 +158,7 @@ _make_entries: Final = cast(Callable[[tuple[int, int, list[memoryview]]], Entrie
 
 
 class SequencerTime(NamedTuple):
-    """What a sequencer says of time."""
+    """A sequencer's time."""
 
     now_ms: int
     """Its wall clock."""

@@ -4,10 +4,10 @@
 
     sealed term     its record exists and the view went on: its closed metalog ledger is read, in batches
     current term    the view names it: entries are pushed by its sequencer; those too old for its memory are read from the
-                    ledger, which is not recovered for that, up to what the sequencer says is acknowledged
+                    ledger, which is not recovered for that, up to what the sequencer reports as acknowledged
 
 Rules:
-- Only entries that recovery cannot drop are delivered: those of a closed ledger, and those that the sequencer says its ack
+- Only entries that recovery cannot drop are delivered: those of a closed ledger, and those that the sequencer reports its ack
   quorum has. A copy on one bookie proves nothing.
 - Entries of a term are delivered from 0 (or `start`) on without a gap, and each once; terms ascend.
 - A sequencer that is gone is sought again at its address until the view names another term, and not a moment longer: an
@@ -124,7 +124,7 @@ class LogFollower:
         history: TermHistory | None = None,
         token: ClusterToken = NO_TOKEN,
     ) -> None:
-        """Made with a `feed`, whose owner tells of each new view (`view_changed`); else it has its own."""
+        """Made with a `feed`, whose owner reports each new view (`view_changed`); else it has its own."""
         self._token = token
         self._metadata = metadata
         self._ledgers = ledgers

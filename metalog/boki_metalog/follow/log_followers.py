@@ -1,7 +1,7 @@
 """Follows all logs of a cluster: finds them, and runs one `LogFollower` for each, over one view and one history of terms.
 
 A log is found when the view names it, or when a sealed term was its; then it is followed for ever. Who needs some slots only
-follows the logs that have, or ever had, one of them (`foreign` tells which terms are none of its business). A log that stands
+follows the logs that have, or ever had, one of them (`foreign`: which terms are none of its business). A log that stands
 still, or stops at what cannot be right, delays no other. What a listener raises ends `run`, as does a view that cannot be read.
 """
 
@@ -55,7 +55,7 @@ class LogFollowers:
         Args:
             starts: log → where it is followed from; others are from their beginnings.
             slots: those that are needed, as the bits of one number.
-            token: shown to the sequencers.
+            token: sent to the sequencers.
         """
         self._token = token
         self._slots = slots

@@ -1,6 +1,6 @@
 """Reads the entries of one metalog ledger, batch after batch, for a follower that is behind.
 
-Entries up to `end` are known to be acknowledged: the ledger is closed behind them (`closed_at`), or its sequencer said so. After a
+Entries up to `end` are known to be acknowledged: the ledger is closed behind them (`closed_at`), or its sequencer reported so. After a
 failure the ledger is opened anew, so its metadata is read again and other copies are asked.
 """
 

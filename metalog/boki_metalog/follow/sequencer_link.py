@@ -1,4 +1,4 @@
-"""What an engine says to the sequencer of one term: open, report and close shards, order commands, ask for a barrier.
+"""What an engine asks of the sequencer of one term: open, report and close shards, order commands, ask for a barrier.
 
 A link lives as long as one connection; the follower gives a new one after each reconnect, and has then repeated what was
 reported and not closed. Reports of one turn of the event loop leave as one frame: the newest per shard; one that nothing can
@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from boki_common import limits
+from boki_common.background_tasks import error_taken
 from boki_common.errors import BokiError, CallTimeout, Overloaded
 from boki_common.ids import Position
 from boki_common.net.messages import MessagePeer
@@ -124,7 +125,7 @@ class SequencerLink:
         """
         if self._barrier is None:
             self._barrier = self._loop.create_task(self._ask_for_barrier())
-            self._barrier.add_done_callback(_retrieved)
+            self._barrier.add_done_callback(error_taken)
         return await asyncio.shield(self._barrier)
 
     def ask_barrier(self, on_answer: Callable[[Position | BokiError], None]) -> None:
@@ -143,7 +144,7 @@ class SequencerLink:
         return protocol.decode_position(await self._peer.call(protocol.OP_BARRIER, protocol.encode_term(self.term)))
 
     async def clock(self) -> SequencerTime | None:
-        """The sequencer's wall clock, for comparing; None if its version does not tell, or it serves no term now. Raises
+        """The sequencer's wall clock, for comparing; None if its version does not report it, or it serves no term now. Raises
         NetworkError: no answer."""
         status = msgspec.json.decode(await self._peer.call(protocol.OP_STATUS), type=dict[str, Any])
         term = status.get("term") or {}
@@ -152,7 +153,7 @@ class SequencerLink:
         return SequencerTime(int(term["now_ms"]), int(term["time_ms"]))
 
     def repeat_reports(self) -> None:
-        """On a new connection: says again what was reported, since the end of the old one may have lost it."""
+        """On a new connection: repeats what was reported, since the end of the old one may have lost it."""
         if self._shards.reported:
             self._peer.push(protocol.OP_REPORT, protocol.encode_report(self.term, self._shards.reported))
 
@@ -174,9 +175,3 @@ def _pass_on(
     except BokiError as error:
         found = error
     on_answer(found)
-
-
-def _retrieved(barrier: asyncio.Task[Position]) -> None:
-    """Its callers get its error; nothing is logged when all of them gave up."""
-    if not barrier.cancelled():
-        barrier.exception()

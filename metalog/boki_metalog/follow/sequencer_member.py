@@ -43,7 +43,7 @@ _log = get_logger("sequencer_member")
 
 
 class SequencerMember(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a sequencer says of itself."""
+    """What a sequencer lists of itself."""
 
     address: str
     spares: tuple[int, ...]
@@ -135,7 +135,7 @@ class _Nobody:
     """A peer that only asks a question takes no pushes."""
 
     def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
-        """TERM_OVER may come; the answer says it too."""
+        """TERM_OVER may come; the answer reports it too."""
 
     def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
         """The question fails by itself."""

@@ -51,7 +51,7 @@ from boki_metalog.terms.view import View
 T = TypeVar("T")
 
 ANY_LOG: Final = -1
-"""What a sequencer that stands by for any log says when it is asked for its log."""
+"""The log in the WELCOME of a sequencer that stands by for any."""
 
 _OF_SHARDS: Final = {
     protocol.OP_OPEN: "OPEN",
@@ -59,7 +59,7 @@ _OF_SHARDS: Final = {
     protocol.OP_CARRY: "CARRY",
     protocol.OP_CLOSE: "CLOSE",
 }
-"""What only engines say."""
+"""What only engines may send."""
 
 _log = get_logger("sequencer")
 
@@ -85,7 +85,7 @@ class Sequencer(ListedProcess):
         Args:
             log: the only log to stand by for; None: any of the view.
             take_over: do not ask the serving sequencer, replace it.
-            token: asked of those who connect, and shown to other sequencers.
+            token: required of those who connect, and sent to other sequencers.
         """
         super().__init__("sequencer", metadata=metadata, rng=rng, settings=settings, token=token)
         self.log = log

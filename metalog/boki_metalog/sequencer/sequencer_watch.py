@@ -121,7 +121,7 @@ class _Watched:
     def stop(self) -> None:
         self.task.cancel()
 
-    # -- the connection tells
+    # -- MessageHandler
 
     def message_received(self, peer: MessagePeer, opcode: int, request_id: int, body: memoryview) -> None:
         if opcode == protocol.OP_TERM_OVER:
@@ -143,7 +143,7 @@ class _Watched:
                     _log.warning("a sequencer cannot be found", log=self._log, error=error)
                 was_there = False
             except AccessError as error:
-                # It is there, and does not speak to us: nothing says that it does not order the log.
+                # It is there, and does not speak to us: perhaps it orders the log.
                 _log.warning("a sequencer does not let us ask", log=self._log, error=error)
                 self._set(Presence.UNKNOWN)
                 was_there = False

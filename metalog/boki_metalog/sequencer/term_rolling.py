@@ -28,7 +28,7 @@ class TermRolling:
         may_roll: Callable[[], bool],
         aged: Callable[[], None],
     ) -> None:
-        """`may_roll`: whether the next term could begin. `aged`: looks whether it is full; said again after a while."""
+        """`may_roll`: whether the next term could begin. `aged`: checks whether it is full; called again after a while."""
         self._term = term
         self._builder = builder
         self._settings = settings

@@ -179,7 +179,7 @@ class TermServer:
             self._prove_by_entry(waiter)
 
     def _proven(self, waiter: _Waiter, ordered: int, proven: bool) -> None:
-        """What the bookies said about a barrier that came when so many entries were acknowledged."""
+        """The bookies answered for a barrier that came when so many entries were acknowledged."""
         if not self._waiters.proven(waiter):
             return  # its connection ended
         if proven:
@@ -265,7 +265,7 @@ class TermServer:
         self._owners.peer_lost(peer, over=self.over is not None)
 
     def end(self, error: BokiError) -> None:
-        """Nothing more is ordered: tells everybody. Idempotent."""
+        """Nothing more is ordered: all participants are notified. Idempotent."""
         if self.over is not None:
             return
         self.over = error

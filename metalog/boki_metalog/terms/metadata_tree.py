@@ -73,13 +73,3 @@ async def create_record(store: MetadataStore, record: TermRecord) -> None:
                 "ends of one ledger; do not go on before this is explained",
                 term=record.term,
             ) from None
-
-
-async def sealed_terms(store: MetadataStore, log: int, *, above: int, below: int) -> list[TermRecord]:
-    """Records of the log's terms with above < term < below, ascending.
-
-    Complete if the view, read before, names `below` for the log: records are created before the view drops their term.
-    """
-    numbers = sorted(int(name) for name in await store.children(TERMS_PATH) if name.isascii() and name.isdigit())
-    records = [await read_record(store, number) for number in numbers if above < number < below]
-    return [record for record in records if record.log == log]

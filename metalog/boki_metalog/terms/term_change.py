@@ -49,7 +49,7 @@ Decide = Callable[[View], Plan | None]
 Choose = Callable[[View, tuple[int, ...]], Awaitable[Mapping[int, Candidate]]]
 """A candidate for each of these logs. Raises NoSequencer."""
 Yields = Callable[[Installed], Awaitable[None]]
-"""Asks the sequencer of a term to end it; raises nothing that the ledger does not tell better."""
+"""Asks the sequencer of a term to end it; raises nothing that the ledger does not report better."""
 
 Decisions = Mapping[int, Decision]
 """Term → a person's decision where it ends."""
@@ -64,7 +64,7 @@ async def change_term(
     """Replaces term `suspect` of `log` (0: installs its first one). Safe to repeat and to race.
 
     Returns:
-        A view whose term of the log is not the suspect; whose it is, `Candidate.is_installed` tells.
+        A view whose term of the log is not the suspect; whose it is, see `Candidate.is_installed`.
 
     Raises:
         MetadataUnavailable, MetadataUnknown, RecoveryFailed, EntryUnknown, …: repeat later; nothing is half done that a

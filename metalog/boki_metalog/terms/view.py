@@ -13,7 +13,7 @@ Rules:
   its sealed terms stay readable by their records.
 - One swap may install terms of several logs and set their slots: that is how slots move.
 - It changes only by compare-and-swap, and the swap that installs a term draws its number from `next_term`.
-- `sequencer` made `metalog_ledger` and is the only one that ever writes it. `token` tells one install from another.
+- `sequencer` made `metalog_ledger` and is the only one that ever writes it. `token` distinguishes one install from another.
 - `start_time_ms` is the newest time of the terms this one succeeds: it begins no earlier, and a term without any entry
   passes it on to its record, so that anybody writes the same record.
 - A term's slots never change: moving a slot gives new terms to both logs.

@@ -97,7 +97,7 @@ class ViewFeed:
         try:
             found = await read_view(self._metadata)
         except NoNode:
-            return  # no process has made it yet; the watch tells
+            return  # no process has made it yet; the watch notifies
         if found.version > self.version:
             self._hurry_until = 0.0
             self.view, self.version = found

@@ -38,7 +38,7 @@ async def led(cluster: Any, **settings: float) -> Cluster:
         changes=LogChanges(store, cluster.ledgers, cluster.rng, retry_for_s=0.05, retry_first_s=0.005),
         watch=SequencerWatch(store, SequencerSettings(standby_check_s=0.02), on_change=lambda: None),
     )
-    made.begin()
+    made.terms_led += 1
     cluster._closing.append(made.watch.close)
     return made
 
