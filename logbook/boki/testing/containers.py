@@ -12,7 +12,7 @@
 
 It needs a Docker engine that answers, and the images `boki:latest` and `zookeeper:3.9`. A role counts as started when its `/readyz`
 says so: that a port is open proves nothing, since Docker itself listens there. Engines are reached at ports of this machine that
-were free, which they tell to SDKs as their outside addresses. Such clusters ask for no token: only this machine reaches them.
+were free, which they send to SDKs as their outside addresses. Such clusters ask for no token: only this machine reaches them.
 
 All that is made carries a label with its owner. What a killed test run left is removed by the next one, and nothing that a living
 process made: testcontainers' own reaper is an image that cannot be pulled everywhere, so it is off unless the environment says
@@ -338,12 +338,12 @@ class BokiCluster:
     def run(self, name: str, *command: str) -> str:
         """What a command in a role's container prints, such as `boki status --check`. Raises ClusterNotReady when it fails."""
         code, output = self._container(name).exec_run(list(command))
-        said = str(output.decode(errors="replace"))
+        printed = str(output.decode(errors="replace"))
         if code:
             raise ClusterNotReady(
-                f"expected {' '.join(command)} to succeed in {name}, found exit code {code}: {said}", role=name
+                f"expected {' '.join(command)} to succeed in {name}, found exit code {code}: {printed}", role=name
             )
-        return said
+        return printed
 
     def log(self, name: str) -> str:
         """All that a role logged."""
@@ -394,7 +394,7 @@ def unavailable(*images: str) -> str:
     except DockerException as error:
         return f"no Docker engine answers ({error}): start one, or set DOCKER_HOST"
     try:
-        return next((said for name in images or (IMAGE, ZOOKEEPER_IMAGE) if (said := _lacking(client, name))), "")
+        return next((why for name in images or (IMAGE, ZOOKEEPER_IMAGE) if (why := _lacking(client, name))), "")
     finally:
         client.close()
 
@@ -408,7 +408,7 @@ def _lacking(client: docker.DockerClient, image: str) -> str:
 
 
 def owner() -> str:
-    """This process, told apart from a later one of its number: pid and when it began."""
+    """This process, distinct from a later one of its number: pid and when it began."""
     return f"{os.getpid()}-{_began(os.getpid())}"
 
 

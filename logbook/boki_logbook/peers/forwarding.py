@@ -80,7 +80,7 @@ class Neighbours:
     def __init__(self, slots: int, incarnation: Callable[[], str], token: ClusterToken = NO_TOKEN) -> None:
         self.slots: Final = slots
         self.token: Final = token
-        """Shown to other engines."""
+        """Sent to other engines."""
         self._incarnation = incarnation
         self._engines: list[EngineMember] = []
         self._changed: asyncio.Future[None] | None = None
@@ -290,7 +290,7 @@ class Forwarder:
 
     async def call(self, opcode: int, body: memoryview, book: int) -> list[Buffer]:
         """The answer of an engine that indexes the book's slot. Raises Unreachable: none could be reached; CallTimeout: those
-        that were tried did not stay. Else what it says."""
+        that were tried did not stay. Else what it raises."""
         slot = slot_of(book)
         fault: BokiError | None = None
         for _ in range(FORWARD_TRIES):
@@ -299,7 +299,7 @@ class Forwarder:
                 return [await peer.request(opcode, body)]
             except NetworkError as error:
                 if not peer.closed:
-                    raise  # it says so of what it tried itself
+                    raise  # it reports what it tried itself
                 fault = error
         raise CallTimeout(f"{FORWARD_TRIES} engines that index slot {slot} went away before they answered") from fault
 

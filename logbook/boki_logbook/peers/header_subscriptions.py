@@ -28,7 +28,7 @@ RETRY_LIMIT_S: Final = 5.0
 _log = get_logger("engine.headers")
 
 Took = Callable[[int, int, RecordBatch], None]
-"""Told of ledger, entry and header."""
+"""Called with ledger, entry and header."""
 
 
 class _Subscription:

@@ -111,7 +111,7 @@ class Decision:
         return self._committed is not None or (not self.losers and len(self._answers) == runs)
 
     def commit_before(self, record: int) -> None:
-        """Tells the streams of the committed records before `record` that they do not know yet."""
+        """Joins the committed records before `record` to their streams, those that were not yet."""
         if self._joined < record:
             self._streams.commit(self._joined, record)
             self._joined = record
