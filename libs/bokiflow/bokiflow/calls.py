@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from typing import (
     Any,
@@ -130,6 +130,13 @@ class Context(Protocol):
         """The outcome of a child."""
 
 
+class Registry(Protocol):
+    """Workflows of a program, by name: an `App`."""
+
+    def find(self, name: str) -> Workflow[..., Any]:
+        """Raises NotRegistered."""
+
+
 class Caller(Protocol):
     """What the body of a transaction calls workflows through."""
 
@@ -237,6 +244,3 @@ class Call(Generic[R]):
 
     def __repr__(self) -> str:
         return f"<bokiflow.Call {self.workflow.name}{self.args}>"
-
-
-AsyncBody = Callable[P, Awaitable[R]]

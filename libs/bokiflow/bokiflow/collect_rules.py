@@ -20,6 +20,7 @@ from bokiflow.flow_events import AnyFlowEvent, Ended, Tombed
 from bokiflow.flush import RECORD_BYTES, size_of
 from bokiflow.outcomes import Outcome
 from bokilib.checkpoint_rules import Ages
+from bokilib.tags import partition_of
 
 AGES: Final = Ages()
 STARTS_BETWEEN: Final = 1_000
@@ -66,12 +67,12 @@ class Own(NamedTuple):
 Fate: TypeAlias = Literal["drop", "trim", "tomb", "forget", "keep"]
 
 
-def over(seqnum: int, time_ms: int, partition: int, event: AnyFlowEvent) -> Over | None:
+def over(seqnum: int, time_ms: int, event: AnyFlowEvent) -> Over | None:
     """The end that an event of a partition's stream is of; None: it is of none."""
     if isinstance(event, Ended):
-        return Over(event.id, partition, seqnum, time_ms, time_ms, event)
+        return Over(event.id, partition_of(event.id), seqnum, time_ms, time_ms, event)
     if isinstance(event, Tombed):
-        return Over(event.id, partition, seqnum, time_ms, event.done_ms, event.ended, event.large)
+        return Over(event.id, partition_of(event.id), seqnum, time_ms, event.done_ms, event.ended, event.large)
     return None
 
 

@@ -31,7 +31,6 @@ from bokiflow.flow_events import (
     Checkpointed,
     Claimed,
     Ended,
-    PartitionCheckpoint,
     Resulted,
     Started,
     Tombed,
@@ -93,15 +92,11 @@ class Collector:
         self._claims: Final[dict[int, int]] = {}
         """Of partitions, below which nothing is left."""
 
-    async def now_ms(self) -> int:
-        """The clock of the log: when the newest record that is there was ordered."""
-        return await self._log.newest_ms()
-
     # -- what ended
 
     async def over(self, partitions: Sequence[int]) -> Collected:
         """Trims what ended in partitions, whoever owns them."""
-        place, now_ms = await self._log.book.now(), await self.now_ms()
+        place, now_ms = await self._log.book.now(), await self._log.newest_ms()
         ended = await self._trim_histories(partitions, place, now_ms)
         done = Collected(ended=ended)
         chunk: list[Over] = []
@@ -126,16 +121,12 @@ class Collector:
         return done
 
     def _over_in(self, record: boki.Record, events: Iterable[AnyFlowEvent], partitions: Sequence[int]) -> list[Over]:
-        found = []
-        for event in events:
-            one = (
-                rules.over(record.seqnum, record.time_ms, tags.partition_of(str(event.id)), event)
-                if isinstance(event, Ended | Tombed)
-                else None
-            )
-            if one is not None and one.partition in partitions and one.ended.group in ("", self._group):
-                found.append(one)
-        return found
+        found = [rules.over(record.seqnum, record.time_ms, event) for event in events]
+        return [
+            one
+            for one in found
+            if one is not None and one.partition in partitions and one.ended.group in ("", self._group)
+        ]
 
     async def _trim_histories(self, partitions: Sequence[int], place: int, now_ms: int) -> int:
         """A grace after the end, of what ended since the last round."""
@@ -155,7 +146,7 @@ class Collector:
                     if isinstance(event, Ended) and event.group in ("", self._group):
                         count += 1
                         self._trimmer.add(tags.flow_history(event.id), record.seqnum + 1)
-                        for tag in shortening.outputs(records.Place(event.id, self._group), event.topics):
+                        for tag in shortening.outputs(event.id, event.topics):
                             self._trimmer.add(tag, record.seqnum + 1)
                 if len(self._trimmer) >= STREAMS:
                     await self._trimmer.flush()
@@ -183,7 +174,7 @@ class Collector:
                 {tags.flow_own(one.id): place + 1, tags.flow_history(one.id): place + 1}, forget=True
             )
         for one in [*going, *gone]:  # also what somebody forgot who died then
-            for tag in shortening.outputs(records.Place(one.id, self._group), self._topics(one)):
+            for tag in shortening.outputs(one.id, self._topics(one)):
                 self._trimmer.add(tag, place + 1, forget=True)
         await self._trimmer.flush()
         for tag in dict.fromkeys(tag for one in [*going, *gone, *tombed] for tag in self._attributes(one)):
@@ -204,7 +195,7 @@ class Collector:
 
     @staticmethod
     def _attributes(one: Over) -> list[str]:
-        return records.attribute_tags(records.Place(one.id, one.ended.group), one.ended.attributes)
+        return records.attribute_tags(one.id, one.ended.attributes)
 
     async def _append_tombs(self, several: Sequence[Over]) -> list[Over]:
         """Tombs; returns of whom. Who is not among them was repeated, or forgotten, by somebody else."""
@@ -222,7 +213,7 @@ class Collector:
                         Contribution(joins, expect, tuple(event for _, event in left)), settle=True
                     )
                 except Conflict as conflict:
-                    moved = {news.tag for news in self._log.news(expect, conflict)}
+                    moved = self._log.moved(expect, conflict)
                     if not moved:
                         raise
                     left = [(one, event) for one, event in left if tags.flow_own(one.id) not in moved]
@@ -298,7 +289,7 @@ class Collector:
 
     def _joined_by(self, event: Started | Claimed | Tombed) -> list[str]:
         attributes = event.ended.attributes if isinstance(event, Tombed) else event.attributes
-        return records.attribute_tags(records.Place(event.id, self._group), attributes)
+        return records.attribute_tags(event.id, attributes)
 
     # -- partitions
 
@@ -311,7 +302,7 @@ class Collector:
         Raises:
             Conflict: somebody else owns one now.
         """
-        place, now_ms = await self._log.book.now(), await self.now_ms()
+        place, now_ms = await self._log.book.now(), await self._log.newest_ms()
         await self._read_on(list(claims), place)
         due = [
             one
@@ -353,16 +344,7 @@ class Collector:
                 for tag in item.tags:
                     if tag in sent:
                         self._folds[sent[tag]].sent(item.time_ms)
-                envelope = await self._log.open(item)
-                for event in PICKER.of(item.seqnum, envelope):
-                    if isinstance(event, Started) and event.group == self._group:
-                        fold = self._folds.get(tags.partition_of(event.id))
-                        if fold is not None and item.seqnum > fold.position:
-                            fold.started(item.seqnum, item.time_ms, event.id)
-                    elif isinstance(event, PartitionCheckpoint) and event.group == self._group:
-                        fold = self._folds.get(event.partition)
-                        if fold is not None and item.seqnum > fold.position:
-                            fold.checkpointed(item.time_ms, envelope.by, event)
+                partition_fold.apply(self._folds, self._group, item.seqnum, item.time_ms, await self._log.open(item))
             for one in some:
                 self._folds[one].position = place
                 self._ended[one] = max(self._ended.get(one, 0), self._folds[one].collected)
@@ -417,9 +399,7 @@ class Collector:
 
     async def tidy_all(self, several: Iterable[Started]) -> None:
         """Streams of attributes of workflows that were checkpointed."""
-        streams = [
-            tag for one in several for tag in records.attribute_tags(records.Place(one.id, one.group), one.attributes)
-        ]
+        streams = [tag for one in several for tag in records.attribute_tags(one.id, one.attributes)]
         for tag in dict.fromkeys(streams):
             await self.tidy(tag)
 

@@ -13,7 +13,7 @@ import msgspec
 
 from boki_common.errors import Conflict
 from bokiflow import flow_events as events
-from bokiflow import records
+from bokiflow import inspection, records
 from bokiflow.asks import Spawn
 from bokiflow.body import within_bounds
 from bokiflow.flow_events import Restarted, Started
@@ -27,8 +27,8 @@ from bokilib.contribution import Contribution, joined
 from bokilib.log import Log
 
 
-class Owners(Protocol):
-    """Who knows where workflows run."""
+class ComposerHost(Protocol):
+    """What a composer needs of its worker."""
 
     @property
     def log(self) -> Log: ...
@@ -44,9 +44,6 @@ class Owners(Protocol):
 
     def lost(self, partition: int, claim: int) -> None:
         """Somebody else owns a partition now, or its owner claimed it anew."""
-
-    async def is_child(self, id: str, parent: str, key: str) -> bool:
-        """Whether the workflow that is there was started by that call."""
 
 
 class _Child(NamedTuple):
@@ -64,7 +61,7 @@ class Composer:
         place: its streams. held: its fence.
     """
 
-    def __init__(self, host: Owners, place: records.Place, claim: int, start: int) -> None:
+    def __init__(self, host: ComposerHost, place: records.Place, claim: int, start: int) -> None:
         """`claim`: of the workflow. `start`: seqnum of its Started."""
         self._start_of_parent: Final = start
         self.place: Final = place
@@ -150,7 +147,7 @@ class Composer:
             Calls (key, child's id) that failed, because somebody else has the id: the record may be appended again, without what cannot
             be any more. None: somebody else runs the workflow.
         """
-        moved = {news.tag for news in self._host.log.news(one.expect, conflict)}
+        moved = self._host.log.moved(one.expect, conflict)
         if self.place.own in moved or not moved:
             return None
         taken = []
@@ -160,7 +157,7 @@ class Composer:
                 self._host.lost(place.partition, child.claim)
             if place.own in moved:
                 del self._children[number]
-                if not await self._host.is_child(child.started.id, self.place.id, child.key):
+                if not await inspection.is_child(self._host.log, child.started.id, self.place.id, child.key):
                     taken.append((child.key, child.started.id))
         return taken
 
@@ -226,19 +223,17 @@ def restarted(instance: Instance, start: int, topics: Iterable[str], carried_ms:
 def _child(instance: Instance, event: events.Invoked, spawn: Spawn, start: int, spans: Spans) -> Started:
     parent = instance.started
     assert spawn.workflow is not None
-    return Started(
+    started = Started(
         event.child,
         event.name,
         event.digest,
         spawn.args,
         instance.now_ms,
-        spawn.workflow.version,
-        parent.group,
-        "",
-        "" if spawn.detached else instance.id,
-        "" if spawn.detached else event.key,
-        {},
-        spans.child(instance.id, event.name, event.child, parent.traceparent, detached=spawn.detached),
-        0 if spawn.detached else parent.age or start,
+        version=spawn.workflow.version,
+        group=parent.group,
+        traceparent=spans.child(instance.id, event.name, event.child, parent.traceparent, detached=spawn.detached),
         within=spawn.within,
     )
+    if spawn.detached:
+        return started
+    return msgspec.structs.replace(started, parent=instance.id, parent_key=event.key, age=parent.age or start)

@@ -17,7 +17,7 @@ import msgspec
 
 from boki_common.errors import InvalidArgument, Trimmed
 from bokiflow import in_workflow, inspection, records
-from bokiflow.calls import Call, Workflow
+from bokiflow.calls import Call, Registry, Workflow
 from bokiflow.errors import IdExpired, IdReused
 from bokiflow.flow_events import PICKER, AnyFlowEvent, Claimed, Signalled, Started, Tombed
 from bokiflow.plain import as_json
@@ -41,12 +41,6 @@ class Debounced(msgspec.Struct, frozen=True):
     at_most_s: float = 0
 
 
-class Finds(Protocol):
-    """Workflows of a program, by name."""
-
-    def find(self, name: str) -> Workflow[..., Any]: ...
-
-
 def checked(call: Call[Any], quiet_s: float, at_most_s: float | None) -> Debounced:
     """Raises InvalidArgument."""
     most_s = 10 * quiet_s if at_most_s is None else at_most_s
@@ -55,7 +49,7 @@ def checked(call: Call[Any], quiet_s: float, at_most_s: float | None) -> Debounc
     return Debounced(call.workflow.name, call.args, quiet_s, most_s)
 
 
-def workflow(app: Finds) -> Workflow[..., None]:
+def workflow(app: Registry) -> Workflow[..., None]:
     """The workflow that each round is."""
 
     async def debounce() -> None:
@@ -129,7 +123,7 @@ class Starts(Protocol):
     """Workflows of a book, from outside."""
 
     @property
-    def app(self) -> Finds: ...
+    def app(self) -> Registry: ...
 
     @property
     def log(self) -> Log: ...

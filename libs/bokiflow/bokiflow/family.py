@@ -25,7 +25,7 @@ from boki_common.errors import BokiError, Conflict, InvalidArgument, LogBookErro
 from bokiflow import records
 from bokiflow.calls import IN_TRANSACTION, Caller, Workflow, names_of
 from bokiflow.cancellation import WorkflowCancelled
-from bokiflow.composing import Owners
+from bokiflow.composing import ComposerHost
 from bokiflow.digests import digest
 from bokiflow.flow_events import Attempted, Cancelled, Ended, Started, Within
 from bokiflow.outcomes import error_of
@@ -37,7 +37,7 @@ CANCELLED_AT_ONCE: Final = 60
 """Children that one record cancels: it joins two streams for each."""
 
 
-class Relatives(Owners, Protocol):
+class FamilyHost(ComposerHost, Protocol):
     """What a family needs of its worker."""
 
     def token(self) -> str:
@@ -66,7 +66,7 @@ class Family:
 
     def __init__(
         self,
-        host: Relatives,
+        host: FamilyHost,
         started: Started,
         age: int,
         ask: RunTransaction,
@@ -150,14 +150,11 @@ class Family:
             digest(stored),
             stored,
             self._host.log.now_ms(),
-            workflow.version,
-            parent.group,
-            "",
-            parent.id,
-            "",
-            {},
-            self._host.spans.child(parent.id, workflow.name, id, parent.traceparent, detached=False),
-            self._age,
+            version=workflow.version,
+            group=parent.group,
+            parent=parent.id,
+            traceparent=self._host.spans.child(parent.id, workflow.name, id, parent.traceparent, detached=False),
+            age=self._age,
             within=Within(context),
         )
         try:
@@ -178,7 +175,7 @@ class Family:
             try:
                 seqnum = await self._host.log.append(part, settle=True)
             except Conflict as conflict:
-                moved = {news.tag for news in self._host.log.news(part.expect, conflict)}
+                moved = self._host.log.moved(part.expect, conflict)
                 if own.own in moved:
                     self._moved(held)
                     raise AttemptMoved(f"workflow {own.id!r} was claimed anew") from conflict

@@ -123,7 +123,7 @@ class Flow:
             try:
                 seqnum = await self.log.append(part)
             except Conflict as conflict:
-                moved = {news.tag for news in self.log.news(part.expect, conflict)}
+                moved = self.log.moved(part.expect, conflict)
                 if place.own in moved or not moved:
                     return await self._attach(call, mine)
                 self._hosting.lost(place.partition, claim)
@@ -133,7 +133,7 @@ class Flow:
                 raise
             if owner:
                 self._hosting.began(mine, seqnum)
-            return Handle(self, chosen, call.workflow, start=seqnum, ended=None)
+            return Handle(self, chosen, call.workflow, start=seqnum)
 
     def started(self, call: Call[Any], id: str, attributes: dict[str, str], traceparent: str = "") -> Started:
         """What begins a workflow, of no owner yet, when its record is ordered. Raises InvalidArgument."""
@@ -146,13 +146,10 @@ class Flow:
             digest(call.args),
             call.args,
             0,
-            workflow.version,
-            self.group,
-            "",
-            "",
-            "",
-            attributes,
-            traceparent,
+            version=workflow.version,
+            group=self.group,
+            attributes=attributes,
+            traceparent=traceparent,
         )
 
     async def _attach(self, call: Call[R], mine: Started) -> Handle[R]:
@@ -197,7 +194,7 @@ class Flow:
             AppendUnknown: perhaps it was called; call again.
         """
         made = debounce.checked(call, quiet_s, at_most_s)
-        return Handle(self, await debounce.debounced(self, id, made), call.workflow, start=0, ended=None)
+        return Handle(self, await debounce.debounced(self, id, made), call.workflow)
 
     @overload
     def handle(self, id: str) -> Handle[Json]: ...
@@ -207,7 +204,7 @@ class Flow:
 
     def handle(self, id: str, workflow: Workflow[..., Any] | None = None) -> Handle[Any]:
         """A workflow that was started, by its id; named, its result has its type."""
-        return Handle(self, check_id(id), workflow, start=0, ended=None)
+        return Handle(self, check_id(id), workflow)
 
     async def wait(self, id: str, start: int) -> Ended:
         """How a workflow ended; waits for it."""

@@ -14,12 +14,11 @@ import msgspec
 
 from boki_common.errors import Conflict
 from boki_common.limits import RECORD_TAGS
-from bokiflow import histories, inspection, records
+from bokiflow import histories, inspection, records, shortening
 from bokiflow.errors import IdReused
 from bokiflow.flow_events import Checkpointed, Started
 from bokiflow.flush import RECORD_BYTES, size_of
 from bokiflow.histories import History
-from bokilib import tags
 from bokilib.contribution import Contribution, joined
 from bokilib.errors import AtomicTooLarge
 from bokilib.log import Log
@@ -54,7 +53,7 @@ async def begin(log: Log, made: History) -> int:
             begins = Contribution((place.history, *_outputs(made)), expect, (last,))
             return await log.append(joined([records.start(made.started, 0), begins]), seen=covers)
         except Conflict as conflict:
-            if place.own in {news.tag for news in log.news({place.own: None}, conflict)}:
+            if place.own in log.moved({place.own: None}, conflict):
                 return await _begun(log, made.started, conflict)
             if not left:
                 raise
@@ -88,7 +87,7 @@ def _outputs(made: History) -> list[str]:
             expected=limit,
             found=len(made.topics),
         )
-    return [tags.flow_output(made.started.id, topic) for topic in made.topics]
+    return shortening.outputs(made.started.id, made.topics)
 
 
 def without_family(started: Started, id: str) -> Started:

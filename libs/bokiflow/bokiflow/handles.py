@@ -50,7 +50,13 @@ class Handle(Generic[R]):
     """
 
     def __init__(
-        self, flow: FlowPort, id: str, workflow: Workflow[..., Any] | None, *, start: int, ended: Ended | None
+        self,
+        flow: FlowPort,
+        id: str,
+        workflow: Workflow[..., Any] | None,
+        *,
+        start: int = 0,
+        ended: Ended | None = None,
     ) -> None:
         """`start`: seqnum of its beginning, or 0. `ended`: how it ended, if that is known."""
         self.id: Final = id
@@ -117,7 +123,7 @@ class Handle(Generic[R]):
             fork before it; or nothing has that key. AtomicTooLarge: it emitted under hundreds of topics. AppendUnknown.
         """
         new, start = await self._flow.fork(self.id, id, before)
-        return Handle(self._flow, new, self._workflow, start=start, ended=None)
+        return Handle(self._flow, new, self._workflow, start=start)
 
     async def _send(self, event: Incoming) -> None:
         found = await inspection.newest(self._flow.log, self.id, consistency="linearizable")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from bokiflow.flow_events import Ended, Started
-from bokiflow.under_way import Place
+from bokiflow.under_way import BodyHost
 from bokilib.errors import AppendUnknown
 
 
@@ -44,8 +44,8 @@ class Nobody:
         return False
 
 
-class Host(Place, Protocol):
-    """Who has executors: a worker."""
+class Host(BodyHost, Protocol):
+    """What executors need of their worker."""
 
     @property
     def name(self) -> str: ...

@@ -10,6 +10,7 @@ import msgspec
 import boki
 from boki_common.errors import RecordTooLarge, Trimmed
 from bokiflow import flow_events as events
+from bokiflow import partition_fold
 from bokiflow.errors import ResultExpired
 from bokiflow.flow_events import (
     PICKER,
@@ -142,18 +143,13 @@ async def first(log: Log, id: str) -> tuple[int, Started] | None:
 async def unfinished(log: Log, group: str) -> list[int]:
     """Where each workflow of a group began that is not over, as of now."""
     position = await log.book.now(consistency="linearizable")
-    folds = [PartitionFold() for _ in range(tags.PARTITIONS)]
+    folds = {partition: PartitionFold() for partition in range(tags.PARTITIONS)}
     wanted = [tags.flow_part(group, partition) for partition in range(tags.PARTITIONS)]
     async for item in log.book.read(tags=wanted, start=1, stop=position + 1):
         if isinstance(item, boki.Gap):
             continue  # what was trimmed is in a checkpoint, or over
-        envelope = await log.open(item)
-        for event in PICKER.of(item.seqnum, envelope):
-            if isinstance(event, Started) and event.group == group:
-                folds[tags.partition_of(event.id)].started(item.seqnum, item.time_ms, event.id)
-            elif isinstance(event, PartitionCheckpoint) and event.group == group:
-                folds[event.partition].checkpointed(item.time_ms, envelope.by, event)
-    starts = {id: start for fold in folds for id, start in fold.ids.items()}
+        partition_fold.apply(folds, group, item.seqnum, item.time_ms, await log.open(item))
+    starts = {id: start for fold in folds.values() for id, start in fold.ids.items()}
     states = await newest_of(log, list(starts))
     return [
         start for start, state in zip(starts.values(), states, strict=True) if state is not None and state.ended is None

@@ -72,7 +72,7 @@ async def append(opened: Log, ready: Ready, part: Contribution, seen: int) -> in
     try:
         return await opened.append(one, seen=seen, settle=True)
     except Conflict as conflict:
-        return None if opened.news(part.expect, conflict) else 0
+        return None if opened.moved(part.expect, conflict) else 0
 
 
 class _Waiting(NamedTuple):

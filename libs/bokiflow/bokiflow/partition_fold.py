@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from bokiflow.flow_events import PartitionCheckpoint
+from bokiflow.flow_events import PICKER, PartitionCheckpoint, Started
 from bokiflow.flush import RECORD_BYTES
+from bokilib.events import Envelope
+from bokilib.tags import partition_of
 
 IDS_BYTES: Final = RECORD_BYTES - 4_096
 _START_BYTES: Final = 16
@@ -77,6 +79,19 @@ class PartitionFold:
         """All that began is over, and its records are trimmed."""
         self.ids = {}
         self.starts = self.oldest_ms = 0
+
+
+def apply(folds: Mapping[int, PartitionFold], group: str, seqnum: int, time_ms: int, envelope: Envelope) -> None:
+    """Applies a record of a group to those of its partitions that are folded, unless they were read beyond it."""
+    for event in PICKER.of(seqnum, envelope):
+        if isinstance(event, Started) and event.group == group:
+            fold = folds.get(partition_of(event.id))
+            if fold is not None and seqnum > fold.position:
+                fold.started(seqnum, time_ms, event.id)
+        elif isinstance(event, PartitionCheckpoint) and event.group == group:
+            fold = folds.get(event.partition)
+            if fold is not None and seqnum > fold.position:
+                fold.checkpointed(time_ms, envelope.by, event)
 
 
 def checkpoint(

@@ -11,7 +11,8 @@ from typing import Final
 
 import boki
 from boki_common.errors import BokiError, Conflict, Trimmed
-from bokiflow.flow_events import PICKER, PartitionCheckpoint, PartitionClaimed, Started
+from bokiflow import partition_fold
+from bokiflow.flow_events import PICKER, PartitionClaimed
 from bokiflow.partition_fold import PartitionFold
 from bokilib import tags
 from bokilib.contribution import Contribution
@@ -121,13 +122,6 @@ class PartitionOwner:
         async for item in self._log.book.read(tags=wanted, start=1, stop=last + 1):
             if isinstance(item, boki.Gap):
                 continue  # what was trimmed is in a checkpoint, or over
-            envelope = await self._log.open(item)
-            for event in PICKER.of(item.seqnum, envelope):
-                if isinstance(event, Started) and event.group == self._group:
-                    fold = folds.get(tags.partition_of(event.id))
-                    if fold is not None:
-                        fold.started(item.seqnum, item.time_ms, event.id)
-                elif isinstance(event, PartitionCheckpoint) and event.group == self._group and event.partition in folds:
-                    folds[event.partition].checkpointed(item.time_ms, envelope.by, event)
+            partition_fold.apply(folds, self._group, item.seqnum, item.time_ms, await self._log.open(item))
         found = sorted((start, id) for fold in folds.values() for id, start in fold.ids.items())
         return [id for _, id in found if tags.partition_of(id) in folds]

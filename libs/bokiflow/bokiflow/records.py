@@ -64,7 +64,7 @@ def start(started: Started, partition_claim: int) -> Contribution:
         partition_claim: of the owner, 0 without one.
     """
     place = Place(started.id, started.group)
-    attributes = attribute_tags(place, started.attributes)
+    attributes = attribute_tags(started.id, started.attributes)
     expect: dict[str, int | None] = {place.own: None}
     joined = [place.own, place.history, place.part, *attributes]
     if started.owner:
@@ -74,9 +74,9 @@ def start(started: Started, partition_claim: int) -> Contribution:
     return Contribution(tuple(joined), expect, (started,))
 
 
-def attribute_tags(place: Place, attributes: Mapping[str, str]) -> list[str]:
+def attribute_tags(id: str, attributes: Mapping[str, str]) -> list[str]:
     """Streams by which a workflow can be found."""
-    return [tags.flow_attribute(place.partition, name, value) for name, value in sorted(attributes.items())]
+    return [tags.flow_attribute(tags.partition_of(id), name, value) for name, value in sorted(attributes.items())]
 
 
 def claim(place: Place, claimed: Claimed, last: int, partition_claim: int | None) -> Contribution:

@@ -5,8 +5,6 @@ Retries are inside the step: only its last outcome is in the log. So a process t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
 from boki_common.errors import InvalidArgument
@@ -47,9 +45,3 @@ def next_delay_s(retry: Retry, attempt: int, error: BaseException) -> float | No
     if attempt >= retry.attempts or not isinstance(error, retry.on):
         return None
     return min(retry.most_s, retry.delay_s * retry.backoff ** min(attempt - 1, 1_000))
-
-
-def delays_s(retry: Retry) -> Sequence[float]:
-    """All delays, if each attempt fails."""
-    found = [next_delay_s(retry, attempt, retry.on[0]()) for attempt in range(1, retry.attempts)]
-    return [delay for delay in found if delay is not None]

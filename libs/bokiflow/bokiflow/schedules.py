@@ -8,7 +8,7 @@ after some rounds, so its history stays short. Removed, it waits for being set a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple, Protocol, cast
 
@@ -17,7 +17,7 @@ import msgspec
 from boki_common.errors import BokiError, InvalidArgument, UsageError
 from boki_common.logs import get_logger
 from bokiflow import cron, in_workflow
-from bokiflow.calls import Call, Workflow
+from bokiflow.calls import Call, Registry, Workflow
 from bokiflow.cron import Timing
 from bokiflow.flow_events import PICKER, Emitted
 from bokilib import tags
@@ -81,12 +81,6 @@ class Schedule(NamedTuple):
     next_ms: int | None
 
 
-class Finds(Protocol):
-    """Workflows of a program, by name."""
-
-    def find(self, name: str) -> Workflow[..., Any]: ...
-
-
 class Signallable(Protocol):
     """A workflow that takes signals: a `Handle`."""
 
@@ -97,7 +91,7 @@ class Starts(Protocol):
     """Workflows of a book, from outside."""
 
     @property
-    def app(self) -> Finds: ...
+    def app(self) -> Registry: ...
 
     @property
     def log(self) -> Log: ...
@@ -125,7 +119,7 @@ def id_of_firing(schedule: str, at_ms: int) -> str:
     return f"{schedule}/{at.isoformat(timespec='milliseconds' if at_ms % 1_000 else 'seconds').replace('+00:00', 'Z')}"
 
 
-def workflow(app: Finds) -> Workflow[..., None]:
+def workflow(app: Registry) -> Workflow[..., None]:
     """The workflow that each schedule is."""
 
     async def schedule(state: State) -> None:
@@ -154,7 +148,7 @@ async def _command(state: State) -> Command | None:
         return None
 
 
-def _fire(app: Finds, state: State) -> State:
+def _fire(app: Registry, state: State) -> State:
     found = state.planned
     assert found is not None
     due = cron.due(found.timing, state.after_ms, in_workflow.now_ms())
@@ -221,9 +215,7 @@ class Schedules:
 
     async def list(self) -> list[Schedule]:
         """All of them, by name."""
-        return [one async for one in self._all()]
-
-    async def _all(self) -> AsyncIterator[Schedule]:
+        found = []
         await self._flow.log.newest_ms()
         now_ms = self._flow.log.now_ms()
         for id in sorted(await self._flow.find(**{ATTRIBUTE: "schedule"})):
@@ -233,7 +225,8 @@ class Schedules:
                 continue
             timing = state.planned.timing
             next_ms = None if state.paused else cron.next_ms(timing, max(state.after_ms, now_ms))
-            yield Schedule(name, state.planned.workflow, state.planned.args, timing, state.paused, next_ms)
+            found.append(Schedule(name, state.planned.workflow, state.planned.args, timing, state.paused, next_ms))
+        return found
 
     async def _known(self, name: str) -> str:
         state = await self._state(name)

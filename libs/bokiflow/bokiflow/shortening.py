@@ -23,9 +23,9 @@ def parts_of(place: records.Place, history: History, covers: int) -> list[Contri
     topics = history.topics
     found = []
     for at, part in enumerate(data):
-        outputs = [tags.flow_output(place.id, topic) for topic in topics[at * PART_TOPICS : (at + 1) * PART_TOPICS]]
+        some = outputs(place.id, topics[at * PART_TOPICS : (at + 1) * PART_TOPICS])
         event = Checkpointed(place.id, covers, at, len(data), part)
-        found.append(Contribution((place.history, *outputs), {}, (event,)))
+        found.append(Contribution((place.history, *some), {}, (event,)))
     return found
 
 
@@ -57,7 +57,7 @@ async def checkpoint(
     *others, last = parts_of(place, history, covers)
     for part in others:
         await log.append(Contribution(part.tags, held, part.events), seen=covers, settle=True)
-    joined = (place.own, *last.tags, *records.attribute_tags(place, started.attributes))
+    joined = (place.own, *last.tags, *records.attribute_tags(place.id, started.attributes))
     one = Contribution(joined, held, (*last.events, claimed))
     return await log.append(one, seen=covers, settle=True), history._replace(covers=covers)
 
@@ -66,8 +66,8 @@ def trim_history(trimmer: Trimmer, place: records.Place, history: History, claim
     """Trims what a checkpoint that goes with a claim replaces."""
     trimmer.add(place.own, claim)
     trimmer.add(place.history, history.covers + 1)
-    for topic in history.topics:
-        trimmer.add(tags.flow_output(place.id, topic), history.covers + 1)
+    for tag in outputs(place.id, history.topics):
+        trimmer.add(tag, history.covers + 1)
 
 
 async def trim_history_now(log: Log, place: records.Place, history: History, claim: int) -> None:
@@ -86,6 +86,6 @@ async def trim_history_before(log: Log, place: records.Place, restart: int, seen
     await log.book.trim([(place.history, min([*waiting, restart]))])
 
 
-def outputs(place: records.Place, topics: Iterable[str]) -> list[str]:
+def outputs(id: str, topics: Iterable[str]) -> list[str]:
     """Streams of what a workflow emitted."""
-    return [tags.flow_output(place.id, topic) for topic in topics]
+    return [tags.flow_output(id, topic) for topic in topics]

@@ -99,7 +99,7 @@ class Spans:
         span.end()
         return span.traceparent
 
-    def child(self, parent_id: str, name: str, id: str, traceparent: str, *, detached: bool = False) -> str:
+    def child(self, parent_id: str, name: str, id: str, traceparent: str, *, detached: bool) -> str:
         """The same, by a workflow that runs here.
 
         Args:

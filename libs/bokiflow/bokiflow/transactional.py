@@ -218,4 +218,4 @@ async def commit(ask: RunTransaction, ran: Ran, part: Contribution) -> int | Out
 
 def _after(ask: RunTransaction, part: Contribution, conflict: Conflict) -> int:
     """Whose expectation failed: that of the workflow's fence, or one of the data."""
-    return PARK if ask.store.log.news(part.expect, conflict) else AGAIN
+    return PARK if ask.store.log.moved(part.expect, conflict) else AGAIN

@@ -15,7 +15,7 @@ from boki_common.runtime.ports import Bodies
 from bokiflow import family, transactional
 from bokiflow.asks import RunBody
 from bokiflow.body import run_body
-from bokiflow.family import Family, Relatives
+from bokiflow.family import Family, FamilyHost
 from bokiflow.flow_events import Attempted, Incoming, Part, Started
 from bokiflow.lock_room import LockRoom, Ready
 from bokiflow.lock_seats import TakeLock
@@ -56,8 +56,8 @@ class Received(NamedTuple):
 Ended: TypeAlias = BodyEnded | Ran | Ready
 
 
-class Place(Relatives, Protocol):
-    """Where it runs: a worker."""
+class BodyHost(FamilyHost, Protocol):
+    """What bodies need of their worker."""
 
     @property
     def bodies(self) -> Bodies: ...
@@ -71,7 +71,7 @@ class UnderWay:
 
     def __init__(
         self,
-        host: Place,
+        host: BodyHost,
         started: Started,
         start: int,
         held: Mapping[str, int | None],

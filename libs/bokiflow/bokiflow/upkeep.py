@@ -73,8 +73,8 @@ class Upkeep:
                 except Conflict:
                     await ours.partitions.look()
                     checkpoints = 0
-                await self._claim_anew(await self._collector.now_ms())
-            now_ms = await self._collector.now_ms()
+                await self._claim_anew(await self._log.newest_ms())
+            now_ms = await self._log.newest_ms()
             carried, locks = await self._carry(now_ms), await self._carry_locks(now_ms)
             done = done.plus(Collected(checkpoints=checkpoints, carried=carried, locks=locks))
             self._collector.metrics.round(done)

@@ -151,11 +151,7 @@ class Worker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stops at once. What runs is gone on with by other workers, after a lease; `drain` before it, and they need not wait."""
-        self._open = False
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._close_all()
+        await self._stop()
         await self._fences.close()
         await self.locks.__aexit__(kind, error, trace)
         await self._follower.__aexit__(kind, error, trace)
@@ -164,15 +160,15 @@ class Worker:
 
     async def drain(self) -> None:
         """Hands everything over: nothing is run here any more, and other workers go on at once. Before a deploy."""
+        await self._stop()
+        if self._partitions.mine:
+            await self._partitions.claim(sorted(self._partitions.mine), "")
+
+    async def _stop(self) -> None:
         self._open = False
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._close_all()
-        if self._partitions.mine:
-            await self._partitions.claim(sorted(self._partitions.mine), "")
-
-    async def _close_all(self) -> None:
         await asyncio.gather(*(executor.close() for executor in self._executors.values()))
         for id in self._executors:
             self.spans.end(id)
@@ -380,9 +376,7 @@ class Worker:
                 seqnum = await self.log.append(part, settle=True)
                 break
             except Conflict as conflict:
-                if partition_claim and place.partition_owner in {
-                    news.tag for news in self.log.news(part.expect, conflict)
-                }:
+                if partition_claim and place.partition_owner in self.log.moved(part.expect, conflict):
                     self.lost(place.partition, partition_claim)
                     return
         self._run(await inspection.history(self.log, id, seqnum), seqnum)
@@ -436,29 +430,25 @@ class Worker:
             self._run(History(started, seqnum, None, records, seqnum, started.at_ms), seqnum)
 
     def token(self) -> str:
-        """See `family.Relatives`."""
+        """See `family.FamilyHost`."""
         return self.flow.token()
 
     async def end_of(self, id: str, start: int) -> Ended:
-        """See `family.Relatives`."""
+        """See `family.FamilyHost`."""
         return await self.flow.wait(id, start)
 
     def append_later(self, part: Contribution) -> None:
-        """See `family.Relatives`."""
+        """See `family.FamilyHost`."""
         if self._open:
             self._spawn(partial(self.log.append, part))
 
     def lost(self, partition: int, claim: int) -> None:
-        """See `composing.Owners`."""
+        """See `composing.ComposerHost`."""
         if self._partitions.mine.get(partition) == claim:
             del self._partitions.mine[partition]
             if self._open:
                 self._watch()
                 self._spawn(self._partitions.look)
-
-    async def is_child(self, id: str, parent: str, key: str) -> bool:
-        """See `composing.Owners`."""
-        return await inspection.is_child(self.log, id, parent, key)
 
     def unsure(self, id: str, error: AppendUnknown) -> None:
         """Perhaps it was started, and is this worker's."""

@@ -45,7 +45,7 @@ async def append_states(log: Log, states: Iterable[State], fence: Expected, *, s
                 made.update(dict.fromkeys(left, await log.append(one, seen=seen, settle=True)))
                 break
             except Conflict as conflict:
-                moved = {news.tag for news in log.news(expect, conflict)}
+                moved = log.moved(expect, conflict).keys()
                 if moved.isdisjoint(left) or not moved.isdisjoint(fence):
                     raise
                 left = [stream for stream in left if stream not in moved]

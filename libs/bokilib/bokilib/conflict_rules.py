@@ -24,7 +24,7 @@ class Moved(NamedTuple):
     """A stream that is not as it was expected to be.
 
     Attributes:
-        start: first seqnum that is news.
+        start: first seqnum that is new.
         newest: of the stream, as far as the Conflict knows; None if it was forgotten.
     """
 

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from boki_common.errors import Conflict, Trimmed
@@ -104,14 +104,14 @@ class Fence:
         try:
             self.claim = await self._log.append(claim, seen=last.seqnum if last else 0, settle=True)
         except Conflict as conflict:
-            return self._mine(await self._claimed(self._log.news(expect, conflict), conflict.facts["position"]))
+            return self._mine(await self._claimed(self._log.moved(expect, conflict), conflict.facts["position"]))
         return self.claim
 
-    async def _claimed(self, news: Sequence[Moved], position: int) -> Claim | None:
+    async def _claimed(self, moved: Mapping[str, Moved], position: int) -> Claim | None:
         """The newest claim among what moved; or now, if a holder has trimmed the claims before his."""
         claims = []
         try:
-            for one in news:
+            for one in moved.values():
                 async for read in self._log.between(one.tag, one.start, position):
                     for event in PICKER.of(read.record.seqnum, read.envelope):
                         if event.fence == self.name:
@@ -137,7 +137,7 @@ class Fence:
 
     def moved(self, conflict: Conflict) -> bool:
         """Whether a Conflict of the holder's record says that the fence is over: then nothing under this claim can succeed."""
-        return any(news.tag == self.tag for news in self._log.news(self.expect, conflict))
+        return self.tag in self._log.moved(self.expect, conflict)
 
     def over(self) -> Fenced:
         """The error for who held it."""

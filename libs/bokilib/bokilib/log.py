@@ -3,7 +3,7 @@
 - An append returns its place, raises a Conflict, or says that its outcome is unknown (`AppendUnknown`, which can be asked
   later). It is never sent again under another number: the SDK's numbers make it happen once.
 - `settle=True` waits until the outcome is known: what is certainly not in the log and never will be is appended anew.
-- From a Conflict nothing is concluded (`conflict_rules`): `news` gives what to read.
+- From a Conflict nothing is concluded (`conflict_rules`): `moved` gives what to read.
 - Each record carries the incarnation of its writer: one for each `Log`.
 - The time is that of the log (`now_ms`), which never falls: a wall clock of one host is nobody else's.
 """
@@ -115,10 +115,10 @@ class Log:
             self.appends += 1
             return ticket
 
-    def news(self, expected: Expected, conflict: Conflict) -> list[Moved]:
-        """What to read before anything is decided: streams that moved, up to `conflict.position`."""
+    def moved(self, expected: Expected, conflict: Conflict) -> dict[str, Moved]:
+        """The streams that moved, to be read up to `conflict.position` before anything is decided."""
         actual: Mapping[str | int, int | None] = conflict.facts.get("actual", {})
-        return moved(expected, actual, conflict.facts.get("forgotten", ()))
+        return {one.tag: one for one in moved(expected, actual, conflict.facts.get("forgotten", ()))}
 
     async def open(self, record: boki.Record) -> Envelope:
         """Opens a record.

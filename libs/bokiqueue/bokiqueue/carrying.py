@@ -111,7 +111,7 @@ class QueueCarried:
             try:
                 carried += await self._carry(queue, list(groups), now_ms, fence, carry_ms)
             except Conflict as conflict:
-                if self._log.news(fence, conflict):
+                if self._log.moved(fence, conflict):
                     raise
                 log.info("a queue changed while it was carried: the next round goes on", queue=queue)
             except Fenced:

@@ -115,7 +115,7 @@ class Together:
         if len(several) == 1:
             _fails(several[0], error)
             return
-        failed = [one for one in several if isinstance(error, Conflict) and self._log.news(one.part.expect, error)]
+        failed = [one for one in several if isinstance(error, Conflict) and self._log.moved(one.part.expect, error)]
         for one in failed:
             _fails(one, error)
         rest = [one for one in several if one not in failed]

@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Generic, TypeVar, cast
 
 from boki_common.errors import BokiError, Conflict, Trimmed
-from bokilib.conflict_rules import Moved
 from bokilib.contribution import Contribution, joined
 from bokilib.errors import AtomicTooLarge, Fenced
 from bokilib.events import encode_events
@@ -274,8 +273,8 @@ class GroupCommit:
 
     def _after_conflict(self, jobs: Sequence[_Job[Any]], part: Contribution, conflict: Conflict) -> None:
         by_number = {_member(job).number: job for job in jobs}
-        news: list[Moved] = self._log.news(part.expect, conflict)
-        verdict = after_conflict([_member(job) for job in jobs], {one.tag: one.newest for one in news})
+        moved = self._log.moved(part.expect, conflict)
+        verdict = after_conflict([_member(job) for job in jobs], {tag: one.newest for tag, one in moved.items()})
         for member in verdict.dropped:
             by_number[member.number].fail(Fenced(f"a fence of the transaction moved: {conflict}", **conflict.facts))
         again = [by_number[member.number] for member in verdict.again]

@@ -9,6 +9,7 @@ from bokiflow.collect_rules import Marks, Over, Own
 from bokiflow.flow_events import Ended, Started, Tombed
 from bokiflow.outcomes import Outcome
 from bokilib.checkpoint_rules import Ages
+from bokilib.tags import partition_of
 
 AGES = Ages(grace_ms=10, retention_ms=1_000, forget_ms=50, carry_ms=200)
 ENDED = Ended("x", 5, "n", "d", Outcome(1), 0)
@@ -99,9 +100,9 @@ def test_a_large_result_is_not_in_the_tomb() -> None:
     assert rules.is_large(large) and not rules.is_large(over()) and rules.is_large(over()._replace(large=8))
     assert rules.tomb(large, 77) == Tombed("x", ENDED_WITHOUT, 0, 77)
     assert rules.tomb(over(), 0) == Tombed("x", ENDED, 0)
-    assert rules.over(4, 7, 3, ENDED) == Over("x", 3, 4, 7, 7, ENDED)
-    assert rules.over(4, 7, 3, Tombed("x", ENDED, 2, 1)) == Over("x", 3, 4, 7, 2, ENDED, 1)
-    assert rules.over(4, 7, 3, Started("x", "n", "d", [], 0)) is None
+    assert rules.over(4, 7, ENDED) == Over("x", partition_of("x"), 4, 7, 7, ENDED)
+    assert rules.over(4, 7, Tombed("x", ENDED, 2, 1)) == Over("x", partition_of("x"), 4, 7, 2, ENDED, 1)
+    assert rules.over(4, 7, Started("x", "n", "d", [], 0)) is None
 
 
 ENDED_WITHOUT = Ended("x", 5, "n", "d", Outcome(), 0)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 
 import boki
-from bokiflow.retry_rules import ONCE, Retry, delays_s, next_delay_s
+from bokiflow.retry_rules import ONCE, Retry, next_delay_s
 
 
 def test_delays_grow_up_to_their_bound_and_end_with_the_attempts() -> None:
-    assert delays_s(Retry(attempts=5, delay_s=1, backoff=3, most_s=10)) == [1, 3, 9, 10]
+    retry = Retry(attempts=5, delay_s=1, backoff=3, most_s=10)
+    assert [next_delay_s(retry, attempt, OSError()) for attempt in range(1, 6)] == [1, 3, 9, 10, None]
 
 
 def test_by_default_there_is_one_attempt() -> None:
-    assert delays_s(ONCE) == []
+    assert next_delay_s(ONCE, 1, OSError()) is None
 
 
 def test_only_errors_that_are_named_are_worth_another_attempt() -> None:

@@ -90,9 +90,9 @@ async def test_after_a_conflict_there_is_something_to_read_up_to_its_position(bo
     expect: dict[str, int | None] = {"t": before, "u": await book.now(), "v": None}
     with pytest.raises(boki.Conflict) as conflict:
         await log.append(did("y", expect=expect))
-    (news,) = log.news(expect, conflict.value)
-    assert (news.tag, news.newest) == ("t", second)
-    read = [one.record.seqnum async for one in log.between(news.tag, news.start, conflict.value.position)]
+    moved = log.moved(expect, conflict.value)
+    assert [*moved] == ["t"] and moved["t"].newest == second
+    read = [one.record.seqnum async for one in log.between("t", moved["t"].start, conflict.value.position)]
     assert read == [second]
 
 

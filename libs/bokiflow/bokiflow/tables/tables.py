@@ -114,9 +114,10 @@ class Tables:
             TableRefused: it is kept in another mode, has other kinds of columns, or is another book's. TableUnavailable.
         """
         made, seqnum = await catalog.ensured(self.log, check_schema(schema))
-        await self._open(made, seqnum)
+        await self.made(made, seqnum)
 
-    async def _open(self, made: Made, seqnum: int) -> Opened:
+    async def made(self, made: Made, seqnum: int) -> Opened:
+        """See `transactions.Database`."""
         schema = Schema(made.id, made.columns, made.mode)
         await self.port.ensure(schema)
         token = SHARED if made.mode == "lwt" else made.token
@@ -149,10 +150,6 @@ class Tables:
         if found is None:
             raise InvalidArgument(f"table {table!r} is not open: await tables.open(Schema({table!r}, …))", found=table)
         return found
-
-    async def made(self, event: Made, seqnum: int) -> Opened:
-        """See `transactions.Database`."""
-        return await self._open(event, seqnum)
 
     async def learn(self, table: str, *, consistency: ConsistencyName = "linearizable") -> Opened:
         """See `transactions.Database`."""

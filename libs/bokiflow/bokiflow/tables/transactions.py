@@ -52,7 +52,7 @@ class Database(Protocol):
     def saw(self, row: Row, records: Sequence[tuple[int, Written]], opened: Opened) -> None:
         """A row as of a place, and what of it the database may lack."""
 
-    async def made(self, event: Made, seqnum: int) -> Opened:
+    async def made(self, made: Made, seqnum: int) -> Opened:
         """There is a newer record of what a table is; perhaps the same."""
 
     async def learn(self, table: str) -> Opened:
