@@ -6,15 +6,18 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 import boki
 from boki.testing import MemoryCluster
-from bokiflow import App, Worker
+from bokiflow import App, Call, Handle, Worker
 from bokiflow.testing import LoopClock
 from bokilib.log import Log
+from libs.tests.flow.shop import Shop
+
+R = TypeVar("R")
 
 TURNS_LIMIT = 100_000
 HERE = Path(__file__).parent
@@ -102,9 +105,30 @@ async def log(book: boki.Book) -> Log:
     return Log(book)
 
 
+async def started(worker: Worker, call: Call[R], id: str = "x") -> Handle[R]:
+    """Starts a workflow, again while it is unknown whether it was: of one id it runs once."""
+    while True:
+        try:
+            return await worker.start(call, id=id)
+        except boki.OutcomeUnknown:
+            pass
+
+
 @asynccontextmanager
 async def working(cluster: MemoryCluster, app: App, name: str = "w", **options: Any) -> AsyncIterator[Worker]:
     """A worker of its own session."""
     client = await cluster.connect()
     async with Worker(app, client.book("shop"), name=name, bodies=Inline(), **options) as worker:
         yield worker
+
+
+@pytest.fixture
+def shop() -> Shop:
+    return Shop()
+
+
+@pytest.fixture
+async def worker(cluster: MemoryCluster, shop: Shop) -> AsyncIterator[Worker]:
+    """A worker of the shop."""
+    async with working(cluster, shop.app) as opened:
+        yield opened

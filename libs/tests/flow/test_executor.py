@@ -17,7 +17,7 @@ from bokilib.contribution import Contribution
 from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, crash_everywhere, start_anywhere, while_alive
-from libs.tests.flow.conftest import Inline
+from libs.tests.flow.conftest import Inline, started
 from libs.tests.flow.shop import Shop
 
 FEATURES: dict[str, tuple[Callable[[Shop], Call[Any]], Any]] = {
@@ -42,12 +42,7 @@ class Feature:
     async def work(self, book: BookPort) -> None:
         call, expected = FEATURES[self.name]
         async with Worker(self.shop.app, book, name="w", bodies=Inline()) as worker:
-            while True:
-                try:
-                    handle = await worker.start(call(self.shop), id="x")
-                    break
-                except boki.OutcomeUnknown:
-                    pass
+            handle = await started(worker, call(self.shop))
             if self.name == "signals":
                 for number in (1, 2):
                     await self.signal(worker, number)

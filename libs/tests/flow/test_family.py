@@ -17,7 +17,7 @@ from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
 from bokistore import BokiStore, StoreSettings, Transaction
-from libs.tests.flow.conftest import Inline, until
+from libs.tests.flow.conftest import Inline, started, until
 
 
 class SoldOut(Exception):
@@ -123,17 +123,17 @@ class Agency:
         self.trip, self.home, self.nested, self.gathered, self.endless = trip, home, nested, gathered, endless
 
 
+@pytest.fixture
+async def agency(book: boki.Book) -> Agency:
+    return Agency(book)
+
+
 async def book_trip(book: BookPort) -> None:
     agency = Agency(book)
 
     async def work() -> None:
         async with agency.worker:
-            while True:
-                try:
-                    handle = await agency.worker.start(agency.trip.call(9), id="x")
-                    break
-                except boki.OutcomeUnknown:
-                    pass
+            handle = await started(agency.worker, agency.trip.call(9))
             assert await handle.result() == [1, 1]
 
     await while_alive(book, work())
@@ -175,26 +175,22 @@ async def test_all_of_it_is_one_record_beside_those_of_the_children(cluster: Mem
         assert worker.log.appends - before == 1 + 2 * (child + 1) + 1 + 1, "start, children, one record, the end"
 
 
-async def test_what_sold_out_undoes_all_of_it(cluster: MemoryCluster) -> None:
-    book = (await cluster.connect()).book("shop")
-    agency = Agency(book)
+async def test_what_sold_out_undoes_all_of_it(book: boki.Book, agency: Agency) -> None:
     async with agency.worker as worker:
         with pytest.raises(SoldOut, match="flight"):
             await (await worker.start(agency.trip.call(0), id="x")).result()
     assert await values(book, "hotel", "flight", "trips") == [None, None, None]
 
 
-async def test_a_part_that_failed_wrote_nothing_and_what_it_read_counts(cluster: MemoryCluster) -> None:
-    book = (await cluster.connect()).book("shop")
-    agency = Agency(book)
+async def test_a_part_that_failed_wrote_nothing_and_what_it_read_counts(book: boki.Book, agency: Agency) -> None:
     async with agency.worker as worker:
         assert await (await worker.start(agency.home.call(), id="x")).result() == "stays at home"
     assert await values(book, "hotel", "trips") == [None, {"why": "hotel"}]
 
 
-async def test_a_rival_who_changes_what_a_part_read_makes_all_of_it_run_again(cluster: MemoryCluster) -> None:
-    book = (await cluster.connect()).book("shop")
-    agency = Agency(book)
+async def test_a_rival_who_changes_what_a_part_read_makes_all_of_it_run_again(
+    cluster: MemoryCluster, book: boki.Book, agency: Agency
+) -> None:
     agency.rival = BokiStore((await cluster.connect()).book("shop"))
     async with agency.worker as worker:
         assert await (await worker.start(agency.trip.call(9), id="x")).result() == [1, 2]
@@ -202,19 +198,15 @@ async def test_a_rival_who_changes_what_a_part_read_makes_all_of_it_run_again(cl
     assert await values(book, "hotel", "flight", "trips") == [{"taken": 1}, {"taken": 2}, {"booked": 1}]
 
 
-async def test_parts_see_what_was_written_before_them_and_children_of_children(cluster: MemoryCluster) -> None:
-    book = (await cluster.connect()).book("shop")
-    agency = Agency(book)
+async def test_parts_see_what_was_written_before_them_and_children_of_children(book: boki.Book, agency: Agency) -> None:
     async with agency.worker as worker:
         assert await (await worker.start(agency.nested.call(), id="x")).result() == [6, 7, 7, 7]
     assert await values(book, "hotel") == [{"taken": 7}]
 
 
 async def test_an_attempt_that_counts_for_nothing_is_run_again_though_its_body_caught_why(
-    cluster: MemoryCluster,
+    book: boki.Book, agency: Agency
 ) -> None:
-    book = (await cluster.connect()).book("shop")
-    agency = Agency(book)
     store, tries = agency.store, [0]
 
     async def stale(tx: Transaction) -> None:
@@ -243,8 +235,7 @@ async def test_an_attempt_that_counts_for_nothing_is_run_again_though_its_body_c
     assert tries == [3] and await values(book, "hotel") == [{"taken": 1}]
 
 
-async def test_two_parts_at_once_are_refused(cluster: MemoryCluster) -> None:
-    agency = Agency((await cluster.connect()).book("shop"))
+async def test_two_parts_at_once_are_refused(agency: Agency) -> None:
     async with agency.worker as worker:
         with pytest.raises(boki.InvalidArgument, match="one part"):
             await (await worker.start(agency.gathered.call(), id="x")).result()
@@ -270,9 +261,7 @@ async def one_child(agency: Agency) -> str:
     raise AssertionError("it never came to that")
 
 
-async def test_a_part_that_is_cancelled_cancels_all_of_it(cluster: MemoryCluster) -> None:
-    book = (await cluster.connect()).book("shop")
-    agency = Agency(book)
+async def test_a_part_that_is_cancelled_cancels_all_of_it(book: boki.Book, agency: Agency) -> None:
     async with agency.worker as worker:
         handle = await worker.start(agency.endless.call(), id="x")
         await worker.handle(await one_child(agency)).cancel()
@@ -281,9 +270,7 @@ async def test_a_part_that_is_cancelled_cancels_all_of_it(cluster: MemoryCluster
     assert await values(book, "hotel", "trips") == [None, None]
 
 
-async def test_who_cancels_the_root_cancels_its_parts(cluster: MemoryCluster) -> None:
-    book = (await cluster.connect()).book("shop")
-    agency = Agency(book)
+async def test_who_cancels_the_root_cancels_its_parts(book: boki.Book, agency: Agency) -> None:
     async with agency.worker as worker:
         handle = await worker.start(agency.endless.call(), id="x")
         child = await one_child(agency)
@@ -309,8 +296,7 @@ async def test_who_takes_over_cancels_the_parts_that_were_called_before(cluster:
         assert await worker.handle("x").status() == "running"
 
 
-async def test_a_part_says_whose_it_is_and_cannot_be_forked_or_begin_anew(cluster: MemoryCluster) -> None:
-    agency = Agency((await cluster.connect()).book("shop"))
+async def test_a_part_says_whose_it_is_and_cannot_be_forked_or_begin_anew(agency: Agency) -> None:
     async with agency.worker as worker:
         await (await worker.start(agency.trip.call(9), id="x")).result()
         child = (await children_of(agency, "x"))[0]

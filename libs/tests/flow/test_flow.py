@@ -12,11 +12,6 @@ from bokilib.testing import Fault, FaultyBook
 from libs.tests.flow.shop import Shop
 
 
-@pytest.fixture
-def shop() -> Shop:
-    return Shop()
-
-
 async def test_an_id_is_one_call(shop: Shop, book: boki.Book) -> None:
     async with Flow(shop.app, book) as flow:
         first = await flow.start(shop.steps.call(2), id="x")

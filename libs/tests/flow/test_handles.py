@@ -8,7 +8,7 @@ import pytest
 
 import boki
 from boki.testing import MemoryCluster
-from bokiflow import Flow, NoSuchWorkflow
+from bokiflow import Flow, NoSuchWorkflow, Worker
 from libs.tests.flow.conftest import working
 from libs.tests.flow.shop import Shop
 
@@ -20,23 +20,21 @@ async def test_what_was_never_started_has_no_status_and_takes_no_signal(book: bo
             await call
 
 
-async def test_a_handle_has_what_was_done_and_what_is_emitted(cluster: MemoryCluster) -> None:
-    shop = Shop()
-    async with working(cluster, shop.app) as worker:
-        handle = await worker.start(shop.wait.call(2), id="x")
-        events = handle.events("got")
-        first = asyncio.ensure_future(anext(events))
-        await handle.signal("go", "a")
-        assert await first == "a"
-        await handle.signal("go", "b")
-        assert await anext(events) == "b" and await handle.result() == ["a", "b"]
-        kinds = [one.kind async for one in handle.steps()]
-        assert sorted(kinds) == ["emit", "emit", "end", "signal", "signal", "step", "step"]
-        assert repr(handle) == "<bokiflow.Handle 'x'>"
-        untyped = worker.handle("x")
-        assert await untyped.result() == ["a", "b"]
-        await handle.signal("go", "late")
-        assert [one.kind async for one in handle.steps()] == kinds, "what has ended receives nothing"
+async def test_a_handle_has_what_was_done_and_what_is_emitted(shop: Shop, worker: Worker) -> None:
+    handle = await worker.start(shop.wait.call(2), id="x")
+    events = handle.events("got")
+    first = asyncio.ensure_future(anext(events))
+    await handle.signal("go", "a")
+    assert await first == "a"
+    await handle.signal("go", "b")
+    assert await anext(events) == "b" and await handle.result() == ["a", "b"]
+    kinds = [one.kind async for one in handle.steps()]
+    assert sorted(kinds) == ["emit", "emit", "end", "signal", "signal", "step", "step"]
+    assert repr(handle) == "<bokiflow.Handle 'x'>"
+    untyped = worker.handle("x")
+    assert await untyped.result() == ["a", "b"]
+    await handle.signal("go", "late")
+    assert [one.kind async for one in handle.steps()] == kinds, "what has ended receives nothing"
 
 
 async def test_a_handle_elsewhere_gets_the_result(cluster: MemoryCluster) -> None:

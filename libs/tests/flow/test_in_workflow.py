@@ -9,7 +9,7 @@ import pytest
 
 import bokiflow
 from boki.testing import MemoryCluster
-from bokiflow import App, NotInWorkflow
+from bokiflow import App, NotInWorkflow, Worker
 from libs.tests.flow.conftest import until, working
 from libs.tests.flow.shop import Shop
 
@@ -55,12 +55,10 @@ async def test_in_bodies_of_steps_they_are_refused_too(cluster: MemoryCluster) -
         assert [one.kind async for one in handle.steps()] == ["step", "end"], "a step inside of a step is a plain call"
 
 
-async def test_one_workflow_signals_another(cluster: MemoryCluster) -> None:
-    shop = Shop()
-    async with working(cluster, shop.app) as worker:
-        waits = await worker.start(shop.wait.call(1), id="waits")
-        greets = await worker.start(shop.greet.call("waits"), id="greets")
-        assert await waits.result() == ["greets"] and await greets.result() == "3 True True"
+async def test_one_workflow_signals_another(shop: Shop, worker: Worker) -> None:
+    waits = await worker.start(shop.wait.call(1), id="waits")
+    greets = await worker.start(shop.greet.call("waits"), id="greets")
+    assert await waits.result() == ["greets"] and await greets.result() == "3 True True"
 
 
 async def test_results_come_in_the_order_in_which_they_ended(cluster: MemoryCluster) -> None:

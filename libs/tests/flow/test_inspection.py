@@ -5,40 +5,34 @@ from __future__ import annotations
 import pytest
 
 import boki
-from boki.testing import MemoryCluster
-from bokiflow import inspection
-from libs.tests.flow.conftest import working
+from bokiflow import Worker, inspection
 from libs.tests.flow.shop import Shop
 
 
-async def test_all_of_one_workflow_is_read_from_the_log(cluster: MemoryCluster) -> None:
-    shop = Shop()
-    async with working(cluster, shop.app) as worker:
-        handle = await worker.start(shop.parent.call(1), id="x", attributes={"a": "b"})
-        await handle.result()
-        known = await inspection.known(worker.log, "x")
-        assert known is not None
-        assert (known.name, known.status, known.attributes, known.parent) == ("parent", "completed", {"a": "b"}, "")
-        child = await inspection.known(worker.log, "x/0/1:1")
-        assert child is not None and child.parent == "x" and child.outcome is not None and child.outcome.value == 0
-        assert [one.kind async for one in inspection.done(worker.log, "x")] == [
-            "invoke",
-            "child",
-            "invoke",
-            "child",
-            "end",
-        ]
-        assert await inspection.ids(worker.log, "shop") == ["x", "x/0/1:1", "x/0:1"]
-        assert await inspection.known(worker.log, "y") is None
-        assert await inspection.newest_of(worker.log, ["y", "x/0:1"]) != [None, None]
+async def test_all_of_one_workflow_is_read_from_the_log(shop: Shop, worker: Worker) -> None:
+    handle = await worker.start(shop.parent.call(1), id="x", attributes={"a": "b"})
+    await handle.result()
+    known = await inspection.known(worker.log, "x")
+    assert known is not None
+    assert (known.name, known.status, known.attributes, known.parent) == ("parent", "completed", {"a": "b"}, "")
+    child = await inspection.known(worker.log, "x/0/1:1")
+    assert child is not None and child.parent == "x" and child.outcome is not None and child.outcome.value == 0
+    assert [one.kind async for one in inspection.done(worker.log, "x")] == [
+        "invoke",
+        "child",
+        "invoke",
+        "child",
+        "end",
+    ]
+    assert await inspection.ids(worker.log, "shop") == ["x", "x/0/1:1", "x/0:1"]
+    assert await inspection.known(worker.log, "y") is None
+    assert await inspection.newest_of(worker.log, ["y", "x/0:1"]) != [None, None]
 
 
-async def test_a_history_that_was_trimmed_is_not_half_a_history(cluster: MemoryCluster, book: boki.Book) -> None:
-    shop = Shop()
-    async with working(cluster, shop.app) as worker:
-        await (await worker.start(shop.steps.call(2), id="x")).result()
-        position = await book.now(consistency="linearizable")
-        await book.trim(before=position, tag="flow/wf/x")
-        last = await worker.log.book.now(consistency="linearizable")
-        with pytest.raises(boki.Trimmed):
-            await inspection.history(worker.log, "x", last)
+async def test_a_history_that_was_trimmed_is_not_half_a_history(shop: Shop, worker: Worker, book: boki.Book) -> None:
+    await (await worker.start(shop.steps.call(2), id="x")).result()
+    position = await book.now(consistency="linearizable")
+    await book.trim(before=position, tag="flow/wf/x")
+    last = await worker.log.book.now(consistency="linearizable")
+    with pytest.raises(boki.Trimmed):
+        await inspection.history(worker.log, "x", last)

@@ -18,7 +18,7 @@ from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
-from libs.tests.flow.conftest import Inline, until, working
+from libs.tests.flow.conftest import Inline, started, until, working
 
 
 class Seats:
@@ -462,12 +462,7 @@ class Contended:
         async with Worker(self.seats.app, book, name="w", bodies=Inline()) as worker:
             handles = []
             for id, call in self.calls():
-                while True:
-                    try:
-                        handles.append(await worker.start(call, id=id))
-                        break
-                    except boki.OutcomeUnknown:
-                        pass
+                handles.append(await started(worker, call, id))
             x, y, z, v = await asyncio.gather(*(handle.result() for handle in handles))
             assert x != y and (z, v) == ("last has b", "last has a")
 

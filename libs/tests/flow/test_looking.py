@@ -19,7 +19,7 @@ from bokiflow.instance import Instance
 from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
-from libs.tests.flow.conftest import Inline, until
+from libs.tests.flow.conftest import Inline, started, until
 
 
 async def look(ask: Callable[[int], Awaitable[Any]]) -> Any:
@@ -97,12 +97,7 @@ class Programs:
 
         async def work() -> None:
             async with Worker(counting.app, Log(book), name="w", bodies=Inline()) as worker:
-                while True:
-                    try:
-                        handle = await worker.start(counting.workflows[self.name].call(), id="x")
-                        break
-                    except boki.OutcomeUnknown:
-                        pass
+                handle = await started(worker, counting.workflows[self.name].call())
                 assert await handle.result() == EXPECTED[self.name]
 
         await while_alive(book, work())

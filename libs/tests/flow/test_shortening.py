@@ -15,8 +15,8 @@ from bokiflow.flow_events import PICKER, Checkpointed, Restarted
 from bokilib import tags
 from bokilib.log import Log
 from bokilib.ports import BookPort
-from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
-from libs.tests.flow.conftest import Inline, until, working
+from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere
+from libs.tests.flow.conftest import Inline, started, until, working
 from libs.tests.flow.shop import Shop
 from libs.tests.flow.test_executor import FEATURES, Feature
 
@@ -206,12 +206,7 @@ class Carried(Feature):
 
     async def work(self, book: BookPort) -> None:
         async with Worker(self.shop.app, book, name="w", bodies=Inline()) as worker:
-            while True:
-                try:
-                    handle = await worker.start(self.shop.wait.call(2), id="x")
-                    break
-                except boki.OutcomeUnknown:
-                    pass
+            handle = await started(worker, self.shop.wait.call(2))
             result = asyncio.ensure_future(handle.result())
             for number in (1, 2):
                 await self.carry(worker)
@@ -235,9 +230,6 @@ class Carried(Feature):
             except boki.OutcomeUnknown as unknown:
                 await unknown.outcome()
                 await Carried.send(worker, number)
-
-    async def program(self, book: BookPort) -> None:
-        await while_alive(book, self.work(book))
 
     async def check(self, book: boki.Book) -> None:
         """It ended, and each step's body had an outcome that stayed."""
@@ -271,16 +263,14 @@ async def test_a_second_worker_anywhere_around_a_checkpoint_changes_nothing(name
     assert (await start_anywhere(feature.program, feature.program, feature.check)).runs > 10
 
 
-async def test_events_of_a_checkpoint_are_for_who_reads_histories(cluster: MemoryCluster) -> None:
-    shop = Shop()
-    async with working(cluster, shop.app) as worker:
-        await worker.start(shop.again.call(1, 0), id="x")
-        await worker.handle("x").result()
-        found = [
-            event
-            async for item in worker.log.book.read(tags.flow_history("x"))
-            if isinstance(item, boki.Record)
-            for event in PICKER.of(item.seqnum, await worker.log.open(item))
-        ]
-        assert any(isinstance(event, Restarted) for event in found)
-        assert not any(isinstance(event, Checkpointed) for event in found)
+async def test_events_of_a_checkpoint_are_for_who_reads_histories(shop: Shop, worker: Worker) -> None:
+    await worker.start(shop.again.call(1, 0), id="x")
+    await worker.handle("x").result()
+    found = [
+        event
+        async for item in worker.log.book.read(tags.flow_history("x"))
+        if isinstance(item, boki.Record)
+        for event in PICKER.of(item.seqnum, await worker.log.open(item))
+    ]
+    assert any(isinstance(event, Restarted) for event in found)
+    assert not any(isinstance(event, Checkpointed) for event in found)

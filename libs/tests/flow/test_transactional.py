@@ -14,7 +14,7 @@ from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
 from bokistore import BokiStore, StoreSettings, Transaction
-from libs.tests.flow.conftest import Inline
+from libs.tests.flow.conftest import Inline, started
 
 
 class Bank:
@@ -54,17 +54,17 @@ class Bank:
         self.pay, self.both = pay, both
 
 
+@pytest.fixture
+async def bank(book: boki.Book) -> Bank:
+    return Bank(book)
+
+
 async def pay(book: BookPort) -> None:
     bank = Bank(book)
 
     async def work() -> None:
         async with bank.worker:
-            while True:
-                try:
-                    handle = await bank.worker.start(bank.pay.call(3), id="x")
-                    break
-                except boki.OutcomeUnknown:
-                    pass
+            handle = await started(bank.worker, bank.pay.call(3))
             assert await handle.result() == [3, 7, 7]
 
     await while_alive(book, work())
@@ -92,8 +92,7 @@ async def test_a_transaction_is_one_record_and_one_more_for_each_conflict(cluste
         assert worker.log.appends - before == 1 + 1 + 1 + 1, "start, step, transaction, step with the end"
 
 
-async def test_transactions_of_many_workflows_are_all_there_once(cluster: MemoryCluster) -> None:
-    bank = Bank((await cluster.connect()).book("shop"))
+async def test_transactions_of_many_workflows_are_all_there_once(cluster: MemoryCluster, bank: Bank) -> None:
     async with bank.worker as worker:
         handles = [await worker.start(bank.both.call(1), id=f"x{number}") for number in range(3)]
         found = [await handle.result() for handle in handles]
@@ -105,9 +104,7 @@ async def test_transactions_of_many_workflows_are_all_there_once(cluster: Memory
     assert await_values == [{"cents": 1}, {"cents": 9}]
 
 
-async def test_a_transaction_that_fits_no_record_fails_and_is_not_tried_for_ever(cluster: MemoryCluster) -> None:
-    bank = Bank((await cluster.connect()).book("shop"))
-
+async def test_a_transaction_that_fits_no_record_fails_and_is_not_tried_for_ever(bank: Bank) -> None:
     async def too_much(tx: Transaction) -> None:
         for number in range(300):
             tx[f"object {number}"].set("there", True)
@@ -124,8 +121,7 @@ async def test_a_transaction_that_fits_no_record_fails_and_is_not_tried_for_ever
         assert await (await worker.start(large.call(), id="x")).result() == "AtomicTooLarge"
 
 
-async def test_a_store_of_another_log_is_refused(cluster: MemoryCluster) -> None:
-    bank = Bank((await cluster.connect()).book("shop"))
+async def test_a_store_of_another_log_is_refused(cluster: MemoryCluster, bank: Bank) -> None:
     bank.store = BokiStore((await cluster.connect()).book("shop"))
     async with bank.worker as worker:
         with pytest.raises(boki.InvalidArgument, match="Log"):

@@ -159,15 +159,13 @@ async def test_workflows_give_what_their_code_gives(cluster: MemoryCluster, whic
         assert await (await worker.start(make(shop), id="x")).result() == expected and len(shop.ran) == ran
 
 
-async def test_errors_of_steps_are_errors_of_their_class(cluster: MemoryCluster) -> None:
-    shop = Shop()
-    async with working(cluster, shop.app) as worker:
-        handle = await worker.start(shop.fail.call("sold out"))
-        with pytest.raises(ValueError, match="sold out"):
-            await handle.result()
-        assert await handle.status() == "failed"
-        shop.fails = 2
-        assert await (await worker.start(shop.retried.call(7))).result() == 7 and shop.ran.count("flaky") == 3
+async def test_errors_of_steps_are_errors_of_their_class(shop: Shop, worker: Worker) -> None:
+    handle = await worker.start(shop.fail.call("sold out"))
+    with pytest.raises(ValueError, match="sold out"):
+        await handle.result()
+    assert await handle.status() == "failed"
+    shop.fails = 2
+    assert await (await worker.start(shop.retried.call(7))).result() == 7 and shop.ran.count("flaky") == 3
 
 
 async def test_cancelling_ends_a_workflow_and_its_children(cluster: MemoryCluster) -> None:
@@ -351,31 +349,29 @@ async def test_a_step_that_runs_at_most_once_is_not_begun_again(cluster: MemoryC
         assert await worker.handle("x", flow).result() == "interrupted" and not began.is_set()
 
 
-async def test_lost_answers_are_found_out(cluster: MemoryCluster) -> None:
-    shop = Shop()
-    async with working(cluster, shop.app) as worker:
-        handle = await worker.start(shop.steps.call(3), id="x")
-        with cluster.losing_answers():
-            await until(lambda: bool(shop.ran))
-        assert await handle.result() == 3
+async def test_lost_answers_are_found_out(shop: Shop, worker: Worker, cluster: MemoryCluster) -> None:
+    handle = await worker.start(shop.steps.call(3), id="x")
+    with cluster.losing_answers():
+        await until(lambda: bool(shop.ran))
+    assert await handle.result() == 3
 
 
-async def test_what_was_trimmed_before_it_was_followed_is_read_from_the_history(cluster: MemoryCluster) -> None:
+async def test_what_was_trimmed_before_it_was_followed_is_read_from_the_history(
+    shop: Shop, worker: Worker, cluster: MemoryCluster
+) -> None:
     """The partition's stream is trimmed under who follows it: signals are in the workflow's own stream."""
-    shop = Shop()
-    async with working(cluster, shop.app) as worker:
-        handle = await worker.start(shop.wait.call(2), id="x")
-        await until(lambda: "x" in worker._executors)
-        partition = tags.partition_of("x")
-        outside = bokiflow.Flow(shop.app, (await cluster.connect()).book("shop"))
-        async with outside:
-            worker._follower.discard(tags.flow_to("shop", partition))
-            await outside.handle("x").signal("go", 1)
-            await outside.handle("x").signal("go", 2)
-            last = await outside.log.book.now(consistency="linearizable")
-            await outside.log.book.trim([(tags.flow_to("shop", partition), last + 1)])
-        worker._receive(partition, boki.Gap(boki.GapKind.TRIMMED, 1, last, "shop"))
-        assert await handle.result() == [1, 2]
+    handle = await worker.start(shop.wait.call(2), id="x")
+    await until(lambda: "x" in worker._executors)
+    partition = tags.partition_of("x")
+    outside = bokiflow.Flow(shop.app, (await cluster.connect()).book("shop"))
+    async with outside:
+        worker._follower.discard(tags.flow_to("shop", partition))
+        await outside.handle("x").signal("go", 1)
+        await outside.handle("x").signal("go", 2)
+        last = await outside.log.book.now(consistency="linearizable")
+        await outside.log.book.trim([(tags.flow_to("shop", partition), last + 1)])
+    worker._receive(partition, boki.Gap(boki.GapKind.TRIMMED, 1, last, "shop"))
+    assert await handle.result() == [1, 2]
 
 
 async def test_values_that_no_record_takes_are_errors_where_they_are_made(cluster: MemoryCluster) -> None:

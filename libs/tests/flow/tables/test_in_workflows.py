@@ -13,7 +13,7 @@ from bokiflow.tables.rows import RowKey
 from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
-from libs.tests.flow.conftest import Inline
+from libs.tests.flow.conftest import Inline, started
 from libs.tests.flow.tables.conftest import HOTEL, tables_of
 from libs.tests.flow.tables.faulty_database import fail_everywhere
 
@@ -66,12 +66,7 @@ class World:
             async with process.tables:
                 await process.tables.open(HOTEL)
                 async with process.worker:
-                    while True:
-                        try:
-                            handle = await process.worker.start(process.twice.call(), id="x")
-                            break
-                        except boki.OutcomeUnknown:
-                            pass
+                    handle = await started(process.worker, process.twice.call())
                     assert await handle.result() == [7, 4]
 
         await while_alive(book, work())

@@ -27,7 +27,7 @@ from bokiflow.tables.locking import lock_name
 from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
-from libs.tests.flow.conftest import Inline
+from libs.tests.flow.conftest import Inline, started
 from libs.tests.flow.tables.faulty_database import fail_everywhere
 
 MODES: list[Mode] = ["log", "versioned"]
@@ -111,12 +111,7 @@ class World:
             async with process.tables:
                 await process.open()
                 async with process.worker:
-                    while True:
-                        try:
-                            handle = await process.worker.start(process.trip.call("t"), id="t")
-                            break
-                        except boki.OutcomeUnknown:
-                            pass
+                    handle = await started(process.worker, process.trip.call("t"), "t")
                     assert await handle.result() == [1, 1]
 
         await while_alive(book, work())

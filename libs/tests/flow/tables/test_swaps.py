@@ -19,7 +19,7 @@ from bokilib.codec import Json
 from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
-from libs.tests.flow.conftest import Inline, SetClock
+from libs.tests.flow.conftest import Inline, SetClock, started
 from libs.tests.flow.tables.faulty_database import fail_everywhere
 from libs.tests.flow.tables.test_tables import Faults
 
@@ -254,12 +254,7 @@ class World:
             async with process.tables:
                 await process.tables.open(STOCK)
                 async with process.worker:
-                    while True:
-                        try:
-                            handle = await process.worker.start(process.twice.call(), id="x")
-                            break
-                        except boki.OutcomeUnknown:
-                            pass
+                    handle = await started(process.worker, process.twice.call())
                     found = await handle.result()
                     assert isinstance(found[0], int) and isinstance(found[1], int)
                     assert found[0] > found[1] and str(found[2]).startswith("only")

@@ -25,7 +25,7 @@ from bokiflow.tables.rows import ABSENT, VERSION, RowKey
 from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
-from libs.tests.flow.conftest import Inline
+from libs.tests.flow.conftest import Inline, started
 from libs.tests.flow.tables.faulty_database import fail_everywhere
 
 STOCK = Schema("stock", {"left": "int", "name": "text", "more": "json"}, "versioned")
@@ -238,12 +238,7 @@ class World:
             async with process.tables:
                 await process.tables.open(STOCK)
                 async with process.worker:
-                    while True:
-                        try:
-                            handle = await process.worker.start(process.both.call(), id="x")
-                            break
-                        except boki.OutcomeUnknown:
-                            pass
+                    handle = await started(process.worker, process.both.call())
                     assert await handle.result() == [{"left": 9}, {"left": 8}]
 
         await while_alive(book, work())

@@ -5,18 +5,16 @@ from __future__ import annotations
 import pytest
 
 from boki.testing import MemoryCluster
-from bokiflow import App, NonDeterminism
+from bokiflow import App, NonDeterminism, Worker
 from bokiflow.replayer import export
 from bokiflow.testing import replays_everywhere
 from libs.tests.flow.conftest import working
 from libs.tests.flow.shop import Shop
 
 
-async def test_each_beginning_of_a_history_fits(cluster: MemoryCluster) -> None:
-    shop = Shop()
-    async with working(cluster, shop.app) as worker:
-        await (await worker.start(shop.steps.call(3), id="x")).result()
-        assert await replays_everywhere(shop.app, await export(worker.log, "x")) >= 9
+async def test_each_beginning_of_a_history_fits(shop: Shop, worker: Worker) -> None:
+    await (await worker.start(shop.steps.call(3), id="x")).result()
+    assert await replays_everywhere(shop.app, await export(worker.log, "x")) >= 9
 
 
 async def test_what_depends_on_addresses_is_found(cluster: MemoryCluster) -> None:
