@@ -26,7 +26,7 @@ END_S: Final = 60.0
 
 
 class Crew:
-    """See the module. A process runs until its standard input closes; what it says on its standard error is in `crew.log`."""
+    """See the module. A process runs until its standard input closes; its standard error is in `crew.log`."""
 
     def __init__(self, module: str, url: str, directory: Path) -> None:
         """`module`: is run with the URL, `--name`, and what `start` was given."""

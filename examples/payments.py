@@ -1,7 +1,7 @@
 """Payments on a LogBook: an order is paid once, whatever the network does.
 
 `PaysAgain` is how one writes it first. It gives up waiting after two seconds and tries again, which is right for anything that may be
-done twice; but an append that nobody answered may be in the log all the same. `PaysOnce` says what it expects: that nobody
+done twice; but an append that nobody answered may be in the log all the same. `PaysOnce` names what it expects: that nobody
 paid the order yet. Then trying again is harmless, and a conflict is good news.
 
 `examples/test_payments.py` shows the difference on simulated clusters.

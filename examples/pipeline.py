@@ -147,12 +147,12 @@ def offload(client: boki.sync.Client, url: str, folder: Path, *, die: bool) -> N
     if last and not ended.get(last, False):
         subprocess.run([*BOKI, "log", "roll", "0", "--url", url], check=True, stdout=subprocess.DEVNULL)
 
-    def say(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         if die:
             os.kill(os.getpid(), signal.SIGKILL)
 
     for term in range(1, last + 1):
-        made = offload_term(where, f"file://{folder / 'cold'}", term, wait_s=SNAPSHOT_WAIT_S, say=say)
+        made = offload_term(where, f"file://{folder / 'cold'}", term, wait_s=SNAPSHOT_WAIT_S, progress=report)
         if made.rows:
             print(f"term {term}: {made.rows} records offloaded", flush=True)
     sweep(where, f"file://{folder / 'cold'}")

@@ -19,7 +19,7 @@ def parser(module: str) -> argparse.ArgumentParser:
 
 
 def serve(work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    """Runs until standard input closes; `work` is given what says so."""
+    """Runs until standard input closes; `work` is given the event of that."""
 
     async def run() -> None:
         stop = asyncio.Event()

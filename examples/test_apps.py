@@ -24,7 +24,7 @@ from examples.hotel.application import HOTEL
 
 
 class Answers:
-    """A service that answers as a test says; `asked` are the ids."""
+    """A service that answers as a test chooses; `asked` are the ids."""
 
     def __init__(self, *answers: int | None) -> None:
         self.left = list(answers)

@@ -196,7 +196,7 @@ async def test_no_trip_is_booked_twice_wherever_a_second_worker_comes() -> None:
 # -- what is checked
 
 
-def settled() -> tuple[list[Answer], dict[str, Any]]:
+def answered_and_stored() -> tuple[list[Answer], dict[str, Any]]:
     rows: dict[str, Any] = {
         "hotel:1": {"capacity": 3, "left": 1},
         "flight:1": {"capacity": 2, "left": 0},
@@ -215,11 +215,11 @@ def settled() -> tuple[list[Answer], dict[str, Any]]:
 
 
 def test_nothing_is_found_where_nothing_is_wrong() -> None:
-    assert check(*settled()) == []
+    assert check(*answered_and_stored()) == []
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "fault_text"),
     [
         (lambda a, r: r.pop("trip:a"), "trip a was acknowledged, and is not booked"),
         (lambda a, r: r.pop("trip:a"), "2 are taken of hotel:1, and 1 trips have it"),
@@ -235,12 +235,12 @@ def test_nothing_is_found_where_nothing_is_wrong() -> None:
         (lambda a, r: a.append(a[3]._replace(refused="KeyError")), "login d was refused"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_found(change: Callable[[Any, Any], object], said: str) -> None:
-    answers, rows = settled()
+def test_what_is_wrong_is_found(change: Callable[[Any, Any], object], fault_text: str) -> None:
+    answers, rows = answered_and_stored()
     rows = deepcopy(rows)
     change(answers, rows)
     found = check(answers, rows)
-    assert any(said in fault for fault in found), found
+    assert any(fault_text in fault for fault in found), found
 
 
 @pytest.mark.processes

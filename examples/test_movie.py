@@ -107,7 +107,7 @@ async def test_a_review_is_there_once_wherever_a_second_worker_comes() -> None:
 # -- what is checked
 
 
-def settled() -> tuple[list[Answer], dict[str, Any]]:
+def answered_and_stored() -> tuple[list[Answer], dict[str, Any]]:
     rows: dict[str, Any] = deepcopy(SEVEN)
     rows["review:r"] = {"user": "u7", "movie": "m7", "rating": 5, "text": "fine"}
     rows["user_reviews:u7"] = {"reviews": ["r"]}
@@ -117,11 +117,11 @@ def settled() -> tuple[list[Answer], dict[str, Any]]:
 
 
 def test_nothing_is_found_where_nothing_is_wrong() -> None:
-    assert check(*settled()) == []
+    assert check(*answered_and_stored()) == []
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "fault_text"),
     [
         (lambda a, r: r.pop("review:r"), "review r was acknowledged, and is lost"),
         (lambda a, r: r["review:r"].update(text="other"), "review r is not what was written"),
@@ -134,11 +134,11 @@ def test_nothing_is_found_where_nothing_is_wrong() -> None:
         (lambda a, r: r["movie:m7"].update(ratings=6), "movie m7 has 1 reviews of 5, and counts 1 of 6"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_found(change: Callable[[Any, Any], object], said: str) -> None:
-    answers, rows = settled()
+def test_what_is_wrong_is_found(change: Callable[[Any, Any], object], fault_text: str) -> None:
+    answers, rows = answered_and_stored()
     change(answers, rows)
     found = check(answers, rows)
-    assert any(said in fault for fault in found), found
+    assert any(fault_text in fault for fault in found), found
 
 
 @pytest.mark.processes

@@ -52,23 +52,23 @@ def test_nothing_is_found_where_nothing_is_wrong() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "fault_text"),
     [
         (lambda s: s._replace(waiting=2), "2 orders wait"),
         (lambda s: s._replace(receipts=["1", "2", "2"]), "order 2 was handled 2 times"),
         (lambda s: s._replace(receipts=["1", "2", "x"]), "nobody ordered x"),
         (lambda s: s._replace(receipts=["2"]), "order 1 was acknowledged, and not handled"),
         (lambda s: s._replace(results={"1": None}), "order 1 has no result"),
-        (lambda s: s._replace(said=s.said | {"1": ("sent 2 apples", 2)}), "its object has"),
-        (lambda s: s._replace(said=s.said | {"3": ("sent 1 plums", 1)}), "order 3 has a result, and was not handled"),
+        (lambda s: s._replace(texts=s.texts | {"1": ("sent 2 apples", 2)}), "its object has"),
+        (lambda s: s._replace(texts=s.texts | {"3": ("sent 1 plums", 1)}), "order 3 has a result, and was not handled"),
         (lambda s: s._replace(stock=s.stock | {"plums": STOCK - 1}), "of 150 plums 149 are left"),
         (lambda s: s._replace(sold={"apples": 4}), "4 were sold"),
     ],
 )
-def test_what_is_wrong_is_found(change: Callable[[State], Any], said: str) -> None:
+def test_what_is_wrong_is_found(change: Callable[[State], Any], fault_text: str) -> None:
     orders, acknowledged, state = right()
     found = check(orders, acknowledged, change(state))
-    assert any(said in fault for fault in found), found
+    assert any(fault_text in fault for fault in found), found
 
 
 @pytest.mark.processes

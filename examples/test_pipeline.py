@@ -73,10 +73,10 @@ def test_a_pipeline_killed_twice_on_its_way_ends_equal_to_the_oracle(
         pytest.skip(str(error))
     folder = tmp_path / "run"
     assert pipeline.main([str(flights), "--folder", str(folder), "--batch-rows", "1100"]) == 0
-    said = capfd.readouterr().out
+    printed = capfd.readouterr().out
     assert (
-        said.count("ended with -9; begins again") == 2
-        and f": {COUNT} records offloaded" in said
-        and said.rstrip().endswith("equal to oracle")
+        printed.count("ended with -9; begins again") == 2
+        and f": {COUNT} records offloaded" in printed
+        and printed.rstrip().endswith("equal to oracle")
     )
     assert all((folder / "pictures" / name).stat().st_size > 5_000 for name in ("delays.png", "late.png", "rate.png"))

@@ -109,7 +109,7 @@ def drop(of: dict[str, Any], name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "fault_text"),
     [
         (lambda s: drop(s.names, "ann"), "user ann was registered as 1, and is not there"),
         (lambda s: drop(s.users, "1"), "do not belong to each other"),
@@ -132,12 +132,12 @@ def drop(of: dict[str, Any], name: str) -> None:
         (lambda s: s.users["1"]["posts"].append("a"), "the list of user 1 has post a, which does not belong there"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_found(change: Callable[[State], object], said: str) -> None:
+def test_what_is_wrong_is_found(change: Callable[[State], object], fault_text: str) -> None:
     notes, state = network()
     state = deepcopy(state)
     change(state)
     found = check(notes, state)
-    assert any(said in fault for fault in found), found
+    assert any(fault_text in fault for fault in found), found
 
 
 def test_a_full_list_drops_from_its_end_only() -> None:

@@ -49,13 +49,13 @@ def killed_of(killed: Mapping[str, int]) -> str:
     return ", ".join(f"{count} × {name}" for name, count in sorted(killed.items())) or "nobody"
 
 
-def show(shown: Console, faults: Sequence[str], holds: Sequence[str]) -> int:
+def show(console: Console, faults: Sequence[str], holds: Sequence[str]) -> int:
     """What is wrong, or what holds. Returns the exit code."""
     if not faults:
         for sentence in holds:
-            shown.print(f"  [green]holds[/] {sentence}")
+            console.print(f"  [green]holds[/] {sentence}")
         return 0
-    shown.print(f"\n[bold red]{len(faults):,} faults[/]")
+    console.print(f"\n[bold red]{len(faults):,} faults[/]")
     for fault in faults[:SHOWN_FAULTS]:
-        shown.print(f"  {fault}", markup=False)
+        console.print(f"  {fault}", markup=False)
     return 1

@@ -14,7 +14,7 @@ from examples.apps.application import Answer, Application, Mix, Request, operati
 from examples.apps.calls import Calls, NoAnswer
 
 IN_FLIGHT: Final = 2_000
-"""Requests of an open loop without an answer; more are not made, and the load says so."""
+"""Requests of an open loop without an answer; more are not made, and the load reports it."""
 
 
 class Load:

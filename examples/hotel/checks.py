@@ -1,4 +1,4 @@
-"""What has to be true of trips when the dust has settled, whatever was killed meanwhile. Pure: of answers and all rows."""
+"""What has to be true of trips in the end, whatever was killed meanwhile. Pure: of answers and all rows."""
 
 from __future__ import annotations
 

@@ -55,15 +55,15 @@ class Shop:
             """Outside of the log: at least once."""
             return f"{count} {item}"
 
-        async def note(tx: Transaction, id: str, said: str) -> str:
-            tx[f"result:{id}"].set("said", said)
+        async def note(tx: Transaction, id: str, text: str) -> str:
+            tx[f"result:{id}"].set("text", text)
             tx[f"result:{id}"].inc("times")
-            return said
+            return text
 
         @self.app.workflow
         async def fulfil(id: str, item: str, count: int, there: bool) -> str:
-            said = f"sent {await pick(item, count)}" if there else f"no {item} left"
-            return await bokiflow.transact(self.store, note, id, said)
+            text = f"sent {await pick(item, count)}" if there else f"no {item} left"
+            return await bokiflow.transact(self.store, note, id, text)
 
         self.fulfil: Final = fulfil
 

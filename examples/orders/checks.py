@@ -13,14 +13,14 @@ class State(NamedTuple):
     """All that is there.
 
     Attributes:
-        results: of workflows that ended, by order; None: it did not. said: objects of results: (text, how often it was written).
+        results: of workflows that ended, by order; None: it did not. texts: objects of results: (text, how often it was written).
         receipts: orders, one a receipt. waiting: orders that are not handled.
     """
 
     stock: Mapping[str, int]
     sold: Mapping[str, int]
     results: Mapping[str, str | None]
-    said: Mapping[str, tuple[str, int]]
+    texts: Mapping[str, tuple[str, int]]
     receipts: Sequence[str]
     waiting: int
 
@@ -36,14 +36,14 @@ def check(orders: Sequence[Order], acknowledged: Sequence[str], state: State) ->
     sent: Counter[str] = Counter()
     for id in receipts:
         result = state.results.get(id)
-        said = state.said.get(id)
+        stored = state.texts.get(id)
         if result is None:
             faults.append(f"order {id} has no result")
-        elif said != (result, 1):
-            faults.append(f"order {id} ended with {result!r}, and its object has {said}")
+        elif stored != (result, 1):
+            faults.append(f"order {id} ended with {result!r}, and its object has {stored}")
         elif id in by_id and result == f"sent {by_id[id].count} {by_id[id].item}":
             sent[by_id[id].item] += by_id[id].count
-    faults += [f"order {id} has a result, and was not handled" for id in state.said if id not in receipts]
+    faults += [f"order {id} has a result, and was not handled" for id in state.texts if id not in receipts]
     for item in ITEMS:
         left, sold = state.stock.get(item, 0), state.sold.get(item, 0)
         if left + sold != STOCK or sold != sent[item] or left < 0:

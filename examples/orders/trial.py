@@ -134,14 +134,14 @@ async def _settled(shop: Shop, customers: Customers) -> State:
 async def _state(shop: Shop, ids: list[str]) -> State:
     flow = Flow(shop.app, shop.log)
     stock, sold = await shop.store.values(["stock", "sold"], consistency="linearizable")
-    said = await shop.store.values([f"result:{id}" for id in ids])
+    stored = await shop.store.values([f"result:{id}" for id in ids])
     results: dict[str, str | None] = {}
     for id in ids:
         known = await flow.known(workflow_of(id))
         if known is not None:
             value: Any = known.outcome.value if known.outcome is not None else None
             results[id] = value
-    texts = {id: (str(one["said"]), int(str(one["times"]))) for id, one in zip(ids, said, strict=True) if one}
+    texts = {id: (str(one["text"]), int(str(one["times"]))) for id, one in zip(ids, stored, strict=True) if one}
     receipts = [str(one.body) for one in await shop.receipts.peek(10**6)]
     waiting = (await shop.orders.stats()).depth
     counts = [{item: int(str(count)) for item, count in (one or {}).items()} for one in (stock, sold)]

@@ -4,7 +4,7 @@
     found.faults                                    # sentences; none
 
 As there, producers push 1 KB at a pace, and there are as many shards as consumers. Unlike there a message is consumed, not popped: who is
-killed between the pop and his work would have lost it. A consumer's record is the ACK and the push that says it is done.
+killed between the pop and his work would have lost it. A consumer's record is the ACK and the push of its receipt.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Processes of the trial: producers, which push at a pace, and consumers, whose record of a message says that it was handled.
+"""Processes of the trial: producers, which push at a pace, and consumers, whose record of a message is that it was handled.
 
     python -m examples.queues.worker URL --name p1 --role produce --clients 2 --every-ms 20 --notes FILE
 

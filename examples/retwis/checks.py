@@ -1,4 +1,4 @@
-"""What has to be true of a network when the dust has settled, whatever was killed meanwhile. Pure: from notes and a snapshot.
+"""What has to be true of a network in the end, whatever was killed meanwhile. Pure: from notes and a snapshot.
 
     faults = check(notes, state)          # sentences; none: nothing is lost, nothing invented
 

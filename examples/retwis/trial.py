@@ -82,7 +82,7 @@ def read_notes(directory: Path) -> tuple[list[Note], list[str]]:
             if "operation" in facts:
                 calls[key] = Note(*key, facts["operation"], facts["about"], UNKNOWN)
             elif facts["outcome"] == WRONG:
-                wrong.append(f"{facts['client']}: {facts['said']}")
+                wrong.append(f"{facts['client']}: {facts['fault']}")
             else:
                 calls[key] = calls[key]._replace(outcome=facts["outcome"], answer=facts["answer"])
     return list(calls.values()), wrong

@@ -46,7 +46,7 @@ class NoteFile:
 
 
 class Client:
-    """One client: registers a user, follows some, then does what the mix says."""
+    """One client: registers a user, follows some, then does what the mix has."""
 
     def __init__(self, retwis: Retwis, note_file: NoteFile, name: str) -> None:
         self._retwis = retwis
@@ -102,7 +102,7 @@ class Client:
                 auth = await self._call("login", {}, self._retwis.login(known["username"], PASSWORD))
                 if auth is not None and auth != known["auth"]:
                     self._note_file.note(
-                        client=self._name, outcome=WRONG, said=f"{known['username']} got another's auth"
+                        client=self._name, outcome=WRONG, fault=f"{known['username']} got another's auth"
                     )
 
     def _choose(self, followers: Any, count: int) -> list[str]:
@@ -121,7 +121,7 @@ class Client:
         except (Trimmed, NameTaken, boki.Conflict):
             outcome = REFUSED
         except AssertionError as fault:
-            self._note_file.note(client=client, outcome=WRONG, said=f"{operation}: {fault}")
+            self._note_file.note(client=client, outcome=WRONG, fault=f"{operation}: {fault}")
         except BokiError as error:
             if error.definite:
                 outcome = REFUSED

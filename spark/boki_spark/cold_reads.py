@@ -8,7 +8,7 @@ A manifest is used only if
 - it has every row of the plan: one that was dead when the files were written, and lives in the plan, is of an older plan, and is read
   from the ledgers.
 
-What is shown are files ∩ plan: rows that died since are left out. Of streams, which show dead rows too, files know nothing.
+The result is files ∩ plan: rows that died since are left out. Streams, which have dead rows too, are not read from files.
 """
 
 from __future__ import annotations

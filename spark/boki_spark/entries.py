@@ -1,4 +1,4 @@
-"""Reads the entries of a partition from bookies, and says which of their records it must deliver. Runs in an event loop.
+"""Reads the entries of a partition from bookies, and chooses which of their records it must deliver. Runs in an event loop.
 
     async for rows in PartitionReader(cluster.ledgers, partition, counts=counts): ...
 
@@ -6,9 +6,9 @@ Rules:
 - Entries are read some at a time, of all ledgers of a window at once; never more than `WINDOW_BYTES`, besides one entry.
 - What no data ledger has is looked for in the metalog, which may carry it.
 - Each entry must be the one that the plan means: of its term and shard, with as many records; each record that is delivered must be
-  of the book, and have one of the tags, that were asked for. At the end as many rows were seen as the plan says.
+  of the book, and have one of the tags, that were wanted. At the end as many rows were seen as the plan has.
 - What cannot be had is `DataLoss`; or, where loss is tolerated, it is counted and left out.
-- What does not answer now is asked again for a while: bookies that are away for a moment are no loss.
+- What does not answer now is read again for a while: bookies that are away for a moment are no loss.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ RUN_BYTES: Final = limits.MIB
 PAUSE_S: Final = 0.1
 """Between two tries at what does not answer."""
 FINAL: Final = (CorruptData, DigestMismatch, ProtocolError)
-"""Asking again gives the same."""
+"""Reading again gives the same."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class PartitionReader:
         fail_on_data_loss: bool = True,
         retry_for_s: float = 10.0,
     ) -> None:
-        """`retry_for_s`: how long what does not answer is asked again."""
+        """`retry_for_s`: how long what does not answer is read again."""
         self._partition = partition
         self._entries = partition.entries()
         self._rows = partition.rows_to_deliver()
@@ -162,7 +162,7 @@ class PartitionReader:
                 if all(self._fault(number, batch) is None for number, batch in zip(numbers, batches, strict=True)):
                     return batches
             except (BokiError, AssertionError):
-                pass  # one of them is the fault: each is asked for by itself
+                pass  # one of them is the fault: each is read by itself
         return [await self._one(number) for number in numbers]
 
     async def _one(self, number: int) -> RecordBatch | None:
@@ -194,10 +194,10 @@ class PartitionReader:
             except (MetadataError, NetworkError, BokiError) as error:
                 fault = error
             else:
-                said = self._fault(number, batch)
-                if said is None:
+                fault_text = self._fault(number, batch)
+                if fault_text is None:
                     return batch
-                self._lost(number, f"{where}: {said}")
+                self._lost(number, f"{where}: {fault_text}")
                 return None
             if loop.time() >= until:
                 raise ClusterAway(f"{where} could not be read for {self._retry_for_s:g} s: {fault}") from fault

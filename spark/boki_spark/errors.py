@@ -59,7 +59,7 @@ class SinkReplayDiffers(PipelineError):
 
 
 class SinkTrimmed(PipelineError):
-    """What says how far the query had come was trimmed: whether rows are there already, nobody can know."""
+    """The record of how far the query had come was trimmed: whether rows are there already, nobody can know."""
 
     code = "BOKI_SINK_TRIMMED"
 

@@ -28,7 +28,7 @@ class Files(Protocol):
     async def read_part(self, path: str, first: int, stop: int) -> bytes:
         """The bytes [first, stop), as many of them as there are. Raises ColdMissing."""
 
-    async def settle(self, folder: str) -> None:
+    async def sync(self, folder: str) -> None:
         """Returns once all files of a folder, and their names, outlast a machine that loses its power."""
 
     async def delete(self, path: str) -> None:
@@ -39,11 +39,11 @@ class Files(Protocol):
 
 
 class MemoryFiles:
-    """Files of this process. `lose_power` leaves those that were settled."""
+    """Files of this process. `lose_power` leaves those that were synced."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
-        self._settled: set[str] = set()
+        self._synced: set[str] = set()
 
     async def create(self, path: str, data: bytes) -> None:
         if path in self.files:
@@ -59,16 +59,16 @@ class MemoryFiles:
     async def read_part(self, path: str, first: int, stop: int) -> bytes:
         return (await self.read(path))[first:stop]
 
-    async def settle(self, folder: str) -> None:
-        self._settled.update(await self.list(folder))
+    async def sync(self, folder: str) -> None:
+        self._synced.update(await self.list(folder))
 
     def lose_power(self) -> None:
-        """What a machine has after its power was gone: only what had been settled."""
-        self.files = {path: data for path, data in self.files.items() if path in self._settled}
+        """What a machine has after its power was gone: only what had been synced."""
+        self.files = {path: data for path, data in self.files.items() if path in self._synced}
 
     async def delete(self, path: str) -> None:
         self.files.pop(path, None)
-        self._settled.discard(path)
+        self._synced.discard(path)
 
     async def list(self, folder: str) -> list[str]:
         return sorted(path for path in self.files if path.startswith(folder.rstrip("/") + "/"))
@@ -108,7 +108,7 @@ class OpenFiles:
 
         return await self._run(path, read)
 
-    async def settle(self, folder: str) -> None:
+    async def sync(self, folder: str) -> None:
         """Files of this machine are flushed, with all folders above them; an object store answers when it has them."""
 
         def flush() -> None:

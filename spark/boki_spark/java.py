@@ -67,17 +67,17 @@ def _candidates(environment: Mapping[str, str]) -> list[tuple[str, Path]]:
 
 
 def version_of(java: Path) -> int:
-    """The feature version of a `java`; 0 when it does not run, or does not say."""
+    """The feature version of a `java`; 0 when it does not run, or prints none."""
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+        printed = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    return version_in(said.stderr + said.stdout)
+    return version_in(printed.stderr + printed.stdout)
 
 
-def version_in(said: str) -> int:
+def version_in(printed: str) -> int:
     """The feature version in what `java -version` prints: 17 of `version "17.0.15"`, 8 of `version "1.8.0"`; 0 of anything else."""
-    found = _VERSION.search(said)
+    found = _VERSION.search(printed)
     return int(found[1]) if found else 0
 
 

@@ -1,9 +1,9 @@
 """What Spark finds in a file of a cold frame, raised with a code.
 
-Spark reads these files by itself, and says in words of its own what is wrong with one: a page whose checksum differs, a file that is not
+Spark reads these files by itself, and raises its own errors of what is wrong with one: a page whose checksum differs, a file that is not
 there. So every error that leaves Spark in this process is looked at, as pyspark itself does. If it names a file that a cold frame was
 made of, that file is compared with what its manifest says of it, and what is proved is raised: `BOKI_COLD_MISSING`, `BOKI_COLD_DAMAGED`. A
-file that is whole as seen from here is `BOKI_UNREACHABLE` if Spark says that it could not be read. All else stays Spark's.
+file that is whole as seen from here is `BOKI_UNREACHABLE` if by Spark it could not be read. All else stays Spark's.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class KnownFiles:
         return self._files.get(next(names, ""))
 
 
-async def fault_of(files: Files, one: Known, said: str) -> ReadFault | None:
-    """What is wrong with a file of which Spark said something; None: nothing, and Spark does not say that there is."""
+async def fault_of(files: Files, one: Known, message: str) -> ReadFault | None:
+    """What is wrong with a file that an error of Spark names; None: nothing, and by Spark it could be read."""
     try:
         data = await files.read(one.path)
     except ColdMissing:
@@ -71,10 +71,10 @@ async def fault_of(files: Files, one: Known, said: str) -> ReadFault | None:
         return error
     if xxh3_128_hexdigest(data) != one.hash:
         return ColdDamaged(f"{one.path} is not what was written: offload the term again")
-    if _NOT_READ in said:
+    if _NOT_READ in message:
         return ClusterAway(
             f"Spark could not read {one.path}, which is whole as seen from here: make the frame again; workers must reach the file by the "
-            "same URL; what Spark says is the cause of this error"
+            "same URL; the error of Spark is the cause of this one"
         )
     return None
 
@@ -98,13 +98,13 @@ class _ErrorTranslator:
     def _coded(self, error: Exception) -> ReadFault | None:
         if not type(error).__module__.startswith(FROM_SPARK):
             return None
-        said = str(error)
-        named = self.files.named_in(said)
+        message = str(error)
+        named = self.files.named_in(message)
         if named is None:
             return None
         thread = LoopThread("boki_spark.native_faults")
         try:
-            return thread.run(fault_of(OpenFiles(), named, said))
+            return thread.run(fault_of(OpenFiles(), named, message))
         finally:
             thread.stop()
 

@@ -1,15 +1,15 @@
 """Offloads a sealed term: its live records as sorted Parquet files, proved whole, then named by its term record. Runs in a loop.
 
-    version of the record → index snapshot → plan → slices, side indexes → manifest → all settled, and read back → LOST looked for
+    version of the record → index snapshot → plan → slices, side indexes → manifest → all synced, and read back → LOST looked for
     → swap
 
 Rules:
-- Files belong to an *attempt*, whose name says the version of the term record it began with and is random besides. No file is ever
+- Files belong to an *attempt*, whose name has the version of the term record it began with and is random besides. No file is ever
   written twice, and nobody looks into a folder for what is true: the term record names the manifest, the manifest the files.
 - The record is swapped at the version that was read *before* the snapshot: of two offloaders one wins, a stalled one never does.
 - Files of an attempt are deleted only when the version has moved, and another manifest is named: only then can it never be named.
-- Files are settled before they are named: a name outlasts a machine that loses its power, so must they.
-- `copied` says that files have what the ledgers have. The ledgers stay, and older programs go on with them.
+- Files are synced before they are named: a name outlasts a machine that loses its power, so must they.
+- `copied` means that files have what the ledgers have. The ledgers stay, and older programs go on with them.
 - A LOST command behind the snapshot changes verdicts: the term is offloaded again, behind it.
 - Of a term that died after it was copied the files are deleted as its ledgers are.
 
@@ -79,7 +79,7 @@ SLICE_BYTES: Final = 64 * limits.MIB
 READ_ENTRIES: Final = 64
 NOT_COVERED: Final = "no index snapshot has it to its end yet"
 
-Say = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 """Called while a term is offloaded: rows done, rows in all; each is read, and read back."""
 
 
@@ -140,8 +140,8 @@ class Offloader:
                     found.append(number)
         return found
 
-    async def offload(self, term: int, say: Say = lambda done, total: None) -> Offloaded:
-        """Offloads a term, or says why there is nothing to do.
+    async def offload(self, term: int, progress: Progress = lambda done, total: None) -> Offloaded:
+        """Offloads a term, or returns why there is nothing to do.
 
         Raises:
             OffloadRefused: somebody else changed the term meanwhile, or a LOST command did: look again. ColdDamaged: what was written
@@ -162,7 +162,7 @@ class Offloader:
             return Offloaded(term, why=planned)
         attempt = joined(self._folder, f"term-{term}/v{version}-{self._rng.token(8).hex()}")
         try:
-            return await self._attempt(attempt, record, version, planned, say)
+            return await self._attempt(attempt, record, version, planned, progress)
         except BokiError:
             await self._give_up(attempt, term, version)
             raise
@@ -194,7 +194,9 @@ class Offloader:
 
     # -- an attempt
 
-    async def _attempt(self, attempt: str, record: TermRecord, version: int, planned: _Planned, say: Say) -> Offloaded:
+    async def _attempt(
+        self, attempt: str, record: TermRecord, version: int, planned: _Planned, progress: Progress
+    ) -> Offloaded:
         whole = planned.live.terms[0]
         lost = united(np.array([span[:2] for span in whole.given_up], np.uint64).reshape(-1, 2))
         total = 2 * whole.row_count
@@ -208,7 +210,7 @@ class Offloader:
             slices.append(made)
             row_total = added(row_total, part)
             done += made.rows
-            say(done, total)
+            progress(done, total)
         manifest = _manifest(record, planned, tuple(slices), row_total, lost)
         fault = manifest.fault()
         if fault is not None:
@@ -216,8 +218,8 @@ class Offloader:
         data = encode_manifest(manifest)
         path = joined(attempt, manifest_name(data))
         await self._files.create(path, data)
-        await self._files.settle(attempt)
-        await prove(self._files, path, lambda rows: say(done + rows, total))
+        await self._files.sync(attempt)
+        await prove(self._files, path, lambda rows: progress(done + rows, total))
         await self._swap(record, version, path, planned.node)
         size = sum(one.bytes + one.index_bytes for one in slices)
         return Offloaded(record.term, path, manifest.rows, size, len(slices))
@@ -407,8 +409,8 @@ async def _read(store: MetadataStore, term: int) -> tuple[TermRecord, int]:
     return decode_record(value, term), version
 
 
-async def prove(files: Files, path: str, say: Callable[[int], None] = lambda rows: None) -> Manifest:
-    """Reads a manifest and everything that it names, and compares it with what it says.
+async def prove(files: Files, path: str, progress: Callable[[int], None] = lambda rows: None) -> Manifest:
+    """Reads a manifest and everything that it names, and compares it with what the manifest says.
 
     Raises:
         ColdMissing, ColdDamaged: with the file that it is. ClusterAway.
@@ -428,7 +430,7 @@ async def prove(files: Files, path: str, say: Callable[[int], None] = lambda row
             )
         total = added(total, row_sum(table))
         rows += table.num_rows
-        say(rows)
+        progress(rows)
     if f"{total:032x}" != manifest.row_sum:
         raise ColdDamaged(f"the files of {path} have other rows than were written: offload the term again")
     return manifest

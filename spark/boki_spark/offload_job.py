@@ -17,7 +17,7 @@ from boki_common.runtime.loop_thread import LoopThread
 from boki_common.runtime.process import SystemRandom
 from boki_spark.cluster import SNAPSHOT, Cluster, ClusterOptions
 from boki_spark.files import OpenFiles
-from boki_spark.offload import NOT_COVERED, Offloaded, Offloader, Say
+from boki_spark.offload import NOT_COVERED, Offloaded, Offloader, Progress
 
 T = TypeVar("T")
 
@@ -31,24 +31,29 @@ def offloadable(options: ClusterOptions) -> list[int]:
 
 
 def offload_term(
-    options: ClusterOptions, folder: str, term: int, *, wait_s: float = 0.0, say: Say = lambda done, total: None
+    options: ClusterOptions,
+    folder: str,
+    term: int,
+    *,
+    wait_s: float = 0.0,
+    progress: Progress = lambda done, total: None,
 ) -> Offloaded:
     """Offloads a term into a folder, a URL of fsspec.
 
     Args:
         wait_s: how long to wait for an index snapshot that has the term to its end: engines write one when a term ends.
-        say: called while rows are written, and read back: rows done, rows in all.
+        progress: called while rows are written, and read back: rows done, rows in all.
 
     Raises as `Cluster.open` and `Offloader.offload`.
     """
-    return _with(options, folder, lambda work: _once_covered(work, term, wait_s, say))
+    return _with(options, folder, lambda work: _once_covered(work, term, wait_s, progress))
 
 
-async def _once_covered(work: Offloader, term: int, wait_s: float, say: Say) -> Offloaded:
+async def _once_covered(work: Offloader, term: int, wait_s: float, progress: Progress) -> Offloaded:
     loop = asyncio.get_running_loop()
     until = loop.time() + wait_s
     while True:
-        made = await work.offload(term, say)
+        made = await work.offload(term, progress)
         if made.why != NOT_COVERED or loop.time() >= until:
             return made
         await asyncio.sleep(PAUSE_S)

@@ -1,6 +1,6 @@
 """Options of the format `boki`, from text to values. Pure.
 
-Spark hands on every option as text, in lower case, and says nothing of those that nobody reads. So an unknown one is refused here, with
+Spark hands on every option as text, in lower case, and reports none that nobody reads. So an unknown one is refused here, with
 the name that it comes nearest to.
 """
 

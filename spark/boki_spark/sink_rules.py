@@ -264,8 +264,8 @@ def check_partitions(batch: int, began: Iterable[int], ended: Iterable[int]) -> 
 
 
 def _few(numbers: Sequence[int]) -> str:
-    shown = ", ".join(map(str, numbers[:8]))
-    return shown if len(numbers) <= 8 else f"{shown} and {len(numbers) - 8} more"
+    listed = ", ".join(map(str, numbers[:8]))
+    return listed if len(numbers) <= 8 else f"{listed} and {len(numbers) - 8} more"
 
 
 def expected(names: Names, partition: int | None, query: int) -> Mapping[Tag, int | None]:

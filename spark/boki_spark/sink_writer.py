@@ -107,7 +107,7 @@ class PartitionWriter:
             try:
                 ticket = self._book.submit(row.data, tags=tags, expect=self._expect)
             except boki.WindowFull:
-                await self._settle()
+                await self._await_appends()
                 continue
             except boki.InvalidArgument as error:
                 raise SinkBadRow(f"row {self._tally.rows} of partition {self._partition}: {error}") from error
@@ -115,9 +115,9 @@ class PartitionWriter:
         self._tickets.append(ticket)
         self._bytes += len(row.data)
         if self._bytes > IN_FLIGHT_BYTES:
-            await self._settle()
+            await self._await_appends()
 
-    async def _settle(self) -> None:
+    async def _await_appends(self) -> None:
         """Waits for all that was submitted."""
         tickets, self._tickets, self._bytes = self._tickets, [], 0
         try:
@@ -138,7 +138,7 @@ class PartitionWriter:
         if isinstance(step, Compare):
             tally.check_same(step.end)
             return self._ended(step.seqnum)
-        await self._settle()
+        await self._await_appends()
         tally.check_all_taken()
         record = rules.encode(End(self._batch, self._partition, tally.rows, tally.sum))
         try:

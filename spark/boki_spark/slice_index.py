@@ -162,7 +162,7 @@ def _signed(number: int) -> int:
 
 
 class Index(NamedTuple):
-    """A side index, and what its manifest says of it."""
+    """A side index, and what its manifest has of it."""
 
     data: bytes
     head_bytes: int
@@ -225,7 +225,7 @@ def end_of(data: bytes) -> bytes:
 
 
 def footer_of(end: bytes, name: str) -> Any:
-    """What a footer says, as pyarrow has it. Raises ColdDamaged."""
+    """The content of a footer, as pyarrow has it. Raises ColdDamaged."""
     try:
         return parquet.read_metadata(pa.BufferReader(end))
     except (pa.ArrowException, OSError) as error:

@@ -148,6 +148,6 @@ def loss(spans: tuple[Span, ...]) -> DataLoss:
     """Records that were given up."""
     return DataLoss(
         f"records were declared lost, or are no more: {rules.listed(spans)}; with failOnDataLoss=false the others are shown "
-        "(`boki log show LOG --lost` tells why)",
+        "(`boki log show LOG --lost` shows why)",
         lost=[list(span) for span in spans[:16]],
     )

@@ -1,6 +1,6 @@
 """Where a stream begins, how far it may go, and what each end keeps, so that a batch that is run again is the same. Pure.
 
-- A stream begins at a constant, which says only what the user chose ("latest"): Spark asks for the beginning again when its first batch is
+- A stream begins at a constant, which is only what the user chose ("latest"): Spark requests the beginning again when its first batch is
   run again, and a place that is looked up then has moved. The first end keeps the place, as `from`.
 - An end keeps how many committed records its batch has, the bounds of its partitions, and what of it was lost by then. A batch that is
   run again is planned by these, and has the same records in the same partitions, or fails.
@@ -68,13 +68,13 @@ class Reached(NamedTuple):
 
 
 def encode_logs(offset: Offset) -> dict[str, Any]:
-    """The logs of an offset alone, in one order."""
+    """Only the logs of an offset, in one order."""
     logs: dict[str, Any] = encode_offset(offset)["logs"]
     return logs
 
 
 def decode_logs(found: object) -> dict[int, tuple[int, int]]:
-    """An offset from its logs alone. Raises BadOffset."""
+    """An offset from only its logs. Raises BadOffset."""
     return decode_offset({"v": VERSION, "logs": found})
 
 
@@ -175,5 +175,5 @@ def missing(now: Iterable[Span], then: Iterable[Span]) -> list[Span]:
 
 def listed(spans: Sequence[Span]) -> str:
     """Spans for a person."""
-    shown = ", ".join(f"term {term}, positions {first} to {stop - 1}" for term, first, stop in spans[:4])
-    return shown if len(spans) <= 4 else f"{shown} and {len(spans) - 4} more"
+    listed = ", ".join(f"term {term}, positions {first} to {stop - 1}" for term, first, stop in spans[:4])
+    return listed if len(spans) <= 4 else f"{listed} and {len(spans) - 4} more"

@@ -75,18 +75,18 @@ async def _offload(
     work = Offloader(Cluster(store, ledgers, None, SNAPSHOT), OpenFiles(), folder, rng=SystemRandom())
     if not sweep:
         for term in terms or await work.offloadable():
-            _tell(invocation, await _one(invocation, work, term))
+            _report(invocation, await _one(invocation, work, term))
     deleted = await work.sweep()
     if deleted:
         invocation.say(f"{counted(deleted, 'file')} that nothing names any more deleted")
 
 
 async def _one(invocation: Invocation, work: Offloader, term: int) -> Offloaded:
-    with _bar(invocation, term) as say:
-        return await work.offload(term, say or (lambda done, total: None))
+    with _bar(invocation, term) as progress:
+        return await work.offload(term, progress or (lambda done, total: None))
 
 
-def _tell(invocation: Invocation, made: Offloaded) -> None:
+def _report(invocation: Invocation, made: Offloaded) -> None:
     if invocation.json:
         invocation.emit(dataclasses.asdict(made))
     elif made.why:

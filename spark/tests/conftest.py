@@ -1,4 +1,4 @@
-"""One Spark session and one `boki dev` for all tests of the run that want them; without the extra or Java these are skipped, and say so.
+"""One Spark session and one `boki dev` for all tests of the run that want them; without the extra or Java these are skipped.
 
 Tests that want the session are marked `alone`: run side by side, each of the processes of the run would start a Spark of its own.
 """

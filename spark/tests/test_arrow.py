@@ -80,9 +80,9 @@ def test_batches_have_the_rows_that_reading_one_by_one_gives(seed: int, batch_by
         found += list(batches.add(rows))
     found += list(batches.rest())
     assert all(one.schema.equals(ARROW_SCHEMA) for one in found)
-    shown = [row for one in found for row in one.to_pylist()]
-    assert {row.pop("time").timestamp() for row in shown} <= {1_700_000_000.123}
-    assert shown == expected
+    listed = [row for one in found for row in one.to_pylist()]
+    assert {row.pop("time").timestamp() for row in listed} <= {1_700_000_000.123}
+    assert listed == expected
     if batch_bytes == 1:
         assert all(one.num_rows == 1 for one in found)
 

@@ -1,4 +1,4 @@
-"""Plans of an engine and of the index snapshot say the same; what neither has yet is asked for again, by name."""
+"""Plans of an engine and of the index snapshot are the same; what neither has yet is an error to retry, by name."""
 
 from __future__ import annotations
 

@@ -59,11 +59,11 @@ def test_offloaded_terms_are_a_native_frame_with_the_rows_that_the_format_shows(
     own = {"startingSeqnum": make_seqnum(term, 0), "endingSeqnum": make_seqnum(term + 1, 0)}
     found = boki_spark.cold(spark, url=dev, book=name, whole=True, **own)
     reader = spark.read.format("boki").option("url", dev).option("book", name)
-    shown = reader.options(**{key: str(value) for key, value in own.items()}).load()
+    expected = reader.options(**{key: str(value) for key, value in own.items()}).load()
     assert [(one.name, one.dataType) for one in found.schema.fields] == [
-        (one.name, one.dataType) for one in shown.schema.fields
+        (one.name, one.dataType) for one in expected.schema.fields
     ]
-    assert rows(found) == rows(shown) and numbers(found) == list(range(4, 100))
+    assert rows(found) == rows(expected) and numbers(found) == list(range(4, 100))
     assert found.inputFiles() and "BatchScan" not in found._jdf.queryExecution().toString()
     tagged = boki_spark.cold(spark, url=dev, book=name, tags='["even", "n/9"]', whole=True, **own)
     assert numbers(tagged) == sorted([*range(4, 100, 2), 9])

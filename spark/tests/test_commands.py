@@ -1,4 +1,4 @@
-"""`boki offload` on a cluster in a process of its own: what it says, and that it may be killed and run again."""
+"""`boki offload` on a cluster in a process of its own: what it prints, and that it may be killed and run again."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run(*arguments: str, expected: int = 0) -> list[dict[str, Any]]:
 
 
 def offloaded(url: str, folder: str, term: int) -> list[dict[str, Any]]:
-    """What `boki offload` says, once there is a snapshot that covers the sealed term."""
+    """What `boki offload` prints, once there is a snapshot that covers the sealed term."""
     while True:
         found = run("offload", str(term), "--to", folder, "--url", url)
         if not found[0]["why"].startswith("no index snapshot"):

@@ -29,7 +29,7 @@ async def test_a_file_is_made_once_read_listed_and_deleted(files: Files, tmp_pat
         and await files.read_part(f"{root}/a/one", 0, 5) == b""
     )
     assert await files.list(root) == [f"{root}/a/one", f"{root}/b/two"]
-    await files.settle(root)
+    await files.sync(root)
     assert await files.list(f"{root}/a") == [f"{root}/a/one"]
     with pytest.raises(OffloadRefused, match="never used again"):
         await files.create(f"{root}/a/one", b"other")
@@ -62,7 +62,7 @@ async def test_settling_flushes_every_file_and_every_folder_that_leads_to_it(
     files = OpenFiles()
     await files.create(f"file://{tmp_path}/cold/term-1/v0/slice", b"1")
     await files.create(f"file://{tmp_path}/cold/term-1/v0/manifest", b"2")
-    await files.settle(f"file://{tmp_path}/cold/term-1/v0")
+    await files.sync(f"file://{tmp_path}/cold/term-1/v0")
     folders = [tmp_path / "cold" / "term-1" / "v0", tmp_path / "cold" / "term-1", tmp_path / "cold", tmp_path]
     assert {str(folders[0] / "slice"), str(folders[0] / "manifest"), *map(str, folders)} <= set(flushed)
     assert flushed.index(str(folders[0] / "slice")) < flushed.index(str(folders[0])), "names behind what they name"

@@ -11,17 +11,19 @@ from boki_spark import java
 from boki_spark.java import JavaMissing, java_home, version_in, version_of, write_script
 
 
-def fake(folder: Path, says: str) -> Path:
-    """A `java` that says its version, and prints its other arguments."""
+def fake(folder: Path, prints: str) -> Path:
+    """A `java` that prints its version, or its other arguments."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
-    program.write_text(f'#!/bin/bash\nif [ "$1" = -version ]; then echo \'{says}\' >&2; else printf "%s\\n" "$@"; fi\n')
+    program.write_text(
+        f'#!/bin/bash\nif [ "$1" = -version ]; then echo \'{prints}\' >&2; else printf "%s\\n" "$@"; fi\n'
+    )
     program.chmod(0o755)
     return program
 
 
 @pytest.mark.parametrize(
-    ("said", "version"),
+    ("printed", "version"),
     [
         ('openjdk version "17.0.15" 2025-04-15', 17),
         ('java version "1.8.0_402"', 8),
@@ -29,8 +31,8 @@ def fake(folder: Path, says: str) -> Path:
         ("no such command", 0),
     ],
 )
-def test_the_version_is_read_from_what_java_says(said: str, version: int) -> None:
-    assert version_in(said) == version
+def test_the_version_is_read_from_what_java_prints(printed: str, version: int) -> None:
+    assert version_in(printed) == version
 
 
 def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
@@ -59,8 +61,8 @@ def test_the_wheel_is_taken_when_nothing_newer_is_there(tmp_path: Path, monkeypa
 def test_the_script_leaves_out_the_module_that_the_wheel_lacks(tmp_path: Path) -> None:
     home = write_script(fake(tmp_path / "wheel", "-"), tmp_path)
     arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "-cp", "a b", "Main"]
-    said = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
-    assert said.stdout.splitlines() == ["-Xmx1g", "-cp", "a b", "Main"]
+    printed = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
+    assert printed.stdout.splitlines() == ["-Xmx1g", "-cp", "a b", "Main"]
 
 
 def test_what_is_no_program_has_no_version(tmp_path: Path) -> None:

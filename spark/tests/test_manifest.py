@@ -1,4 +1,4 @@
-"""Manifests: they survive their bytes, are named by them, and say what cannot be right."""
+"""Manifests: they survive their bytes, are named by them, and refuse what cannot be right."""
 
 from __future__ import annotations
 

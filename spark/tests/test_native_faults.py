@@ -56,7 +56,7 @@ def files_with(*bodies: bytes) -> MemoryFiles:
 
 
 @pytest.mark.parametrize(
-    ("files", "said", "kind", "code"),
+    ("files", "message", "kind", "code"),
     [
         (files_with(b"rowz"), NOT_READ, ColdDamaged, "BOKI_COLD_DAMAGED"),
         (files_with(b""), NOT_READ, ColdDamaged, "BOKI_COLD_DAMAGED"),
@@ -68,9 +68,9 @@ def files_with(*bodies: bytes) -> MemoryFiles:
     ],
 )
 async def test_what_is_proved_of_a_file_is_told(
-    files: MemoryFiles, said: str, kind: type[Exception] | None, code: str
+    files: MemoryFiles, message: str, kind: type[Exception] | None, code: str
 ) -> None:
-    fault = await fault_of(files, Known(PATH, xxh3_128_hexdigest(BODY)), said)
+    fault = await fault_of(files, Known(PATH, xxh3_128_hexdigest(BODY)), message)
     assert (fault is None) if kind is None else (type(fault) is kind and str(fault).startswith(f"[{code}] "))
 
 

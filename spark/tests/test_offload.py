@@ -54,7 +54,7 @@ def offloader(cluster: SmallCluster, files: MemoryFiles, *, slice_bytes: int = 1
 
 
 async def cold_rows(pipeline: Cluster, files: MemoryFiles, *, mode: str = LIVE, **asked: object) -> list[ReadRow]:
-    """All rows of term 1, from its files alone."""
+    """All rows of term 1, from its files only."""
     plan = await whole_plan(pipeline, mode, **asked)  # type: ignore[arg-type]
     choice = await choose_cold(pipeline, files, plan)
     found: list[ReadRow] = []

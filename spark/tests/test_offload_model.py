@@ -144,7 +144,7 @@ def reclaiming(world: World, rules: Rules) -> Iterator[World]:
         yield replace(gone, ledgers=False, manifest="")
 
 
-def shown(world: World, rules: Rules) -> Rows | str:
+def read_rows(world: World, rules: Rules) -> Rows | str:
     """What the reader shows of its plan now: rows, "stale", or "damaged"."""
     assert world.reader is not None
     rows, kind, manifest = world.reader
@@ -186,7 +186,7 @@ def steps(world: World, rules: Rules) -> Iterator[World]:
 
 def faults(world: World, rules: Rules) -> Iterator[str]:
     if world.reader is not None and world.reader[1]:
-        found = shown(world, rules)
+        found = read_rows(world, rules)
         if found == "damaged":
             yield "DAMAGED"
         elif not isinstance(found, str) and found != world.reader[0]:

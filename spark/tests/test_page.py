@@ -1,4 +1,4 @@
-"""docs/spark.md tells the truth: its blocks run in order, and print what stands behind them."""
+"""docs/spark.md is true: its blocks run in order, and print what stands behind them."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def test_the_page_of_spark(spark: SparkSession, dev: str, tmp_path: Path, capsys
             continue
         capsys.readouterr()
         exec(code, names)
-        said = PRINTS.match(example.document.text, example.region.end)
-        assert capsys.readouterr().out == (said[1] if said else ""), f"docs/spark.md:{example.line}"
+        printed = PRINTS.match(example.document.text, example.region.end)
+        assert capsys.readouterr().out == (printed[1] if printed else ""), f"docs/spark.md:{example.line}"

@@ -1,4 +1,4 @@
-"""From what a user says of a beginning to a place in each log."""
+"""From the beginning that a user chose to a place in each log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def seek(time_ms: int) -> dict[int, tuple[int, int]]:
 
 
 @pytest.mark.parametrize(
-    ("said", "place"),
+    ("chosen", "place"),
     [
         (Beginning(EARLIEST), {}),
         (Beginning(LATEST), {0: (4, 5), 1: (2, 20)}),
@@ -35,6 +35,6 @@ async def seek(time_ms: int) -> dict[int, tuple[int, int]]:
     ids=str,
 )
 async def test_every_way_to_say_it_names_a_place_in_each_log(
-    said: Beginning, place: dict[int, tuple[int, int]]
+    chosen: Beginning, place: dict[int, tuple[int, int]]
 ) -> None:
-    assert await resolve(said, STATE, seek) == place
+    assert await resolve(chosen, STATE, seek) == place

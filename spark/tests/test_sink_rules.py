@@ -1,4 +1,4 @@
-"""What an attempt at a partition may do, alone and against all others: every execution of a small batch is looked at."""
+"""What an attempt at a partition may do, by itself and against all others: every execution of a small batch is looked at."""
 
 from __future__ import annotations
 

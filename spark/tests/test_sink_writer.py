@@ -49,11 +49,11 @@ async def killed(book: boki.Book, rows: Sequence[Row], *, batch: int = 0, partit
     writer = PartitionWriter(book, QUERY, batch, partition)
     assert await writer.begin()
     await writer.add(rows)
-    await writer._settle()
+    await writer._await_appends()
     return writer
 
 
-async def shown(book: boki.Book) -> list[bytes]:
+async def rows_in(book: boki.Book) -> list[bytes]:
     """Data of all rows, sorted; control records are left out."""
     records = [record async for record in book.read() if isinstance(record, boki.Record)]
     own = [
@@ -72,7 +72,7 @@ async def test_a_batch_is_written_and_committed(connect: Connect) -> None:
     book = await connect()
     ended = [await attempt(book, ROWS[:12]), await attempt(book, ROWS[12:], partition=1)]
     await BatchCommit(book, ended).commit()
-    assert await shown(book) == data(ROWS)
+    assert await rows_in(book) == data(ROWS)
     commit = await book.check_tail("boki.sink/q")
     assert commit is not None
     assert rules.decode(commit.data) == rules.Commit(0, ((0, ended[0].end, 12), (1, ended[1].end, 8)))
@@ -84,28 +84,28 @@ async def test_a_committed_batch_is_not_written_again(connect: Connect) -> None:
     assert not await writer.begin(), "its rows are not even looked at"
     again = await writer.finish()
     await BatchCommit(await connect(), [again]).commit()
-    assert await shown(await connect()) == data(ROWS)
+    assert await rows_in(await connect()) == data(ROWS)
 
 
 async def test_a_killed_attempt_is_finished_by_one_with_the_rows_in_another_order(connect: Connect) -> None:
     await killed(await connect(), ROWS[:7])
     await killed(await connect(), ROWS[::-1][:9])
     await BatchCommit(await connect(), [await attempt(await connect(), ROWS[10:] + ROWS[:10])]).commit()
-    assert await shown(await connect()) == data(ROWS)
+    assert await rows_in(await connect()) == data(ROWS)
 
 
 async def test_equal_rows_are_kept_as_often_as_they_are_there(connect: Connect) -> None:
     rows = [Row(b"same")] * 5
     await killed(await connect(), rows[:2])
     await attempt(await connect(), rows)
-    assert await shown(await connect()) == data(rows)
+    assert await rows_in(await connect()) == data(rows)
 
 
 async def test_more_rows_than_the_log_remembers_of_a_writer_are_there_once(connect: Connect) -> None:
     rows = [Row(b"%d" % number) for number in range(2_500)]
     await killed(await connect(), rows[:2_000])
     await attempt(await connect(), rows[::-1])
-    assert await shown(await connect()) == data(rows)
+    assert await rows_in(await connect()) == data(rows)
 
 
 async def test_a_zombie_is_fenced_by_the_attempt_after_it(connect: Connect) -> None:
@@ -114,7 +114,7 @@ async def test_a_zombie_is_fenced_by_the_attempt_after_it(connect: Connect) -> N
     await zombie.add(ROWS[3:6])
     with pytest.raises(SinkFenced, match=r"\[BOKI_SINK_FENCED\]"):
         await zombie.finish()
-    assert await shown(await connect()) == data(ROWS)
+    assert await rows_in(await connect()) == data(ROWS)
 
 
 async def test_a_zombie_writes_nothing_after_the_commit(connect: Connect) -> None:
@@ -124,7 +124,7 @@ async def test_a_zombie_writes_nothing_after_the_commit(connect: Connect) -> Non
     await zombie.add(ROWS)
     with pytest.raises(SinkFenced):
         await zombie.finish()
-    assert await shown(await connect()) == data(ROWS + ROWS[:1])
+    assert await rows_in(await connect()) == data(ROWS + ROWS[:1])
 
 
 async def test_a_speculative_attempt_and_the_first_leave_each_row_once(connect: Connect) -> None:
@@ -135,7 +135,7 @@ async def test_a_speculative_attempt_and_the_first_leave_each_row_once(connect: 
     with pytest.raises(SinkFenced):
         await first.add(ROWS[5:])
         await first.finish()
-    assert await shown(await connect()) == data(ROWS)
+    assert await rows_in(await connect()) == data(ROWS)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ async def test_a_replay_with_other_rows_is_an_error(connect: Connect, rows: list
     await attempt(await connect(), ROWS)
     with pytest.raises(SinkReplayDiffers, match=r"\[BOKI_SINK_REPLAY_DIFFERS\]"):
         await attempt(await connect(), rows)
-    assert await shown(await connect()) == data(ROWS)
+    assert await rows_in(await connect()) == data(ROWS)
 
 
 async def test_rows_that_only_a_killed_attempt_had_are_an_error(connect: Connect) -> None:
@@ -175,7 +175,7 @@ async def test_two_drivers_commit_a_batch_once(connect: Connect) -> None:
     await BatchCommit(books[1], [again]).commit()
     commits = [record async for record in (await connect()).read("boki.sink/q")]
     assert len(commits) == 2, "that of no batch, which a query begins with, and this one"
-    assert await shown(await connect()) == data(ROWS)
+    assert await rows_in(await connect()) == data(ROWS)
 
 
 async def test_rows_lose_the_tag_of_their_partition_once_committed_and_stay(connect: Connect) -> None:
@@ -193,7 +193,7 @@ async def test_writers_that_the_log_forgot_leave_each_row_once(connect: Connect,
     await zombie.add(ROWS[4:])
     with pytest.raises(boki.BokiError):
         await zombie.finish()
-    assert await shown(await connect()) == data(ROWS)
+    assert await rows_in(await connect()) == data(ROWS)
 
 
 async def test_answers_that_are_lost_leave_each_row_once(connect: Connect, cluster: MemoryCluster) -> None:
@@ -203,7 +203,7 @@ async def test_answers_that_are_lost_leave_each_row_once(connect: Connect, clust
     with cluster.losing_answers():
         await writer.add(ROWS)
     await BatchCommit(book, [await writer.finish()]).commit()
-    assert await shown(await connect()) == data(ROWS)
+    assert await rows_in(await connect()) == data(ROWS)
 
 
 async def test_a_trim_of_the_whole_book_below_the_last_commit_disturbs_nothing(
@@ -214,7 +214,7 @@ async def test_a_trim_of_the_whole_book_below_the_last_commit_disturbs_nothing(
     assert commit is not None
     cluster.trim(BOOK, before=commit.seqnum)
     await BatchCommit(await connect(), [await attempt(await connect(), ROWS[5:], batch=1)]).commit()
-    assert await shown(await connect()) == data(ROWS[5:])
+    assert await rows_in(await connect()) == data(ROWS[5:])
 
 
 async def test_a_trim_of_the_whole_book_above_the_last_commit_ends_the_query(
@@ -240,7 +240,7 @@ async def test_a_book_that_was_trimmed_before_takes_a_new_query(connect: Connect
     book = await connect()
     cluster.trim(BOOK, before=await book.append(b"old") + 1)
     await BatchCommit(book, [await attempt(book, ROWS)]).commit()
-    assert await shown(book) == data(ROWS)
+    assert await rows_in(book) == data(ROWS)
 
 
 @pytest.mark.parametrize(

@@ -108,13 +108,13 @@ async def test_one_tag_of_a_thousand_is_read_from_a_twentieth_of_the_bytes() -> 
 
 
 @pytest.mark.usefixtures("small")
-async def test_any_byte_that_changes_is_told_or_was_not_needed() -> None:
+async def test_any_byte_that_changes_is_reported_or_was_not_needed() -> None:
     """Every read gives the rows that were written, or names a file as damaged."""
     made = Slice(rows(5, 60))
     wanted: dict[str, Any] = {"book": 3, "tags": [1, 8]}
     right, _ = await made.read(**wanted)
 
-    async def said() -> str:
+    async def error_text() -> str:
         try:
             assert (await made.read(**wanted))[0] == right
         except ColdDamaged as error:
@@ -127,7 +127,7 @@ async def test_any_byte_that_changes_is_told_or_was_not_needed() -> None:
         damaged = [whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :] for at in range(0, len(whole), 31)]
         for body in (*damaged, b"", whole[:-1], whole[: len(whole) // 2]):
             made.files.files[path] = body
-            text = await said()
+            text = await error_text()
             named += path in text
             assert not text or path in text
         made.files.files[path] = whole
