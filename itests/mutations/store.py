@@ -149,12 +149,12 @@ sdk libs/tests/store/test_followed.py::test_what_the_session_saw_in_another_book
 + <= within_s
 
 an object is read from memory however long ago a request was sent
-sdk libs/tests/store/test_followed.py::test_it_asks_again_when_nobody_did_for_so_long
+sdk libs/tests/store/test_followed.py::test_it_reads_the_log_again_when_no_request_was_sent_for_so_long
 -self._connection.elapsed() - asked_s <= within_s and self.view.session.covered_by(token)
 +self.view.session.covered_by(token)
 
 an object that is followed goes on over a gap
-bokistore libs/tests/store/test_followed.py::test_who_is_overtaken_by_a_checkpoint_asks_and_follows_anew
+bokistore libs/tests/store/test_followed.py::test_who_is_overtaken_by_a_checkpoint_reads_the_log_and_follows_anew
 -        if not isinstance(item, Read) or self._choice.idle(name, self._clock()):
 +        if not isinstance(item, Read):
 +            return

@@ -5,10 +5,33 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+
+from boki.testing import MemoryCluster
+
+
+class SetClock:
+    """A wall clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.ms = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    return SetClock()
+
+
+@pytest.fixture
+async def cluster(clock: SetClock) -> AsyncIterator[MemoryCluster]:
+    async with MemoryCluster(clock=clock) as opened:
+        yield opened
 
 
 @pytest.fixture

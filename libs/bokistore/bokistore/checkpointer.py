@@ -38,7 +38,7 @@ from bokistore import directory_rules, fold
 from bokistore.events import AnyEvent, Checkpoint, DirectoryCheckpoint, DirectoryEnded, Ended
 from bokistore.fold import View
 from bokistore.snapshot_reads import Views
-from bokistore.subjects import Subject, of_bucket
+from bokistore.subjects import Subject
 
 PART_DATA_BYTES: Final = PART_BYTES - 4_096
 """Room for the name and what surrounds it."""
@@ -81,8 +81,12 @@ class Checkpointer:
 
     # -- one subject
 
-    async def checkpoint(self, name: str, *, records: int = 0, size: int = 0) -> int:
-        """Appends a checkpoint of an object as of now, if something is new.
+    async def checkpoint(self, name: str) -> int:
+        """As `checkpoint_subject`, of an object."""
+        return await self.checkpoint_subject(Subject(name))
+
+    async def checkpoint_subject(self, subject: Subject, *, records: int = 0, size: int = 0) -> int:
+        """Appends a checkpoint of a subject as of now, if something is new.
 
         Args:
             records, size: only if so much lies above the newest one, counted again; 0: in any case.
@@ -90,13 +94,6 @@ class Checkpointer:
         Returns:
             Its place, 0 if none was due, or somebody was faster.
         """
-        return await self._checkpoint(Subject(name), records, size)
-
-    async def checkpoint_directory(self, collection: str, bucket: int, *, records: int = 0, size: int = 0) -> int:
-        """The same of a bucket of a collection."""
-        return await self._checkpoint(of_bucket(collection, bucket), records, size)
-
-    async def _checkpoint(self, subject: Subject, records: int, size: int) -> int:
         snapshot = await self._log.book.now()
         ((wholes, _),) = await self._views.kept([subject], snapshot)
         state = await self._state(subject, snapshot, wholes, None)
@@ -229,10 +226,6 @@ class Checkpointer:
     async def trim(self, name: str, now_ms: int | None = None) -> bool:
         """Trims what the checkpoints of an object replace; returns whether anything was trimmed. `now_ms` is on the log's clock."""
         return await self.remove_old([Subject(name)], now_ms)
-
-    async def trim_directory(self, collection: str, bucket: int, now_ms: int | None = None) -> bool:
-        """The same of a bucket of a collection."""
-        return await self.remove_old([of_bucket(collection, bucket)], now_ms)
 
     async def remove_old(self, subjects: Sequence[Subject], now_ms: int | None = None) -> bool:
         """Trims what their checkpoints replace, and forgets those that ended long ago; returns whether anything was trimmed."""

@@ -7,7 +7,7 @@ the collection move nothing here: a predicate on *fields* is not covered, only o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -66,16 +66,22 @@ def stream_of(collection: str, id: str) -> str:
     return tags.store_directory(collection, bucket_of(id))
 
 
-def after_events(directory: Directory, events: Iterable[AnyEvent]) -> Directory:
-    """A bucket after events of whatever collection."""
-    ids = directory.ids
+def _entries(directory: Directory, events: Iterable[AnyEvent]) -> Iterator[Entry]:
+    """Those of the events that change the bucket."""
     for event in events:
         if (
             isinstance(event, Entry)
             and event.collection == directory.collection
             and bucket_of(event.id) == directory.bucket
         ):
-            ids = ids | {event.id} if event.there else ids - {event.id}
+            yield event
+
+
+def after_events(directory: Directory, events: Iterable[AnyEvent]) -> Directory:
+    """A bucket after events of whatever collection."""
+    ids = directory.ids
+    for event in _entries(directory, events):
+        ids = ids | {event.id} if event.there else ids - {event.id}
     return directory if ids is directory.ids else msgspec.structs.replace(directory, ids=ids)
 
 
@@ -85,14 +91,9 @@ def after_records(directory: Directory, records: Iterable[tuple[int, Iterable[An
     seen, count, size = directory.seen, directory.records, directory.size
     for seqnum, events in records:
         assert seqnum > seen, "records are folded in order, once"
-        for event in events:
-            if (
-                isinstance(event, Entry)
-                and event.collection == directory.collection
-                and bucket_of(event.id) == directory.bucket
-            ):
-                ids.add(event.id) if event.there else ids.discard(event.id)
-                size += size_of(event)
+        for event in _entries(directory, events):
+            ids.add(event.id) if event.there else ids.discard(event.id)
+            size += size_of(event)
         seen, count = seqnum, count + 1
     return msgspec.structs.replace(directory, seen=seen, ids=frozenset(ids), records=count, size=size)
 

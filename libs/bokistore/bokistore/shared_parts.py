@@ -51,7 +51,7 @@ def encode_read(streams: Iterable[str]) -> bytes:
 
 
 def decode_read(data: bytes) -> tuple[str, ...]:
-    """The same."""
+    """Streams that a part read, from the bytes of `encode_read`."""
     return _streams.decode(data)
 
 
@@ -62,5 +62,5 @@ def encode_written(events: Iterable[object]) -> bytes:
 
 
 def decode_written(data: bytes) -> tuple[Staged, ...]:
-    """The same."""
+    """What a part wrote, from the bytes of `encode_written`."""
     return _events.decode(data) if data else ()

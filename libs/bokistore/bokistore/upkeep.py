@@ -79,12 +79,7 @@ class Upkeep:
 
     async def tend(self, subject: Subject) -> int:
         """Makes a checkpoint, unless another process was faster, and trims what it replaces; returns where it is."""
-        if subject.collection:
-            made = await self._checkpointer.checkpoint_directory(
-                subject.collection, subject.bucket, records=self._records, size=self._size
-            )
-        else:
-            made = await self._checkpointer.checkpoint(subject.name, records=self._records, size=self._size)
+        made = await self._checkpointer.checkpoint_subject(subject, records=self._records, size=self._size)
         if made:
             await self._checkpointer.remove_old([subject])
         return made

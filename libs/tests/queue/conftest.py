@@ -14,29 +14,9 @@ from bokilib import Carrier
 from bokilib.ports import BookPort
 from bokilib.testing import Died, FaultyBook
 from bokiqueue import Consumer, Queue, carried
+from libs.tests.conftest import SetClock as SetClock
 
 DAY_MS = 24 * 3_600_000
-
-
-class SetClock:
-    """A wall clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.ms = 1_000_000
-
-    def now_ms(self) -> int:
-        return self.ms
-
-
-@pytest.fixture
-def clock() -> SetClock:
-    return SetClock()
-
-
-@pytest.fixture
-async def cluster(clock: SetClock) -> AsyncIterator[MemoryCluster]:
-    async with MemoryCluster(clock=clock) as opened:
-        yield opened
 
 
 def book_of(queue: Queue[Any]) -> boki.Book:

@@ -116,7 +116,7 @@ class Turned:
         return sealed[::-1]
 
 
-def test_a_record_that_cannot_be_opened_is_dropped_alone(book: boki.sync.Book, run: Run) -> None:
+def test_only_the_record_that_cannot_be_opened_is_dropped(book: boki.sync.Book, run: Run) -> None:
     queue = bokiqueue.sync.Queue.open(book, "emails", object)
     queue.push("opened", key="k")
     hooked = bokiqueue.sync.Queue.open(book, "emails", object, hook=Turned())
@@ -128,7 +128,7 @@ def test_a_record_that_cannot_be_opened_is_dropped_alone(book: boki.sync.Book, r
     assert run("purge", "emails", "--record", str(found["seqnum"] - 1), "--yes").code == 2, "it can be opened"
 
 
-def test_what_is_not_there_is_said_with_an_exit_code(run: Run, book: boki.sync.Book) -> None:
+def test_what_is_not_there_is_reported_with_an_exit_code(run: Run, book: boki.sync.Book) -> None:
     assert run("ls") == (0, "", "")
     refused = run("stats", "none")
     assert (refused.code, "there is no queue 'none'" in refused.err) == (4, True)

@@ -78,7 +78,7 @@ async def test_an_owner_that_was_taken_for_dead_can_ack_nothing_any_more(another
                 await message.ack()
 
 
-async def test_who_cannot_say_that_it_lives_hands_out_nothing_more(another: Another) -> None:
+async def test_a_member_whose_heartbeats_end_hands_out_nothing_more(another: Another) -> None:
     queue = await another(shards=1)
     async with member(queue, "a") as messages:
         await messages.has(1)
@@ -205,7 +205,7 @@ async def test_two_members_of_one_name_on_one_log_never_have_one_shard(another: 
         await message.ack()
 
 
-async def test_a_member_that_can_do_nothing_more_says_so_and_others_take_over(another: Another) -> None:
+async def test_a_member_that_can_do_nothing_more_raises_and_others_take_over(another: Another) -> None:
     queue = await another(shards=1)
     await queue.push("waits")
     tag = tags.queue_consumer("jobs", 0, "default")

@@ -62,7 +62,7 @@ def test_what_is_passed_over_is_held_and_comes_with_its_number() -> None:
     assert later.again == ((1, 1, 1),)
 
 
-def test_what_somebody_may_have_died_of_is_handed_out_alone() -> None:
+def test_what_somebody_may_have_died_of_is_handed_out_by_itself() -> None:
     progress = Progress(1, Window(0))
     before = shelf(progress)
     for seqnum in range(1, 6):
@@ -132,7 +132,7 @@ def test_copies_are_recognised_once_also_by_a_later_owner() -> None:
     assert sorted(again.entries) == [Id(1, 0), Id(3, 0)]
 
 
-def test_in_any_story_each_message_is_handed_out_until_it_is_over_and_keys_keep_their_order() -> None:
+def test_each_message_is_handed_out_until_it_is_over_and_keys_keep_their_order() -> None:
     for seed in range(150):
         chances = random.Random(seed)
         deliveries, done, pushed = shelf(), list[Id](), 0

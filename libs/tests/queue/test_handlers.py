@@ -86,7 +86,7 @@ class Plain:
             await body(tx)
 
 
-async def test_who_cannot_say_that_it_lives_stops_its_handlers(another: Another) -> None:
+async def test_a_member_whose_heartbeats_end_stops_its_handlers(another: Another) -> None:
     store, orders = await shop(another)
     begun, stopped = asyncio.Event(), asyncio.Event()
 
@@ -126,7 +126,7 @@ class Interrupted(Plain):
         raise asyncio.CancelledError
 
 
-async def test_a_wait_that_was_ended_says_nothing_about_its_record(another: Another) -> None:
+async def test_a_wait_that_was_ended_proves_nothing_about_its_record(another: Another) -> None:
     store, orders = await shop(another)
     emails = await Queue.open(store.log, "emails", object, shards=1)
 

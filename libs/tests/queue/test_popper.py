@@ -80,7 +80,7 @@ async def test_who_was_away_for_long_has_what_he_pops_though_others_pop_on(anoth
     assert [state.taken for state in states if state is not None] == [{}, {}]
 
 
-async def test_an_empty_queue_is_asked_without_an_append_and_a_pop_is_one(another: Another) -> None:
+async def test_an_empty_queue_is_read_without_an_append_and_a_pop_is_one(another: Another) -> None:
     queue = await another(mode="pop", shards=3)
     before = queue.log.appends
     with pytest.raises(QueueEmpty, match="had no message"):
@@ -109,7 +109,7 @@ async def test_of_many_that_pop_at_once_each_message_goes_to_one_and_none_is_los
     assert len(got) == len(set(got)) == 30
 
 
-async def test_two_poppers_on_one_log_keep_what_each_of_them_took_alone(another: Another) -> None:
+async def test_two_poppers_on_one_log_keep_apart_what_each_of_them_took(another: Another) -> None:
     queue = await another(mode="pop", shards=1)
     await queue.push_many([1, 2])
     config = (await settings.existing(queue.log, "jobs")).config

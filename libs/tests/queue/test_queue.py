@@ -149,7 +149,7 @@ async def test_what_is_no_json_is_refused_before_anything_is_sent(queue: Queue[o
     assert queue.log.appends == before
 
 
-async def test_a_body_of_another_type_says_so_when_it_is_looked_at(cluster: MemoryCluster) -> None:
+async def test_a_body_of_another_type_raises_when_it_is_read(cluster: MemoryCluster) -> None:
     book = (await cluster.connect()).book("shop")
     await (await Queue.open(book, "emails", object)).push({"to": 5})
     async with (await Queue.open(book, "emails", Email)).consume() as messages:

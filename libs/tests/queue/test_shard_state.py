@@ -92,7 +92,7 @@ def test_below_the_floor_all_is_over_and_forgotten() -> None:
     assert not progress.due
 
 
-def test_what_could_not_be_opened_says_nothing_of_its_messages_until_one_is_handed_out() -> None:
+def test_what_could_not_be_opened_has_no_messages_until_one_is_handed_out() -> None:
     progress = Progress(1, Window(1_000))
     progress.apply(Delivered("s", Id(7, 0), (), (), (5,)))
     for known in (progress, decode(progress.encode(), 1_000)):

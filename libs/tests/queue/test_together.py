@@ -61,7 +61,7 @@ async def test_a_record_takes_so_many_bytes_and_tags(cluster: MemoryCluster, mon
     assert log.appends - before == 2
 
 
-async def test_who_expected_in_vain_hears_so_and_the_others_are_in_the_log_once(cluster: MemoryCluster) -> None:
+async def test_who_expected_in_vain_gets_a_conflict_and_the_others_are_in_the_log_once(cluster: MemoryCluster) -> None:
     log = await log_of(cluster)
     old = await log.append(part("fence"))
     await log.append(part("fence"))

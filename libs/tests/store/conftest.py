@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 import boki
 from boki.testing import MemoryCluster
 from bokistore import BokiStore, StoreSettings
-
-
-class SetClock:
-    """A wall clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.ms = 1_000_000
-
-    def now_ms(self) -> int:
-        return self.ms
-
-
-@pytest.fixture
-def clock() -> SetClock:
-    return SetClock()
-
-
-@pytest.fixture
-async def cluster(clock: SetClock) -> AsyncIterator[MemoryCluster]:
-    async with MemoryCluster(clock=clock) as opened:
-        yield opened
+from libs.tests.conftest import SetClock as SetClock
 
 
 def book_of(store: BokiStore) -> boki.Book:

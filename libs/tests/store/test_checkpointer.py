@@ -14,6 +14,7 @@ from bokilib.tags import store_checkpoint, store_object
 from bokilib.testing import UNKNOWNS, crash_everywhere, start_anywhere
 from bokistore import BokiStore, Inc, Set, StoreSettings, Transaction
 from bokistore.checkpointer import Checkpointer
+from bokistore.subjects import of_bucket
 from libs.tests.store.conftest import Another, SetClock
 
 BARE = StoreSettings(checkpoints=False, cached_views=0, aux_data=False)
@@ -297,7 +298,7 @@ async def test_what_was_made_anew_behind_a_deletion_is_not_trimmed_with_it(
     assert await (await another(BARE)).object("x").get("n", consistency="linearizable") == 3
 
 
-async def test_a_checkpoint_that_is_under_way_when_an_object_is_deleted_raises_nobody_from_the_dead() -> None:
+async def test_a_checkpoint_under_way_when_an_object_is_deleted_does_not_restore_it() -> None:
     """It looked before the deletion, and lands when the object and its deletion are trimmed, minutes later."""
 
     async def program(book: BookPort) -> None:
@@ -328,16 +329,16 @@ async def test_directories_are_checkpointed_and_trimmed_too(
     await asyncio.gather(*(things.delete(f"k{number}") for number in range(0, 40, 2)))
     for _ in range(2):
         for bucket in range(16):
-            await store.checkpointer.checkpoint_directory("c", bucket)
+            await store.checkpointer.checkpoint_subject(of_bucket("c", bucket))
         await things.create(f"more{clock.ms}", {})
         clock.ms += GRACE_MS
         await grow(store, 1, "clock")
-    trimmed = [await store.checkpointer.trim_directory("c", bucket) for bucket in range(16)]
+    trimmed = [await store.checkpointer.remove_old([of_bucket("c", bucket)]) for bucket in range(16)]
     assert any(trimmed)
     fresh = (await another(BARE)).collection("c", dict)
     ids = await fresh.ids(consistency="linearizable")
     assert [id for id in ids if id.startswith("k")] == sorted(f"k{number}" for number in range(1, 40, 2))
-    assert not await store.checkpointer.checkpoint_directory("none", 3)
+    assert not await store.checkpointer.checkpoint_subject(of_bucket("none", 3))
 
 
 async def test_time_to_live_is_by_the_clock_of_the_log(store: BokiStore, clock: SetClock) -> None:
@@ -355,7 +356,7 @@ async def test_time_to_live_is_by_the_clock_of_the_log(store: BokiStore, clock: 
         await store.expire("never", 7)
 
 
-async def test_who_changes_an_object_by_transactions_alone_makes_its_checkpoints_and_no_more(another: Another) -> None:
+async def test_who_changes_an_object_only_by_transactions_makes_its_checkpoints(another: Another) -> None:
     """Its views are known without being folded: a count that went on would have each transaction look for a checkpoint."""
     store = await another(StoreSettings(checkpoint_records=10))
 

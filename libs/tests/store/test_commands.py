@@ -56,7 +56,7 @@ def test_get(shop: bokistore.sync.BokiStore, run: Run) -> None:
     assert run("get", "cart", "none").out == "null\n", "null is a value"
 
 
-def test_what_is_not_there_is_said_with_an_exit_code(shop: bokistore.sync.BokiStore, run: Run) -> None:
+def test_what_is_not_there_is_reported_with_an_exit_code(shop: bokistore.sync.BokiStore, run: Run) -> None:
     shop.object("cart").set("n", 1)
     assert run("get", "tart") == (4, "", "Error: there is no object 'tart' in the book 'shop' now\n")
     assert run("get", "cart", "m").err == "Error: nothing is at 'm' of 'cart' in the book 'shop' now\n"

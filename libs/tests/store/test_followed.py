@@ -207,7 +207,7 @@ async def test_a_linearizable_read_and_one_of_the_past_ask(store: BokiStore, rea
     assert followed(reader).served == before
 
 
-async def test_it_asks_again_when_nobody_did_for_so_long(pair: Pair) -> None:
+async def test_it_reads_the_log_again_when_no_request_was_sent_for_so_long(pair: Pair) -> None:
     settings = StoreSettings(checkpoints=False, followed_objects=10, followed_within_s=0.2)
     mine = BokiStore(cast(BookPort, pair.book), settings=settings)
     await pair.other.object("x").set("n", 0)
@@ -271,7 +271,9 @@ async def test_objects_of_different_cursors_are_read_as_of_one_place(
     assert followed(reader).served > before
 
 
-async def test_who_is_overtaken_by_a_checkpoint_asks_and_follows_anew(cluster: MemoryCluster, pair: Pair) -> None:
+async def test_who_is_overtaken_by_a_checkpoint_reads_the_log_and_follows_anew(
+    cluster: MemoryCluster, pair: Pair
+) -> None:
     for name in ("x", "y"):
         await pair.other.object(name).set("n", 1)
     for number in range(2, 6):

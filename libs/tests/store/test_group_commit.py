@@ -114,7 +114,7 @@ async def test_an_error_that_came_of_what_did_not_happen_is_not_raised(store: Bo
     assert list(results) == ["closed", "fine"]
 
 
-async def test_an_error_of_a_body_is_its_callers_alone(store: BokiStore) -> None:
+async def test_an_error_of_a_body_is_raised_only_to_its_caller(store: BokiStore) -> None:
     async def broken(tx: Transaction) -> None:
         await bump(tx, "x")
         raise KeyError("mine")

@@ -74,7 +74,7 @@ async def test_what_a_caller_is_given_is_his(store: BokiStore) -> None:
     assert await x.value() == {"a": [1]}
 
 
-async def test_to_send_is_one_round_trip_and_says_where(store: BokiStore) -> None:
+async def test_to_send_is_one_round_trip_and_returns_where(store: BokiStore) -> None:
     faulty = FaultyBook(store.log.book)
     seqnum = await BokiStore(faulty).object("x").send(Inc("n", 2))
     assert len(faulty.operations) == 1

@@ -62,7 +62,7 @@ async def test_who_knew_what_was_old_runs_again_and_that_is_no_retry(store: Boki
     assert store.log.appends == before + 2
 
 
-async def test_of_what_others_change_one_asks_first_until_they_stop(store: BokiStore, another: Another) -> None:
+async def test_what_others_change_is_read_from_the_log_until_they_stop(store: BokiStore, another: Another) -> None:
     other = await another()
     await store.transact(bump, "x")
     await other.transact(bump, "x")
@@ -77,7 +77,7 @@ async def test_of_what_others_change_one_asks_first_until_they_stop(store: BokiS
     assert await store.object("x").get("n") == 11
 
 
-async def test_who_only_reads_asks_the_log(store: BokiStore, another: Another) -> None:
+async def test_who_only_reads_reads_the_log(store: BokiStore, another: Another) -> None:
     other = await another()
     await store.transact(bump, "x")
     await other.transact(bump, "x")

@@ -224,7 +224,7 @@ async def test_a_book_that_is_a_number(requester: Requester, cluster: MemoryClus
     await look(requester, 400, book="~x", object="x")
 
 
-async def test_large_values_are_cut_and_say_so(requester: Requester, store: BokiStore) -> None:
+async def test_large_values_are_cut_with_a_note(requester: Requester, store: BokiStore) -> None:
     await store.object("x").set("", {f"{number:06}": number for number in range(10_000)})
     shown = await look(requester, book="shop", object="x")
     assert "`boki store get` prints all" in shown.text

@@ -162,7 +162,7 @@ class _After:
         return await self._records.__anext__()
 
 
-async def test_a_snapshot_that_is_too_old_says_so(store: BokiStore, another: Another) -> None:
+async def test_a_snapshot_that_is_too_old_is_trimmed(store: BokiStore, another: Another) -> None:
     await grow(store, 3)
     old = await store.log.book.now()
     await grow(store, 3)

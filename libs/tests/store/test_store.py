@@ -12,6 +12,7 @@ from bokilib.ports import BookPort
 from bokilib.tags import bucket_of
 from bokilib.testing import UNKNOWNS, crash_everywhere, start_anywhere
 from bokistore import BokiStore, Inc, StoreSettings, Transaction
+from bokistore.subjects import of_bucket
 from libs.tests.store.conftest import Another
 
 BARE = StoreSettings(checkpoints=False)
@@ -119,7 +120,10 @@ COSTS: dict[str, tuple[int, Cost]] = {
     "a checkpoint": (1, lambda store: store.checkpointer.checkpoint("x")),
     "history": (0, lambda store: store.object("x").history()),
     "the names of all objects": (0, lambda store: store.names()),
-    "a checkpoint of names": (1, lambda store: store.checkpointer.checkpoint_directory("c", bucket_of("there"))),
+    "a checkpoint of names": (
+        1,
+        lambda store: store.checkpointer.checkpoint_subject(of_bucket("c", bucket_of("there"))),
+    ),
     "a time to live": (1, lambda store: store.expire("x", 10**15)),
     "a sweep of nothing": (0, lambda store: store.sweep()),
     "a time to live that is over, and its sweep": (2, _short_life),

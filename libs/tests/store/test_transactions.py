@@ -114,7 +114,7 @@ async def test_an_error_inside_writes_nothing(store: BokiStore) -> None:
         await tx.ids("c")
 
 
-async def test_what_cannot_be_done_raises_where_it_was_read_and_changes_nothing_where_it_was_not(
+async def test_what_cannot_be_done_raises_if_it_was_read_and_else_changes_nothing(
     store: BokiStore,
 ) -> None:
     await store.object("x").set("a", "text")

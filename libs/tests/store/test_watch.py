@@ -37,7 +37,7 @@ async def test_from_a_place_of_the_log(store: BokiStore) -> None:
     ]  # fmt: skip
 
 
-async def test_who_was_overtaken_by_a_trim_hears_of_all_at_once(store: BokiStore) -> None:
+async def test_who_was_overtaken_by_a_trim_gets_all_changes_as_one(store: BokiStore) -> None:
     x = store.object("x")
     await x.inc("n")
     changes = x.watch()
