@@ -42,7 +42,7 @@ from boki_spark.arrow import ARROW_SCHEMA
 from boki_spark.cluster import ClusterOptions
 from boki_spark.offload_job import offload_term, offloadable
 from boki_spark.read_options import batch_options
-from boki_spark.reader import Planning, batch_partitions, cluster_options
+from boki_spark.reader import Planning, batch_partitions
 from boki_spark.session import local_session
 from boki_spark.worker import ReadCounts, end_clients, read_partition
 from examples.pipeline import BOKI, cluster
@@ -101,7 +101,7 @@ def read_here(url: str, name: str, counts: ReadCounts, **options: str) -> list[p
     chosen = batch_options({"url": url, "book": name, **options})
     with Planning(chosen) as planning:
         partitions = planning.run(batch_partitions(planning.cluster, chosen))
-    return [batch for one in partitions for batch in read_partition(one, cluster_options(chosen), counts=counts)]
+    return [batch for one in partitions for batch in read_partition(one, chosen.cluster, counts=counts)]
 
 
 def bare(url: str, name: str, folder: Path) -> float:
@@ -113,7 +113,7 @@ def bare(url: str, name: str, folder: Path) -> float:
     rows = 0
     paths = [folder / f"bare-{name}-{number}.parquet" for number in range(len(partitions))]
     for one, path in zip(partitions, paths, strict=True):
-        batches = list(read_partition(one, cluster_options(chosen)))
+        batches = list(read_partition(one, chosen.cluster))
         with path.open("wb") as file:
             pq.write_table(pa.Table.from_batches(batches, schema=ARROW_SCHEMA), file, compression="zstd")
             file.flush()
@@ -276,7 +276,7 @@ def worker(url: str, name: str) -> int:
     with Planning(chosen) as planning:
         partitions = planning.run(batch_partitions(planning.cluster, chosen))
     for one in partitions:
-        for _ in read_partition(one, cluster_options(chosen)):
+        for _ in read_partition(one, chosen.cluster):
             pass
     end_clients()
     # Not of getrusage: what the parent had when it started this is in that, too.

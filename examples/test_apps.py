@@ -47,7 +47,7 @@ async def asking(answers: Answers, ask: Callable[[Calls], Awaitable[Any]]) -> An
         return await ask(calls)
 
 
-async def test_a_request_is_asked_again_until_somebody_knows_how_it_ended() -> None:
+async def test_a_request_is_sent_again_until_somebody_knows_how_it_ended() -> None:
     answers = Answers(503, None)
     found = await asking(answers, lambda calls: calls.ask(Request("x", "login", ())))
     assert (found.value, found.refused, found.attempts) == (7, "", 3)
@@ -60,7 +60,7 @@ async def test_a_request_that_nobody_answers_is_a_fault(monkeypatch: pytest.Monk
         await asking(Answers(*[503] * 100), lambda calls: calls.ask(Request("x", "login", ())))
 
 
-async def test_an_open_loop_asks_when_it_is_due_and_a_closed_one_when_it_was_answered() -> None:
+async def test_an_open_loop_sends_when_it_is_due_and_a_closed_one_after_an_answer() -> None:
     async def ask(calls: Calls) -> tuple[int, int]:
         load = Load(HOTEL, calls, HOTEL.mix, name="t")
         await load.open(200, 0.1)
@@ -77,7 +77,7 @@ async def test_an_open_loop_asks_when_it_is_due_and_a_closed_one_when_it_was_ans
     assert all_made > made
 
 
-async def test_a_service_tells_results_refusals_and_what_it_does_not_know() -> None:
+async def test_a_service_answers_results_refusals_and_what_it_does_not_know() -> None:
     async with MemoryCluster() as cluster:
         data = StoreData(BokiStore(Log((await cluster.connect()).book("hotel"))))
         await data.fill({"hotel:1": {"capacity": 1, "left": 1}, "flight:1": {"capacity": 9, "left": 9}})

@@ -24,7 +24,7 @@ TIMELINE_POSTS: Final = 96
 USER_POSTS: Final = 24
 FAN_OUT: Final = 4
 """A post goes to so many followers of its author."""
-LISTED: Final = 8
+SHOWN: Final = 8
 
 Choose = Callable[[Sequence[str], int], Sequence[str]]
 """Some of many: `random.sample`, or what a test chooses."""
@@ -119,7 +119,7 @@ class Retwis:
         listing = TIMELINE if id is None else user(id)
         async with self.store.snapshot(of=[listing]) as then:
             listed = await then.get(listing, "posts", [])
-            ids = [str(one) for one in cast("list[str]", listed)[-LISTED:]]
+            ids = [str(one) for one in cast("list[str]", listed)[-SHOWN:]]
             found = await then.values([post(one) for one in reversed(ids)])
         assert None not in found, f"a list names posts that are not there: {ids}"
         return [one for one in found if one is not None]

@@ -10,14 +10,12 @@ the memory of an engine's state.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
 
 from boki_common.engine.engine_url import split_options
 from boki_common.errors import InvalidArgument, MetadataError, NetworkError, NoNode
 from boki_common.metadata.open import open_store
 from boki_common.metadata.store import MetadataStore
-from boki_common.metadata.zookeeper_settings import ZookeeperSettings
 from boki_common.net.connection import Address
 from boki_common.runtime.process import SystemClock, SystemRandom
 from boki_common.runtime.token_file import token_of
@@ -32,30 +30,12 @@ from boki_logbook.state.state import DecisionState, checked_state
 from boki_metalog.follow.term_history import TermHistory
 from boki_metalog.terms.metadata_tree import read_view
 from boki_spark.faults import Behind, ClusterAway, DataLoss
+from boki_spark.read_options import AUTO as AUTO
+from boki_spark.read_options import ENGINE
+from boki_spark.read_options import SNAPSHOT as SNAPSHOT
+from boki_spark.read_options import ClusterOptions as ClusterOptions
 
 DEFAULT_PORT: Final = 7040
-ENGINE, SNAPSHOT, AUTO = "engine", "snapshot", "auto"
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterOptions:
-    """Where a cluster is. Pickled, so that executors find it too.
-
-    Attributes:
-        url: of engines, boki://host:port,host:port; "": plans are made of the snapshot.
-        metadata: zk://host:port/chroot or sqlite:///absolute/path.db; "": an engine names it.
-        token_file: holds the cluster token; "": none.
-        plan: engine | snapshot | auto, an engine if one answers.
-        timeout_s: for what has to answer.
-        zookeeper: how a client shows who it is.
-    """
-
-    url: str = ""
-    metadata: str = ""
-    token_file: str = ""
-    plan: str = AUTO
-    timeout_s: float = 10.0
-    zookeeper: ZookeeperSettings = field(default_factory=ZookeeperSettings)
 
 
 def engine_addresses(url: str) -> list[Address]:

@@ -21,7 +21,8 @@ from boki_spark.stream_rules import EARLIEST, LATEST, Beginning, decode_logs
 RECORDS, SEGMENTS, METALOG = "records", "segments", "metalog"
 DATASETS: Final = (RECORDS, SEGMENTS, METALOG)
 """What a read shows: records; the terms of logs; what the metalogs ordered, entry by entry."""
-PLANS: Final = ("auto", "engine", "snapshot")
+ENGINE, SNAPSHOT, AUTO = "engine", "snapshot", "auto"
+PLANS: Final = (AUTO, ENGINE, SNAPSHOT)
 WORDS: Final = (EARLIEST, LATEST)
 ZOOKEEPER: Final = {
     "zookeeperDigestFile": "digest_file",
@@ -53,22 +54,23 @@ STREAM: Final = (*EITHER, "maxRecordsPerTrigger", "maxBytesPerTrigger")
 MIB: Final = 1 << 20
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """Which cluster, and who asks: as `boki_spark.source` wants it.
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """Where a cluster is. Pickled, so that executors find it too.
 
     Attributes:
-        url: of engines; "": plans are made of the index snapshot in the bookies.
-        metadata: address of the metadata store; "": as the engine says.
+        url: of engines, boki://host:port,host:port; "": plans are made of the snapshot.
+        metadata: zk://host:port/chroot or sqlite:///absolute/path.db; "": an engine names it.
         token_file: holds the cluster token; "": none.
-        plan: one of `PLANS`.
-        timeout_s: of a call.
+        plan: engine | snapshot | auto, an engine if one answers.
+        timeout_s: for what has to answer.
+        zookeeper: how a client shows who it is.
     """
 
     url: str = ""
     metadata: str = ""
     token_file: str = ""
-    plan: str = PLANS[0]
+    plan: str = AUTO
     timeout_s: float = 10.0
     zookeeper: ZookeeperSettings = field(default_factory=ZookeeperSettings)
 
@@ -89,7 +91,7 @@ class ReadOptions:
         rows_per_trigger, bytes_per_trigger: None: all there is.
     """
 
-    cluster: Cluster
+    cluster: ClusterOptions
     book: int | None = None
     tags: tuple[int, ...] = ()
     start: Beginning = FROM_THE_START
@@ -146,7 +148,7 @@ def _either(given: Given, start: str) -> dict[str, object]:
     }
 
 
-def _cluster(given: Given) -> Cluster:
+def _cluster(given: Given) -> ClusterOptions:
     url, metadata = given.text("url"), given.text("metadata")
     if not url and not metadata:
         raise BadOption("expected the option url (engines, as boki://host:7040), or metadata (zk://… or sqlite://…)")
@@ -165,7 +167,7 @@ def _cluster(given: Given) -> Cluster:
         names = {of: name for name, of in ZOOKEEPER.items()}
         raise BadOption(" ".join(names.get(word, word) for word in fault.split()))
     timeout_s = given.value("timeout", seconds, 10.0, "seconds, more than 0")
-    return Cluster(url, metadata, given.text("tokenFile"), plan, timeout_s, settings)
+    return ClusterOptions(url, metadata, given.text("tokenFile"), plan, timeout_s, settings)
 
 
 def _place(given: Given, which: str, word: str) -> Beginning:

@@ -25,7 +25,7 @@ from boki_logbook.scan.facts import COMMITTED, LIVE, Committed, ScanRange
 from boki_logbook.scan.partitions import Partition, cut
 from boki_logbook.scan.plan import Plan
 from boki_spark.bundles import bundled, together
-from boki_spark.cluster import Cluster, ClusterOptions
+from boki_spark.cluster import Cluster
 from boki_spark.codes import coded
 from boki_spark.cold_reads import ColdPartition, choose_cold
 from boki_spark.datasets import metalog_rows, segment_rows
@@ -39,11 +39,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 T = TypeVar("T")
-
-
-def cluster_options(options: ReadOptions) -> ClusterOptions:
-    """What opens a cluster."""
-    return ClusterOptions(**vars(options.cluster))
 
 
 class RecordPartition(InputPartition):
@@ -68,7 +63,7 @@ class _Records:
         schema = to_arrow_schema(self._schema, timezone="UTC")
         batches = read_partitions(
             partition.partitions,
-            cluster_options(options),
+            options.cluster,
             columns=self._schema.names,
             batch_bytes=options.batch_bytes,
             fail_on_data_loss=options.fail_on_data_loss,
@@ -152,7 +147,7 @@ class Planning:
     def __init__(self, options: ReadOptions) -> None:
         self._thread = LoopThread("boki_spark.planning")
         try:
-            self.cluster = self.run(Cluster.open(cluster_options(options)))
+            self.cluster = self.run(Cluster.open(options.cluster))
         except BaseException:
             self._thread.stop()
             raise

@@ -105,7 +105,7 @@ def collected(rows: Rows) -> Batches:
     return batches
 
 
-def test_only_the_columns_that_are_asked_for_are_made() -> None:
+def test_only_the_columns_that_are_wanted_are_made() -> None:
     rng = random.Random(1)
     batch = batch_of(rng, 20)
     for columns in (("data",), ("pos", "seqnum"), COLUMNS[:3]):
@@ -115,7 +115,7 @@ def test_only_the_columns_that_are_asked_for_are_made() -> None:
         assert one.schema.equals(schema_of(columns)) and one.num_rows == 20
 
 
-def test_names_that_do_not_fit_their_payload_are_told_as_damage() -> None:
+def test_names_that_do_not_fit_their_payload_are_damage() -> None:
     builder = BatchBuilder()
     builder.start_run(7, W, 1, 1, 0)
     builder.add(b"", 0, b"\xff\x00", b"abc")

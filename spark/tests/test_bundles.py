@@ -80,7 +80,7 @@ def test_pieces_that_are_read_together_are_in_order_and_fill_no_task_twice(fills
     assert all(len(bundle) == 1 or (sum(bundle) <= 1.001 and len(bundle) <= BUNDLE) for bundle in bundles)
 
 
-def test_small_pieces_are_dealt_out_to_as_many_tasks_as_are_asked_for() -> None:
+def test_small_pieces_are_dealt_out_to_as_many_tasks_as_are_wanted() -> None:
     assert [len(one) for one in together([0.01] * 16, lambda one: one, least=4)] == [4, 4, 4, 4]
     assert [len(one) for one in together([0.01] * 3, lambda one: one, least=4)] == [1, 1, 1]
     assert [len(one) for one in together([0.01] * 16, lambda one: one)] == [16]

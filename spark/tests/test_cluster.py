@@ -47,7 +47,7 @@ async def test_engine_and_snapshot_plan_the_same_of_a_sealed_term(cluster: Small
     assert (facts.metalog_ledger, facts.digest) == (same.metalog_ledger, same.digest)
 
 
-async def test_a_range_that_ends_behind_the_state_is_refused_and_can_be_asked_again(cluster: SmallCluster) -> None:
+async def test_a_range_that_ends_behind_the_state_is_refused_and_can_be_tried_again(cluster: SmallCluster) -> None:
     await cluster.append(("orders", b"x", []))
     pipeline = cluster.pipeline()
     with pytest.raises(Behind, match=r"^\[BOKI_BEHIND\].*position 99 of log 0") as error:
@@ -57,7 +57,7 @@ async def test_a_range_that_ends_behind_the_state_is_refused_and_can_be_asked_ag
         await pipeline.plan(ScanRange({7: (1, 2)}, {}), LIVE)
 
 
-async def test_without_a_snapshot_a_plan_of_it_says_how_to_get_one(cluster: SmallCluster) -> None:
+async def test_without_a_snapshot_the_error_names_how_to_get_one(cluster: SmallCluster) -> None:
     with pytest.raises(Behind, match="boki log roll"):
         await cluster.pipeline(SNAPSHOT).committed()
 
@@ -105,7 +105,7 @@ async def test_options_that_name_no_cluster_are_refused() -> None:
         await Cluster.open(ClusterOptions(url="boki://x", plan="guess"))
 
 
-async def test_nobody_at_the_url_is_told_in_time() -> None:
+async def test_nobody_at_the_url_is_an_error_in_time() -> None:
     with pytest.raises(ClusterAway, match=r"^\[BOKI_UNREACHABLE\]"):
         await Cluster.open(ClusterOptions(url="boki://127.0.0.1:1", timeout_s=0.2))
 

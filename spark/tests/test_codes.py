@@ -35,7 +35,7 @@ OWN = [*all_of(PipelineError, sink_errors.__name__), *all_of(PipelineError, faul
 
 
 @pytest.mark.parametrize("kind", BELOW)
-def test_each_error_of_what_is_below_has_a_code_and_says_what_it_was(kind: type[BokiError]) -> None:
+def test_each_error_of_what_is_below_has_a_code_and_names_what_it_was(kind: type[BokiError]) -> None:
     error = kind("expected this, found that")
     coded = with_code(error)
     assert re.match(r"\[BOKI_[A-Z_]+\] " + kind.__name__ + ": expected this, found that", str(coded))
@@ -74,7 +74,7 @@ def test_an_error_that_has_a_code_and_one_of_python_stay_as_they_are() -> None:
         raise ZeroDivisionError
 
 
-def test_codes_are_each_of_one_error_and_told_on_the_page() -> None:
+def test_codes_are_each_of_one_error_and_documented() -> None:
     codes = [one.code for one in OWN]
     assert len(set(codes)) == len(codes) > 15
     page = PAGE.read_text()

@@ -170,7 +170,7 @@ def test_a_file_that_is_damaged_at_its_end_or_gone_makes_no_frame(
     assert numbers(boki_spark.cold(spark, url=dev, book=name)) == list(range(2_000))
 
 
-def test_what_happens_to_a_file_of_a_native_frame_later_is_told_with_a_code(
+def test_what_happens_to_a_file_of_a_native_frame_later_is_raised_with_a_code(
     spark: SparkSession, dev: str, name: str, cold_file: Callable[[], tuple[Path, bytes]]
 ) -> None:
     """Whatever the session says of files that are damaged or gone, and whoever asks."""

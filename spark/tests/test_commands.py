@@ -61,7 +61,7 @@ def offloaded(url: str, folder: str, term: int) -> list[dict[str, Any]]:
             return found
 
 
-def test_a_term_is_offloaded_once_and_told(cluster: str, tmp_path: Path) -> None:
+def test_a_term_is_offloaded_once_and_reported(cluster: str, tmp_path: Path) -> None:
     folder = f"file://{tmp_path}/cold"
     with boki.sync.connect(cluster) as client:
         book = client.book("once")

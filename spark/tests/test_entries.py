@@ -100,7 +100,7 @@ async def test_entries_that_only_the_metalog_has_are_read_from_it(ended: bool) -
     await ledgers.close()
 
 
-async def test_without_the_metalog_they_are_lost_and_told() -> None:
+async def test_without_the_metalog_they_are_lost_and_reported() -> None:
     ledgers, pipeline, state, _ = await carried(True)
     plan = plan_of(state, everything(state))
     with pytest.raises((DataLoss, ClusterAway), match=r"^\[BOKI_"):

@@ -43,7 +43,7 @@ async def test_a_file_is_made_once_read_listed_and_deleted(files: Files, tmp_pat
     assert await files.list(root) == [f"{root}/b/two"]
 
 
-async def test_a_file_system_that_is_not_known_is_told() -> None:
+async def test_a_file_system_that_is_not_known_is_an_error() -> None:
     with pytest.raises(ClusterAway, match="cannot be used"):
         await OpenFiles().read("nosuch://x/y")
 

@@ -26,7 +26,7 @@ import sys
 from pathlib import Path
 import pyspark.sql.datasource
 from boki_spark.read_options import batch_options
-from boki_spark.reader import Planning, batch_partitions, cluster_options
+from boki_spark.reader import Planning, batch_partitions
 from boki_spark.worker import end_clients, read_partition
 
 chosen = batch_options({"url": sys.argv[1], "book": sys.argv[2]})
@@ -34,7 +34,7 @@ with Planning(chosen) as planning:
     partitions = planning.run(batch_partitions(planning.cluster, chosen))
 count = total = 0
 for one in partitions:
-    for batch in read_partition(one, cluster_options(chosen)):
+    for batch in read_partition(one, chosen.cluster):
         for data in batch.column("data"):
             count, total = count + 1, total + int.from_bytes(data.as_buffer()[:8].to_pybytes(), "big")
 kinds = {type(one).__name__ for one in partitions}

@@ -82,7 +82,7 @@ def first_slices(**other: Any) -> tuple[SliceFile, ...]:
         ({"dead": pack_column(np.array([5, 4], np.uint64))}, "ascend"),
     ],
 )
-def test_what_cannot_be_right_is_told(other: dict[str, Any], fault: str) -> None:
+def test_what_cannot_be_right_is_refused(other: dict[str, Any], fault: str) -> None:
     data = encode_manifest(made(**other))
     with pytest.raises(ColdDamaged, match=fault):
         decode_manifest(data, manifest_name(data))

@@ -67,7 +67,7 @@ def files_with(*bodies: bytes) -> MemoryFiles:
         (Away(), NOT_READ, ClusterAway, "BOKI_UNREACHABLE"),
     ],
 )
-async def test_what_is_proved_of_a_file_is_told(
+async def test_what_is_proved_of_a_file_is_raised(
     files: MemoryFiles, message: str, kind: type[Exception] | None, code: str
 ) -> None:
     fault = await fault_of(files, Known(PATH, xxh3_128_hexdigest(BODY)), message)
@@ -87,7 +87,7 @@ def raising(error: Exception) -> Callable[..., Any]:
     return call
 
 
-def test_an_error_of_spark_that_names_a_damaged_file_is_told_with_its_code(tmp_path: Path) -> None:
+def test_an_error_of_spark_that_names_a_damaged_file_is_raised_with_its_code(tmp_path: Path) -> None:
     file = tmp_path / "term-7" / "v3-0123456789abcdef" / "slice-000001.parquet"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"rowz")

@@ -34,7 +34,7 @@ async def seek(time_ms: int) -> dict[int, tuple[int, int]]:
     ],
     ids=str,
 )
-async def test_every_way_to_say_it_names_a_place_in_each_log(
+async def test_every_form_of_a_beginning_names_a_place_in_each_log(
     chosen: Beginning, place: dict[int, tuple[int, int]]
 ) -> None:
     assert await resolve(chosen, STATE, seek) == place

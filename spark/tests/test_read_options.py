@@ -7,7 +7,7 @@ import pytest
 from boki_common.ids import seqnum, tag_id
 from boki_common.metadata.zookeeper_settings import ZookeeperSettings
 from boki_spark.errors import BadOption, BadSchema
-from boki_spark.read_options import COLUMNS, Cluster, batch_options, chosen_columns, stream_options
+from boki_spark.read_options import COLUMNS, ClusterOptions, batch_options, chosen_columns, stream_options
 from boki_spark.stream_rules import EARLIEST, LATEST, Beginning
 
 URL = {"url": "boki://a:7040"}
@@ -17,7 +17,7 @@ def test_a_batch_reads_all_there_is_by_default_and_a_stream_what_comes() -> None
     batch, stream = batch_options(URL), stream_options(URL)
     assert (batch.start, batch.end, batch.book, batch.tags) == (Beginning(EARLIEST), Beginning(LATEST), None, ())
     assert stream.start == Beginning(LATEST) and stream.rows_per_trigger is None
-    assert batch.cluster == Cluster("boki://a:7040")
+    assert batch.cluster == ClusterOptions("boki://a:7040")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_sizes_may_have_units() -> None:
     assert (found.partition_bytes, found.batch_bytes, found.partitions) == (64 << 20, 512 << 10, 8)
 
 
-def test_the_cluster_may_ask_for_a_token_and_zookeeper_for_more() -> None:
+def test_the_cluster_may_want_a_token_and_zookeeper_more() -> None:
     options = {
         "metadata": "zk://z:2181/boki",
         "plan": "snapshot",
@@ -57,7 +57,7 @@ def test_the_cluster_may_ask_for_a_token_and_zookeeper_for_more() -> None:
         "zookeeperDigestFile": "/d",
     }
     settings = ZookeeperSettings(tls=True, digest_file="/d")
-    assert batch_options(options).cluster == Cluster("", "zk://z:2181/boki", "/t", "snapshot", 10.0, settings)
+    assert batch_options(options).cluster == ClusterOptions("", "zk://z:2181/boki", "/t", "snapshot", 10.0, settings)
 
 
 @pytest.mark.parametrize(

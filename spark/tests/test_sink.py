@@ -114,7 +114,7 @@ def test_a_stream_appends_each_batch_once_though_spark_forgets_its_commit(
     assert rows_of(client, name) == expected(30)
 
 
-def test_writes_in_foreach_batch_are_told_apart_by_their_ids_and_done_once(
+def test_writes_in_foreach_batch_are_distinguished_by_their_ids_and_done_once(
     spark: SparkSession, dev: str, client: boki.sync.Client, name: str, tmp_path: Path
 ) -> None:
     failing = [True]

@@ -59,13 +59,13 @@ COMMITTED = Newest(10, Commit(4, ()))
         (5, COMMITTED, Newest(9, None), Begin(0, 9, 10)),
     ],
 )
-def test_the_newest_records_say_what_an_attempt_does(
+def test_the_newest_records_decide_what_an_attempt_does(
     batch: int, query: Newest | None, partition: Newest | None, step: rules.Step
 ) -> None:
     assert rules.next_step(batch, query, partition) == step
 
 
-def test_a_task_of_a_batch_that_is_over_is_told_so() -> None:
+def test_a_task_of_a_batch_that_is_over_is_stale() -> None:
     with pytest.raises(SinkStale, match=r"\[BOKI_SINK_STALE\].*found 6"):
         rules.next_step(5, COMMITTED, Newest(12, Attempt(6, 0, 0)))
 
@@ -98,7 +98,7 @@ def test_rows_left_over_are_a_replay_that_differs() -> None:
         tally.check_all_taken()
 
 
-def test_rows_are_told_apart_by_data_and_by_each_of_their_tags() -> None:
+def test_rows_are_distinguished_by_data_and_by_each_of_their_tags() -> None:
     rows = [
         Row(b"a"),
         Row(b"b"),

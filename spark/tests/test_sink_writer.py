@@ -161,7 +161,7 @@ async def test_a_batch_with_fewer_partitions_than_before_is_an_error(connect: Co
         await BatchCommit(await connect(), ended).commit()
 
 
-async def test_a_task_of_an_earlier_batch_is_told_that_it_is_stale(connect: Connect) -> None:
+async def test_a_task_of_an_earlier_batch_is_stale(connect: Connect) -> None:
     await killed(await connect(), ROWS[:3], batch=7)
     with pytest.raises(SinkStale):
         await attempt(await connect(), ROWS, batch=6)

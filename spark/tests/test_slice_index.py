@@ -72,7 +72,7 @@ def test_seqnums_have_their_rows() -> None:
     assert places.tolist() == list(range(0, len(found), 3)) and here.tolist() == [True] * (len(asked) - 1) + [False]
 
 
-def test_a_footer_tells_where_columns_are_and_a_damaged_one_is_named() -> None:
+def test_a_footer_has_where_columns_are_and_a_damaged_one_is_named() -> None:
     data = parquet_of(table(1))
     end = end_of(data)
     chunks = chunks_of(footer_of(end, "x"))
@@ -81,7 +81,7 @@ def test_a_footer_tells_where_columns_are_and_a_damaged_one_is_named() -> None:
         footer_of(end[5:], "slice-7")
 
 
-def test_what_is_no_side_index_is_told() -> None:
+def test_what_is_no_side_index_is_damage() -> None:
     made = table(1)
     index, head_bytes = index_of(made, parquet_of(made))
     for body in (b"", b"\x90", index[: head_bytes - 5]):

@@ -102,7 +102,7 @@ def test_a_slice_without_rows_is_a_file_too() -> None:
     assert table_of(parquet_of(table), "x").num_rows == 0 and row_sum(table) == 0
 
 
-def test_damage_is_told_with_the_name_of_the_file() -> None:
+def test_damage_is_raised_with_the_name_of_the_file() -> None:
     data = parquet_of(sorted_table(batches(rows(1))))
     for damaged in (b"", data[:-1], data[:-9], data[: len(data) // 2]):
         with pytest.raises(ColdDamaged, match="slice-7"):

@@ -27,7 +27,7 @@ def test_what_was_appended_is_committed_and_planned(dev: str, client: boki.sync.
         assert source.seek(0)[0][1] == 0
 
 
-def test_a_closed_source_says_so(dev: str) -> None:
+def test_a_closed_source_raises(dev: str) -> None:
     source = open_source(ClusterOptions(url=dev))
     source.close()
     source.close()

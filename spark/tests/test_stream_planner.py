@@ -17,12 +17,12 @@ from boki_logbook.testing.cluster import RecordSpec, RunSpec
 from boki_logbook.testing.plans import apply, begin, committed_of, plan_of
 from boki_metalog.entries.metalog_entry import Lost
 from boki_spark.faults import BadOffset, Behind, DataLoss
-from boki_spark.read_options import Cluster, ReadOptions
+from boki_spark.read_options import ClusterOptions, ReadOptions
 from boki_spark.stream_planner import StreamPlanner
 from boki_spark.stream_rules import EARLIEST, LATEST, Beginning
 
 W = b"w".ljust(16, b"\0")
-OPTIONS = ReadOptions(Cluster("boki://a", timeout_s=1.0), start=Beginning(LATEST))
+OPTIONS = ReadOptions(ClusterOptions("boki://a", timeout_s=1.0), start=Beginning(LATEST))
 FIRST = Beginning(EARLIEST).encode()
 NEWEST = Beginning(LATEST).encode()
 
@@ -73,7 +73,7 @@ def spans(partitions: Sequence[Partition]) -> list[tuple[int, int, int, int]]:
     return [(one.term, one.start_pos, one.stop_pos, one.rows) for one in partitions]
 
 
-async def test_a_first_batch_has_all_there_is_and_tells_where_it_began(log: Log) -> None:
+async def test_a_first_batch_has_all_there_is_and_keeps_where_it_began(log: Log) -> None:
     end = await planner(log).latest(FIRST)
     assert end == {"cuts": [[1, 0, 5]], "from": {}, "logs": {"0": [1, 5]}, "lost": [], "rows": 5, "v": 1}
     assert spans(await planner(log).partitions(FIRST, end)) == [(1, 0, 5, 5)]
@@ -101,9 +101,9 @@ async def test_an_engine_that_lags_is_waited_for_and_never_sends_a_stream_back(l
     assert await planner(log).latest(end) is end and not log.lags
 
 
-async def test_engines_that_never_come_so_far_are_an_error_that_says_so(log: Log) -> None:
+async def test_engines_that_never_come_so_far_are_an_error(log: Log) -> None:
     ahead = {**await planner(log).latest(FIRST), "logs": {"0": [1, 99]}}
-    short = planner(log, cluster=Cluster("boki://a", timeout_s=0.01))
+    short = planner(log, cluster=ClusterOptions("boki://a", timeout_s=0.01))
     with pytest.raises(Behind, match=r"\[BOKI_BEHIND\]"):
         await short.latest(ahead)
 
@@ -144,7 +144,7 @@ async def test_a_batch_keeps_its_partitions_though_options_changed(log: Log) -> 
     assert spans(await planner(log, partition_bytes=1 << 30).partitions(FIRST, end)) == [(1, 0, 3, 3), (1, 3, 5, 2)]
 
 
-async def test_records_lost_after_they_were_shown_are_a_loss_when_run_again(log: Log) -> None:
+async def test_records_lost_after_they_were_read_are_a_loss_when_run_again(log: Log) -> None:
     end = await planner(log).latest(FIRST)
     log.state.apply_command(log.places, Lost(1, 0, 1, 2, b"{}", indexed=True), time_ms=10)
     with pytest.raises(DataLoss, match=r"\[BOKI_DATA_LOSS\].*positions 3 to 4"):

@@ -51,7 +51,7 @@ def test_a_batch_that_is_not_the_first_begins_where_the_last_one_ended() -> None
     assert rules.bounds(start, reached(rows=0)) == (start.logs, reached(rows=0))
 
 
-def test_the_first_end_must_tell_where_it_began() -> None:
+def test_the_first_end_must_have_where_it_began() -> None:
     with pytest.raises(BadOffset, match='expected "from"'):
         rules.bounds(Beginning(LATEST), reached())
     with pytest.raises(BadOffset, match="found where a stream begins"):
@@ -94,7 +94,7 @@ def test_a_batch_that_is_run_again_with_other_numbers_is_a_loss() -> None:
         rules.check_same(end, Kept(890, ((7, 12, 15),)))
 
 
-def test_many_losses_are_told_in_short() -> None:
+def test_many_losses_are_listed_in_short() -> None:
     assert rules.listed([(1, at, at + 1) for at in range(9)]).endswith("positions 3 to 3 and 5 more")
 
 

@@ -59,7 +59,7 @@ def test_partitions_read_elsewhere_are_what_was_appended(
     end_clients()
 
 
-def test_tags_and_columns_choose_what_is_shown(options: ClusterOptions, name: str, seqnums: list[int]) -> None:
+def test_tags_and_columns_choose_what_is_read(options: ClusterOptions, name: str, seqnums: list[int]) -> None:
     found = []
     for partition in planned(options, name, "tag/1", "tag/4"):
         for batch in read_partition(partition, options, columns=("pos", "data"), batch_bytes=100):
@@ -106,7 +106,7 @@ def test_another_process_reads_what_it_gets(options: ClusterOptions, name: str, 
     assert int(done.stdout) == ROWS
 
 
-def test_a_cluster_that_is_away_is_told_and_nothing_is_left(
+def test_a_cluster_that_is_away_is_an_error_and_nothing_is_left(
     options: ClusterOptions, name: str, seqnums: list[int]
 ) -> None:
     (partition, *_) = planned(options, name)
