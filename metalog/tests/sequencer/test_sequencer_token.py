@@ -95,9 +95,6 @@ async def test_a_hello_of_an_earlier_version_is_read_and_one_of_ours_is_read_by_
     assert msgspec.msgpack.decode(ours, type=Earlier) == Earlier((1,), (A,))
 
 
-# -- roles
-
-
 # -- whose shards
 
 
