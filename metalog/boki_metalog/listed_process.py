@@ -1,17 +1,16 @@
-"""A process that lists itself and works until it is closed or something ends it: what sequencers and controllers share.
+"""A process that lists itself and works until it is closed or something ends it: what sequencers and controllers are made of.
 
-    process = await Sequencer(…).start(address)
-    await process.failed             # raises when something is wrong that waiting does not mend
-    await process.close()
-
-A subclass gives its connections (`_visitor`), its listing (`_join`), its work (`_work`) and the end of that (`_stop`).
+process = ListedProcess("sequencer", metadata=…, rng=…, settings=…, token=…)
+await process.start(address, visitor, join, work)
+await process.failed             # raises when something is wrong that waiting does not mend
+await process.close(stop)
 """
 
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
-from typing import Any, Self
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
 
 from boki_common.advertised import advertised
 from boki_common.background_tasks import ended
@@ -28,8 +27,8 @@ from boki_metalog.terms.metadata_tree import ensure_view
 from boki_metalog.terms.view_feed import ViewFeed
 
 
-class ListedProcess(ABC):
-    """See the module. Use `start`."""
+class ListedProcess:
+    """See the module. It follows the view in `feed`, which sets `wake` when it changes."""
 
     def __init__(
         self,
@@ -40,33 +39,46 @@ class ListedProcess(ABC):
         settings: SequencerSettings | ControllerSettings,
         token: ClusterToken,
     ) -> None:
-        self.token = token
-        self.incarnation = rng.token(16).hex()
-        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.incarnation: Final = rng.token(16).hex()
+        self.failed: Final[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
         """Gets the error that ended this incarnation; never a result."""
+        self.wake: Final = asyncio.Event()
+        self.feed: Final = ViewFeed(metadata, self.wake.set, settings.backoff())
         self._role = role
         self._advertise = settings.advertise
+        self._token = token
         self._metadata = metadata
-        self._wake = asyncio.Event()
-        self._feed = ViewFeed(metadata, self._wake.set, settings.backoff())
         self._server: FrameServer
         self._membership: Membership
         self._task: asyncio.Task[None] | None = None
         self._log = get_logger(role)
 
-    async def start(self, address: Address) -> Self:
-        """Listens, lists itself and works in the background. Raises SettingsError: cannot listen; MetadataUnavailable: the
-        store is away."""
-        self._server = await serve_messages(address, lambda _: self._visitor())
+    async def start(
+        self,
+        address: Address,
+        visitor: Callable[[], MessageHandler],
+        join: Callable[[], Awaitable[Membership]],
+        work: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        """Listens, lists itself and works in the background.
+
+        Args:
+            visitor: makes what handles a connection.
+            join: lists this incarnation, at `advertised`.
+            work: does not return; what it raises ends the incarnation.
+
+        Raises:
+            SettingsError: cannot listen. MetadataUnavailable: the store is away.
+        """
+        self._server = await serve_messages(address, lambda _: visitor())
         try:
             await ensure_view(self._metadata)
-            self._membership = await self._join()
+            self._membership = await join()
         except BaseException:
             await self._server.close()
             raise
-        self._feed.start()
-        self._task = asyncio.get_running_loop().create_task(self._run())
-        return self
+        self.feed.start()
+        self._task = asyncio.get_running_loop().create_task(self._run(work))
 
     @property
     def address(self) -> Address:
@@ -78,45 +90,30 @@ class ListedProcess(ABC):
         return advertised(self.address, self._advertise, key=f"{self._role}.advertise")
 
     def status(self) -> dict[str, Any]:
-        """For people."""
+        """What the status of every role has."""
         return {
             "role": self._role,
             "incarnation": self.incarnation,
             "address": str(self.advertised),
-            "asks_for_token": self.token.asks,
+            "asks_for_token": self._token.asks,
             "failed": str(self.failed.exception()) if self.failed.done() and not self.failed.cancelled() else None,
         }
 
-    async def close(self) -> None:
-        """Stops; another process takes over what this one did. Idempotent."""
+    async def close(self, stop: Callable[[], Awaitable[None]]) -> None:
+        """Ends the work, then calls `stop`, and is listed no more. Idempotent."""
         await ended(self._task)
-        await self._feed.close()
-        await self._stop()
+        await self.feed.close()
+        await stop()
         await self._server.close()
         try:
             await self._membership.leave()
         except MetadataError as error:
             self._log.info("still listed until the session ends", incarnation=self.incarnation, error=error)
 
-    async def _run(self) -> None:
+    async def _run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
-            await self._work()
+            await work()
         except Exception as error:  # noqa: BLE001 - raised by `failed`
             self._log.warning(f"{self._role} ends", incarnation=self.incarnation, error=error)
             self.failed.set_exception(error)
             self.failed.exception()  # kept for whoever asks; nobody is warned when no one does
-
-    @abstractmethod
-    def _visitor(self) -> MessageHandler:
-        """Of a connection to this process."""
-
-    @abstractmethod
-    async def _join(self) -> Membership: ...
-
-    @abstractmethod
-    async def _work(self) -> None:
-        """Does not return; what it raises ends the incarnation."""
-
-    @abstractmethod
-    async def _stop(self) -> None:
-        """After the work has ended."""

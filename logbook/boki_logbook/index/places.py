@@ -9,7 +9,7 @@ A cut never splits an entry and positions are dense, so a record's entry is the 
 
 Per shard it is counted what was ordered, and a *digest* rolls over all positions and losers: with e the xxh3-64 of (shard,
 entry, first position, records, losers as spans within the entry), digest = (digest * DIGEST_FACTOR + e) mod 2**64, entry after
-entry. The digest of a term is the same over those of its shards, by their numbers: positions are of the term, so it distinguishes
+entry. The digest of a term is the same over those of its shards, by their numbers: positions are of the term, so it tells
 orders apart too. Equal digests: the same entries at the same places with the same verdicts.
 
 A term that is over and has no live record keeps its counts and the minutes of its records; rows and losers go (`shrink`).

@@ -20,7 +20,7 @@ For people: HELLO and STATUS, as a sequencer answers them, to those who show the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -29,6 +29,7 @@ from boki_common.errors import BokiError, InvalidArgument, ProtocolError
 from boki_common.logs import get_logger
 from boki_common.metadata.membership import Membership, member_path
 from boki_common.metadata.store import MetadataStore
+from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer
 from boki_common.retry import event_or_timeout, retry
 from boki_common.runtime.ports import Random
@@ -49,8 +50,8 @@ NO_LOG: Final = -1
 _log = get_logger("controller")
 
 
-class Controller(ListedProcess):
-    """See the module. Use `start`; once it is closed, another one is elected."""
+class Controller:
+    """See the module. Use `start`."""
 
     def __init__(
         self,
@@ -63,7 +64,11 @@ class Controller(ListedProcess):
         token: ClusterToken = NO_TOKEN,
     ) -> None:
         """`token`: required of those who connect, and sent to sequencers."""
-        super().__init__(CONTROLLER_ROLE, metadata=metadata, rng=rng, settings=settings, token=token)
+        self._process = ListedProcess(CONTROLLER_ROLE, metadata=metadata, rng=rng, settings=settings, token=token)
+        self.incarnation: Final = self._process.incarnation
+        self.failed: Final = self._process.failed
+        self.token: Final = token
+        self._metadata = metadata
         self._settings = settings
         self._policies = tuple(default_policies() if policies is None else policies)
         self._faults: dict[str, str] = {}
@@ -74,9 +79,28 @@ class Controller(ListedProcess):
             changes=LogChanges(
                 metadata, ledgers, rng, retry_for_s=settings.retry_for_s, token=token, role=permissions.CONTROLLER
             ),
-            watch=SequencerWatch(metadata, SequencerSettings(), on_change=self._wake.set, token=token),
+            watch=SequencerWatch(metadata, SequencerSettings(), on_change=self._process.wake.set, token=token),
         )
         self._election: Election
+
+    async def start(self, address: Address) -> Self:
+        """Listens, lists itself and stands for election in the background. Raises SettingsError: cannot listen;
+        MetadataUnavailable: the store is away."""
+        await self._process.start(address, lambda: _Visitor(self), self._join, self._work)
+        return self
+
+    async def close(self) -> None:
+        """Stops; another one is elected. Idempotent."""
+        await self._process.close(self._stop)
+
+    @property
+    def address(self) -> Address:
+        return self._process.address
+
+    @property
+    def advertised(self) -> Address:
+        """Where others reach it, as it lists itself."""
+        return self._process.advertised
 
     @property
     def leading(self) -> bool:
@@ -84,19 +108,16 @@ class Controller(ListedProcess):
 
     def status(self) -> dict[str, Any]:
         """For people."""
-        return super().status() | {
+        return self._process.status() | {
             "leading": self.leading,
             "policies": [{"name": one.name, "fault": self._faults.get(one.name)} for one in self._policies],
         }
-
-    def _visitor(self) -> _Visitor:
-        return _Visitor(self)
 
     async def _join(self) -> Membership:
         member = msgspec.json.encode({"address": str(self.advertised), "incarnation": self.incarnation})
         path = member_path(CONTROLLER_ROLE, self.incarnation)
         membership = await Membership.join(self._metadata, path, member)
-        self._election = Election(self._metadata, LEADER_PATH, member, on_change=self._wake.set)
+        self._election = Election(self._metadata, LEADER_PATH, member, on_change=self._process.wake.set)
         return membership
 
     async def _stop(self) -> None:
@@ -118,11 +139,11 @@ class Controller(ListedProcess):
         self._cluster.terms_led += 1
         while self._election.leading:
             for policy in self._policies:
-                if self._feed.error is not None:
-                    raise self._feed.error
+                if self._process.feed.error is not None:
+                    raise self._process.feed.error
                 if self._election.leading:
                     await self._run_policy(policy)
-            await event_or_timeout(self._wake, self._settings.round_s)
+            await event_or_timeout(self._process.wake, self._settings.round_s)
         self._cluster.watch.look_at({})
 
     async def _run_policy(self, policy: Policy) -> None:

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
@@ -27,9 +28,9 @@ from boki_common.background_tasks import ended
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import BokiError, InvalidArgument, NotEnoughBookies, ProtocolError, TermOver
 from boki_common.logs import get_logger
-from boki_common.metadata.membership import Membership
 from boki_common.metadata.store import MetadataStore
 from boki_common.metrics import Metrics
+from boki_common.net.connection import Address
 from boki_common.net.messages import MessagePeer
 from boki_common.retry import event_or_timeout, retry
 from boki_common.runtime.ports import Clock, Random
@@ -64,8 +65,8 @@ _OF_SHARDS: Final = {
 _log = get_logger("sequencer")
 
 
-class Sequencer(ListedProcess):
-    """See the module. Use `start`; once it is closed, the term stays in the view until the next sequencer replaces it."""
+class Sequencer:
+    """See the module. Use `start`."""
 
     def __init__(
         self,
@@ -87,11 +88,15 @@ class Sequencer(ListedProcess):
             take_over: do not ask the serving sequencer, replace it.
             token: required of those who connect, and sent to other sequencers.
         """
-        super().__init__("sequencer", metadata=metadata, rng=rng, settings=settings, token=token)
+        self._process = ListedProcess("sequencer", metadata=metadata, rng=rng, settings=settings, token=token)
+        self.incarnation: Final = self._process.incarnation
+        self.failed: Final = self._process.failed
+        self.token: Final = token
         self.log = log
         """The log that this process serves; while it stands by the only one it would, None: any."""
         self.term_server: TermServer | None = None
         """The newest term of this incarnation, perhaps over."""
+        self._metadata = metadata
         self._ledgers = ledgers
         self._clock = clock
         self._rng = rng
@@ -101,9 +106,35 @@ class Sequencer(ListedProcess):
         self._take_over = take_over
         self._spare = SpareOffer(ledgers, self.incarnation, settings, self._member)
         self._standby = Standby(
-            metadata, self.incarnation, only=log, settings=settings, rng=rng, on_change=self._wake.set, token=token
+            metadata,
+            self.incarnation,
+            only=log,
+            settings=settings,
+            rng=rng,
+            on_change=self._process.wake.set,
+            token=token,
         )
         self._began = asyncio.Event()
+
+    async def start(self, address: Address) -> Self:
+        """Listens and lists itself; a term is sought in the background, see `serving`. Raises SettingsError: cannot listen;
+        MetadataUnavailable: the store is away."""
+        join = partial(self._spare.join, self._metadata)
+        await self._process.start(address, lambda: _Participant(self), join, self._work)
+        return self
+
+    async def close(self) -> None:
+        """Stops. The term stays in the view until the next sequencer replaces it. Idempotent."""
+        await self._process.close(self._stop)
+
+    @property
+    def address(self) -> Address:
+        return self._process.address
+
+    @property
+    def advertised(self) -> Address:
+        """Where others reach it, as it lists itself."""
+        return self._process.advertised
 
     @property
     def usable(self) -> bool:
@@ -129,7 +160,7 @@ class Sequencer(ListedProcess):
 
     def status(self) -> dict[str, Any]:
         """For people."""
-        return super().status() | {
+        return self._process.status() | {
             "log": self.log,
             "serving": self.term != 0,
             "spare_ledger": self._spare.ledger_id,
@@ -137,12 +168,6 @@ class Sequencer(ListedProcess):
             "replicas": self._settings.replicas,
             "acks": self._settings.acks,
         }
-
-    def _visitor(self) -> _Participant:
-        return _Participant(self)
-
-    async def _join(self) -> Membership:
-        return await self._spare.join(self._metadata)
 
     async def _stop(self) -> None:
         await self._standby.close()
@@ -178,12 +203,12 @@ class Sequencer(ListedProcess):
             raise
         while True:
             view, version = await ensure_view(self._metadata)
-            self._feed.offer(view, version)
+            self._process.feed.offer(view, version)
             log = candidate.installed_log(view)
             if log is not None:
                 return log, view
-            if self._feed.error is not None:
-                raise self._feed.error
+            if self._process.feed.error is not None:
+                raise self._process.feed.error
             log = await self._due(view)
             if log is None:
                 continue
@@ -207,7 +232,7 @@ class Sequencer(ListedProcess):
                 self._take_over = False
                 self._standby.stuck(log)
                 continue
-            self._feed.offer(view, version)
+            self._process.feed.offer(view, version)
             if candidate.is_installed(view, log):
                 self._standby.changed(log)
 
@@ -233,7 +258,7 @@ class Sequencer(ListedProcess):
         log, pause_s = await self._standby.look(view)
         if log is None:
             pause_s = self._settings.standby_check_s if pause_s is None else pause_s
-            await event_or_timeout(self._wake, min(pause_s, self._settings.standby_check_s))
+            await event_or_timeout(self._process.wake, min(pause_s, self._settings.standby_check_s))
         return log
 
     def _begin(self, log: int, view: View) -> TermServer:
@@ -249,7 +274,7 @@ class Sequencer(ListedProcess):
             clock=self._clock,
             settings=self._settings,
             metrics=metrics,
-            ended=lambda _: self._wake.set(),
+            ended=lambda _: self._process.wake.set(),
             may_roll=lambda: self._spare.writer is not None,
         )
         self.log = log
@@ -263,21 +288,21 @@ class Sequencer(ListedProcess):
         """Returns when the term is over. Meanwhile lists the next spare, and looks at the view."""
         assert self.log is not None
         spare = asyncio.get_running_loop().create_task(self._retry(self._spare.offer))
-        spare.add_done_callback(lambda _: self._wake.set())
+        spare.add_done_callback(lambda _: self._process.wake.set())
         try:
             while server.over is None:
-                if self._feed.error is not None:
-                    raise self._feed.error
+                if self._process.feed.error is not None:
+                    raise self._process.feed.error
                 if spare.done():
                     spare.result()
-                if self._feed.view is not None and self._feed.view.term_of(self.log) != server.term:
+                if self._process.feed.view is not None and self._process.feed.view.term_of(self.log) != server.term:
                     server.end(TermOver(f"term {server.term} was replaced in the view", term=server.term))
                     return
-                await event_or_timeout(self._wake, None)
+                await event_or_timeout(self._process.wake, None)
         finally:
             self._metrics_of(self.log).term.set(0)
             self._began.clear()
-            self._feed.hurry()
+            self._process.feed.hurry()
             await ended(spare)
 
     async def _close_metalog(self, server: TermServer) -> None:

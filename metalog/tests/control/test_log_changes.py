@@ -106,7 +106,7 @@ async def test_a_listed_sequencer_that_does_not_answer_is_no_candidate(cluster: 
     first, second = await cluster.sequencer(standby_check_s=60.0), await cluster.sequencer(standby_check_s=60.0)
     by_log = await serving([first, second], 1)
     standby = second if by_log[0] is first else first
-    await standby._server.close()
+    await standby._process._server.close()
     admin = await changes(cluster)
     with pytest.raises(NoSequencer):
         await admin._choose((await cluster.view()).with_logs([1]), (1,))

@@ -73,7 +73,7 @@ async def test_a_log_that_the_standbys_leave_alone_gets_one(cluster: Any) -> Non
     policy, given = KeepTerms(), await led(cluster)
     await policy.run(given)
     assert (await cluster.view()).term_of(0) == 1
-    await first._server.close()  # still listed, and it does not know
+    await first._process._server.close()  # still listed, and it does not know
     await first._spare.membership.leave()
     while (await cluster.view()).term_of(0) == 1:
         await policy.run(given)

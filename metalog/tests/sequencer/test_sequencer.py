@@ -63,7 +63,7 @@ async def test_a_predecessor_that_is_still_listed_but_gone(cluster: Any) -> None
     """Killed, not closed: its ephemeral node lingers, its port answers for the new process."""
     store = await cluster.store()
     first = await cluster.serving(store=store)
-    await first._server.close()
+    await first._process._server.close()
     second = await cluster.sequencer(address=str(first.address))
     assert await second.serving() == 2
     assert first.incarnation in await members(store, "sequencer")

@@ -55,7 +55,7 @@ async def test_it_serves_until_its_process_is_gone(cluster: Any, watching: Watch
     await watching.look()
     await watching.until(Presence.SERVES)
     assert watching.watch.presence(0, 99) is Presence.UNKNOWN, "of this term nothing is known"
-    await sequencer._server.close()
+    await sequencer._process._server.close()
     await watching.until(Presence.GONE)
 
 
@@ -93,7 +93,7 @@ class Mute:
 
 async def test_a_stopped_process_is_gone_after_the_time_of_one_call(sequencer: Any, watching: Watching) -> None:
     address = sequencer.address
-    await sequencer._server.close()
+    await sequencer._process._server.close()
     server = await serve_messages(address, lambda _: Mute(), strangers=BEFORE_FIRST_FRAME)
     try:
         await watching.look()
