@@ -22,6 +22,9 @@ class SetClock:
     def now_ms(self) -> int:
         return self.ms
 
+    def elapsed_s(self) -> float:
+        return self.ms / 1_000
+
 
 @pytest.fixture
 def clock() -> SetClock:

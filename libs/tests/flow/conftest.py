@@ -32,19 +32,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(HANGS_S))
 
 
-class SetClock:
-    """A wall clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.ms = 1_000_000
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def elapsed_s(self) -> float:
-        return self.ms / 1_000
-
-
 class Stepping(LoopClock):
     """The clock of a log's sequencer, that somebody sets. Set back, the log's time stands still until it has caught up."""
 

@@ -22,17 +22,13 @@ from bokilib.checkpoint_rules import Ages
 from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import CRASHES, UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
-from libs.tests.flow.conftest import Inline, SetClock, until, working
+from libs.tests.conftest import SetClock
+from libs.tests.flow.conftest import Inline, until, working
 from libs.tests.flow.shop import Shop
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 AGES = Ages(retention_ms=2 * DAY_MS)
-
-
-@pytest.fixture
-def clock() -> SetClock:
-    return SetClock()
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import CRASHES, UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
-from libs.tests.flow.conftest import Inline, SetClock, Stepping, working
+from libs.tests.conftest import SetClock
+from libs.tests.flow.conftest import Inline, Stepping, working
 from libs.tests.flow.test_collector import DAY_MS, later
 
 

@@ -20,7 +20,8 @@ from bokilib.contribution import Contribution
 from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
-from libs.tests.flow.conftest import Inline, SetClock, working
+from libs.tests.conftest import SetClock
+from libs.tests.flow.conftest import Inline, working
 
 LARGE = 200_000
 SMALL = 2_000

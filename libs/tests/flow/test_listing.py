@@ -12,7 +12,8 @@ from bokiflow_tools.listing import Listing, Wanted, groups, listing, newest
 from bokilib import tags
 from bokilib.contribution import Contribution
 from bokilib.log import Log
-from libs.tests.flow.conftest import SetClock, working
+from libs.tests.conftest import SetClock
+from libs.tests.flow.conftest import working
 from libs.tests.flow.shop import Shop
 
 

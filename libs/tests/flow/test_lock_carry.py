@@ -19,14 +19,10 @@ from bokilib.contribution import Contribution
 from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
-from libs.tests.flow.conftest import Inline, SetClock, until, working
+from libs.tests.conftest import SetClock
+from libs.tests.flow.conftest import Inline, until, working
 from libs.tests.flow.test_collector import DAY_MS, later, rows
 from libs.tests.flow.test_locks import Seats, first_event, waits
-
-
-@pytest.fixture
-def clock() -> SetClock:
-    return SetClock()
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ from bokilib.contribution import Contribution
 from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import CRASHES, UNKNOWNS, FaultKind, crash_everywhere, start_anywhere
-from libs.tests.flow.conftest import Inline, SetClock
+from libs.tests.conftest import SetClock
+from libs.tests.flow.conftest import Inline
 
 DAY_S = CARRY_MS / 1_000
 HOUR_S = 3_600

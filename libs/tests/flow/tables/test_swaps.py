@@ -19,7 +19,8 @@ from bokilib.codec import Json
 from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
-from libs.tests.flow.conftest import Inline, SetClock, started
+from libs.tests.conftest import SetClock
+from libs.tests.flow.conftest import Inline, started
 from libs.tests.flow.tables.faulty_database import fail_everywhere
 from libs.tests.flow.tables.test_tables import Faults
 
