@@ -108,7 +108,7 @@ bokistore libs/tests/store/test_view_format.py::test_aux_data_of_another_record_
 +    if not aux:
 
 a fold passes over a gap
-bokilib libs/tests/store/test_snapshot_reads.py::test_a_history_that_was_trimmed_without_a_checkpoint_is_not_taken_for_a_whole_one
+bokilib libs/tests/store/test_snapshot_reads.py::test_a_history_trimmed_without_a_checkpoint_is_not_taken_for_a_whole_one
 -                raise item.error()
 +                continue
 

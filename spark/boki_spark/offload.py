@@ -18,7 +18,7 @@ Killed at any step, the next run begins that term anew, and what was left is del
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -28,19 +28,16 @@ from numpy.typing import NDArray
 from xxhash import xxh3_128_hexdigest
 
 from boki_common import limits
-from boki_common.errors import BadVersion, BokiError, NoNode, NoSuchEntry
+from boki_common.errors import BadVersion, BokiError, NoNode
 from boki_common.metadata.settle import Superseded, compare_and_set
 from boki_common.metadata.store import MetadataStore
-from boki_common.runtime.ports import Buffer, Random
-from boki_ledger.client import LedgerClient
+from boki_common.runtime.ports import Random
 from boki_logbook.scan.facts import COMMITTED, LIVE, ScanRange
-from boki_logbook.scan.metalogs import terms_in
 from boki_logbook.scan.pages import capture, pages_of
 from boki_logbook.scan.partitions import Partition, cut
 from boki_logbook.scan.plan import NO_SPANS, Plan, PlanBuilder, TermPlan, clipped, united, without
 from boki_logbook.state.snapshot_rules import SnapshotNode
 from boki_logbook.state.state import DecisionState
-from boki_metalog.entries.metalog_entry import Lost, decode
 from boki_metalog.follow.term_history import TermHistory
 from boki_metalog.terms.term_record import (
     COPIED,
@@ -57,6 +54,7 @@ from boki_spark.cluster import Cluster
 from boki_spark.entries import PartitionReader, ReadCounts
 from boki_spark.faults import Behind, ColdDamaged, OffloadRefused
 from boki_spark.files import Files
+from boki_spark.lost_commands import lost_since
 from boki_spark.manifest import (
     VERSION,
     Manifest,
@@ -76,7 +74,6 @@ from boki_spark.slice_index import chunks_of, decode_head, end_of, footer_of, in
 from boki_spark.slices import added, parquet_of, row_sum, sorted_table, table_of
 
 SLICE_BYTES: Final = 64 * limits.MIB
-READ_ENTRIES: Final = 64
 NOT_COVERED: Final = "no index snapshot has it to its end yet"
 
 Progress = Callable[[int, int], None]
@@ -457,47 +454,3 @@ async def read_file(files: Files, folder: str, name: str, expected: str) -> byte
             f"expected {joined(folder, name)} with hash {expected}, found {found}: offload the term again"
         )
     return data
-
-
-async def lost_since(store: MetadataStore, ledgers: LedgerClient, node: SnapshotNode) -> AsyncIterator[Lost]:
-    """LOST commands that are ordered behind an index snapshot, of all logs. Raises BokiError."""
-    points = {point.log: point for point in node.logs}
-    for one in sorted(await terms_in(store), key=lambda one: (one.log, one.term)):
-        if one.reclaimed:
-            continue
-        point = points.get(one.log)
-        first = 0
-        if point is not None:
-            if one.term < point.term or (one.term == point.term and point.ended):
-                continue
-            first = point.entry if one.term == point.term else 0
-        async for lost in _lost_of(ledgers, one.metalog_ledger, first, one.end):
-            yield lost
-
-
-async def _lost_of(ledgers: LedgerClient, ledger_id: int, first: int, stop: int | None) -> AsyncIterator[Lost]:
-    """LOST commands of a metalog. `stop`: None while it goes on; then what bookies have, whether or not it is known to be ordered:
-    who refuses for what may be ordered is never wrong for long."""
-    reader = await ledgers.open(ledger_id, recover=False)
-    try:
-        known = await reader.read_lac() + 1 if stop is None else stop
-        if stop is not None:
-            reader.confirm(stop - 1)
-        for at in range(first, known, READ_ENTRIES):
-            for payload in await reader.read(at, min(at + READ_ENTRIES, known) - 1):
-                for lost in _lost_in(payload):
-                    yield lost
-        while stop is None:
-            try:
-                (payload,) = await reader.read_unconfirmed(known, known)
-            except NoSuchEntry:
-                return
-            for lost in _lost_in(payload):
-                yield lost
-            known += 1
-    finally:
-        await reader.close()
-
-
-def _lost_in(payload: Buffer) -> list[Lost]:
-    return [command for command in decode(payload).commands if isinstance(command, Lost)]

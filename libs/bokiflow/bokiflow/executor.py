@@ -43,7 +43,6 @@ T = TypeVar("T")
 
 log = get_logger(__name__)
 
-
 _Item: TypeAlias = BodyEnded | TimerDue | Turn | Received | Ran | Ready
 _After: TypeAlias = Body | events.Ended | events.Restarted
 
@@ -183,7 +182,7 @@ class Executor:
             self._scheduled = True
             self._outer.call_soon(self._guarded, self._pump)
 
-    def _ended(self, item: BodyEnded | TimerDue | Ran | Ready) -> None:
+    def _ended(self, item: _Item) -> None:
         """Something that was under way ended."""
         self._inbox.append(item)
         self._schedule()
@@ -297,8 +296,7 @@ class Executor:
 
     def _wait_turn(self, key: str, name: str, number: int) -> None:
         def on_turn(refused: Outcome | None) -> None:
-            self._inbox.append(Turn(key, number) if refused is None else BodyEnded(key, refused))
-            self._schedule()
+            self._ended(Turn(key, number) if refused is None else BodyEnded(key, refused))
 
         self._host.locks.wait(self.id, key, name, number, on_turn)
 
@@ -373,9 +371,8 @@ class Executor:
         """The run is over, and the next one in the log."""
         self._under_way.stop_all()
         self._timers.stop()
-        workflow = self.instance.workflow
         self.instance.drop()
-        self.instance = Instance(restarted.started, workflow, restarted)
+        self.instance = Instance(restarted.started, self.instance.workflow, restarted)
         self._ending = False
         self.instance.begin()
         self._collect()

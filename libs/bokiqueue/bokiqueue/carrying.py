@@ -40,7 +40,7 @@ from bokiqueue.old_rules import Parts, Waits, is_old, is_over
 from bokiqueue.popper import ShardPopper
 from bokiqueue.rebalance_rules import CARRIED, NOBODY, careful
 from bokiqueue.settings import Found
-from bokiqueue.shard_owner import fence_name
+from bokiqueue.shard_member import fence_name
 from bokiqueue.shard_state import Progress, fold
 
 MARKS: Final = 512

@@ -38,7 +38,8 @@ from bokiqueue.producer import Producer
 from bokiqueue.rebalance_rules import NOBODY, Standing
 from bokiqueue.receipts import Receipt
 from bokiqueue.settings import Found
-from bokiqueue.shard_owner import Member, ShardOwner
+from bokiqueue.shard_member import Member
+from bokiqueue.shard_owner import ShardOwner
 from bokiqueue.together import Together
 
 T = TypeVar("T")

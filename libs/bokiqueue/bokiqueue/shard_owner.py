@@ -14,13 +14,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 import boki
 from boki_common.errors import BokiError, Conflict
 from boki_common.logs import get_logger
 from bokilib import tags
-from bokilib.checkpoint_rules import CARRY_MS
 from bokilib.conflict_rules import Claim
 from bokilib.contribution import Contribution
 from bokilib.errors import Fenced
@@ -41,6 +40,7 @@ from bokiqueue.producer import Producer
 from bokiqueue.rebalance_rules import NOBODY, careful
 from bokiqueue.receipts import Receipt
 from bokiqueue.settings import Found
+from bokiqueue.shard_member import Member, fence_name
 from bokiqueue.shard_state import Progress
 from bokiqueue.together import Together
 
@@ -66,23 +66,6 @@ class Surroundings(Protocol):
     def deliver(self, owner: ShardOwner, hands: list[Hand]) -> None: ...
 
     def lost(self, owner: ShardOwner) -> None: ...
-
-
-class Member(NamedTuple):
-    """Who owns shards.
-
-    Attributes:
-        who: its name. token: which of those who run under its `Log` it is. carry_ms: nothing that it writes, and needs, gets as old.
-    """
-
-    who: str
-    token: str
-    carry_ms: int = CARRY_MS
-
-
-def fence_name(queue: str, shard: int, group: str) -> str:
-    """Of a shard's fence, in its claims."""
-    return f"shard {shard} of queue {queue!r} for {group!r}"
 
 
 class ShardOwner:

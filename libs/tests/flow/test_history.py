@@ -17,7 +17,7 @@ def signal(number: int) -> Signalled:
     return Signalled("x", "t", number)
 
 
-def test_a_signal_that_lands_before_the_record_of_an_earlier_delivery_comes_after_it() -> None:
+def test_a_signal_before_the_record_of_an_earlier_delivery_comes_after_it() -> None:
     records = [
         Recorded(5, 0, 0, incoming=(signal(1),)),
         Recorded(6, 0, 4, own=(step("0:1"),)),

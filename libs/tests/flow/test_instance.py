@@ -199,7 +199,7 @@ async def test_a_cancelled_step_is_stopped_and_code_may_clean_up() -> None:
     await run(check)
 
 
-async def test_a_patch_takes_the_new_way_for_what_is_new_and_the_old_one_for_what_was_there() -> None:
+async def test_a_patch_takes_the_new_way_for_the_new_and_the_old_one_for_what_was_there() -> None:
     shop = Shop()
     old_app, new_app = App("a"), App("a")
 

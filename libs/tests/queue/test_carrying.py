@@ -34,7 +34,7 @@ async def days(queue: Queue[Any], clock: SetClock, count: int) -> None:
         assert await oldest_ms(queue, clock) < DAY_MS * 3 // 2
 
 
-async def test_messages_of_all_groups_outlive_their_terms_in_order_and_with_their_attempts(
+async def test_messages_of_all_groups_outlive_their_terms_in_order_with_their_attempts(
     another: Another, clock: SetClock
 ) -> None:
     queue = await another(shards=2)
@@ -155,7 +155,7 @@ async def check(book: boki.Book) -> None:
 
 
 @pytest.mark.timeout(300)  # machines may be busy
-async def test_a_crash_of_who_carries_at_any_operation_loses_nothing_and_acks_nothing_twice() -> None:
+async def test_a_carrier_that_crashes_anywhere_loses_nothing_and_acks_nothing_twice() -> None:
     async def program(book: BookPort) -> None:
         await alive(book, work(book))
 
@@ -191,7 +191,7 @@ async def test_what_a_dropped_group_did_goes(another: Another, clock: SetClock) 
     assert [one.body for one in await queue.peek()] == [1, 2]
 
 
-async def test_a_claim_that_was_carried_is_nobodys_and_who_is_there_takes_the_shard_at_once(another: Another) -> None:
+async def test_a_carried_claim_is_nobodys_and_who_is_there_takes_the_shard_at_once(another: Another) -> None:
     queue = await another(shards=1)
     async with queue.consume(who="a", member_lease_s=600) as messages:
         await messages.has(1)

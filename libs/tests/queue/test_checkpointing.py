@@ -62,7 +62,7 @@ async def test_what_another_group_has_to_read_stays(another: Another) -> None:
     assert len(await places(queue, tags.queue_messages("jobs", 0))) < 20
 
 
-async def test_a_group_that_registers_meanwhile_voids_the_checkpoint_and_the_next_one_knows_it(
+async def test_a_group_that_registers_meanwhile_voids_the_checkpoint_the_next_knows_it(
     another: Another,
 ) -> None:
     queue = await another(shards=1)

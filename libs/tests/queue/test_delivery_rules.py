@@ -106,7 +106,7 @@ def test_handed_out_so_often_it_is_given_up() -> None:
     assert [hand.entry.id for hand in deliveries.take(10, 0).hands] == [Id(1, 1)]
 
 
-def test_a_lease_runs_while_a_handler_has_it_and_not_while_its_decision_is_on_its_way() -> None:
+def test_a_lease_runs_while_a_handler_has_it_not_while_its_decision_is_on_its_way() -> None:
     deliveries = shelf()
     deliveries.offer(1, 0, (item(), item()))
     assert ids(deliveries) == [1, 1]
@@ -180,7 +180,7 @@ def test_the_higher_priority_comes_first_and_one_of_eight_is_the_oldest() -> Non
     assert ids(deliveries, 9) == [11, 12, 13, 14, 15, 16, 17, 1, 18]
 
 
-def test_a_key_keeps_its_order_and_its_first_has_the_highest_priority_of_those_that_wait() -> None:
+def test_a_key_keeps_its_order_and_its_first_has_the_highest_priority_of_it() -> None:
     deliveries = shelf()
     for seqnum, (key, priority) in enumerate([(None, 1), ("k", 0), (None, 0), ("k", 5), ("k", 0)], 1):
         deliveries.offer(seqnum, 0, (item(key, priority=priority),))

@@ -131,7 +131,7 @@ async def test_an_unknown_outcome_is_raised_and_not_repeated(store: BokiStore) -
     assert await store.object("x").value(consistency="linearizable") == {"n": 1}
 
 
-async def test_an_operation_whose_past_is_trimmed_meanwhile_is_in_the_log_without_a_result(store: BokiStore) -> None:
+async def test_an_operation_whose_past_is_trimmed_meanwhile_is_there_without_a_result(store: BokiStore) -> None:
     class Trimming(FaultyBook):
         """Everything goes between the append and the look at it."""
 

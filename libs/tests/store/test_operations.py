@@ -107,7 +107,7 @@ def change(container: Any, key: str, found: Any, operation: AnyOperation) -> Any
 
 
 @given(st.just(MISSING) | OBJECTS, st.lists(OPERATIONS, max_size=6))
-def test_operations_do_what_the_model_does_and_those_that_cannot_be_done_change_nothing(
+def test_operations_do_what_the_model_does_and_refused_ones_change_nothing(
     root: JsonObject | Missing, operations: list[AnyOperation]
 ) -> None:
     for operation in operations:

@@ -175,7 +175,7 @@ async def test_a_snapshot_that_is_too_old_is_trimmed(store: BokiStore, another: 
     assert await fresh.object("x").get("n") == 6
 
 
-async def test_a_history_that_was_trimmed_without_a_checkpoint_is_not_taken_for_a_whole_one(
+async def test_a_history_trimmed_without_a_checkpoint_is_not_taken_for_a_whole_one(
     store: BokiStore, another: Another
 ) -> None:
     """A fold from 0 would get no gap, and count three of six."""

@@ -1,0 +1,24 @@
+"""Who owns shards, and the names of their fences."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from bokilib.checkpoint_rules import CARRY_MS
+
+
+class Member(NamedTuple):
+    """Who owns shards.
+
+    Attributes:
+        who: its name. token: which of those who run under its `Log` it is. carry_ms: nothing that it writes, and needs, gets as old.
+    """
+
+    who: str
+    token: str
+    carry_ms: int = CARRY_MS
+
+
+def fence_name(queue: str, shard: int, group: str) -> str:
+    """Of a shard's fence, in its claims."""
+    return f"shard {shard} of queue {queue!r} for {group!r}"
