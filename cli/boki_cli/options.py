@@ -217,11 +217,11 @@ def _take_settings(invocation: Invocation, file: Path) -> None:
 
 
 def keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
-    """Callback of an option that the `Invocation` has, if it is given."""
+    """Callback of an option that the `Invocation` has: what is given replaces what it holds, an empty text too."""
 
     def callback(context: click.Context, _: click.Parameter, value: Any) -> None:
         invocation = context.find_object(Invocation)
-        if invocation is not None and value:
+        if invocation is not None and value is not None and value is not False:
             setattr(invocation, name, value)
 
     return callback

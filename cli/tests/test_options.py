@@ -192,3 +192,14 @@ def test_a_config_file_that_is_wrong_is_refused_by_clients_too(run_boki: RunComm
     file = tmp_path / "boki.toml"
     file.write_text("[engine]\nreplicaz = 5\n")
     run_boki("read", "--book", "b", "--config", str(file)).refused("engine.replicaz; did you mean engine.replicas?")
+
+
+def test_a_flag_wins_over_the_settings_file_also_when_it_is_empty(tmp_path: Path) -> None:
+    settings = tmp_path / "boki.toml"
+    settings.write_text('token_file = "/of/the/cluster"\n')
+    files: list[str | None] = []
+    own = CommandGroup("own")
+    command(own, "token", writes=False, client=True)(lambda invocation: files.append(invocation.token_file))
+    for flags in ((), ("--token-file", "/other"), ("--token-file", "")):
+        assert options.run(own, ["token", "--config", str(settings), *flags], name="own") == 0
+    assert files == ["/of/the/cluster", "/other", ""]
