@@ -53,7 +53,7 @@ def reached_by_others(host: str, resolved: Iterable[str]) -> bool:
 
 def check_exposed(exposed: Sequence[str], *, asks_for_token: bool, insecure: bool) -> list[str]:
     """What to say of ports that other machines reach, at every start; nothing if connections are asked for a token. `exposed`:
-    those ports, as they were given. Raises SettingsError: nobody would be asked, and nobody set that it shall be so."""
+    those ports, as they were given. Raises SettingsError: nobody would be asked, and nobody allowed it."""
     if not exposed or asks_for_token:
         return []
     where = ", ".join(exposed)

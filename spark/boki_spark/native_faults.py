@@ -3,7 +3,7 @@
 Spark reads these files by itself, and raises its own errors of what is wrong with one: a page whose checksum differs, a file that is not
 there. So every error that leaves Spark in this process is looked at, as pyspark itself does. If it names a file that a cold frame was
 made of, that file is compared with what its manifest says of it, and what is proved is raised: `BOKI_COLD_MISSING`, `BOKI_COLD_DAMAGED`. A
-file that is whole as seen from here is `BOKI_UNREACHABLE` if by Spark it could not be read. All else stays Spark's.
+file that is whole as seen from here is `BOKI_UNREACHABLE` if Spark could not read it. All else stays Spark's.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from boki_bookie.journal.disk_pace import IDLE_LOOK_S, CheckpointPace
 from boki_bookie.journal.journal import Journal
 from boki_bookie.journal.journal_queue import Done
 from boki_bookie.settings import BookieSettings
+from boki_common.background_tasks import error_taken
 from boki_common.errors import BokiError, DiskFull, StorageError
 from boki_common.metrics import Metrics
 
@@ -102,7 +103,7 @@ class CheckpointLoop:
         DiskFull, DiskFailed, and what failed the journal."""
         await self._journal.flushed()
         self._persisting = asyncio.create_task(self._persist_index(), name="bookie persists its index")
-        self._persisting.add_done_callback(_look_at_outcome)
+        self._persisting.add_done_callback(error_taken)
         await asyncio.shield(self._persisting)
 
     async def _persist_index(self) -> None:
@@ -149,9 +150,3 @@ class CheckpointLoop:
             except TimeoutError:
                 if self._pace.is_idle(self._checkpointer.index.fresh_bytes):
                     return
-
-
-def _look_at_outcome(ended: asyncio.Task[None]) -> None:
-    """An error is raised where the checkpoint is awaited, if it still is."""
-    if not ended.cancelled():
-        ended.exception()

@@ -13,7 +13,7 @@ import asyncio
 import dataclasses
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from boki_cli import roles
 from boki_cli.facts import cluster_status
@@ -151,7 +151,14 @@ def state_of(found: ClusterStatus) -> cluster_state.ClusterState:
     )
 
 
-def _common(part: Part) -> dict[str, Any]:
+class _Common(TypedDict):
+    name: str
+    address: str
+    up: bool
+    problem: str
+
+
+def _common(part: Part) -> _Common:
     return {
         "name": str(part.status.get("incarnation") or ("" if part.name == part.address else part.name)),
         "address": part.address,

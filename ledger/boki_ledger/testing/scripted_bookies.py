@@ -206,7 +206,8 @@ class ScriptedBookies:
         self[bookie].lacs.end_polls()
 
     def restart(self, *bookies: str) -> None:
-        for one in map(self.__getitem__, bookies):
+        for bookie in bookies:
+            one = self[bookie]
             one.up = True
             for channel in tuple(self.channels):
                 if channel.bookie is one:

@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from boki_common.background_tasks import error_taken
 from boki_common.bookkeeper import v2
 from boki_common.bookkeeper.digests import digest_for, master_key
 from boki_common.errors import (
@@ -251,7 +252,7 @@ class LedgerWriter:
                 raise self._refusal
             self._refusal = ClosedError(f"ledger {self.ledger_id} is closed for writing", ledger_id=self.ledger_id)
             self._closing = asyncio.create_task(self._close(), name=f"closing ledger {self.ledger_id}")
-            self._closing.add_done_callback(_look_at)
+            self._closing.add_done_callback(error_taken)  # it is kept for the next who closes
         try:
             return await asyncio.shield(self._closing)
         except asyncio.CancelledError:
@@ -375,9 +376,3 @@ class LedgerWriter:
         closing = self._closing
         if closing is not None and closing is not asyncio.current_task(closing.get_loop()) and not closing.done():
             closing.cancel()
-
-
-def _look_at(task: asyncio.Task[int]) -> None:
-    """The caller of `close` may have been cancelled; its error is kept for the next one, not reported as lost."""
-    if not task.cancelled():
-        task.exception()
