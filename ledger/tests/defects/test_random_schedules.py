@@ -420,7 +420,7 @@ def run(seed: int) -> None:
 
 
 @settings(
-    max_examples=60,
+    max_examples=120,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # a seed has no smaller one that means the same
 )
