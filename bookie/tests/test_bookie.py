@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.serve.requester import Requester
+from tests.turns import prepared
 
 from boki_bookie.bookie import Bookie
 from boki_bookie.storage.storage import Storage
@@ -126,8 +127,7 @@ async def test_a_failed_disk_ends_the_bookie_and_says_why(world: Any, start: Sta
     await world.ledger(7, bookie.bookie_id)
     client = await Requester.of(bookie.address)
     assert await add(client, world, 7, 0) is V2Status.OK
-    while "journal/0000000003.segment" not in disk.all_names():
-        await asyncio.sleep(0)
+    await prepared(disk, 3)
     disk.fail("sync")
     assert await client.ask(*encode_add_body([world.body(7, 1)], world.key)) is None
     assert isinstance(await bookie.failed, DiskFailed)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.storage.crashes import end_all_tasks
-from tests.turns import turns
+from tests.turns import prepared, turns
 
 from boki_bookie.entries.checkpoint import INDEX_FOLDER, index_name
 from boki_bookie.space.disk_reserve import NAME as RESERVE
@@ -152,6 +152,7 @@ async def test_a_replayed_group_is_durable_before_it_is_answered_for(
     disk.forgets_failed = True
     storage = await world.open(disk)
     await world.put(storage, world.add(1, 0))
+    await prepared(disk, 3)
     await until_quiet(disk)
     if failed:
         disk.fail("sync")

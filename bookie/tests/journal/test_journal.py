@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.turns import turns
+from tests.turns import prepared, turns
 
 from boki_bookie.formats.journal_format import RecordKind, SegmentScan
 from boki_bookie.journal.journal import Journal
@@ -136,7 +136,7 @@ async def test_a_record_no_segment_can_hold_is_refused(journal: Journal) -> None
 
 async def test_a_failed_flush_is_final(disk: MemoryDisk, journal: Journal) -> None:
     results: list[BokiError | None] = []
-    await prepared(disk)
+    await prepared(disk, 2)
     disk.fail("sync")
     journal.append(ENTRY, b"first")
     journal.when_durable(results.append)
@@ -162,7 +162,7 @@ async def quick_one(disk: MemoryDisk, world: Any) -> Journal:
     journal = await start(disk, world)
     journal.append(ENTRY, b"warm")
     await journal.flushed()
-    await prepared(disk)
+    await prepared(disk, 2)
     return journal
 
 
@@ -249,12 +249,6 @@ async def test_closing_in_the_turn_of_an_append_writes_it(disk: MemoryDisk, worl
     assert isinstance(await journal.failed, ClosedError)
 
 
-async def prepared(disk: MemoryDisk) -> None:
-    """Lets the segment that is prepared in the background be done."""
-    while "journal/0000000002.segment" not in disk.all_names():
-        await asyncio.sleep(0)
-
-
 async def test_full_segments_are_followed_by_prepared_ones(disk: MemoryDisk, journal: Journal) -> None:
     for number in range(10):
         journal.append(ENTRY, bytes([number]) * 5_000)
@@ -274,7 +268,7 @@ async def test_full_segments_are_followed_by_prepared_ones(disk: MemoryDisk, jou
 async def test_a_full_disk_makes_the_journal_wait_for_a_recycled_segment(disk: MemoryDisk, world: Any) -> None:
     disk.capacity_bytes = 2 * 16_384
     journal = await start(disk, world)
-    await prepared(disk)
+    await prepared(disk, 2)
     for _ in range(2):
         journal.append(ENTRY, bytes(8_000))
         await journal.flushed()

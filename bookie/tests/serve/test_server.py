@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import pytest
 from tests.serve.requester import Recorded, Requester, Served, serving
-from tests.turns import turns
+from tests.turns import prepared, turns
 
 from boki_common import limits
 from boki_common.bookkeeper import auth
@@ -257,8 +256,7 @@ async def test_too_many_unanswered_requests_are_refused(served: Served, disk: Me
 async def test_a_failed_journal_ends_connections_without_an_answer(served: Served, disk: MemoryDisk) -> None:
     client = await served.connect()
     await client.ask(*served.add(1, 0))
-    while "journal/0000000003.segment" not in disk.all_names():
-        await asyncio.sleep(0)
+    await prepared(disk, 3)
     disk.fail("sync")
     client.connection.send(*served.add(1, 1))
     await client.lost

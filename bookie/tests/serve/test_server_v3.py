@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 from tests.serve.requester import Recorded, Requester, Served, serving
-from tests.turns import turns
+from tests.turns import prepared, turns
 
 from boki_common import limits
 from boki_common.bookkeeper import auth, availability, v2, v3, v3_messages
@@ -292,8 +292,7 @@ async def test_too_many_unanswered_requests_are_refused(served: Served, disk: Me
 async def test_a_failed_journal_ends_connections_without_an_answer(served: Served, disk: MemoryDisk) -> None:
     client = await served.connect()
     await client.ask_v3(served.add_v3(1, 1, 0))
-    while "journal/0000000003.segment" not in disk.all_names():
-        await asyncio.sleep(0)
+    await prepared(disk, 3)
     disk.fail("sync")
     client.connection.send(
         v3.encode_request(served.add_v3(2, 1, 1)), v3.encode_request(v3_messages.ForceRequest(3, None, 1))

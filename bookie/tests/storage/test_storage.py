@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from tests.turns import turns
+from tests.turns import prepared, turns
 
 from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper.status import V2Status
@@ -102,7 +102,7 @@ async def test_a_fence_of_what_no_ledger_can_be_called_is_refused_and_makes_none
 async def test_a_failed_journal_fails_the_storage_and_is_answered_as_unknown(world: Any, disk: MemoryDisk) -> None:
     storage = await world.open(disk)
     await world.put(storage, world.add(1, 0))
-    await turns(100)
+    await prepared(disk, 3)
     disk.fail("sync")
     answered = world.submit(storage, world.add(1, 1))
     assert isinstance(await storage.failed, DiskFailed)

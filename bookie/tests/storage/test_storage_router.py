@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.turns import turns
+from tests.turns import prepared, turns
 
 from boki_bookie.storage.storage_router import StorageRouter, directory_of
 from boki_common.bookkeeper.status import V2Status
@@ -132,6 +132,7 @@ async def test_one_failed_directory_fails_the_whole_and_acknowledges_nothing(
     world: Any, disks: list[MemoryDisk], router: StorageRouter
 ) -> None:
     await world.put(router, *(world.add(ledger_of(number), 0) for number in range(3)))
+    await prepared(disks[1], 3)
     disks[1].fail("sync")
     answers = await world.put(router, world.add(ledger_of(0), 1), world.add(ledger_of(1), 1))
     assert V2Status.IO_ERROR in answers
