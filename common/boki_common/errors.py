@@ -52,7 +52,7 @@ class BokiError(Exception):
     retryable: ClassVar[bool] = False
     definite: ClassVar[bool] = True
 
-    def __init__(self, message: str, **facts: Any) -> None:
+    def __init__(self, message: str, /, **facts: Any) -> None:
         super().__init__(message)
         self.facts: Mapping[str, Any] = facts
 
@@ -400,12 +400,17 @@ def to_wire(error: BaseException) -> bytes:
 
 
 def from_wire(body: bytes | bytearray | memoryview) -> BokiError:
-    """Decodes an error of a peer; a class this version does not know becomes `RemoteError`."""
+    """Decode an error of a peer; a class this version does not know becomes `RemoteError`.
+
+    Never raises, whatever the bytes are: the constructor of a subclass, which may ask for more than a message, is not run.
+    """
     try:
         name, message, facts = msgspec.msgpack.decode(body, type=tuple[str, str, dict[str, Any]], strict=True)
     except DECODE_FAULTS as fault:
         return ProtocolError(f"expected an encoded error, found {len(body)} bytes that are none: {fault}")
     kind = _tree(BokiError).get(name)
     if kind is None:
-        return RemoteError(f"the peer answered {name}: {message}", kind=name, **facts)
-    return kind(message, **facts)
+        return RemoteError(f"the peer answered {name}: {message}", **{**facts, "kind": name})
+    error = kind.__new__(kind, message)
+    BokiError.__init__(error, message, **facts)
+    return error

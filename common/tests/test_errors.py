@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from boki_common import errors
@@ -19,6 +20,9 @@ def test_facts_are_attributes() -> None:
     assert (error.actual, error.position) == ({7: 12}, 99)
     with pytest.raises(AttributeError, match="no fact 'ledger_id'"):
         _ = error.ledger_id
+
+
+_TYPES = {"ProtocolError": ProtocolError, "Unheard": RemoteError}
 
 
 @pytest.mark.parametrize("kind", all_errors(), ids=lambda kind: kind.__name__)
@@ -53,6 +57,26 @@ def test_unknown_error_of_a_newer_peer_is_a_remote_error_with_unknown_outcome() 
 )
 def test_bytes_that_are_no_error_become_a_protocol_error(body: bytes) -> None:
     assert isinstance(errors.from_wire(body), ProtocolError)
+
+
+@pytest.mark.parametrize("name", ["message", "self", "kind", "facts", "args", "definite", "", "a b"])
+def test_an_error_crosses_the_wire_with_facts_of_any_name(name: str) -> None:
+    """Names of a constructor's own arguments too: a peer chooses them."""
+    for kind in ("ProtocolError", "Unheard"):
+        received = errors.from_wire(msgspec.msgpack.encode([kind, "x", {name: 1}]))
+        assert (type(received), str(received).endswith("x")) == (_TYPES[kind], True)
+        assert received.facts[name] == ("Unheard" if (kind, name) == ("Unheard", "kind") else 1)
+        assert type(received.definite) is bool, "a fact never stands in for what the class says"
+
+
+def test_an_error_whose_constructor_asks_for_more_arrives_without_it() -> None:
+    class Particular(BokiError):
+        def __init__(self, message: str, ticket: object, **facts: object) -> None:
+            super().__init__(message, **facts)
+            self.ticket = ticket
+
+    received = errors.from_wire(errors.to_wire(Particular("x", object(), found=1)))
+    assert (type(received), str(received), received.facts) == (Particular, "x", {"found": 1})
 
 
 def test_whatever_may_have_been_applied_says_so() -> None:

@@ -250,6 +250,10 @@ class MessagePeer:
         for frame in frames:
             opcode, flags, number, body = decode(frame)
             if flags & FLAG_ANSWER:
+                if self.connection.is_stranger and number != _NOBODYS_REQUEST:
+                    raise ProtocolError(
+                        f"expected HELLO first, found an answer (opcode {opcode}) to no request", found=opcode
+                    )
                 self._answered(number, opcode, body)
                 continue
             try:

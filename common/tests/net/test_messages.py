@@ -11,6 +11,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
+from boki_common import errors
 from boki_common.errors import (
     BokiError,
     CallTimeout,
@@ -21,7 +22,15 @@ from boki_common.errors import (
     VersionMismatch,
 )
 from boki_common.net.connection import Address, FrameServer, connect
-from boki_common.net.messages import MessagePeer, connect_messages, decode, encode, serve_messages
+from boki_common.net.messages import (
+    FLAG_ANSWER,
+    OP_ERROR,
+    MessagePeer,
+    connect_messages,
+    decode,
+    encode,
+    serve_messages,
+)
 
 ECHO, REFUSE, BREAK, HOLD, PUSH_BACK, DAMAGE = range(1, 7)
 
@@ -177,6 +186,8 @@ async def test_refused_push_ends_the_connection_with_its_reason(peer: MessagePee
 
 
 async def test_garbage_ends_the_connection_without_an_answer(server: FrameServer) -> None:
+    """An answer too: a server asks a peer nothing that it does not know yet."""
+
     class Raw:
         def __init__(self, _: object) -> None:
             self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -187,7 +198,11 @@ async def test_garbage_ends_the_connection_without_an_answer(server: FrameServer
         def connection_lost(self, error: BokiError | None) -> None:
             self.ended.set_result(None)
 
-    for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\3abc", b"\0\0\0\x0c" + bytes(12)):
+    error = errors.to_wire(RemoteError("a stranger's words"))
+    answers = [
+        b"".join(encode(opcode, FLAG_ANSWER, number, (error,))) for opcode in (OP_ERROR, ECHO) for number in (0, 7)
+    ]
+    for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\3abc", b"\0\0\0\x0c" + bytes(12), *answers):
         connection = await connect(server.address, Raw)
         connection.send(garbage)
         await connection.handler.ended  # type: ignore[attr-defined]
