@@ -24,7 +24,7 @@ from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import BokiError, Unauthenticated
 from boki_common.http.host_rules import HostRules
 from boki_common.http.http_credential import CHALLENGES, shown_in
-from boki_common.http.http_server import HttpRunner
+from boki_common.http.http_server import HttpRunner, admitted
 from boki_common.logs import get_logger
 from boki_common.metrics import LATENCY_BUCKETS_S, Histogram, Metrics
 from boki_common.net.connection import Address
@@ -169,6 +169,7 @@ class Gateway:
             self._token.admit(shown_in(request.headers.get(hdrs.AUTHORIZATION)), "this gateway")
         except Unauthenticated as error:
             raise NotAdmitted(f"{error}; over HTTP {HOW_TO_SHOW}", **error.facts) from error
+        admitted(request)
 
     def _is_admitted(self, request: web.Request) -> bool:
         try:

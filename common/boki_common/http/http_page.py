@@ -34,7 +34,7 @@ from boki_common.errors import (
 )
 from boki_common.http.host_rules import HostRefused, HostRules, OriginRefused
 from boki_common.http.http_credential import CHALLENGES, shown_in
-from boki_common.http.http_server import STATUSES, HttpRunner, MalformedRequest
+from boki_common.http.http_server import STATUSES, HttpRunner, MalformedRequest, admitted
 from boki_common.logs import get_logger
 
 BODY_S: Final = 10.0
@@ -125,6 +125,7 @@ class HttpPage:
         try:
             self._hosts.check(request.method, request.headers)
             self._token.admit(shown_in(request.headers.get("Authorization")), f"this {self._what}")
+            admitted(request)
             return await handler(request)
         except web.HTTPNotFound:
             return answer({"error": f"expected one of the paths, found {request.path}", "paths": self._paths}, 404)

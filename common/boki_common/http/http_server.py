@@ -3,9 +3,12 @@
     runner = HttpRunner(application, refuse=answer_of_an_error, connections=64)
 
 - What cannot be read as HTTP is an error of the tree below and is answered by `refuse`, in the shape that all errors of that
-  server have, then the connection ends. It is logged in one line: anybody who reaches a port can send it.
-- A connection that has not brought a whole head `FIRST_HEAD_S` after it was made is ended, an idle one after `IDLE_S`. Those
-  over the bound are ended at once.
+  server have, then the connection ends. Anybody who reaches a port can send it, so the log has one line a minute about it, with
+  a count.
+- A connection is a *stranger* until a request on it is admitted (`admitted`: it shows the token, or none is asked for). A
+  stranger gets one answer and is closed. When the server is full, a new connection takes the place of the oldest stranger;
+  without a stranger the new connection is closed.
+- A connection that has not brought a whole head `FIRST_HEAD_S` after it was made is ended, an idle one after `IDLE_S`.
 - Bodies come as they were sent: who takes a Content-Encoding undoes it himself, within his own bound.
 
 | status | what |
@@ -20,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
@@ -33,6 +37,7 @@ from boki_common.logs import get_logger
 FIRST_HEAD_S: Final = 5.0
 IDLE_S: Final = 75.0
 """Between two requests."""
+COMPLAIN_EVERY_S: Final = 60.0
 CONTINUE: Final = "100-continue"
 
 _TOO_MANY: Final = "Too many headers"
@@ -115,7 +120,7 @@ class HttpRunner(web.AppRunner):
 
 
 class _Server(web.Server):
-    """Makes connections. Invariant: at most `limit` are open."""
+    """The connections of one server. Invariant: at most `limit` are in `guests`, and `strangers` are among them."""
 
     def __init__(self, application: web.Server, refuse: Refuse, limit: int, first_head_s: float) -> None:
         super().__init__(
@@ -125,13 +130,33 @@ class _Server(web.Server):
         )
         self._answer = application.request_handler
         self.refuse = refuse
-        self.open = 0
+        self.guests: set[_Connection] = set()
+        self.strangers: dict[_Connection, None] = {}
+        """Oldest first."""
         self.limit = limit
         self.first_head_s = first_head_s
-        self.is_full = False
+        self.unreadable = _Complaint("no request can be read from connections", _log.info)
+        self.dropped = _Complaint("connections are dropped: as many are open as allowed", _log.warning)
 
     def __call__(self) -> _Connection:
         return _Connection(self)
+
+    def came(self, connection: _Connection) -> None:
+        """Take a new connection, or drop it, if there is no stranger to drop instead."""
+        if len(self.guests) >= self.limit:
+            oldest = next(iter(self.strangers), connection)
+            self.left(oldest)
+            self.dropped.add(connections=self.limit)
+            oldest.abort()
+            if oldest is connection:
+                return
+        self.guests.add(connection)
+        self.strangers[connection] = None
+
+    def left(self, connection: _Connection) -> None:
+        """Remove a connection. Idempotent."""
+        self.guests.discard(connection)
+        self.strangers.pop(connection, None)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = request.protocol
@@ -143,13 +168,40 @@ class _Server(web.Server):
                 ExpectationRefused(f"expected Expect: {CONTINUE} or none, found {expected!r:.80}", found=expected[:80])
             )
         answer: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] = self._answer
-        return await answer(request)
+        answered = await answer(request)
+        if connection in self.strangers:
+            answered.force_close()
+        return answered
+
+
+def admitted(request: web.BaseRequest) -> None:
+    """Keep the connection of a request that shows the token, or on a server that asks for none. Idempotent."""
+    connection = request.protocol
+    if isinstance(connection, _Connection):
+        connection.server.strangers.pop(connection, None)
+
+
+class _Complaint:
+    """A log line about what anybody can cause: at most one a minute, with the count since the last one."""
+
+    def __init__(self, event: str, say: Callable[..., None]) -> None:
+        self._event = event
+        self._say = say
+        self._count = 0
+        self._next_at = -math.inf
+
+    def add(self, **facts: object) -> None:
+        self._count += 1
+        now = asyncio.get_running_loop().time()
+        if now >= self._next_at:
+            self._say(self._event, count=self._count, **facts)
+            self._count, self._next_at = 0, now + COMPLAIN_EVERY_S
 
 
 class _Connection(web.RequestHandler):
     """One connection: its bounds, and its refusals."""
 
-    __slots__ = ("_first_head", "_server")
+    __slots__ = ("_first_head", "server")
 
     def __init__(self, server: _Server) -> None:
         super().__init__(
@@ -162,25 +214,24 @@ class _Connection(web.RequestHandler):
             max_field_size=limits.HTTP_FIELD_BYTES,
             max_headers=limits.HTTP_FIELDS,
         )
-        self._server = server
+        self.server = server
         self._first_head: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        server = self._server
-        server.open += 1
-        self._first_head = asyncio.get_running_loop().call_later(server.first_head_s, self.force_close)
-        if server.open > server.limit:
-            if not server.is_full:
-                _log.warning("connections are refused: as many are open as may be", connections=server.limit)
-            server.is_full = True
-            self.force_close()
+        self._first_head = asyncio.get_running_loop().call_later(self.server.first_head_s, self.force_close)
+        self.server.came(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self.received()
-        self._server.open -= 1
-        self._server.is_full = self._server.open >= self._server.limit
+        self.server.left(self)
         super().connection_lost(exc)
+
+    def abort(self) -> None:
+        """End the connection at once; answers that it has not taken are lost."""
+        if self.transport is not None:
+            self.transport.abort()
+        self.force_close()
 
     def received(self) -> None:
         """A whole head came."""
@@ -199,13 +250,13 @@ class _Connection(web.RequestHandler):
         self.received()
         if isinstance(exc, HttpProcessingError):
             error: BokiError = malformed(exc)
-            _log.info("no request could be read from a connection", peer=request.remote, error=str(error))
+            self.server.unreadable.add(peer=request.remote, error=str(error))
         else:
             error = BokiError("the server has a fault; its log says more")
             _log.error("a request could not be answered", status=status, error=repr(exc))
         if request.writer.output_size > 0:
             raise ConnectionError("an answer began already")
-        answer = self._server.refuse(error)
+        answer = self.server.refuse(error)
         answer.force_close()
         return answer
 

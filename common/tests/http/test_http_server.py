@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -14,6 +14,7 @@ from boki_common.errors import BokiError
 from boki_common.http import http_server
 from boki_common.http.http_page import HttpPage, answer, body_of
 from boki_common.http.http_server import HttpRunner
+from boki_common.logs import configured
 
 HOST = b"Host: localhost\r\n"
 BODY = b"Content-Length: 2\r\n\r\n{}"
@@ -88,49 +89,100 @@ async def test_an_expectation_of_100_continue_is_met(page: HttpPage) -> None:
     writer.close()
 
 
+async def _admit(request: web.Request) -> web.Response:
+    http_server.admitted(request)
+    return answer({})
+
+
 @asynccontextmanager
-async def running(connections: int, first_head_s: float) -> AsyncIterator[Callable[[], HttpRunner]]:
+async def running(connections: int, first_head_s: float) -> AsyncIterator[int]:
+    """The port of a server that answers `/` to anybody, and `/mine` as a request that shows the token."""
+
     def refuse(error: BokiError) -> web.Response:
         return answer({"error": str(error)}, http_server.STATUSES[type(error)])
 
     application = web.Application()
     application.router.add_get("/", _echo)
+    application.router.add_get("/mine", _admit)
+    application.router.add_post("/", _echo)
     runner = HttpRunner(application, refuse=refuse, connections=connections, first_head_s=first_head_s)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield lambda: runner
+    yield await runner.listen("127.0.0.1", 0, what="test", setting="port")
     await runner.cleanup()
+
+
+class Caller:
+    """One connection. `ask` returns the status of an answer; None: the connection ended."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def __aenter__(self) -> Caller:
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._writer.close()
+
+    async def ask(self, path: str) -> int | None:
+        try:
+            self._writer.write(f"GET {path} HTTP/1.1\r\n".encode() + HOST + b"\r\n")
+            head = await self._reader.readuntil(b"\r\n\r\n")
+            await self._reader.readexactly(len(b"{}\n"))
+        except (ConnectionError, asyncio.IncompleteReadError):
+            return None
+        return int(head.split()[1])
+
+    async def ended(self) -> bytes:
+        """What still came before the end."""
+        try:
+            return await self._reader.read()
+        except ConnectionError:
+            return b""
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: local"])
 async def test_a_connection_that_brings_no_whole_head_in_time_is_ended(sent: bytes) -> None:
-    async with running(connections=2, first_head_s=0.01) as runner:
-        reader, writer = await asyncio.open_connection("127.0.0.1", runner().addresses[0][1])
+    async with running(connections=2, first_head_s=0.01) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(sent)
         assert await reader.read() == b""
         writer.close()
 
 
-async def test_a_connection_over_the_bound_is_ended_until_another_one_leaves() -> None:
-    async with running(connections=1, first_head_s=60) as runner:
-        port = runner().addresses[0][1]
-        ask = b"GET / HTTP/1.1\r\n" + HOST + b"\r\n"
-        kept, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(ask)
-        assert (await kept.readuntil(b"{}\n")).startswith(b"HTTP/1.1 200 ")
-        refused, other = await asyncio.open_connection("127.0.0.1", port)
-        assert await refused.read() == b""
-        other.close()
-        writer.write_eof()
-        writer.close()
-        while True:
-            reader, third = await asyncio.open_connection("127.0.0.1", port)
-            third.write(ask)
-            try:
-                answered = await reader.read(12)
-            except ConnectionError:
-                answered = b""
-            third.close()
-            if answered:
-                break
-        assert answered == b"HTTP/1.1 200"
+async def test_a_stranger_gets_one_answer_and_a_guest_many() -> None:
+    async with running(connections=9, first_head_s=60) as port, Caller(port) as stranger, Caller(port) as guest:
+        assert [await stranger.ask("/"), await stranger.ask("/mine")] == [200, None]
+        assert [await guest.ask("/mine"), await guest.ask("/"), await guest.ask("/mine")] == [200, 200, 200]
+
+
+async def test_strangers_never_keep_a_guest_out() -> None:
+    """Connections that say nothing, or whose body never comes, are the first to be dropped for a new one."""
+    async with running(connections=3, first_head_s=60) as port, Caller(port) as kept:
+        assert await kept.ask("/mine") == 200
+        async with Caller(port) as silent, Caller(port) as slow:
+            slow._writer.write(b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 5\r\n\r\n")
+            async with Caller(port) as guest, Caller(port) as other:
+                assert [await guest.ask("/mine"), await other.ask("/mine")] == [200, 200]
+                assert [await silent.ended(), await slow.ended()] == [b"", b""]
+                assert [await caller.ask("/mine") for caller in (kept, guest, other)] == [200, 200, 200]
+
+
+async def test_a_connection_over_the_bound_is_ended_until_a_guest_leaves() -> None:
+    async with running(connections=1, first_head_s=60) as port:
+        async with Caller(port) as guest:
+            assert await guest.ask("/mine") == 200
+            async with Caller(port) as refused:
+                assert await refused.ask("/mine") is None
+            assert await guest.ask("/mine") == 200
+        while True:  # the server sees in its own time that the guest left
+            async with Caller(port) as another:
+                if await another.ask("/mine") == 200:
+                    break
+
+
+async def test_what_anybody_can_cause_is_one_line_a_minute(page: HttpPage, capsys: pytest.CaptureFixture[str]) -> None:
+    with configured(level="debug"):
+        for _ in range(3):
+            for data, _, _ in REFUSED.values():
+                await exchange(page.port, data)
+    assert capsys.readouterr().err.count("\n") == 1
