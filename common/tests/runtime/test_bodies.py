@@ -43,3 +43,8 @@ async def test_the_loop_goes_on_meanwhile_and_the_result_of_an_abandoned_one_is_
         await running
     may_end.set()
     assert await ThreadBodies().run(lambda: ended.wait(10))
+
+
+async def test_a_function_that_raises_stop_iteration_ends_with_an_error() -> None:
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await ThreadBodies().run(lambda: next(iter([])))

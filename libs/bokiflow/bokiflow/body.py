@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, NamedTuple
 
+from boki_common.runtime.bodies import interrupted
 from boki_common.runtime.ports import Bodies
 from bokiflow.calls import AnyStep
 from bokiflow.flush import EVENT_BYTES, size_of
@@ -21,7 +22,13 @@ class Tried(NamedTuple):
 
 
 async def run_body(step: AnyStep, args: tuple[Any, ...], options: dict[str, Any], bodies: Bodies) -> Tried:
-    """Runs a body until it returns, or fails for good. Raises nothing but CancelledError."""
+    """Run a body until it returns, or fails for good.
+
+    Everything that it raises is its outcome: SystemExit, GeneratorExit and the like too, which no `Retry` retries.
+
+    Raises:
+        CancelledError. KeyboardInterrupt: a person interrupted the program.
+    """
     attempt = 0
     while True:
         attempt += 1
@@ -33,7 +40,9 @@ async def run_body(step: AnyStep, args: tuple[Any, ...], options: dict[str, Any]
                     value = await bodies.run(lambda: step.function(*args, **options))
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever a body raises is its outcome
+        except BaseException as error:
+            if interrupted(error):
+                raise
             delay_s = next_delay_s(step.how.retry, attempt, error)
             if delay_s is None:
                 return Tried(within_bounds(failed(error), step.name), attempt)

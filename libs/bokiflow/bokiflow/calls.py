@@ -15,7 +15,10 @@ from typing import (
     Final,
     ForwardRef,
     Generic,
+    Literal,
     NamedTuple,
+    Never,
+    NoReturn,
     ParamSpec,
     Protocol,
     TypeVar,
@@ -30,7 +33,7 @@ from bokiflow import flow_loop
 from bokiflow.errors import NotInWorkflow
 from bokiflow.plain import as_json
 from bokiflow.retry_rules import ONCE, Retry
-from bokilib.codec import Json, from_json
+from bokilib.codec import Json, check_type, copy_json, from_json
 from bokilib.errors import NotEncodable
 
 P = ParamSpec("P")
@@ -82,8 +85,27 @@ class Signature:
         return list(bound.args), dict(bound.kwargs)
 
     def result(self, value: Json) -> Any:
-        """What the function returned, of its type. Raises NotEncodable."""
+        """Return what the function returned, of its type and shared with nothing. Raises NotEncodable."""
         return _typed(self._kinds().get("return", Any), value)
+
+    def check(self, *, arguments: bool) -> None:
+        """Check that JSON can come back as the types that the function names, as far as they can be looked up already.
+
+        Args:
+            arguments: not only its result, but its parameters too: those of a step are passed as they are.
+
+        Raises:
+            InvalidArgument: one of them cannot.
+        """
+        try:
+            kinds = self._kinds()
+        except (NameError, AttributeError):  # defined further below in its module: an error of the first call, then
+            return
+        for name, kind in kinds.items():
+            known = kind is inspect.Parameter.empty or kind is None or kind is object or kind in (NoReturn, Never)
+            if not known and (arguments or name == "return"):
+                what = "the result" if name == "return" else f"parameter {name!r}"
+                check_type(kind, f"{what} of {self._function.__qualname__}")
 
 
 def names_of(function: Callable[..., Any]) -> Mapping[str, Any]:
@@ -93,8 +115,8 @@ def names_of(function: Callable[..., Any]) -> Mapping[str, Any]:
 
 
 def _typed(kind: Any, value: Json) -> Any:
-    if kind is Any or kind is inspect.Parameter.empty:
-        return value
+    if kind is Any or kind is object or kind is inspect.Parameter.empty:
+        return copy_json(value)
     if kind is None or kind is type(None):
         return None
     return from_json(kind, value)
@@ -104,6 +126,8 @@ def _without_json(kind: Any) -> Any:
     """The kind with Any for `Json`, which any JSON is, and which names itself as text."""
     if isinstance(kind, str | ForwardRef):
         return Any
+    if get_origin(kind) is Literal:
+        return kind
     args = get_args(kind)
     changed = tuple(_without_json(one) for one in args)
     if changed == args:
@@ -162,6 +186,7 @@ class AnyStep:
         self.name: Final = name
         self.how: Final = how
         self.signature: Final = Signature(function)
+        self.signature.check(arguments=False)
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", name)
 
@@ -219,6 +244,7 @@ class Workflow(Generic[P, R]):
         self.version: Final = version
         self.by_calendar: Final = by_calendar
         self.signature: Final = Signature(function)
+        self.signature.check(arguments=True)
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
 

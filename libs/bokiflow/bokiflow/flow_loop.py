@@ -23,6 +23,7 @@ from collections.abc import Callable, Coroutine, Generator
 from types import FrameType
 from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, Unpack
 
+from boki_common.runtime.bodies import interrupted
 from bokiflow.errors import NonDeterminism
 from bokiflow.step_paths import TaskPath
 
@@ -113,11 +114,19 @@ class FlowLoop(asyncio.AbstractEventLoop):
             while self._ready and self.failed is None:
                 handle = self._ready.popleft()
                 if not handle.cancelled():
-                    handle._run()
+                    self._turn(handle)
         finally:
             asyncio._set_running_loop(outer)
         if self.failed is not None:
             raise self.failed
+
+    def _turn(self, handle: asyncio.Handle) -> None:
+        try:
+            handle._run()
+        except (SystemExit, KeyboardInterrupt) as error:
+            if interrupted(error):
+                raise
+            # The task that raised it has ended with it; asyncio raises it here as well.
 
     def start(self, coro: Coroutine[Any, Any, T]) -> FlowTask[T]:
         """The root task; inside `run`."""

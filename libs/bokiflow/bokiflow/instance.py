@@ -27,7 +27,7 @@ from bokiflow import flow_events as events
 from bokiflow.asks import Ask, Look, Looks, RunBody, SetTimer, Spawn, StopBody, UnsetTimer
 from bokiflow.calls import AnyStep, Signature, Workflow, names_of
 from bokiflow.cancellation import RestartRequested, WorkflowCancelled
-from bokiflow.digests import digest, digest_of_call
+from bokiflow.digests import copied, digest, digest_of_call
 from bokiflow.errors import NonDeterminism
 from bokiflow.flow_events import Attempted, Begun, Effect, Incoming, Restarted, Started, Within
 from bokiflow.flow_loop import FlowLoop, FlowTask
@@ -128,7 +128,15 @@ class Instance:
 
     async def _main(self) -> Any:
         args, options = self.workflow.signature.decode(self.started.args)
-        return await self.workflow.function(*args, **options)
+        try:
+            return await self.workflow.function(*args, **options)
+        except asyncio.CancelledError as error:
+            root = asyncio.current_task()
+            if isinstance(error, WorkflowCancelled) or root is None or root.cancelling():
+                raise
+            raise RuntimeError(
+                f"workflow {self.workflow.name!r} raised CancelledError, and nobody had cancelled it"
+            ) from error
 
     def replay(self, delivered: Iterable[OrderedEvent], start: int = 0) -> None:
         """Delivers what the history has, where nobody can look at anything else.
@@ -330,7 +338,7 @@ class Instance:
         key = self._loop.next_key()
         if step.how.at_most_once:
             self.effects.append((Begun(self.id, key, step.name), Spawn()))
-        self.asks.append(RunBody(key, step, args, options))
+        self.asks.append(RunBody(key, step, copied(args), copied(options)))
         wait = _Wait(self._loop.create_future(), step.name, digest_of_call(args, options))
         outcome = await self._wait(key, wait, step.function)
         return step.signature.result(outcome.value)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from bokilib.codec import Json, check_json, to_json
+from bokilib.codec import Json, check_json, dump_model, to_json
 
 
 def as_json(value: object) -> Json:
@@ -14,9 +14,9 @@ def as_json(value: object) -> Json:
     if type(value) in (str, int, bool, type(None)):
         return check_json(value)
     try:
-        plain = msgspec.to_builtins(value, str_keys=True)
+        plain = msgspec.to_builtins(value, str_keys=True, enc_hook=dump_model)
     except (TypeError, ValueError, RecursionError):
-        return to_json(value)  # a model of pydantic; or the error names what is wrong
+        return to_json(value)  # the error names what is wrong
     return check_json(_lists(plain))
 
 

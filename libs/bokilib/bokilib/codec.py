@@ -1,7 +1,9 @@
 """Values of users as JSON, and back as their types. Pure. Never pickle.
 
-JSON is dict, list, str, int, float, bool and None. Types are whatever msgspec knows (its Structs, dataclasses, TypedDict, enums,
-dates, unions of these) and, where a program uses pydantic, its models: known by their methods, so that nothing here imports it.
+JSON is dict, list, str, int, float, bool and None. Types are those that msgspec knows (its Structs, dataclasses, TypedDict, Literal,
+enums, dates, unions of these) and, where a program uses pydantic, its models: known by their methods, so that nothing here imports it.
+Both nest either way: `list[Model]`, `dict[str, Model]`, `Model | None`, a dataclass with a model in it. `check_type` refuses the
+unions that stored JSON could not tell apart (two models, two dataclasses) where a function or a collection names them.
 
 What cannot come back as it was is refused before anything is sent: keys that are no text, numbers beyond 64 bits, NaN and
 infinities, text with lone surrogates, values nested deeper than 64.
@@ -14,6 +16,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
 
+from boki_common.errors import InvalidArgument
 from bokilib.errors import NotEncodable
 
 Json: TypeAlias = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
@@ -24,6 +27,7 @@ INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
 
 T = TypeVar("T")
+_NO_VALUE: Final = object()
 _JSON_TYPES: Final = frozenset({dict, list, str, int, float, bool, type(None)})
 
 
@@ -85,7 +89,7 @@ def to_json(value: object) -> Json:
         if type(value) not in _JSON_TYPES and _is_model(value):
             plain = cast(_Model, value).model_dump(mode="json")
         else:
-            plain = msgspec.to_builtins(value, str_keys=True)
+            plain = msgspec.to_builtins(value, str_keys=True, enc_hook=dump_model)
     except (TypeError, ValueError, RecursionError) as fault:
         raise NotEncodable(f"cannot be stored as JSON: {fault}") from fault
     return check_json(plain)
@@ -96,10 +100,45 @@ def from_json(kind: type[T], value: Json) -> T:
     try:
         if isinstance(kind, type) and _is_model(kind):
             return cast(T, cast(type[_Model], kind).model_validate(value))
-        return msgspec.convert(value, kind, str_keys=True)
+        return msgspec.convert(value, kind, str_keys=True, dec_hook=_load_model)
     except (msgspec.ValidationError, ValueError, TypeError) as fault:
         name = getattr(kind, "__name__", str(kind))
         raise NotEncodable(f"what is stored is no {name}: {fault}; was the type changed?", found=str(fault)) from fault
+
+
+def dump_model(value: object) -> object:
+    """Return a model, which msgspec does not know, as JSON. Raises TypeError."""
+    if _is_model(value):
+        return cast(_Model, value).model_dump(mode="json")
+    raise TypeError(f"objects of type {type(value).__qualname__} are not supported")
+
+
+def _load_model(kind: type[Any], value: object) -> object:
+    if _is_model(kind):
+        return cast(type[_Model], kind).model_validate(value)
+    raise TypeError(f"{kind.__qualname__} is not supported")
+
+
+def check_type(kind: Any, where: str) -> None:
+    """Check that JSON can come back as a type.
+
+    Args:
+        where: the place that names the type, for the error.
+
+    Raises:
+        InvalidArgument: it cannot; the error says what to do.
+    """
+    if kind is Any or (isinstance(kind, type) and _is_model(kind)):
+        return
+    try:
+        msgspec.convert(_NO_VALUE, kind, str_keys=True, dec_hook=_load_model)
+    except (msgspec.ValidationError, ValueError):
+        return  # the type is known: this value of no type is not of it
+    except (TypeError, NotImplementedError) as fault:
+        raise InvalidArgument(
+            f"expected a type that JSON can come back as, found {kind} in {where}: {fault}; "
+            "name Any or a dict there and convert it yourself, or use a msgspec.Struct with a tag"
+        ) from fault
 
 
 def copy_json(value: Json) -> Json:

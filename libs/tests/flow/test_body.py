@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from typing import Any
 
 import pytest
 
+from boki_common.runtime.bodies import ThreadBodies
 from bokiflow import App, Retry
 from bokiflow.body import Tried, run_body
 from bokiflow.flush import EVENT_BYTES
@@ -82,3 +84,43 @@ async def test_results_that_no_log_takes_are_errors() -> None:
 async def test_a_body_that_raises_cancellation_differs_from_one_that_is_cancelled() -> None:
     with pytest.raises(asyncio.CancelledError):
         await outcome(cancels_itself)
+
+
+@APP.step(retry=Retry(attempts=3, delay_s=0))
+async def raises(error: BaseException) -> None:
+    ATTEMPTS.append(1)
+    raise error
+
+
+@APP.step
+def first_of_nothing() -> int:
+    return next(iter([]))
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=lambda one: type(one).__name__
+)
+async def test_what_would_end_the_program_ends_its_step_alone_and_is_not_retried(error: BaseException) -> None:
+    ATTEMPTS.clear()
+    assert type_of(await outcome(raises, error)) == f"builtins:{type(error).__name__}" and len(ATTEMPTS) == 1
+
+
+@APP.step
+async def long_loop() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+async def test_ctrl_c_while_a_body_runs_is_no_outcome_of_it() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            await run_body(long_loop, (), {}, Inline())
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+async def test_a_function_that_asks_an_empty_iterator_fails() -> None:
+    found = (await run_body(first_of_nothing, (), {}, ThreadBodies())).outcome
+    assert type_of(found) == "builtins:RuntimeError"
+    assert found.error is not None and found.error.detail is not None and found.error.detail.cause is not None
+    assert found.error.detail.cause.type == "builtins:StopIteration"

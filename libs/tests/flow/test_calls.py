@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import pytest
 
 import boki
-from bokiflow import Json, NotInWorkflow
+from bokiflow import App, Json, NotInWorkflow
 from bokiflow.calls import Signature
 from bokilib import JsonObject, NotEncodable
 from libs.tests.flow.shop import Shop
@@ -64,3 +65,43 @@ def test_json_inside_of_types_is_anything() -> None:
     signature = Signature(json_kinds)
     args, _ = signature.decode(signature.encode(([{"a": 1}], {"b": [1]}, None), {}))
     assert args == [[{"a": 1}], {"b": [1]}, None] and signature.result([[1], {"a": None}]) == ([1], {"a": None})
+
+
+Mode = Literal["fast", "slow"]
+
+
+async def of_mode(mode: Mode) -> list[Mode]:
+    raise AssertionError(mode)
+
+
+def test_literals_are_not_names_of_types() -> None:
+    signature = Signature(of_mode)
+    assert signature.decode([["fast"], {}]) == (["fast"], {}) and signature.result(["slow"]) == ["slow"]
+
+
+@dataclass
+class Parcel:
+    id: str
+
+
+async def one_of_two() -> Order | Parcel:
+    raise AssertionError
+
+
+def takes_one_of_two(found: Order | Parcel) -> None:
+    raise AssertionError(found)
+
+
+def test_types_that_cannot_come_back_are_refused_where_the_function_is_decorated() -> None:
+    app = App("refuses")
+    with pytest.raises(boki.InvalidArgument, match="the result of one_of_two"):
+        app.step(one_of_two)
+    with pytest.raises(boki.InvalidArgument, match="the result of one_of_two"):
+        app.workflow(one_of_two)
+    app.step(takes_one_of_two)  # its argument is passed as it is
+
+
+def test_a_result_is_shared_with_nobody() -> None:
+    stored: Json = {"rows": [1]}
+    Signature(lambda: None).result(stored)["rows"].append(2)
+    assert stored == {"rows": [1]}

@@ -278,3 +278,25 @@ async def test_a_timer_of_the_past_needs_no_log_and_one_that_nobody_waits_for_fi
         assert code.done
 
     await on_outer_loop(run)()
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=lambda one: type(one).__name__
+)
+async def test_what_would_end_the_program_ends_its_task_alone(error: BaseException) -> None:
+    async def ends() -> None:
+        raise error
+
+    async def program(code: Code) -> str:
+        task = asyncio.create_task(ends())
+        await asyncio.wait([task])
+        return type(task.exception()).__name__
+
+    @on_outer_loop
+    def check() -> Any:
+        code = Code()
+        code.begin(program)
+        assert code.root is not None
+        return code.root.result()
+
+    assert await check() == type(error).__name__

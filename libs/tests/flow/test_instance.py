@@ -250,3 +250,57 @@ async def test_a_result_that_is_no_json_is_the_error_of_the_workflow() -> None:
         assert one.outcome.error.type == "bokilib.errors:NotEncodable"
 
     await run(check)
+
+
+@pytest.mark.parametrize("asked", [True, False])
+async def test_cancelled_is_only_a_workflow_that_was_asked_to_be(asked: bool) -> None:
+    app = App("cancels")
+
+    @app.workflow
+    async def gives_up() -> None:
+        if asked:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(0)
+        raise asyncio.CancelledError
+
+    def check() -> Outcome | None:
+        one = instance_of(gives_up)
+        one.begin()
+        return one.outcome
+
+    outcome = await run(check)
+    assert outcome.cancelled == asked
+    assert asked or (
+        outcome.error.type == "builtins:RuntimeError" and "nobody had cancelled it" in outcome.error.message
+    )
+
+
+async def test_a_step_and_its_workflow_share_no_argument_and_no_result() -> None:
+    app = App("lists")
+    given: list[list[int]] = []
+
+    @app.step
+    async def take(rows: list[int]) -> list[int]:
+        return rows
+
+    @app.workflow
+    async def work() -> list[int]:
+        mine = [1]
+        given.append(mine)
+        found = await take(mine)
+        found.append(3)
+        return found
+
+    def check() -> None:
+        one = instance_of(work)
+        one.begin()
+        given[0].append(2)
+        (ask,) = one.asks
+        assert isinstance(ask, RunBody) and ask.args == ([1],)
+        event = stepped(one, "0:1", [1])
+        one.deliver(event, 0)
+        assert one.outcome == Outcome([1, 3]) and event.outcome == Outcome([1])
+
+    await run(check)

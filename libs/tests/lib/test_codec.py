@@ -6,14 +6,16 @@ import datetime
 import enum
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bokilib.codec import check_json, copy_json, from_json, to_json
+from boki_common.errors import InvalidArgument
+from bokilib.codec import check_json, check_type, copy_json, from_json, to_json
 from bokilib.errors import NotEncodable
 
 JSON = st.recursive(
@@ -122,3 +124,48 @@ def test_pydantic_itself_where_it_is_installed() -> None:
     made = pydantic.create_model("Made", n=(int, ...), at=(datetime.datetime, ...))
     value = made(n=3, at=datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC))
     assert from_json(made, to_json(value)) == value
+
+
+class Point(pydantic.BaseModel):
+    """A model of a user."""
+
+    a: int
+
+
+class Other(pydantic.BaseModel):
+    b: int
+
+
+@dataclass
+class Holder:
+    model: Point
+    many: list[Point] = field(default_factory=list)
+
+
+class Holding(pydantic.BaseModel):
+    holder: Holder
+
+
+NESTED: list[tuple[Any, Any]] = [
+    (list[Point], [Point(a=1)]),
+    (dict[str, Point], {"k": Point(a=1)}),
+    (Point | None, Point(a=1)),
+    (Point | None, None),
+    (Holder, Holder(Point(a=1), [Point(a=2)])),
+    (Holding, Holding(holder=Holder(Point(a=1)))),
+    (Literal["fast", "slow"], "slow"),
+    (list[Literal["fast", "slow"]], ["slow"]),
+    (int | str, "3"),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), NESTED, ids=[str(kind) for kind, _ in NESTED])
+def test_models_and_dataclasses_nest_either_way(kind: Any, value: Any) -> None:
+    check_type(kind, "a test")
+    assert from_json(kind, check_json(to_json(value))) == value
+
+
+@pytest.mark.parametrize("kind", [Point | Other, Point | int, list[Point | Other], Holder | Person])
+def test_a_type_that_json_cannot_come_back_as_is_refused_with_its_place(kind: Any) -> None:
+    with pytest.raises(InvalidArgument, match="the result of f"):
+        check_type(kind, "the result of f")
