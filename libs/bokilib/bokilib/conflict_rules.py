@@ -50,7 +50,7 @@ class Claim(NamedTuple):
     """A claim as it was read: where, by whom, and for whom.
 
     Attributes:
-        token: of several who claim under one incarnation, which.
+        token: of several holders under one incarnation, which.
     """
 
     seqnum: int

@@ -8,6 +8,8 @@
 - Taking over is a claim that expects the claim it replaces. Whether that one's holder is dead is the caller's to judge
   (`lease_rules`); safe it is whatever he judged.
 - A claim whose answer was lost is found by reading, never concluded from the Conflict that a second one gets.
+- Each `Fence` object has a token of its own, which its claims carry. Only the object that appended a claim adopts it when it is found:
+  an earlier object of the same process may have written under its claim what a later one has not read.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ class Claimed(Event, tag="lib.claim", frozen=True):
 
     Attributes:
         fence: its name, compared when read.
-        who: claims it, for people. token: of several under one incarnation, which.
+        who: claims it, for people. token: of the fence object that claims, unique in its incarnation; older versions wrote one for
+            all objects of a process.
     """
 
     fence: str
@@ -40,20 +43,22 @@ PICKER: Final[Picker[Claimed]] = Picker("lib", (Claimed,))
 
 
 class Fence:
-    """See the module. Invariant: `claim` is a place at which this incarnation's claim is in the log, or 0.
+    """One holder of a fence. Invariant: `claim` is a place at which a claim of this object is in the log, or 0.
 
     Attributes:
-        tag: its stream. claim: the place of this holder's claim, 0 before there is one.
+        tag: its stream. claim: the place of this holder's claim, 0 before there is one. token: in its claims, of this object alone.
+        other: the newest claim of another holder that `take` met, None before: to take over from, if that holder is dead.
     """
 
-    def __init__(self, log: Log, tag: str, name: str, *, who: str, token: str = "") -> None:
-        """`token`: where several may claim it under one `Log` and one name, each has its own (`Log.incarnations`)."""
+    def __init__(self, log: Log, tag: str, name: str, *, who: str, scope: str = "") -> None:
+        """Args: scope: the first part of the token, by which a holder of many fences knows the claims of its own (`scope_of`)."""
         self.tag: Final = tag
         self.name: Final = name
         self.claim = 0
+        self.token: Final = log.incarnations.fence(scope)
+        self.other: Claim | None = None
         self._log = log
         self._who = who
-        self._token = token
 
     @property
     def expect(self) -> dict[str, int | None]:
@@ -65,7 +70,7 @@ class Fence:
     def held(self) -> Claim:
         """The holder's claim, to claim it once more: a new place for what must not get old."""
         assert self.claim, "nothing was claimed: `await fence.take(...)`"
-        return Claim(self.claim, self._log.by, self._who, self._token)
+        return Claim(self.claim, self._log.by, self._who, self.token)
 
     async def current(self) -> Claim | None:
         """The newest claim, as of now."""
@@ -100,7 +105,7 @@ class Fence:
         expect: dict[str, int | None] = {self.tag: last.seqnum if last else await self._log.book.now()}
         if last is None and (found := await self.current()) is not None:
             return self._mine(found)
-        claim = Contribution((self.tag,), expect, (Claimed(self.name, self._who, self._token),))
+        claim = Contribution((self.tag,), expect, (Claimed(self.name, self._who, self.token),))
         try:
             self.claim = await self._log.append(claim, seen=last.seqnum if last else 0, settle=True)
         except Conflict as conflict:
@@ -122,6 +127,7 @@ class Fence:
 
     def _mine(self, found: Claim | None) -> int:
         if found is None or not self.is_mine(found):
+            self.other = found or self.other
             raise Fenced(
                 f"{self.name} was claimed by {found.who if found else 'somebody'} meanwhile; take over from that claim, if its "
                 "holder is dead",
@@ -132,8 +138,8 @@ class Fence:
         return self.claim
 
     def is_mine(self, found: Claim) -> bool:
-        """Whether a claim is this holder's, of this life."""
-        return (found.by, found.who, found.token) == (self._log.by, self._who, self._token)
+        """Return whether this object appended a claim."""
+        return (found.by, found.who, found.token) == (self._log.by, self._who, self.token)
 
     def moved(self, conflict: Conflict) -> bool:
         """Whether a Conflict of the holder's record says that the fence is over: then nothing under this claim can succeed."""

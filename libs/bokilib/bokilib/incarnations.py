@@ -16,12 +16,18 @@ class Incarnations:
         """`by`: of the Log; nobody else's tokens begin like it."""
         self._by: Final = by
         self._given = 0
+        self._fences = 0
         self._running: Final[set[str]] = set()
 
     def give(self) -> str:
         """A token that nobody had; the first is the Log's own."""
         self._given += 1
         return self._by if self._given == 1 else f"{self._by}-{self._given}"
+
+    def fence(self, scope: str) -> str:
+        """Return a token for one more fence object of a scope; no other object of this incarnation gets it."""
+        self._fences += 1
+        return f"{scope}/{self._fences}" if scope else str(self._fences)
 
     def began(self, token: str) -> None:
         """It runs from now on."""
@@ -38,3 +44,8 @@ class Incarnations:
     def over(self, token: str) -> bool:
         """Whether it is one of these, and runs nothing; of others nothing is known."""
         return token not in self._running and (token == self._by or token.startswith(f"{self._by}-"))
+
+
+def scope_of(token: str) -> str:
+    """Return the scope of a token that `Incarnations.fence` gave."""
+    return token.rpartition("/")[0]

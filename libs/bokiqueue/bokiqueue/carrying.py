@@ -166,8 +166,7 @@ class QueueCarried:
         last = await Fence(self._log, tag, name, who="").current()
         if last is None:
             return 0
-        token = (CARRIED if careful(last.who, last.token) else "") + self._log.incarnations.give()
-        fence = Fence(self._log, tag, name, who=NOBODY, token=token)
+        fence = Fence(self._log, tag, name, who=NOBODY, scope=CARRIED if careful(last.who, last.token) else "")
         claim = await fence.take(last)
         checkpoints = Checkpointing(self._log, config.queue, shard, group)
         progress, _ = await checkpoints.load(claim, config)

@@ -1,6 +1,7 @@
 """Checkpoints of one consumer's stream: read at a takeover, made when they pay, trimmed by.
 
-- `load` reads the stream up to the claim; nothing of an owner before comes later, for it expects its own claim.
+- `load` reads the stream up to the claim, and as far beyond as its session has seen: nothing of an owner before comes later than the
+  claim, for it expects its own.
 - `make` composes the state. It covers what is in the log for certain: below whatever may still be on its way. It expects the claim and
   the settings, so that a group which registers meanwhile is not overlooked (`floor_rules`).
 - A state larger than a record goes in parts.
@@ -82,7 +83,14 @@ class Checkpointing:
     # -- reading
 
     async def load(self, claim: int, config: Config) -> tuple[Progress, int]:
-        """The state as of a claim, and the log's time of the claim. Raises Fenced: another claimed it since, and trimmed."""
+        """Return the state, and the log's time of the claim.
+
+        The state is as of the newest place that this session knows, never an older one than the claim: whatever was acknowledged to this
+        process is in it.
+
+        Raises:
+            Fenced: another claimed it since, and trimmed.
+        """
         if self._group not in config.groups:
             raise no_such_group(config, self._group)
         owner = tags.queue_owner(self._queue, self._shard, self._group)
@@ -99,12 +107,13 @@ class Checkpointing:
 
     async def _load(self, owner: str, claim: int, config: Config) -> tuple[Progress, int]:
         record = await self._log.book.read_prev(owner, at_most=claim)
-        found = await stream(self._log, self._id, self._tag, claim)
+        last = max(claim, self._log.book.position or 0)
+        found = await stream(self._log, self._id, self._tag, last)
         start = config.groups[self._group]
         folded = fold(found.rows, start, config.dedup_ms)
         if max(folded.covers, start) < found.trimmed:
             raise boki.Trimmed(f"what {self._id!r} did up to {found.trimmed} is trimmed, and no checkpoint has it")
-        self.high = claim
+        self.high = last
         self._start = start
         self._records = len(found.rows)
         return folded.progress, record.time_ms if record is not None else 0

@@ -28,6 +28,7 @@ from bokilib.conflict_rules import Claim
 from bokilib.errors import Fenced
 from bokilib.fence import PICKER as CLAIMS
 from bokilib.follower import Follower
+from bokilib.incarnations import scope_of
 from bokilib.log import Log, Read
 from bokilib.members import Members
 from bokiqueue import rebalance_rules
@@ -83,9 +84,14 @@ class Claims:
     def take(self, shard: int, read: Read) -> None:
         """A claim was read."""
         for event in CLAIMS.of(read.record.seqnum, read.envelope):
-            newest = self.newest[shard]
-            if event.fence == self._names[shard] and (newest is None or read.record.seqnum > newest.seqnum):
-                self.newest[shard] = Claim(read.record.seqnum, read.envelope.by, event.who, event.token)
+            if event.fence == self._names[shard]:
+                self.learn(shard, Claim(read.record.seqnum, read.envelope.by, event.who, event.token))
+
+    def learn(self, shard: int, claim: Claim) -> None:
+        """Remember a claim, if it is newer than the one that is known."""
+        newest = self.newest[shard]
+        if newest is None or claim.seqnum > newest.seqnum:
+            self.newest[shard] = claim
 
 
 class Pace(NamedTuple):
@@ -339,7 +345,7 @@ class Consumer(Generic[T]):
         if (
             claim is not None
             and holder == self.who
-            and (claim.by, claim.token) != (self._log.by, self._member.token)
+            and (claim.by, scope_of(claim.token)) != (self._log.by, self._member.token)
             and claim.seqnum > self._claims.read_at
         ):
             holder += " (another of this name)"
@@ -374,8 +380,11 @@ class Consumer(Generic[T]):
         owner = self._owner_of(shard)
         try:
             await owner.take(self._claims.newest[shard])
-        except Fenced:
-            return  # somebody was faster: his claim will arrive
+        except Fenced:  # another claim was met, which the follower may have brought already, or may not
+            if owner.fence.other is not None:
+                self._claims.learn(shard, owner.fence.other)
+            self._changed.set()
+            return
         self._owners[shard] = owner
         newest = self._claims.newest[shard]
         if newest is not None and owner.is_over(newest):

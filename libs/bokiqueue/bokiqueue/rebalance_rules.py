@@ -18,13 +18,13 @@ import xxhash
 
 NOBODY = ""
 """Who claims a shard to give it back."""
-CARRIED = "carried/"
-"""Tokens begin like this of claims for nobody that replace one which was not given back."""
+CARRIED = "carried"
+"""The scope of claims for nobody that replace one which was not given back."""
 
 
 def careful(who: str, token: str) -> bool:
     """Whether who had a claim may have handed out what nobody decided, and died of it: he did not give it back."""
-    return who != NOBODY or token.startswith(CARRIED)
+    return who != NOBODY or token.startswith(f"{CARRIED}/")
 
 
 def plan(queue: str, group: str, shards: int, members: Sequence[str]) -> list[str]:

@@ -8,10 +8,11 @@ from bokilib.checkpoint_rules import CARRY_MS
 
 
 class Member(NamedTuple):
-    """Who owns shards.
+    """A member that owns shards.
 
     Attributes:
-        who: its name. token: which of those who run under its `Log` it is. carry_ms: nothing that it writes, and needs, gets as old.
+        who: its name. token: which of those that run under its `Log` it is, the scope of its claims. carry_ms: nothing that it writes,
+            and needs, gets as old.
     """
 
     who: str

@@ -90,7 +90,7 @@ class ShardOwner:
         self.claim = 0
         name = fence_name(config.queue, shard, group)
         owners = tags.queue_owner(config.queue, shard, group)
-        self.fence: Final = Fence(log, owners, name, who=member.who, token=member.token)
+        self.fence: Final = Fence(log, owners, name, who=member.who, scope=member.token)
         self._id: Final = consumer_id(config.queue, shard, group)
         self._tag: Final = tags.queue_consumer(config.queue, shard, group)
         self._log = log
@@ -279,7 +279,7 @@ class ShardOwner:
 
     def begin(self, receipt: Receipt, lease_s: float) -> bool:
         """A handler has a message from now on, for so long; False: it is not to have it any more."""
-        if self.claim != receipt.claim or self._owned().attempt(receipt.id) != receipt.attempt:
+        if not self.claim or self.claim != receipt.claim or self._owned().attempt(receipt.id) != receipt.attempt:
             return False
         self._owned().begin(receipt.id, self._now_s() + lease_s)
         return True
@@ -467,7 +467,7 @@ class ShardOwner:
         except Fenced:
             self.over()
             return
-        if self.claim:  # else what was found is a claim of this member's next owner of the shard
+        if self.claim:
             await self._log.book.trim([(self.fence.tag, claim)])
             await self._checkpoint()
 

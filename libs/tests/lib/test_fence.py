@@ -8,10 +8,12 @@ import pytest
 
 import boki
 from boki.testing import MemoryCluster
+from bokilib.conflict_rules import Claim
 from bokilib.contribution import Contribution
 from bokilib.errors import Fenced
 from bokilib.events import Event, Picker
-from bokilib.fence import PICKER, Fence
+from bokilib.fence import PICKER, Claimed, Fence
+from bokilib.incarnations import Incarnations, scope_of
 from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, Fault, FaultyBook, crash_everywhere, start_anywhere
@@ -140,10 +142,36 @@ async def test_a_second_process_at_any_point() -> None:
     assert explored.runs >= explored.operations
 
 
-async def test_two_of_one_name_on_one_log_are_two_where_each_has_a_token(book: boki.Book) -> None:
+async def test_a_claim_is_adopted_only_by_the_object_that_appended_it(
+    book: boki.Book,
+) -> None:
     log = Log(book)
-    one, other = (Fence(log, TAG, "x", who="me", token=log.incarnations.give()) for _ in range(2))
-    claim = await one.take(None)
-    with pytest.raises(Fenced):
-        await other.take(None)
-    assert await one.take(None) == claim, "found by reading: the answer may have been lost"
+    earlier, later = (Fence(log, TAG, "x", who="me") for _ in range(2))
+    first = await earlier.take(None)
+    claim = await earlier.take(earlier.held)
+    for stale in (None, Claim(first, log.by, "me", earlier.token)):
+        with pytest.raises(Fenced):
+            await later.take(stale)
+        assert later.other == Claim(claim, log.by, "me", earlier.token)
+    assert await earlier.take(None) == claim, "found by reading: the answer may have been lost"
+    assert await later.take(later.other) > claim
+
+
+def test_tokens_are_counted_so_that_a_run_that_is_repeated_writes_the_same() -> None:
+    those = Incarnations("0a")
+    tokens = [those.fence(""), those.fence("member"), those.fence("")]
+    assert tokens == ["1", "member/2", "3"]
+    assert [scope_of(token) for token in tokens] == ["", "member", ""]
+
+
+async def test_a_claim_of_an_older_version_is_read_and_taken_over(book: boki.Book) -> None:
+    """Older versions wrote the process's own token, or none."""
+    log = Log(book)
+    for token in ("", log.by):
+        at = await log.append(Contribution((TAG,), {}, (Claimed("x", "me", token),)))
+        fence = Fence(log, TAG, "x", who="me")
+        current = await fence.current()
+        assert current == Claim(at, log.by, "me", token) and not fence.is_mine(current)
+        with pytest.raises(Fenced):
+            await fence.take(None)
+        assert await fence.take(current) > at

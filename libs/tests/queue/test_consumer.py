@@ -14,6 +14,7 @@ from boki_common.errors import InvalidArgument
 from bokilib import Contribution, Fenced, tags
 from bokiqueue import Consumer, Limits, Queue, StaleReceipt, settings
 from bokiqueue.events import Acked, Id, consumer_id
+from bokistore import BokiStore
 from libs.tests.queue.conftest import Another, book_of, take
 
 LEASE_S = 0.15
@@ -203,6 +204,29 @@ async def test_two_members_of_one_name_on_one_log_never_have_one_shard(another: 
         with pytest.raises(Fenced):
             await owner.take(None)
         await message.ack()
+
+
+async def test_an_owner_has_what_was_acked_under_the_one_before_in_its_process(
+    another: Another,
+) -> None:
+    """Even if its follower has not brought the claim of the one before, which has the same name and the same process."""
+    store = BokiStore(book_of(await another()))
+    queue = await Queue.open(store.log, "orders", str, shards=1)
+    await queue.push_many(["m1", "m2", "m3"])
+
+    async def sell(messages: Consumer[str]) -> None:
+        async with await anext(messages) as message, store.transaction() as tx:
+            tx["sold"].inc(message.body)
+            tx.add(message.acked())
+
+    async with queue.consume(who="w") as messages:
+        await sell(messages)
+        await sell(messages)
+        messages._claims.newest[0] = None
+        messages._owners[0].over()
+        async with asyncio.timeout(5):
+            await sell(messages)
+    assert await store.object("sold").value() == {"m1": 1, "m2": 1, "m3": 1}
 
 
 async def test_a_member_that_can_do_nothing_more_raises_and_others_take_over(another: Another) -> None:

@@ -52,4 +52,4 @@ def test_from_any_standing_members_come_to_the_plan_and_stay() -> None:
 
 
 def test_an_owner_is_careful_after_who_did_not_give_back_and_was_carried() -> None:
-    assert [careful("a", "t"), careful(NOBODY, "t"), careful(NOBODY, CARRIED + "t")] == [True, False, True]
+    assert [careful("a", "t"), careful(NOBODY, "t"), careful(NOBODY, CARRIED + "/3")] == [True, False, True]
