@@ -240,21 +240,18 @@ class Model:
         return max(self._marks.get((book, ALL), 0), self._marks.get((book, stream), 0))
 
     def missing(self, book: int, stream: int, looked: int, stop: int, *, anew: bool) -> int:
-        """From `looked` to below this, records of a stream may have been that are trimmed or forgotten; `looked` if none.
+        """Return the seqnum below which records of a stream may be missing, trimmed or forgotten, from `looked` on; `looked` if none.
 
-        A stream that was forgotten shows neither a mark nor a record from before; `anew`, to who begins with it, it never was, unless
-        he looks at a time (`stop`) when it was.
+        A forgotten stream shows neither a mark nor a record from before. A read from its beginning (`anew`) takes it for a new stream,
+        unless it may still have been there as of `stop`: not if `stop` is above the floor, or a record that lives is below `stop`.
         """
         mark, newest = self.mark(book, stream), self.newest(book, stream)
         until = max(looked, min(mark, stop))
-        if (
-            stream == ALL
-            or until > self.floor(book)
-            or (book, stream) in self._marks
-            or (anew and stop > self.floor(book))
-        ):
+        if stream == ALL or until > self.floor(book) or (book, stream) in self._marks:
             return until
         live = [place for place in self._streams.get((book, stream), []) if place >= until]
+        if anew and (stop > self.floor(book) or any(place < stop for place in live)):
+            return until
         known = newest and (newest < until or len(live) < len(self._streams[book, stream]))
         return until if known else max(until, min([self.floor(book) + 1, stop, *live[:1]]))
 

@@ -6,8 +6,12 @@ A union is looked up stream by stream, a share of the page of each, up to a hori
 Records of a stream may be missing from where a reader has looked (`looked`):
 - up to its mark;
 - up to the book's *floor*, if the stream shows nothing of its own from before `looked`: neither a mark, nor a record. A stream that was
-  forgotten has lost both, and one that was not, and was trimmed, has a mark or a newest record. Who reads from the
-  beginning gets no gap of what was forgotten, it never was; but who reads up to a place below the floor does: at that place it was.
+  forgotten has lost both; one that was trimmed and not forgotten has a mark or a newest record.
+
+A read from the beginning gets no gap for a forgotten stream: as of its end (`stop`) the stream was new. It does get one if the stream
+may have been forgotten only after that place, because as of that place its records were there. Nothing tells when a stream was forgotten,
+so this is assumed where `stop` is not above the floor and no record of the stream lives below `stop`. A record that lives was written after
+the stream was last forgotten, so a record below `stop` proves that the stream was new as of there, however high the floor is.
 """
 
 from __future__ import annotations
@@ -64,18 +68,23 @@ def union(
 def missing_until(
     streams: Streams, floor: int, book: int, tag: int, *, looked: int, stop: int, from_beginning: bool = False
 ) -> int:
-    """From `looked` to below this, records of the stream may be missing; 0: none are."""
+    """Return the seqnum below which records of the stream may be missing from `looked` on; 0 if none can be.
+
+    Args:
+        floor: newest record of all streams of the book that were forgotten.
+        from_beginning: the read began at the beginning of the stream, and no record of it was returned yet.
+    """
     end = min(streams.mark(book, tag), stop)
     at = max(looked, end)
-    if (
-        at <= floor
-        and tag != ALL_RECORDS
-        and (not (from_beginning or looked <= 1) or stop <= floor)
-        and not streams.own_mark(book, tag)
-    ):
-        newest = streams.newest(book, tag)
-        if not newest or (newest >= at and not streams.prev(book, tag, at - 1)):
-            end = min(floor + 1, streams.next(book, tag, at) or stop, stop)
+    if at <= floor and tag != ALL_RECORDS and not streams.own_mark(book, tag):
+        newest, first = streams.newest(book, tag), streams.next(book, tag, at)
+        begins = from_beginning or looked <= 1
+        if begins and (stop > floor or 0 < first < stop):
+            forgotten = False
+        else:
+            forgotten = not newest or (newest >= at and not streams.prev(book, tag, at - 1))
+        if forgotten:
+            end = min(floor + 1, first or stop, stop)
     return end if end > looked else 0
 
 

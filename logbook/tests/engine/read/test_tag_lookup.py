@@ -103,6 +103,10 @@ def test_a_page_of_many_tags_looks_up_what_a_page_holds() -> None:
         (Plain({}), 20, 9, END, True, 0),
         (Plain({}), 20, 1, 15, False, 15),  # but at a place below the floor it was
         (Plain({}), 20, 1, 20, True, 20),
+        (Plain({7: [12]}), 20, 1, 15, False, 0),  # unless a record lives there: it was written after that
+        (Plain({7: [12]}), 20, 9, 15, True, 0),
+        (Plain({7: [12]}), 20, 1, 12, False, 12),
+        (Plain({7: [12]}, book=5), 20, 1, 15, False, 5),
         (Plain({}, book=5), 20, 3, END, False, 21),  # the mark of the book says nothing of the stream
         (Plain({7: [2, 9]}, book=5), 0, 3, END, False, 5),
     ],

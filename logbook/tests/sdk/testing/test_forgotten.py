@@ -91,3 +91,18 @@ async def test_a_stream_that_is_quiet_below_what_others_forgot_is_no_gap() -> No
         for start in (lives + 1, other):
             assert await plain(book.read(tags=["trimmed", "lives"], start=start)) == []
             assert await plain(book.read("trimmed", start=start)) == await plain(book.read("lives", start=start)) == []
+
+
+async def test_a_stream_with_a_living_record_is_whole_whatever_others_forgot() -> None:
+    """Up to that record too: whoever folds an object reads no further."""
+    clock = ManualClock(0)
+    async with MemoryCluster(clock=clock) as cluster:
+        book = (await cluster.connect()).book("b")
+        lives = await book.append(b"0", tags=["lives"])
+        other = await book.append(b"1", tags=["other"])
+        await forget(clock, book, "other", other + 1)
+        for stop in (lives + 1, other, other + 1, None):
+            assert await plain(book.read("lives", start=1, stop=stop)) == [b"0"]
+            assert await plain(book.read(tags=["lives"], start=1, stop=stop)) == [b"0"]
+        assert await plain(book.read("lives", start=1, stop=lives)) == [(None, 1, lives - 1)]
+        assert await plain(book.read("lives", start=lives + 1, stop=other)) == []
