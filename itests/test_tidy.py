@@ -61,8 +61,8 @@ MAY_SLEEP: Final = {
     "common/tests/metadata/conftest.py": "polls a store for what another session did: stores tell it late, and it is the subject",
 }
 
-VIRTUAL_TIME: Final = "sim/tests/"
-"""Tests under the simulator's loop: an hour of sleep takes no time."""
+VIRTUAL_TIME: Final = ("sim/tests/", "libs/tests/oracles/")
+"""Tests in virtual time: an hour of sleep takes no time."""
 
 TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "logbook/boki/_iterator.py": "logbook/tests/sdk/test_reader.py",

@@ -1,0 +1,472 @@
+"""The real `bokiqueue` against what must become of each message, by random seeds.
+
+A producer pushes under keys, deduplication ids, delays and priorities; members of groups handle, each in a process of its own that ends
+cleanly, is killed, or is stopped for longer than its lease and lives on; answers are late or lost, followers lag, days go by, a carrier
+carries. A handler's effect and its ACK are one record; some records end two messages, of two shards. One group is dropped and registered
+again by two processes at once. What happened is read from the log by `Witness` as it grows; the oracle knows no owner, lease or
+checkpoint:
+
+- each message that is no copy has one effect in each group that was there all the time, each copy none;
+- effects of one key come in the order of its pushes;
+- the group that comes and goes handles nothing twice, and all that was pushed since it was registered last;
+- nothing waits in the end; of a queue with dead letters each message is handled or a dead letter, never both, and a dead letter had as many
+  handlers that raised, or died, as the queue allows.
+
+    .venv/bin/python -m libs.tests.oracles.queue_run --first 1 --seeds 3000
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple
+
+import bokiqueue
+from boki.testing import MemoryCluster
+from boki_common.errors import BokiError, Conflict
+from boki_common.testing.machine import SeededRandom
+from bokilib import Carrier
+from bokilib.errors import AppendUnknown, Fenced
+from bokilib.testing import Died
+from bokiqueue import Message, Queue, arrivals, checkpointing, delivery_rules
+from bokiqueue.errors import NoSuchGroup, StaleReceipt
+from bokiqueue.sharding import shard_of
+from bokistore import BokiStore
+from bokistore.events import PICKER, Commit
+from bokistore.transactions import Transaction
+from libs.tests.oracles.rough_book import CALM, STOPPED_S, WEATHERS, RoughBook
+from libs.tests.oracles.seeds import JumpingClock, Witness, constants, main
+
+BOOK: Final = "b"
+QUEUE: Final = "q"
+DEAD: Final = "q.dead"
+DEFAULT: Final = "default"
+OFTEN: Final = "audit"
+"""The group that is dropped and registered again."""
+KEYS: Final = ("a", "b", "c")
+LEASE_S: Final = 30.0
+HOUR_S: Final = 3_600
+SETTLE_S: Final = 20_000.0
+"""Longest virtual time in which everything is handled once nothing is pushed any more."""
+
+Body = dict[str, int]
+
+
+class Push(NamedTuple):
+    """A message that was acknowledged, or is known to be in the log."""
+
+    number: int
+    key: str | None
+    dedup: str | None
+    seqnum: int
+
+
+class Shape(NamedTuple):
+    """What a seed's queue is like."""
+
+    shards: int
+    groups: tuple[str, ...]
+    messages: int
+    dedup_s: float
+    max_deliveries: int | None
+    comes_and_goes: bool
+
+    @staticmethod
+    def draw(chances: random.Random) -> Shape:
+        return Shape(
+            shards=chances.choice((1, 2, 3, 6)),
+            groups=(DEFAULT, "g2") if chances.random() < 0.3 else (DEFAULT,),
+            messages=chances.choice((15, 30, 60)),
+            dedup_s=chances.choice((5, 300, 100_000)),
+            max_deliveries=chances.choice((0, 0, 4)),
+            comes_and_goes=chances.random() < 0.3,
+        )
+
+
+class HandlerFails(Exception):
+    """Raised by a handler by chance."""
+
+
+class Process:
+    """A process of the run: a session of its own. `ends` is awaited by what lives in it."""
+
+    def __init__(self, store: BokiStore, queue: Queue[Body], book: RoughBook) -> None:
+        self.store: Final = store
+        self.queue: Final = queue
+        self.book: Final = book
+
+
+class World:
+    """One seed."""
+
+    def __init__(self, cluster: MemoryCluster, clock: JumpingClock, seed: int) -> None:
+        self.chances: Final = random.Random(seed)
+        self.shape: Final = Shape.draw(self.chances)
+        self.pushed: Final[list[Push]] = []
+        self.counted: Counter[str] = Counter()
+        self.registered_at = 0
+        """Place at which the group that comes and goes was certainly there for good; 0: it is not."""
+        self.burdens: Final[Counter[tuple[str, int]]] = Counter()
+        """(group, message) → handlers that raised, or whose process died."""
+        self.stop: Final = asyncio.Event()
+        self._cluster: Final = cluster
+        self._clock: Final = clock
+        self._weather = self.chances.choice(WEATHERS)
+
+    async def process(self, *, calm: bool = False) -> Process:
+        chances, shape = self.chances, self.shape
+        weather = CALM if calm else self._weather
+        book = RoughBook((await self._cluster.connect()).book(BOOK), random.Random(chances.random()), weather)
+        tokens = SeededRandom(chances.randrange(1 << 30))
+        store = BokiStore(book, random=tokens)
+        queue = await Queue.open(
+            store.log,
+            QUEUE,
+            Body,
+            shards=shape.shards,
+            max_deliveries=shape.max_deliveries,
+            dead_letter=DEAD if shape.max_deliveries else None,
+            dedup_s=shape.dedup_s,
+            random=tokens,
+        )
+        return Process(store, queue, book)
+
+    async def soon(self, *seconds: float) -> None:
+        """Wait for one of these times, or until the run is to stop."""
+        try:
+            async with asyncio.timeout(self.chances.choice(seconds)):
+                await self.stop.wait()
+        except TimeoutError:
+            pass
+
+    # -- producers
+
+    async def produce(self) -> None:
+        chances = self.chances
+        process = await self.process(calm=True)
+        if len(self.shape.groups) > 1:
+            await process.queue.register(self.shape.groups[1])
+        for number in range(self.shape.messages):
+            key = chances.choice((None, None, *KEYS))
+            dedup = chances.choice((None, None, None, f"d{chances.randrange(8)}"))
+            delay_s = chances.choice((0, 0, 0, 3, 30)) if key is None else 0
+            seqnum = await process.queue.push(
+                {"n": number}, key=key, dedup_id=dedup, delay_s=delay_s, priority=chances.choice((0, 0, 0, 5))
+            )
+            self.pushed.append(Push(number, key, dedup, seqnum))
+            if chances.random() < 0.3:
+                await asyncio.sleep(chances.choice((0.1, 3, 8)))
+            if chances.random() < 0.03:
+                self._clock.ahead_ms += 1_000 * chances.choice((HOUR_S, 13 * HOUR_S, 25 * HOUR_S))
+
+    # -- members
+
+    async def member(self, name: str, group: str) -> None:
+        """Lives of one member, one after the other, each in a process of its own."""
+        chances = self.chances
+        while not self.stop.is_set():
+            try:
+                process = await self.process()
+                await self._life(process, group, name if chances.random() < 0.5 else None)
+            except (Died, NoSuchGroup):
+                pass
+            except BokiError as error:
+                if not error.retryable and not isinstance(error, (Fenced, Conflict)):
+                    raise
+                self.counted[f"members ended by {type(error).__name__}"] += 1
+            await asyncio.sleep(chances.random() * 5)
+
+    async def _life(self, process: Process, group: str, who: str | None) -> None:
+        chances, book = self.chances, process.book
+        handling: dict[asyncio.Task[None], list[Message[Body]]] = {}
+
+        async def consume() -> None:
+            consumer = process.queue.consume(
+                group=group,
+                who=who,
+                prefetch=chances.choice((1, 4, 64)),
+                lease_s=LEASE_S,
+                member_lease_s=chances.choice((3, 15)),
+                carry_s=chances.choice((86_400, 40)),
+            )
+            async with consumer:
+                first: Message[Body] | None = None
+                async for message in consumer:
+                    if first is None and chances.random() < 0.15:
+                        first = message  # one record ends it and the next one, perhaps of another shard
+                        continue
+                    both = [message] if first is None else [first, message]
+                    first = None
+                    task = asyncio.get_running_loop().create_task(self._handle(process, group, both))
+                    handling[task] = both
+                    task.add_done_callback(handling.pop)
+                    while len(handling) >= 6:
+                        await asyncio.wait(handling, return_when=asyncio.FIRST_COMPLETED)
+
+        living = asyncio.get_running_loop().create_task(consume())
+        try:
+            for _ in range(chances.choice((1, 1, 3))):
+                await asyncio.wait([living], timeout=chances.choice((5, 30, 200)))
+                if living.done() or self.stop.is_set():
+                    break
+                if chances.random() < 0.3:
+                    book.stop(chances.choice(STOPPED_S))
+            if chances.random() < 0.5 and not living.done():
+                book.die()
+        finally:
+            if book.dead:
+                self.burdens.update((group, message.body["n"]) for both in handling.values() for message in both)
+            tasks = [living, *handling]
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+        for error in ended:
+            if error is not None and not isinstance(error, (Died, asyncio.CancelledError)):
+                assert isinstance(error, BaseException)
+                raise error
+
+    async def _handle(self, process: Process, group: str, messages: list[Message[Body]]) -> None:
+        chances = self.chances
+        drawn = chances.random()
+        try:
+            if drawn < 0.12:
+                for message in messages:
+                    _ = message.nack(chances.choice((0, 0, 1, 20)))
+                    self.burdens[group, message.body["n"]] += 1
+                return
+            if drawn < 0.18:
+                await asyncio.sleep(chances.choice((1, 40)))  # perhaps longer than its lease
+            await self._handle_together(process, group, messages, fails=drawn > 0.9)
+        except (HandlerFails, StaleReceipt, Fenced, Conflict):
+            pass
+        except AppendUnknown:
+            self.counted["unknown outcomes"] += 1
+
+    async def _handle_together(
+        self, process: Process, group: str, messages: list[Message[Body]], *, fails: bool
+    ) -> None:
+        """The effects and ACKs of the messages in one record, as `Queue.handler` does it for one."""
+        if len(messages) > 1:
+            async with messages[1]:
+                await self._effects(process, group, messages, fails=fails)
+        else:
+            await self._effects(process, group, messages, fails=fails)
+
+    async def _effects(self, process: Process, group: str, messages: list[Message[Body]], *, fails: bool) -> None:
+        chances = self.chances
+
+        async def body(tx: Transaction) -> None:
+            if chances.random() < 0.2:
+                tx["hot"].set("n", await tx["hot"].get("n", 0))  # loses to whoever does the same
+            for message in messages:
+                tx[f"done/{group}/{message.body['n']}"].inc("n")
+            if chances.random() < 0.3:
+                await asyncio.sleep(chances.random())
+            for message in messages:
+                tx.add(message.acked())
+
+        async with messages[0]:
+            if fails:
+                self.burdens.update((group, message.body["n"]) for message in messages)
+                raise HandlerFails
+            if chances.random() < 0.5:
+                await process.store.transact(body)
+            else:
+                async with process.store.transaction() as tx:
+                    await body(tx)
+
+    # -- beside them
+
+    async def carry(self) -> None:
+        process = await self.process()
+        while not self.stop.is_set():
+            await self.soon(7, 50)
+            libraries = [bokiqueue.carried(process.store.log), process.store.carried()]
+            carry_ms = self.chances.choice((86_400_000, 60_000))
+            try:
+                await Carrier(process.store.log, libraries, who="c", carry_ms=carry_ms).round()
+            except (Fenced, AppendUnknown, Conflict):
+                self.counted["rounds of the carrier that ended early"] += 1
+
+    async def cut(self) -> None:
+        """All connections break now and then."""
+        while not self.stop.is_set():
+            await self.soon(11, 60)
+            if self.chances.random() < 0.5:
+                self._cluster.disconnect()
+
+    async def come_and_go(self, until: asyncio.Event) -> None:
+        """One of two processes that drop the group and register it again, at once; the last word is that it is there."""
+        process = await self.process()
+        while not until.is_set():
+            await asyncio.sleep(self.chances.choice((0.2, 3, 15)))
+            try:
+                await (process.queue.drop(OFTEN) if self.chances.random() < 0.5 else process.queue.register(OFTEN))
+            except (NoSuchGroup, AppendUnknown):
+                pass
+
+    async def settled(self) -> dict[str, int]:
+        """Wait until nothing waits; return how much does at the end of the longest time."""
+        process = await self.process(calm=True)
+        deadline = asyncio.get_running_loop().time() + SETTLE_S
+        groups = [*self.shape.groups, *([OFTEN] if self.registered_at else [])]
+        while True:
+            depths = {group: (await process.queue.stats(group)).depth for group in groups}
+            if not any(depths.values()) or asyncio.get_running_loop().time() > deadline:
+                return {group: depth for group, depth in depths.items() if depth}
+            await asyncio.sleep(20)
+
+    async def run(self) -> None:
+        """Everybody works; then everything is handled."""
+        chances, shape = self.chances, self.shape
+        loop = asyncio.get_running_loop()
+        first = await self.process(calm=True)
+        if chances.random() < 0.7:
+            await first.store.object("first").set("x", 1)
+        groups = [*shape.groups, *(chances.choice(shape.groups) for _ in range(chances.choice((0, 1, 2))))]
+        groups += [OFTEN, OFTEN] if shape.comes_and_goes else []
+        works: list[Callable[[], Awaitable[None]]] = [self.carry, self.cut]
+        pushing = loop.create_task(self.produce())
+        tasks = [loop.create_task(self.member(f"m{place}", group)) for place, group in enumerate(groups)]
+        tasks += [loop.create_task(self._forever(work)) for work in works]
+        try:
+            if shape.comes_and_goes:
+                over = asyncio.Event()
+                churning = [loop.create_task(self.come_and_go(over)) for _ in range(2)]
+                await asyncio.wait(
+                    [pushing, *tasks, loop.create_task(asyncio.sleep(60))], return_when="FIRST_COMPLETED"
+                )
+                over.set()
+                await asyncio.gather(*churning)
+                process = await self.process(calm=True)
+                await process.queue.register(OFTEN)
+                self.registered_at = await process.store.log.book.now(consistency="linearizable")
+            done, _ = await asyncio.wait([pushing, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+            waits = loop.create_task(self.settled())
+            await asyncio.wait([waits, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
+            left = await waits
+            assert not left, f"messages that wait for ever, by group: {left}"
+        finally:
+            self.stop.set()
+            for task in [pushing, *tasks]:
+                task.cancel()
+            await asyncio.gather(pushing, *tasks, return_exceptions=True)
+
+    async def _forever(self, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await work()
+            await self.stop.wait()
+
+
+class Oracle:
+    """What the log says became of each message. `effects`: (group, message) → how often; `order`: by group, as they came."""
+
+    def __init__(self, witness: Witness) -> None:
+        self.effects: Final[Counter[tuple[str, int]]] = Counter()
+        self.order: Final[defaultdict[str, list[int]]] = defaultdict(list)
+        self.dead: Final[Counter[int]] = Counter()
+        self.attempts: Final[dict[int, int]] = {}
+        self.times: Final = {seqnum: time_ms for seqnum, (time_ms, _) in witness.records.items()}
+        for seqnum, (_, envelope) in sorted(witness.records.items()):
+            for event in PICKER.of(seqnum, envelope):
+                if isinstance(event, Commit) and event.name.startswith("done/"):
+                    _, group, number = event.name.split("/")
+                    self.effects[group, int(number)] += 1
+                    self.order[group].append(int(number))
+            for pushed in bokiqueue.events.PICKER.of(seqnum, envelope):
+                if isinstance(pushed, bokiqueue.events.Pushed) and pushed.id.startswith(f"{DEAD}/"):
+                    for item in pushed.items:
+                        body: Any = bokiqueue.items.body_of(object, item)
+                        self.dead[body["n"]] += 1
+
+    def counting(self, pushed: list[Push], shape: Shape) -> list[Push]:
+        """The messages that are no copy of one that came within the window before them, in the order of the log."""
+        found, first = [], dict[object, int]()
+        for one in sorted(pushed, key=lambda push: push.seqnum):
+            if one.dedup is not None:
+                name = (shard_of(shape.shards, one.key, one.dedup), one.dedup)
+                if name in first and self.times[one.seqnum] - first[name] <= shape.dedup_s * 1_000:
+                    continue
+                first[name] = self.times[one.seqnum]
+            found.append(one)
+        return found
+
+    def check(self, world: World) -> None:
+        """Raises AssertionError."""
+        shape = world.shape
+        counting = self.counting(world.pushed, shape)
+        numbers = {one.number for one in counting}
+        for one in world.pushed:
+            wanted = int(one.number in numbers)
+            for group in shape.groups:
+                found = self.effects[group, one.number]
+                assert found <= wanted, f"{group}: {found} effects of {one}, expected {wanted}"
+            ends = sum(self.effects[group, one.number] for group in (*shape.groups, OFTEN)) + self.dead[one.number]
+            # For a group that was registered after the first copy the second one is the first.
+            least, most = wanted * len(shape.groups), wanted * len(shape.groups) + shape.comes_and_goes
+            assert least <= ends <= most, (
+                f"{one} was handled, or became a dead letter, {ends} times, expected {least} to {most}"
+            )
+        for group in shape.groups:
+            for key in KEYS:
+                wanted_order = [one.number for one in counting if one.key == key and self.effects[group, one.number]]
+                of_key = set(wanted_order)
+                found_order = [number for number in self.order[group] if number in of_key]
+                assert found_order == wanted_order, f"{group}, key {key}: handled {found_order}, pushed {wanted_order}"
+        self._check_often(world, counting)
+        self._check_dead(world)
+
+    def _check_often(self, world: World, counting: list[Push]) -> None:
+        for one in world.pushed:
+            found = self.effects[OFTEN, one.number]
+            assert found <= 1, f"{OFTEN}: {found} effects of {one}, across registrations"
+            if (
+                world.registered_at
+                and one.seqnum > world.registered_at
+                and one in counting
+                and not self.dead[one.number]
+            ):
+                assert found == 1, f"{OFTEN}: no effect of {one}, which was pushed after {world.registered_at}"
+
+    def _check_dead(self, world: World) -> None:
+        most = world.shape.max_deliveries
+        for number in self.dead:
+            burdens = sum(world.burdens[group, number] for group in (*world.shape.groups, OFTEN))
+            assert most and burdens >= most, (
+                f"message {number} is a dead letter though {burdens} handlers raised, gave it back or died with it, of {most}"
+            )
+
+
+async def run(seed: int) -> Counter[str]:
+    """One seed: everybody works, then what the log says is compared with what must be."""
+    clock = JumpingClock()
+    async with MemoryCluster(clock=clock) as cluster:
+        world = World(cluster, clock, seed)
+        ahead = world.chances.choice((4_096, 4_096, 12))
+        small = constants(
+            (checkpointing, "RECORDS_BETWEEN", 7),
+            (delivery_rules, "READ_AHEAD", ahead),
+            (arrivals, "READ_AHEAD", ahead),
+        )
+        with small:
+            async with Witness((await cluster.connect()).book(BOOK)) as witness:
+                await world.run()
+                await witness.caught_up()
+    oracle = Oracle(witness)
+    oracle.check(world)
+    world.counted.update(
+        {"messages": len(world.pushed), "effects": sum(oracle.effects.values()), "dead letters": len(oracle.dead)}
+    )
+    return world.counted
+
+
+if __name__ == "__main__":
+    sys.exit(main(run))
