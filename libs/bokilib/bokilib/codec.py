@@ -114,6 +114,8 @@ def dump_model(value: object) -> object:
 
 
 def _load_model(kind: type[Any], value: object) -> object:
+    if kind is object:  # any JSON, as it is
+        return value
     if _is_model(kind):
         return cast(type[_Model], kind).model_validate(value)
     raise TypeError(f"{kind.__qualname__} is not supported")

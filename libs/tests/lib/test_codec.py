@@ -169,3 +169,9 @@ def test_models_and_dataclasses_nest_either_way(kind: Any, value: Any) -> None:
 def test_a_type_that_json_cannot_come_back_as_is_refused_with_its_place(kind: Any) -> None:
     with pytest.raises(InvalidArgument, match="the result of f"):
         check_type(kind, "the result of f")
+
+
+def test_object_is_any_json_alone_and_in_other_types() -> None:
+    assert from_json(object, {"a": [1]}) == {"a": [1]}
+    assert from_json(list[object], [1, "b"]) == [1, "b"]
+    check_type(object, "a queue")
