@@ -95,7 +95,7 @@ def operation(route: Route) -> dict[str, Any]:
             content[NDJSON] = {"schema": lines}
         described["requestBody"] = {
             "required": True,
-            "description": f"At most {route.body_bytes} bytes.",
+            "description": f"At most {route.body_bytes} bytes, also when decoded, and {route.body_values} JSON values.",
             "content": content,
         }
     return described

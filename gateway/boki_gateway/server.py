@@ -39,6 +39,7 @@ from boki_gateway.calls.cluster_state import ClusterFacts
 from boki_gateway.calls.http_errors import RETRY_AFTER_S, error_answer, internal_answer, status_of
 from boki_gateway.calls.operation_routes import OPERATION_ROUTES
 from boki_gateway.calls.table import Route
+from boki_gateway.calls.values import check_values
 from boki_gateway.errors import MethodRefused, NoSuchPath, NotAdmitted, UnsupportedBody, UnsupportedEncoding
 from boki_gateway.pages.library_pages import library_routes
 from boki_gateway.pages.page_routes import PAGE_ROUTES, page_routes
@@ -160,6 +161,8 @@ class Gateway:
             return await route.handler(Call(self._parts, request, asked, None, session, self._is_admitted(request)))
         lines = _are_lines(route, request)
         async with self._parts.admission.body(request, limit=route.body_bytes) as data:
+            for _ in check_values(data, route.body_values):
+                await asyncio.sleep(0)
             body = bodies.decode_lines(data) if lines else bodies.decode_body(data, route.body)
             return await route.handler(Call(self._parts, request, asked, body, session, admitted=True))
 

@@ -37,6 +37,8 @@ from boki_common.logs import get_logger
 FIRST_HEAD_S: Final = 5.0
 IDLE_S: Final = 75.0
 """Between two requests."""
+LINGER_S: Final = 2.0
+"""After an answer the rest of a body is read and dropped for so long: a client that still sends it would not read the answer."""
 COMPLAIN_EVERY_S: Final = 60.0
 CONTINUE: Final = "100-continue"
 
@@ -169,6 +171,8 @@ class _Server(web.Server):
             )
         answer: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] = self._answer
         answered = await answer(request)
+        if not answered.prepared and request.writer.output_size > 0:
+            raise ConnectionError("an answer began already: a second status line would be read as its body")
         if connection in self.strangers:
             answered.force_close()
         return answered
@@ -210,6 +214,7 @@ class _Connection(web.RequestHandler):
             access_log=None,  # type: ignore[arg-type]  # its runner passes it too: no access log
             auto_decompress=False,
             keepalive_timeout=IDLE_S,
+            lingering_time=LINGER_S,
             max_line_size=limits.HTTP_TARGET_BYTES,
             max_field_size=limits.HTTP_FIELD_BYTES,
             max_headers=limits.HTTP_FIELDS,

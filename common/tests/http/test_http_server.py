@@ -94,6 +94,15 @@ async def _admit(request: web.Request) -> web.Response:
     return answer({})
 
 
+async def _begin(request: web.Request) -> web.StreamResponse:
+    """Begin one answer, and give another."""
+    stream = web.StreamResponse()
+    stream.enable_chunked_encoding()
+    await stream.prepare(request)
+    await stream.write(b"begun")
+    return answer({"error": "too late"}, 500)
+
+
 @asynccontextmanager
 async def running(connections: int, first_head_s: float) -> AsyncIterator[int]:
     """The port of a server that answers `/` to anybody, and `/mine` as a request that shows the token."""
@@ -104,6 +113,7 @@ async def running(connections: int, first_head_s: float) -> AsyncIterator[int]:
     application = web.Application()
     application.router.add_get("/", _echo)
     application.router.add_get("/mine", _admit)
+    application.router.add_get("/begin", _begin)
     application.router.add_post("/", _echo)
     runner = HttpRunner(application, refuse=refuse, connections=connections, first_head_s=first_head_s)
     yield await runner.listen("127.0.0.1", 0, what="test", setting="port")
@@ -178,6 +188,13 @@ async def test_a_connection_over_the_bound_is_ended_until_a_guest_leaves() -> No
             async with Caller(port) as another:
                 if await another.ask("/mine") == 200:
                     break
+
+
+async def test_an_answer_that_began_is_cut_off_and_not_followed_by_another_status_line() -> None:
+    async with running(connections=9, first_head_s=60) as port, Caller(port) as caller:
+        caller._writer.write(b"GET /begin HTTP/1.1\r\n" + HOST + b"\r\n")
+        answered = await caller.ended()
+        assert answered.endswith(b"5\r\nbegun\r\n") and answered.count(b"HTTP/1.1") == 1
 
 
 async def test_what_anybody_can_cause_is_one_line_a_minute(page: HttpPage, capsys: pytest.CaptureFixture[str]) -> None:

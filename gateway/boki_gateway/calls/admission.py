@@ -4,7 +4,8 @@
     async with admission.body(request, limit=…) as data: ...
 
 What is over a bound is refused as `Overloaded` before anything of it is read; nothing waits here. A body is measured by
-its Content-Length, one without a length or in an encoding as if it were as large as its path allows.
+its Content-Length, one without a length or in an encoding as if it were as large as its path allows. The limit of a path holds for the
+bytes that were sent and for what they stand for. Other requests have their turn between two parts of a body that is decoded.
 """
 
 from __future__ import annotations
@@ -77,13 +78,21 @@ class Admission:
 
     async def _read(self, request: web.Request, limit: int, decoder: Decoder | None) -> bytes:
         parts = bytearray()
+        sent = 0
         try:
             async with asyncio.timeout(self._settings.call_timeout_s):
                 async for piece in request.content.iter_any():
-                    for part in (piece,) if decoder is None else decoder.feed(piece):
+                    sent += len(piece)
+                    if sent > limit:
+                        raise _too_large(limit, None)
+                    if decoder is None:
+                        parts += piece
+                        continue
+                    for part in decoder.feed(piece):
                         parts += part
                         if len(parts) > limit:
                             raise _too_large(limit, None)
+                        await asyncio.sleep(0)
             if decoder is not None:
                 decoder.finish()
         except web.RequestPayloadError as fault:

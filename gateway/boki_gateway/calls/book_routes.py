@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from boki_common import errors
+from boki_common import errors, limits
 from boki_gateway.calls import bodies, book_calls, events, patterns
 from boki_gateway.calls import parameters as p
 from boki_gateway.calls.call import EVENTS
@@ -48,6 +48,7 @@ BOOK_ROUTES: Final = (
         body=bodies.BatchRequest,
         lines=True,
         body_bytes=LARGE_BODY,
+        body_values=bodies.BATCH_VALUES,
         answer=bodies.BatchAnswer,
         refusals=(errors.InvalidTag, errors.RecordTooLarge, errors.OutcomeUnknown, errors.WindowFull),
     ),
@@ -94,6 +95,7 @@ BOOK_ROUTES: Final = (
         reads=True,
         parameters=(p.BOOK, p.CONSISTENCY, p.ENCODING),
         body=bodies.PrevManyRequest,
+        body_values=4 * limits.READ_MANY_QUERIES,
         answer=bodies.PrevManyAnswer,
         refusals=(errors.Trimmed, errors.Lost),
     ),
@@ -123,6 +125,7 @@ BOOK_ROUTES: Final = (
         handler=book_calls.trim,
         parameters=(p.BOOK,),
         body=bodies.TrimRequest,
+        body_values=4 * limits.TRIM_PAIRS,
         answer=bodies.TrimAnswer,
         refusals=(errors.InvalidTag,),
     ),

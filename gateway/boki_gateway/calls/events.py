@@ -21,8 +21,9 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from boki import Gap, Record
+from boki import Book, Gap, Record, RecordIterator
 from boki_common.errors import BokiError, InvalidArgument, NetworkError
+from boki_common.ids import SEQNUM_MAX
 from boki_common.logs import get_logger
 from boki_gateway.calls import bodies
 from boki_gateway.calls.book_calls import end_of, position_of
@@ -53,9 +54,15 @@ class SlowReader(NetworkError):
 
 
 async def follow(call: Call) -> web.StreamResponse:
-    """Serves the stream until its reader leaves or the gateway closes. What is refused is refused before it begins."""
+    """Serve the stream until its reader leaves or the gateway closes.
+
+    A refusal is raised before the response begins; from then on every error becomes an event, since a second status line would
+    land inside of the body.
+    """
     with call.parts.admission.stream():
         start = await _start(call)
+        asked, book = call.asked, call.book
+        pages = book.read(asked.tag, start=start, follow=True, consistency=asked.consistency)
         response = web.StreamResponse(
             headers={
                 "Content-Type": EVENTS,
@@ -66,9 +73,9 @@ async def follow(call: Call) -> web.StreamResponse:
         )
         response.enable_chunked_encoding()
         await response.prepare(call.request)
-        stream = _Stream(call, response)
+        stream = _Stream(call, response, book, pages)
         try:
-            await stream.serve(start)
+            await stream.serve(max(start - 1, 0))
         except ConnectionResetError:
             pass  # the reader left; it has the id of what it got
         except SlowReader as error:
@@ -82,7 +89,7 @@ async def _start(call: Call) -> int:
     """The first seqnum to send. Raises InvalidArgument."""
     last = call.request.headers.get(LAST_EVENT_ID)
     if last is not None:
-        if not is_number(last):
+        if not is_number(last) or int(last) > SEQNUM_MAX:
             raise InvalidArgument(f"{LAST_EVENT_ID}: expected the id of an event of this stream, found {last!r:.80}")
         return int(last) + 1
     if call.asked.start is not None:
@@ -95,17 +102,17 @@ async def _start(call: Call) -> int:
 class _Stream:
     """One open response."""
 
-    def __init__(self, call: Call, response: web.StreamResponse) -> None:
+    def __init__(self, call: Call, response: web.StreamResponse, book: Book, pages: RecordIterator) -> None:
         self._call = call
         self._response = response
-        self._book = call.book
+        self._book = book
+        self._pages = pages
 
-    async def serve(self, start: int) -> None:
-        position = max(start - 1, 0)
+    async def serve(self, position: int) -> None:
+        """Write the position, which the reader has or begins behind, then what follows it."""
+        pages = self._pages
         known = msgspec.json.encode(bodies.PositionEvent(position_of(self._book)))
         await self._write(b"retry: %d\nid: %d\nevent: position\ndata: %s\n\n" % (RETRY_MS, position, known))
-        asked = self._call.asked
-        pages = self._book.read(asked.tag, start=start, follow=True, consistency=asked.consistency)
         closing = asyncio.ensure_future(self._call.parts.closing.wait())
         page = asyncio.ensure_future(pages.next_batch())
         try:

@@ -53,5 +53,5 @@ def parse_number(value: str | int, what: str) -> int:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is decimal digits that fit 64 bits."""
-    return text.isascii() and text.isdigit() and len(text) <= _U64_DIGITS
+    """Return whether a text is decimal digits of a number that fits 64 bits."""
+    return text.isascii() and text.isdigit() and len(text) <= _U64_DIGITS and int(text) <= U64_MAX

@@ -17,6 +17,8 @@ from boki_gateway.calls.parameters import Parameter
 SMALL_BODY: Final = 2 * MIB
 """A record of 1 MiB in base64, and its tags."""
 LARGE_BODY: Final = 16 * MIB
+FEW_VALUES: Final = 2_048
+"""A record with its tags and expectations."""
 
 Group = Literal["records", "operation", "pages"]
 
@@ -37,6 +39,8 @@ class Route:
     lines: bool = False
     """Whether the body may be lines of JSON as well."""
     body_bytes: int = SMALL_BODY
+    body_values: int = FEW_VALUES
+    """JSON values of a body at most, see `values`; it lies well above what the body's own lists may hold."""
     answer: type[Any] | None = None
     """The JSON body of an answer; None for another content type."""
     content_type: str = JSON

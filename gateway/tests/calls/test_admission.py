@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import zlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -71,6 +72,39 @@ async def test_a_bomb_is_refused_where_it_passes_the_limit(cluster: MemoryCluste
         assert (
             await requester.ask("POST", RECORDS, data=fine, headers=JSON | {"Content-Encoding": "gzip"})
         ).status == 201
+
+
+@pytest.mark.parametrize("what", ["empty members", "empty blocks", "spaces"])
+async def test_a_body_that_stands_for_little_is_bounded_by_what_was_sent(cluster: MemoryCluster, what: str) -> None:
+    """Neither its decoded bytes nor a Content-Length would end it."""
+    packer = zlib.compressobj(wbits=31)
+    begin = packer.compress(b" ") + packer.flush(zlib.Z_SYNC_FLUSH)
+    piece = {
+        "empty members": gzip.compress(b"", mtime=0) * 500,
+        "empty blocks": b"\0\0\0\xff\xff" * 10_000,
+        "spaces": bytes(20_000),
+    }[what]
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        yield begin if what == "empty blocks" else b""
+        while sent < 4 * SMALL_BODY:
+            sent += len(piece)
+            yield piece
+
+    async with running_gateway(cluster) as requester:
+        headers = JSON if what == "spaces" else JSON | {"Content-Encoding": "gzip"}
+        async with requester.http.post(requester.url + RECORDS, data=endless(), headers=headers) as answer:
+            assert answer.status == 413
+        assert requester.gateway._parts.admission.body_bytes == 0
+
+
+async def test_a_body_of_many_values_is_refused_before_it_is_decoded(cluster: MemoryCluster) -> None:
+    async with running_gateway(cluster) as requester:
+        body = b'{"records": [' + b'{"text": ""},' * 200_000 + b'{"text": ""}]}'
+        reply = await requester.ask("POST", f"{RECORDS}/batch", data=body, headers=JSON)
+        assert (reply.status, reply.body["error"], reply.body["definite"]) == (413, "BodyTooLarge", True)
 
 
 async def test_bodies_under_way_are_bounded_together(cluster: MemoryCluster) -> None:

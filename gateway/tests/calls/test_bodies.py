@@ -49,6 +49,9 @@ def test_batches_are_bounded() -> None:
         bodies.batch_of(BatchRequest(many))
     with pytest.raises(BodyTooLarge, match="expected at most 4096 lines"):
         bodies.decode_lines(b'{"text": ""}\n' * len(many))
+    with pytest.raises(BodyTooLarge, match="expected at most 4096 lines"):
+        bodies.decode_lines(b"\n" * (2 * bodies.BATCH_RECORDS + 1))
+    assert len(bodies.decode_lines(b'{"text": ""}\r\n\n' * bodies.BATCH_RECORDS).records) == bodies.BATCH_RECORDS
 
 
 def test_text_that_is_no_unicode_is_refused() -> None:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boki_common.errors import InvalidArgument
-from boki_gateway.calls.encodings import PART_BYTES, Decoder, decoder_of
-from boki_gateway.errors import UnsupportedEncoding
+from boki_gateway.calls.encodings import MEMBERS, PART_BYTES, Decoder, decoder_of
+from boki_gateway.errors import BodyTooLarge, UnsupportedEncoding
 
 
 def decoded(encoding: str, *pieces: bytes) -> bytes:
@@ -63,3 +63,14 @@ def test_a_bomb_comes_in_parts_that_can_be_counted() -> None:
     bomb = gzip.compress(bytes(64 * PART_BYTES))
     parts = decoder.feed(bomb)
     assert [len(next(parts)) for _ in range(3)] == [PART_BYTES] * 3
+
+
+def test_members_that_stand_for_nothing_are_counted() -> None:
+    member = gzip.compress(b"", mtime=0)
+    assert decoded("gzip", member * MEMBERS) == b""
+    parts = Decoder("gzip").feed(member * (MEMBERS + 1))
+    assert [len(next(parts)) for _ in range(MEMBERS)] == [0] * MEMBERS, (
+        "each is a part, between which others have their turn"
+    )
+    with pytest.raises(BodyTooLarge, match=f"at most {MEMBERS} gzip members, found more"):
+        next(parts)
