@@ -4,6 +4,7 @@ A round of calls is a workflow, `debounce/<id>/<n>`, which is sent each call, wa
 under its own id and "/run"; n is where the round before began, so all who find that one over begin the same next one.
 
 - A round closes by sending itself a signal: what was sent before it takes part, for signals are received in the order of the log.
+- A round starts its workflow by name, so a worker of another version, which lacks it, can run the round.
 - Whether a call came before that, its sender reads in the log after it was sent. If not, it belongs to the next round.
 """
 
@@ -11,15 +12,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import msgspec
 
 from boki_common.errors import InvalidArgument, Trimmed
 from bokiflow import in_workflow, inspection, records
+from bokiflow.by_attribute import newest_start
+from bokiflow.by_name import named
 from bokiflow.calls import Call, Registry, Workflow
 from bokiflow.errors import IdExpired, IdReused
-from bokiflow.flow_events import PICKER, AnyFlowEvent, Claimed, Signalled, Started, Tombed
+from bokiflow.flow_events import Signalled
 from bokiflow.plain import as_json
 from bokilib import tags
 from bokilib.log import Log
@@ -68,7 +71,7 @@ def workflow(app: Registry) -> Workflow[..., None]:
         while (one := await _received()).workflow is not None:
             newest = one
         assert newest.workflow is not None
-        in_workflow.launch(Call(app.find(newest.workflow), newest.args), id_of_run(in_workflow.workflow_id()))
+        in_workflow.launch(Call(named(app, newest.workflow), newest.args), id_of_run(in_workflow.workflow_id()))
 
     return Workflow(debounce, NAME, "")
 
@@ -80,43 +83,6 @@ async def _received() -> Debounced:
 def id_of_run(round_id: str) -> str:
     """Of what a round starts."""
     return f"{round_id}/run"
-
-
-async def newest_round(log: Log, group: str, id: str) -> tuple[int, str] | None:
-    """A round that is known, where it began and its id: the newest one, or one from which the others follow."""
-    position = await log.book.now(consistency="linearizable")
-    wanted = [tags.flow_attribute(partition, ATTRIBUTE, id) for partition in range(tags.PARTITIONS)]
-    found: tuple[int, str] | None = None
-    for record in await log.book.read_prev_many([(tag, position) for tag in wanted]):
-        if record is None:
-            continue
-        for event in PICKER.of(record.seqnum, await log.open(record)):
-            began = _began(record.seqnum, event)
-            if began is None or (began.group, began.attributes.get(ATTRIBUTE)) != (group, id):
-                continue
-            if found is None or began.start > found[0]:
-                found = began.start, began.id
-    return found
-
-
-class _Began(NamedTuple):
-    """How a workflow began, by one of its events."""
-
-    id: str
-    start: int
-    group: str
-    attributes: Mapping[str, str]
-
-
-def _began(seqnum: int, event: AnyFlowEvent) -> _Began | None:
-    """Of what joins streams of attributes: what began, what was written anew, ends that were repeated."""
-    if isinstance(event, Started):
-        return _Began(event.id, seqnum, event.group, event.attributes)
-    if isinstance(event, Claimed):
-        return _Began(event.id, event.start, event.group, event.attributes)
-    if isinstance(event, Tombed):
-        return _Began(event.id, event.ended.start, event.ended.group, event.ended.attributes)
-    return None
 
 
 class Starts(Protocol):
@@ -139,7 +105,7 @@ class Starts(Protocol):
 async def debounced(flow: Starts, id: str, call: Debounced) -> str:
     """Sends a call to the round that takes it; returns the id of what that will start. Raises AppendUnknown: perhaps it was sent."""
     made = cast(Workflow[..., None], flow.app.find(NAME)).call()
-    found = await newest_round(flow.log, flow.group, id)
+    found = await newest_start(flow.log, flow.group, ATTRIBUTE, id)
     tried = 0
     while True:
         if found is not None and await _takes(flow, found[1], call):
@@ -157,7 +123,7 @@ async def debounced(flow: Starts, id: str, call: Debounced) -> str:
         if state is not None and state.start > before:
             found, tried = (state.start, following), 0
         else:  # it was forgotten right then
-            found = await newest_round(flow.log, flow.group, id)
+            found = await newest_start(flow.log, flow.group, ATTRIBUTE, id)
 
 
 async def _takes(flow: Starts, round_id: str, call: Debounced) -> bool:

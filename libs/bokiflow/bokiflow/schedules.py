@@ -3,6 +3,12 @@
 Each is a workflow of its own, `schedule/<name>`, which sleeps until the next time and starts what is due under an id that has this
 time in it: `schedule/<name>/2026-03-29T01:00:00Z`. So whoever takes over starts nothing twice, and leaves nothing out. It begins again
 after some rounds, so its history stays short. Removed, it waits for being set again.
+
+- It starts workflows by their names, so a worker of another version, which lacks the workflow, can run the schedule.
+- Its state is read from its history: what it emitted last, or the argument of its last restart. The stream of what it emitted is trimmed
+  when the history is rewritten.
+- A schedule that ended (it failed, or was cancelled) is set again as `schedule/<name>/again-<n>`, where n is the place at which the one
+  before began: all workers begin the same next one. Its firings keep their ids.
 """
 
 from __future__ import annotations
@@ -14,24 +20,28 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, cast
 
 import msgspec
 
-from boki_common.errors import BokiError, InvalidArgument, UsageError
+from boki_common.errors import BokiError, InvalidArgument, Trimmed, UsageError
 from boki_common.logs import get_logger
-from bokiflow import cron, in_workflow
+from bokiflow import cron, in_workflow, inspection
+from bokiflow.by_attribute import newest_start
+from bokiflow.by_name import named
 from bokiflow.calls import Call, Registry, Workflow
 from bokiflow.cron import Timing
-from bokiflow.flow_events import PICKER, Emitted
-from bokilib import tags
+from bokiflow.errors import IdExpired
+from bokiflow.flow_events import Emitted
 from bokilib.codec import Json
 from bokilib.log import Log
+from bokilib.pauses import pauses
 
 ROUNDS: Final = 100
 """Firings and commands, then it begins again."""
 NAME: Final = "boki.schedule"
 ATTRIBUTE: Final = "boki.kind"
+AGAIN: Final = "boki.schedule"
+"""Attribute of a schedule that was set again: its name."""
 _PREFIX: Final = "schedule/"
 _COMMANDS: Final = "command"
 _STATE: Final = "state"
-AGAIN_S: Final = 1.0
 
 log = get_logger(__name__)
 
@@ -81,6 +91,13 @@ class Schedule(NamedTuple):
     next_ms: int | None
 
 
+class _KeptBy(NamedTuple):
+    """The workflow that keeps a schedule. `state`: None: it has none yet, or is to be started."""
+
+    id: str
+    state: State | None
+
+
 class Signallable(Protocol):
     """A workflow that takes signals: a `Handle`."""
 
@@ -96,6 +113,9 @@ class Starts(Protocol):
     @property
     def log(self) -> Log: ...
 
+    @property
+    def group(self) -> str: ...
+
     async def find(self, **attribute: str) -> Sequence[str]: ...
 
     async def start(self, call: Call[None], *, id: str, attributes: Mapping[str, str]) -> Signallable: ...
@@ -108,15 +128,24 @@ def planned(name: str, call: Call[Any], timing: Timing) -> Plan:
     return Plan(name, Planned(call.workflow.name, call.args, cron.check(timing)))
 
 
-def id_of(name: str) -> str:
-    """Of the workflow that is a schedule."""
-    return f"{_PREFIX}{name}"
+def id_of(name: str, ended: int | None = None) -> str:
+    """Return the id of a schedule's workflow.
+
+    Args:
+        ended: where the workflow began that had this schedule before, and ended. None: there was none.
+    """
+    return f"{_PREFIX}{name}" if ended is None else f"{_PREFIX}{name}/again-{ended}"
+
+
+def name_of(id: str) -> str:
+    """Return the name of the schedule that a workflow keeps. Names have no stroke."""
+    return id.removeprefix(_PREFIX).partition("/")[0]
 
 
 def id_of_firing(schedule: str, at_ms: int) -> str:
-    """Of what a schedule starts at a time."""
+    """Return the id of the workflow that a schedule starts at a time: the same for all workflows that ever keep this schedule."""
     at = datetime.fromtimestamp(at_ms / 1_000, UTC)
-    return f"{schedule}/{at.isoformat(timespec='milliseconds' if at_ms % 1_000 else 'seconds').replace('+00:00', 'Z')}"
+    return f"{id_of(name_of(schedule))}/{at.isoformat(timespec='milliseconds' if at_ms % 1_000 else 'seconds').replace('+00:00', 'Z')}"
 
 
 def workflow(app: Registry) -> Workflow[..., None]:
@@ -154,7 +183,7 @@ def _fire(app: Registry, state: State) -> State:
     due = cron.due(found.timing, state.after_ms, in_workflow.now_ms())
     for at in due.times:
         id = id_of_firing(in_workflow.workflow_id(), at)
-        in_workflow.launch(Call(app.find(found.workflow), found.args), id)
+        in_workflow.launch(Call(named(app, found.workflow), found.args), id)
     return msgspec.structs.replace(state, after_ms=due.until_ms)
 
 
@@ -183,23 +212,31 @@ class Schedules:
         self._flow: Final = flow
 
     async def keep(self, plans: Iterable[Plan]) -> None:
-        """Sets all of them; while the log cannot be reached, it tries again."""
-        for plan in plans:
-            while True:
-                try:
-                    await self.set(plan)
-                    break
-                except BokiError as error:
-                    if isinstance(error, UsageError):
-                        raise
-                    log.warning("a schedule is set later", name=plan.name, error=str(error))
-                await asyncio.sleep(AGAIN_S)
+        """Set all of them. One that fails is tried again later, and holds up no other; one that is refused is logged and left out."""
+        left, pause = list(plans), pauses()
+        while left:
+            left = [plan for plan in left if not await self._kept(plan)]
+            if left:
+                await asyncio.sleep(pause.next())
+
+    async def _kept(self, plan: Plan) -> bool:
+        """Set a schedule; return False if it may be set later."""
+        try:
+            await self.set(plan)
+        except BokiError as error:
+            if not isinstance(error, UsageError):
+                log.warning("schedule not set: another attempt follows", name=plan.name, error=str(error))
+                return False
+            log.error("schedule not set: it was refused", name=plan.name, error=str(error))
+        except msgspec.ValidationError as fault:
+            log.error("schedule not set: a later version keeps it", name=plan.name, error=str(fault))
+        return True
 
     async def set(self, plan: Plan) -> None:
-        """Makes a schedule, or makes it another one; a pause stays."""
-        state = await self._state(plan.name)
-        if state is None or state.planned != plan.planned:
-            await self._send(plan.name, Command("set", plan.planned))
+        """Makes a schedule, or makes it another one; a pause stays. One that failed begins again."""
+        kept = await self._find(plan.name)
+        if kept.state is None or kept.state.planned != plan.planned:
+            await self._send(kept.id, Command("set", plan.planned))
 
     async def pause(self, name: str) -> None:
         """Nothing is started until `resume`. Raises InvalidArgument: there is none."""
@@ -216,11 +253,12 @@ class Schedules:
     async def list(self) -> list[Schedule]:
         """All of them, by name."""
         found = []
+        await self._flow.log.book.now(consistency="linearizable")
         await self._flow.log.newest_ms()
         now_ms = self._flow.log.now_ms()
-        for id in sorted(await self._flow.find(**{ATTRIBUTE: "schedule"})):
-            name = id.removeprefix(_PREFIX)
-            state = await self._state(name)
+        ids = {name_of(id): id for id in await self._flow.find(**{ATTRIBUTE: "schedule"})}  # the newest of each
+        for name, id in sorted(ids.items()):
+            state = await self._state(id)
             if state is None or state.planned is None:
                 continue
             timing = state.planned.timing
@@ -229,24 +267,50 @@ class Schedules:
         return found
 
     async def _known(self, name: str) -> str:
-        state = await self._state(name)
-        if state is None or state.planned is None:
+        """Return the id of the workflow that keeps a schedule. Raises InvalidArgument: none does."""
+        kept = await self._find(name)
+        if kept.state is None or kept.state.planned is None:
             names = [one.name for one in await self.list()]
             raise InvalidArgument(f"there is no schedule {name!r}, there are {names}", found=name, expected=names)
-        return name
+        return kept.id
 
-    async def _state(self, name: str) -> State | None:
-        """The state that it emitted last; None: none yet."""
+    async def _find(self, name: str) -> _KeptBy:
+        """Return the workflow that keeps a schedule, or may be started to keep it."""
+        opened, id = self._flow.log, id_of(name)
+        held = await inspection.newest(opened, id, consistency="linearizable")
+        again = await newest_start(opened, self._flow.group, AGAIN, name)
+        if again is not None and (held is None or again[0] > held.start):
+            id = again[1]
+            held = await inspection.newest(opened, id)
+        while held is not None and held.ended is not None:
+            id = id_of(name, held.start)
+            held = await inspection.newest(opened, id)
+        return _KeptBy(id, await self._state(id))
+
+    async def _state(self, id: str) -> State | None:
+        """Return the state of the schedule that a workflow keeps; None: it has none yet, or has ended."""
         opened = self._flow.log
-        record = await opened.book.read_prev(tags.flow_output(id_of(name), _STATE), consistency="linearizable")
-        while record is not None:
-            for event in PICKER.of(record.seqnum, await opened.open(record), about=id_of(name)):
+        held = await inspection.newest(opened, id)
+        if held is None or held.ended is not None:
+            return None
+        try:
+            history = await inspection.whole_history(opened, id)
+        except Trimmed:  # it ended meanwhile
+            return None
+        for one in reversed(history.records):
+            for event in reversed(one.own):
                 if isinstance(event, Emitted) and event.topic == _STATE:
                     return msgspec.convert(event.value, State)
-            record = await opened.book.read_prev(tags.flow_output(id_of(name), _STATE), at_most=record.seqnum - 1)
-        return None
+        begun = history.begins.args[0][0]
+        return None if history.restarted is None else msgspec.convert(begun, State)
 
-    async def _send(self, name: str, command: Command) -> None:
-        made = cast(Workflow[..., None], self._flow.app.find(NAME))
-        handle = await self._flow.start(made.call(State()), id=id_of(name), attributes={ATTRIBUTE: "schedule"})
+    async def _send(self, id: str, command: Command) -> None:
+        made = cast(Workflow[..., None], self._flow.app.find(NAME)).call(State())
+        name, attributes = name_of(id), {ATTRIBUTE: "schedule"}
+        try:
+            handle = await self._flow.start(
+                made, id=id, attributes=attributes | ({} if id == id_of(name) else {AGAIN: name})
+            )
+        except IdExpired:  # it ended long ago, and where it began is forgotten
+            handle = await self._flow.start(made, id=id_of(name, 0), attributes=attributes | {AGAIN: name})
         await handle.signal(_COMMANDS, command)

@@ -11,7 +11,6 @@ from boki_common.logs import get_logger
 from bokiflow import inspection, records, shortening
 from bokiflow.collector import Collected, Collector
 from bokiflow.executor import Executor
-from bokiflow.flow_events import Claimed
 from bokiflow.lock_room import LockRoom
 from bokiflow.partition_owner import PartitionOwner
 from bokilib import tags
@@ -19,8 +18,6 @@ from bokilib.log import Log
 
 AT_ONCE: Final = 64
 """Histories that are written anew together."""
-REASON_CHARS: Final = 2_048
-"""Of why a workflow is blocked."""
 
 log = get_logger(__name__)
 
@@ -130,21 +127,3 @@ class Upkeep:
         await self._collector.trim_history(place, history, claim)
         self._ours.blocked[id] = now_ms
         return True
-
-
-async def give_up(opened: Log, place: records.Place, error: Exception, claim: int) -> None:
-    """What cannot go on here is nobody's: whoever owns its partition next tries it, with what code he has. Its claim has the reason.
-
-    Args:
-        claim: under which it was run here.
-    """
-    state = await inspection.newest(opened, place.id)
-    there = None if state is None else await inspection.call_of(opened, place.id, state)
-    if state is None or there is None or state.claim != claim:
-        return
-    why = f"{type(error).__name__}: {error}"[:REASON_CHARS]
-    given_up = Claimed(place.id, "", 0, there.start, there.name, there.digest, there.group, blocked=why)
-    try:
-        await opened.append(records.claim(place, given_up, claim, None), settle=True)
-    except Conflict:
-        return  # somebody has taken it over already

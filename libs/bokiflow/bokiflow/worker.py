@@ -17,21 +17,20 @@ from types import TracebackType
 from typing import Any, Final, TypeVar, overload
 
 import boki
-from boki_common.errors import BokiError, Conflict
+from boki_common.errors import BokiError
 from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
 from boki_common.runtime.bodies import ThreadBodies
 from boki_common.runtime.ports import Bodies
-from bokiflow import inspection, records
+from bokiflow import inspection
 from bokiflow.app import App
 from bokiflow.calls import Call, Workflow
 from bokiflow.collect_rules import AGES
 from bokiflow.collector import Collected, Collector
-from bokiflow.errors import NotRegistered
 from bokiflow.executor import Executor
 from bokiflow.fences import Fences
 from bokiflow.flow import Flow
-from bokiflow.flow_events import INCOMING, PICKER, Claimed, Ended, Incoming, Resumed, Started
+from bokiflow.flow_events import INCOMING, PICKER, Ended, Incoming, Resumed, Started
 from bokiflow.handles import Handle
 from bokiflow.histories import History
 from bokiflow.history import Recorded
@@ -39,8 +38,9 @@ from bokiflow.lock_room import LockRoom
 from bokiflow.partition_owner import PartitionOwner
 from bokiflow.partition_rules import assigned, to_claim
 from bokiflow.peers import Peers
+from bokiflow.takeover import Takeover
 from bokiflow.traces import Spans, Tracing
-from bokiflow.upkeep import Ours, Upkeep, give_up
+from bokiflow.upkeep import Ours, Upkeep
 from bokilib import lease_rules, tags
 from bokilib.checkpoint_rules import RETENTION_MS, Ages
 from bokilib.codec import Json
@@ -54,8 +54,6 @@ R = TypeVar("R")
 
 CLAIM_ATTEMPTS: Final = 4
 """Of partitions, while others are faster."""
-CLAIMS: Final = 64
-"""Workflows that are taken over at the same time."""
 COLLECT_EVERY_S: Final = 60.0
 
 log = get_logger(__name__)
@@ -105,20 +103,20 @@ class Worker:
         self._follower: Final = Follower(self.log)
         self._fences: Final = Fences(self.log, self._follower, self.name, self._taken)
         self._executors: Final[dict[str, Executor]] = {}
-        self._loading: Final[dict[str, list[tuple[int, int, tuple[Incoming, ...]]]]] = {}
-        self._others: Final[dict[str, str]] = {}
-        """Workflows of its partitions that others run, or ran: who."""
         self._tasks: Final[set[asyncio.Task[None]]] = set()
-        self._claims: Final = asyncio.Semaphore(CLAIMS)
         self._rounding: Final = asyncio.Lock()
         self._unread: Final[dict[int, int]] = {}
         """Partitions that were claimed, and where, of which is not known yet what is there."""
-        self._blocked: Final[dict[str, int]] = {}
-        """Workflows that could not go on here, and when their oldest record was written: they are tried again when somebody asks, or when
-        another worker takes them over."""
+        self._takeover: Final = Takeover(self, app, self._partitions, self._peers)
         collector = Collector(self.log, app.group, kept, collect_every_s, metrics)
         ours = Ours(
-            self._partitions, self._unread, self._rounding, self._executors, self._blocked, self._is_mine, self.locks
+            self._partitions,
+            self._unread,
+            self._rounding,
+            self._executors,
+            self._takeover.aside,
+            self._is_mine,
+            self.locks,
         )
         self._upkeep: Final = Upkeep(self.log, app.group, collector, ours)
         self._open = False
@@ -173,6 +171,11 @@ class Worker:
         for id in self._executors:
             self.spans.end(id)
         self._executors.clear()
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """See `takeover.TakeoverHost`."""
+        if self._open:
+            self._spawn(work)
 
     def _spawn(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
         async def run() -> None:
@@ -250,13 +253,13 @@ class Worker:
                     break
             if self._unread:
                 await self._load(list(self._unread), max(self._unread.values()))
-        for id, who in list(self._others.items()):
+        for id, who in list(self._takeover.others.items()):
             if self._peers.over(who):
                 self._claim_soon(id)
 
     def _to_claim(self) -> list[int]:
         holders = self._partitions.holders
-        over = [name for name in sorted({*holders.values(), *self._others.values()}) if self._peers.over(name)]
+        over = [name for name in sorted({*holders.values(), *self._takeover.others.values()}) if self._peers.over(name)]
         if not self._peers.settled():  # until others are known: whatever nobody has
             return to_claim(range(tags.PARTITIONS), holders, self.name, over, settled=False)
         wanted = assigned(self.name, self._peers.alive())
@@ -273,7 +276,7 @@ class Worker:
         for id, state in zip(ids, await inspection.newest_of(self.log, ids), strict=True):
             if state is not None and state.ended is None:
                 self._peers.claimed(state.owner, state.claim)
-                self._others[id] = "" if state.owner == self.name else state.owner
+                self._takeover.others[id] = "" if state.owner == self.name else state.owner
         for one in partitions:
             self._unread.pop(one, None)
 
@@ -282,7 +285,7 @@ class Worker:
         if not self._open:
             return
         if not isinstance(item, Read):
-            for id in [id for id in (*self._executors, *self._loading) if tags.partition_of(id) == partition]:
+            for id in [id for id in (*self._executors, *self._takeover.loading) if tags.partition_of(id) == partition]:
                 self._spawn(partial(self._read_again, id))
             if partition in self._partitions.mine:  # what was started is in what a checkpoint of the partition has
                 self._spawn(partial(self._load_again, partition))
@@ -299,7 +302,7 @@ class Worker:
                 and not event.owner
                 and self._is_mine(event.id)
             ):
-                self._others.setdefault(event.id, "")
+                self._takeover.others.setdefault(event.id, "")
                 self._claim_soon(event.id)
         for id, several in incoming.items():
             self._deliver(id, item.record.seqnum, item.record.time_ms, tuple(several))
@@ -308,8 +311,8 @@ class Worker:
         return tags.partition_of(id) in self._partitions.mine
 
     def _deliver(self, id: str, seqnum: int, time_ms: int, incoming: tuple[Incoming, ...]) -> None:
-        if id in self._loading:
-            self._loading[id].append((seqnum, time_ms, incoming))
+        if self._takeover.loads(id):
+            self._takeover.keep(id, seqnum, time_ms, incoming)
         elif id in self._executors:
             self._executors[id].receive(seqnum, time_ms, incoming)
 
@@ -322,10 +325,8 @@ class Worker:
 
     def _resume(self, id: str) -> None:
         """Somebody asks that it be tried again."""
-        self._blocked.pop(id, None)
-        if self._is_mine(id) and not self.runs(id):
-            self._others.setdefault(id, "")
-            self._claim_soon(id)
+        if self._open and self._is_mine(id):
+            self._takeover.again(id)
 
     async def _read_again(self, id: str) -> None:
         """What was trimmed before it was followed is in the history."""
@@ -336,65 +337,16 @@ class Worker:
     # -- workflows
 
     def _claim_soon(self, id: str) -> None:
-        if self._open and not self.runs(id):
-            self._loading[id] = []
-            self._spawn(partial(self._claim, id))
+        if self._open:
+            self._takeover.soon(id)
 
-    async def _claim(self, id: str) -> None:
-        try:
-            async with self._claims:
-                await self._take_over(id)
-        finally:
-            self._loading.pop(id, None)
-
-    async def _take_over(self, id: str) -> None:
-        place = records.Place(id, self.flow.group)
-        while True:
-            state = await inspection.newest(self.log, id)
-            partition_claim = self._partitions.mine.get(place.partition)
-            if state is None:
-                self._others.pop(id, None)
-                return
-            if state.ended is not None:
-                ended = await inspection.outcome_of(self.log, id, state)
-                assert ended is not None
-                self.ended(id, ended)
-                return
-            if partition_claim is None and state.owner != self.name:  # whoever owns its partition claims it
-                self._others.pop(id, None)
-                return
-            self._peers.claimed(state.owner, state.claim)
-            if state.owner and state.owner != self.name and not self._peers.over(state.owner):
-                self._others[id] = state.owner
-                return
-            there = await inspection.call_of(self.log, id, state)
-            if there is None:
-                return
-            claimed = Claimed(id, self.name, 0, there.start, there.name, there.digest, there.group)
-            part = records.claim(place, claimed, state.claim, partition_claim)
-            try:
-                seqnum = await self.log.append(part, settle=True)
-                break
-            except Conflict as conflict:
-                if partition_claim and place.partition_owner in self.log.moved(part.expect, conflict):
-                    self.lost(place.partition, partition_claim)
-                    return
-        self._run(await inspection.history(self.log, id, seqnum), seqnum)
-
-    def _run(self, history: History, claim: int) -> None:
+    def run(self, history: History, workflow: Workflow[..., Any], claim: int) -> None:
+        """See `takeover.TakeoverHost`."""
         id = history.started.id
-        self._others.pop(id, None)
-        self._blocked.pop(id, None)
-        try:
-            workflow = self.flow.app.find(history.started.name)
-        except NotRegistered as error:
-            self._loading.pop(id, None)
-            self.blocked(id, error, claim, history.carried_ms)
-            return
         self.spans.begin(history.started, takeover=claim != history.start)
         executor = self._executors[id] = Executor(self, history, workflow, claim, claim)
         executor.begin(history.records)
-        for seqnum, time_ms, incoming in self._loading.pop(id, []):
+        for seqnum, time_ms, incoming in self._takeover.kept(id):
             executor.receive(seqnum, time_ms, incoming)
         if not self._is_mine(id):
             self._fences.watch(id, claim)
@@ -427,7 +379,7 @@ class Worker:
             self._claim_soon(started.id)
         elif self._open and not self.runs(started.id):
             records = [Recorded(seqnum, started.at_ms, 0, started=started)]
-            self._run(History(started, seqnum, None, records, seqnum, started.at_ms), seqnum)
+            self._takeover.begin(History(started, seqnum, None, records, seqnum, started.at_ms), seqnum)
 
     def token(self) -> str:
         """See `family.FamilyHost`."""
@@ -456,12 +408,12 @@ class Worker:
 
     async def _claim_if_started(self, id: str, error: AppendUnknown) -> None:
         if isinstance(await error.outcome(), boki.Committed):
-            self._others[id] = ""
+            self._takeover.others[id] = ""
             self._claim_soon(id)
 
     def runs(self, id: str) -> bool:
         """Whether a workflow is run here, or about to be."""
-        return id in self._executors or id in self._loading
+        return id in self._executors or self._takeover.loads(id)
 
     def _no_more(self, id: str) -> None:
         """It is not run here any more."""
@@ -471,7 +423,7 @@ class Worker:
     def ended(self, id: str, ended: Ended) -> None:
         """See `executor.Host`."""
         self._no_more(id)
-        self._others.pop(id, None)
+        self._takeover.others.pop(id, None)
         self.spans.end(id, ended)
         self.flow.results.ended(id, ended)
 
@@ -480,18 +432,19 @@ class Worker:
         self._no_more(id)
         self.spans.end(id)
         if self._open:
-            self._others[id] = ""
+            self._takeover.others[id] = ""
             self.flow.results.follow(id, 1)
 
     def blocked(self, id: str, error: BaseException, claim: int, carried_ms: int) -> None:
         """See `executor.Host`."""
         self._no_more(id)
         self.spans.end(id)
-        log.warning("a workflow is blocked", id=id, error=str(error))
         if not isinstance(error, Exception):
+            log.warning("a workflow is blocked", id=id, error=str(error))
             self.flow.results.failed_all(error)
             return
-        self._blocked[id] = carried_ms
+        self._takeover.blocked(id, error, claim, carried_ms)
+
+    def set_aside(self, id: str, error: Exception) -> None:
+        """See `takeover.TakeoverHost`."""
         self.flow.results.failed(id, error)
-        if self._open:
-            self._spawn(partial(give_up, self.log, records.Place(id, self.flow.group), error, claim))

@@ -19,7 +19,7 @@ from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import CRASHES, UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
 from libs.tests.conftest import SetClock
-from libs.tests.flow.conftest import Inline, Stepping, working
+from libs.tests.flow.conftest import Inline, Stepping, until, working
 from libs.tests.flow.test_collector import DAY_MS, later
 
 
@@ -49,6 +49,23 @@ async def test_many_calls_are_one_start_with_the_newest_arguments(cluster: Memor
         assert len({handle.id for handle in handles}) == 1 and sorted(ran) == ["4", "else"]
         again = await worker.flow.debounce(index.call("5"), id="doc", quiet_s=0.1)
         assert again.id != handles[0].id and await again.result() == "5"
+
+
+async def test_a_worker_that_lacks_the_workflow_runs_the_round(
+    cluster: MemoryCluster,
+) -> None:
+    """A rolling deploy: the old program owns everything until it is drained."""
+    ran: list[str] = []
+    app = search(ran)
+    async with (
+        working(cluster, App("search"), "old", lease_s=1e9) as old,
+        working(cluster, app, "new", lease_s=1e9) as new,
+    ):
+        handle = await new.flow.debounce(app.find("index").call("doc"), id="doc", quiet_s=0.01)
+        await until(lambda: bool(old._takeover.aside))
+        assert await new.handle("debounce/doc/0").status() == "completed"
+        await old.drain()
+        assert await handle.result() == "doc" and ran == ["doc"]
 
 
 async def test_calls_that_never_end_are_started_in_time(cluster: MemoryCluster) -> None:

@@ -87,7 +87,7 @@ async def test_the_lock_of_who_is_blocked_is_carried_and_his_when_he_goes_on(
     async with working(cluster, seats.app) as worker:
         number = await held(worker, seats, "h", "a")
     async with working(cluster, without) as worker:
-        await until(lambda: "h" in worker._blocked)
+        await until(lambda: "h" in worker._takeover.aside)
         for _ in range(4):
             await later(worker, clock, DAY_MS)
         assert clock.ms - await oldest_ms(book) <= 2 * DAY_MS

@@ -10,17 +10,19 @@ from typing import Any
 import pytest
 
 import boki
+import bokiflow
 from boki.testing import MemoryCluster
 from boki_common.testing.virtual_time import let_pass
 from bokiflow import App, Timing, Worker, schedules
 from bokiflow.cron import Missed
-from bokiflow.flow_events import PICKER, Ended, Started
+from bokiflow.flow_events import PICKER, Emitted, Ended, Started
 from bokiflow.schedules import Command, Planned, State
 from bokiflow.testing import LoopClock, in_virtual_time
+from bokilib import tags
 from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, crash_everywhere, while_alive
-from libs.tests.flow.conftest import Inline, Stepping, working
+from libs.tests.flow.conftest import Inline, Stepping, until, working
 
 EVERY_S = 0.1
 QUIET: dict[str, Any] = {"lease_s": 1e9, "collect_every_s": 1e9}
@@ -274,3 +276,137 @@ async def test_a_crash_anywhere_starts_each_time_once() -> None:
 @pytest.mark.nightly
 async def test_a_lost_answer_anywhere_starts_each_time_once() -> None:
     assert (await crash_everywhere(program, program, check, kinds=UNKNOWNS)).runs > 3
+
+
+async def test_its_state_is_known_after_its_history_was_rewritten(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it emitted is trimmed then; after a restart it is not in its history either."""
+    monkeypatch.setattr(schedules, "ROUNDS", 3)
+    ran: list[str] = []
+    async with working(cluster, office(ran), **QUIET) as worker:
+        own = worker.flow.schedules
+        for count in (1, 10):
+            await ran_to(ran, count)
+            assert await worker._executors["schedule/often"].carry()
+            await comes_to(lambda: emitted_is_trimmed(worker))
+            (one,) = await own.list()
+            assert (one.name, one.paused) == ("often", False)
+        await own.pause("often")
+        await comes_to(lambda: is_paused(worker))
+    async with working(cluster, office(ran), **QUIET) as worker:
+        assert await is_paused(worker), "the next program finds it as it is set, and sets nothing"
+        commands = [one async for one in worker.handle("schedule/often").steps() if one.kind == "signal"]
+        assert len(commands) <= 1
+        await worker.flow.schedules.resume("often")
+        await ran_to(ran, len(ran) + 1)
+        await fired_each_once(worker.log.book)
+
+
+async def emitted_is_trimmed(worker: Worker) -> bool:
+    """Whether the stream of a schedule's states has nothing but checkpoints."""
+    tag = tags.flow_output("schedule/often", "state")
+    log = worker.log
+    async for item in log.book.read(tag):
+        if isinstance(item, boki.Record) and any(
+            isinstance(event, Emitted) for event in PICKER.of(item.seqnum, await log.open(item))
+        ):
+            return False
+    return True
+
+
+async def is_paused(worker: Worker) -> bool:
+    return [one.paused for one in await worker.flow.schedules.list()] == [True]
+
+
+async def fired_each_once(book: BookPort) -> list[str]:
+    """Ids of what a schedule started, in the order of the log: none twice."""
+    log = Log(book)
+    found = [
+        event.id
+        async for item in book.read()
+        if isinstance(item, boki.Record)
+        for event in PICKER.of(item.seqnum, await log.open(item))
+        if isinstance(event, Started) and event.name == "report"
+    ]
+    assert len(set(found)) == len(found)
+    return found
+
+
+async def test_one_that_is_refused_holds_up_no_other(cluster: MemoryCluster) -> None:
+    ran: list[str] = []
+    app = App("office")
+
+    @app.workflow
+    async def report(what: str) -> str:
+        ran.append(what)
+        return what
+
+    for name in ("a", "b"):
+        app.schedule(name, report.call(name), every_s=EVERY_S)
+    async with bokiflow.Flow(app, (await cluster.connect()).book("shop")) as outside:
+        await outside.start(report.call("not a schedule"), id="schedule/a")
+    async with working(cluster, app):
+        await ran_to(ran, 3)
+        assert set(ran) == {"b", "not a schedule"}
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+@in_virtual_time
+async def test_one_that_ended_is_set_again_by_the_next_program(forgotten: bool) -> None:
+    """Its firings keep their names, so none is done twice; later programs find the newest."""
+    ran: list[str] = []
+    ids: list[str] = []
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        for turn in range(3):
+            app = office(ran, every_s=3_600)
+            async with working(cluster, app, "w", **QUIET, retention_s=3_600) as worker:
+                own = worker.flow.schedules
+                await comes_to(lambda: is_kept(worker))
+                ids.append((await own._find("often")).id)
+                await hours(worker, 1)
+                await ran_to(ran, turn + 1)
+                if turn < 2:
+                    await worker.handle(ids[-1]).cancel()
+                    await comes_to(lambda: has_status(worker, ids[-1], "cancelled"))
+                    assert await own.list() == []
+                    with pytest.raises(boki.InvalidArgument, match="no schedule 'often'"):
+                        await own.pause("often")
+                    for _ in range(4 if forgotten else 0):
+                        await hours(worker, 2)
+                        await worker.collect()
+        assert ids[0] == "schedule/often" and len(set(ids)) == (1 if forgotten else 3)
+        started = await fired_each_once((await cluster.connect()).book("shop"))
+        assert all(datetime.fromisoformat(id.removeprefix("schedule/often/")) for id in started)
+
+
+async def hours(worker: Worker, count: float) -> None:
+    """Lets time pass, also in the book."""
+    await let_pass(count * 3_600)
+    await worker._peers._members.beat()
+
+
+async def has_status(worker: Worker, id: str, status: str) -> bool:
+    return await worker.handle(id).status() == status
+
+
+async def test_a_worker_that_lacks_the_workflow_keeps_the_schedule(
+    cluster: MemoryCluster,
+) -> None:
+    """A rolling deploy: the old program owns everything until it is drained."""
+    ran: list[str] = []
+    async with (
+        working(cluster, App("office"), "old", **QUIET) as old,
+        working(cluster, office(ran), "new", **QUIET) as new,
+    ):
+        await comes_to(lambda: is_kept(new))
+        assert not new._partitions.mine
+        await until(lambda: len(old._takeover.aside) >= 2)
+        assert await new.handle("schedule/often").status() == "running" and "schedule/often" in old._executors
+        await old.drain()
+        await ran_to(ran, 4)
+        await fired(new.log.book)
+
+
+async def is_kept(worker: Worker) -> bool:
+    return [one.name for one in await worker.flow.schedules.list()] == ["often"]

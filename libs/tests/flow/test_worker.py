@@ -449,7 +449,7 @@ async def test_what_is_blocked_is_gone_on_with_by_who_has_its_partition_next(clu
         outside = bokiflow.Flow(new, (await cluster.connect()).book("shop"))
         async with outside:
             handle = await outside.start(flow.call(), id="x")
-            await until(lambda: "x" in before._blocked)
+            await until(lambda: "x" in before._takeover.aside)
             while await handle.status() != "blocked":
                 await asyncio.sleep(0)
             async with working(cluster, new, "new") as after:

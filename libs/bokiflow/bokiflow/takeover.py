@@ -1,0 +1,227 @@
+"""Takeovers: a worker claims workflows that no living worker runs, reads their histories, and runs them.
+
+- A claim expects the newest record of the workflow's fence, and the claim of its partition where this worker owns that.
+- What is sent to a workflow while its history is read is kept for it.
+- A worker whose program lacks the workflow does not claim it. It sets it aside: the workflow is blocked, with the reason, and
+  belongs to no worker, until one that has it owns the partition. A workflow that is set aside for that reason already costs no record:
+  so old workers that get it in turn append nothing.
+- A workflow whose code fails here (NonDeterminism) is set aside too, by the claim under which it ran (`give_up`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Final, Protocol
+
+import msgspec
+
+from boki_common.errors import Conflict
+from boki_common.logs import get_logger
+from bokiflow import inspection, records
+from bokiflow.app import App
+from bokiflow.calls import Workflow
+from bokiflow.errors import NotRegistered
+from bokiflow.flow_events import Claimed, Ended, Incoming
+from bokiflow.histories import History
+from bokiflow.instance_state import Held
+from bokiflow.partition_owner import PartitionOwner
+from bokiflow.peers import Peers
+from bokilib.log import Log
+
+CLAIMS: Final = 64
+"""Workflows that are taken over at the same time."""
+REASON_CHARS: Final = 2_048
+"""Of why a workflow is blocked."""
+
+log = get_logger(__name__)
+
+
+class TakeoverHost(Protocol):
+    """The worker that takes workflows over."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def log(self) -> Log: ...
+
+    def runs(self, id: str) -> bool:
+        """Return True if a workflow runs here, or is about to."""
+
+    def run(self, history: History, workflow: Workflow[..., object], claim: int) -> None:
+        """Run a workflow that was claimed."""
+
+    def set_aside(self, id: str, error: Exception) -> None:
+        """A workflow cannot run here; that is in the log, or will be."""
+
+    def ended(self, id: str, ended: Ended) -> None:
+        """A workflow ended before it was claimed."""
+
+    def lost(self, partition: int, claim: int) -> None:
+        """Another worker owns a partition now."""
+
+    def spawn(self, work: Callable[[], Coroutine[None, None, object]]) -> None:
+        """Run something in the background, while the worker is open."""
+
+
+class Takeover:
+    """See the module.
+
+    Attributes:
+        others: workflows of this worker's partitions that another worker runs, or ran: its name. "": none does.
+        aside: workflows that cannot run here, and when their oldest record was written.
+    """
+
+    def __init__(self, host: TakeoverHost, app: App, partitions: PartitionOwner, peers: Peers) -> None:
+        self.others: Final[dict[str, str]] = {}
+        self.aside: Final[dict[str, int]] = {}
+        self._host: Final = host
+        self._app: Final = app
+        self._partitions: Final = partitions
+        self._peers: Final = peers
+        self._at_once: Final = asyncio.Semaphore(CLAIMS)
+        self._loading: Final[dict[str, list[tuple[int, int, tuple[Incoming, ...]]]]] = {}
+        """Workflows that are being claimed, and what was sent to them meanwhile."""
+
+    @property
+    def loading(self) -> list[str]:
+        """Ids of workflows that are being claimed."""
+        return list(self._loading)
+
+    def loads(self, id: str) -> bool:
+        """Return True if a workflow is being claimed."""
+        return id in self._loading
+
+    def keep(self, id: str, seqnum: int, time_ms: int, incoming: tuple[Incoming, ...]) -> None:
+        """Keep what was sent to a workflow that is being claimed."""
+        self._loading[id].append((seqnum, time_ms, incoming))
+
+    def kept(self, id: str) -> list[tuple[int, int, tuple[Incoming, ...]]]:
+        """Return what was sent to a workflow while it was claimed; it is claimed no more."""
+        return self._loading.pop(id, [])
+
+    def soon(self, id: str) -> None:
+        """Claim a workflow, unless it runs here or another worker runs it."""
+        if not self._host.runs(id):
+            self._loading[id] = []
+            self._host.spawn(partial(self._claim, id))
+
+    def again(self, id: str) -> None:
+        """Try a workflow of this worker's partitions again that was set aside."""
+        self.aside.pop(id, None)
+        if not self._host.runs(id):
+            self.others.setdefault(id, "")
+            self.soon(id)
+
+    async def _claim(self, id: str) -> None:
+        try:
+            async with self._at_once:
+                await self._take_over(id)
+        finally:
+            self._loading.pop(id, None)
+
+    async def _take_over(self, id: str) -> None:
+        host = self._host
+        place = records.Place(id, self._app.group)
+        while True:
+            state = await inspection.newest(host.log, id)
+            partition_claim = self._partitions.mine.get(place.partition)
+            if state is None:
+                self.others.pop(id, None)
+                return
+            if state.ended is not None:
+                ended = await inspection.outcome_of(host.log, id, state)
+                assert ended is not None
+                host.ended(id, ended)
+                return
+            if partition_claim is None and state.owner != host.name:  # the owner of its partition claims it
+                self.others.pop(id, None)
+                return
+            self._peers.claimed(state.owner, state.claim)
+            if state.owner and state.owner != host.name and not self._peers.over(state.owner):
+                self.others[id] = state.owner
+                return
+            there = await inspection.call_of(host.log, id, state)
+            if there is None:
+                return
+            claimed = Claimed(id, host.name, 0, there.start, there.name, there.digest, there.group)
+            lacking = self._lacking(there.name)
+            if lacking is not None:
+                claimed = msgspec.structs.replace(claimed, owner="", blocked=reason(lacking))
+            part = records.claim(place, claimed, state.claim, partition_claim)
+            try:
+                if lacking is not None and waits_for_code(state):
+                    seqnum = state.claim
+                else:
+                    seqnum = await host.log.append(part, settle=True)
+                break
+            except Conflict as conflict:
+                if partition_claim and place.partition_owner in host.log.moved(part.expect, conflict):
+                    host.lost(place.partition, partition_claim)
+                    return
+        history = await inspection.history(host.log, id, seqnum)
+        if lacking is None:
+            self.begin(history, seqnum)
+        else:
+            self.others.pop(id, None)
+            self._put_aside(id, lacking, history.carried_ms)
+
+    def begin(self, history: History, claim: int) -> None:
+        """Run a workflow that this worker owns, under a claim; it is set aside if this program lacks it."""
+        id, name = history.started.id, history.started.name
+        lacking = self._lacking(name)
+        if lacking is not None:
+            self._loading.pop(id, None)
+            self.blocked(id, lacking, claim, history.carried_ms)
+            return
+        self.others.pop(id, None)
+        self.aside.pop(id, None)
+        self._host.run(history, self._app.find(name), claim)
+
+    def blocked(self, id: str, error: Exception, claim: int, carried_ms: int) -> None:
+        """Set aside a workflow that this worker owns by a claim, and cannot run."""
+        self._put_aside(id, error, carried_ms)
+        self._host.spawn(partial(give_up, self._host.log, records.Place(id, self._app.group), error, claim))
+
+    def _lacking(self, name: str) -> NotRegistered | None:
+        """Return the error that this program lacks a workflow; None: it has it."""
+        try:
+            self._app.find(name)
+        except NotRegistered as error:
+            return error
+        return None
+
+    def _put_aside(self, id: str, error: Exception, carried_ms: int) -> None:
+        """Note a workflow that cannot run here."""
+        log.warning("a workflow is blocked", id=id, error=str(error))
+        self.aside[id] = carried_ms
+        self._host.set_aside(id, error)
+
+
+async def give_up(opened: Log, place: records.Place, error: Exception, claim: int) -> None:
+    """Record that a workflow cannot go on here: the next owner of its partition tries it, with the code that it has then.
+
+    Args:
+        claim: under which it was run here.
+    """
+    state = await inspection.newest(opened, place.id)
+    there = None if state is None else await inspection.call_of(opened, place.id, state)
+    if state is None or there is None or state.claim != claim:
+        return
+    given_up = Claimed(place.id, "", 0, there.start, there.name, there.digest, there.group, blocked=reason(error))
+    try:
+        await opened.append(records.claim(place, given_up, claim, None), settle=True)
+    except Conflict:
+        return  # another worker has taken it over already
+
+
+def reason(error: Exception) -> str:
+    """Return why a workflow is blocked, as its claim has it: the name of the error's class, a colon, its text."""
+    return f"{type(error).__name__}: {error}"[:REASON_CHARS]
+
+
+def waits_for_code(state: Held) -> bool:
+    """Return True if a workflow is blocked because a worker's program lacked it: another program may have it."""
+    return state.blocked.partition(":")[0] == NotRegistered.__name__
