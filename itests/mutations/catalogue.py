@@ -9,6 +9,7 @@ from itests.mutations.expiry import EXPIRY_MUTATIONS
 from itests.mutations.http import HTTP_MUTATIONS
 from itests.mutations.hygiene import HYGIENE_MUTATIONS
 from itests.mutations.mutation import Mutation
+from itests.mutations.numbers import NUMBERS_MUTATIONS
 from itests.mutations.patch import patches
 from itests.mutations.poison import POISON_MUTATIONS
 from itests.mutations.store import STORE_MUTATIONS
@@ -254,6 +255,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     *HTTP_MUTATIONS,
     *TOKEN_MUTATIONS,
     *POISON_MUTATIONS,
+    *NUMBERS_MUTATIONS,
     *STORE_MUTATIONS,
     *USERS_MUTATIONS,
 )

@@ -353,7 +353,7 @@ class Appends:
         self.connection.check_open()
         in_doubt.check_age(number, self.connection.elapsed())
         inquiry = in_doubt.inquiry()
-        if settle and in_doubt.settle(inquiry):
+        if settle and in_doubt.settle(inquiry, number):
             self._wants_flush(inquiry)
         for ticket in in_doubt.wanted(inquiry, number):
             self.queue(inquiry, ticket)

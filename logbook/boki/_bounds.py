@@ -14,8 +14,10 @@ FRAME_TARGET_BYTES: Final = 2 * limits.BATCH_FLUSH_BYTES
 `append_many` of about that size stays in one piece."""
 RUN_BYTES: Final = 64
 """Counted for the start of a run in a frame."""
+VOID_BYTES: Final = 16
+"""Counted for a void in a frame."""
 FILLED_NUMBERS: Final = limits.BATCH_RECORDS
-"""Holes that are filled before the writer is given up."""
+"""Holes that are filled before the writer is given up, in as many frames as it takes."""
 WRITER_IDLE_S: Final = 1_800.0
 """A session writer that was idle for so long is not used again (DESIGN §6.9)."""
 NEVER_USED: Final = -inf

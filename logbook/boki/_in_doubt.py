@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
-from boki._arguments import NO_TAGS, Content, EncodedTags, Expectations
+from boki._arguments import Content, EncodedTags, Expectations
 from boki._numbers import Numbers
 from boki._pending import Pending
 from boki._special import Special
 from boki_common.errors import WriterForgotten
-from boki_common.records.record_batch import RUN_VOID
 
 ASKED_FOR_S: Final = 1_800.0
 """How long after its last verdict a session writer may be asked for (DESIGN §6.9)."""
@@ -31,9 +30,6 @@ class Asked(Pending, Protocol):
     @property
     def settled(self) -> bool:
         """Whether it is decided, and known how."""
-
-    def void(self, tags: EncodedTags) -> None:
-        """Nothing of the record is sent any more."""
 
 
 _AskedT = TypeVar("_AskedT", bound=Asked)
@@ -98,14 +94,12 @@ class InDoubt(Generic[_AskedT]):
             self._inquiry = inquiry_of(self._numbers, self._writer, first, self._flags, self._ordered)
         return self._inquiry
 
-    def settle(self, inquiry: Numbers) -> bool:
-        """Voids what is not decided yet. Returns whether something has to be sent again."""
-        if inquiry.flags & RUN_VOID:
+    def settle(self, inquiry: Numbers, number: int) -> bool:
+        """Void what is not decided yet up to this number; what was given up behind it stays as it is. Return whether something has
+        to be sent again."""
+        if number <= inquiry.special.voided_to:
             return False
-        for item in inquiry.items():
-            if not item.decided:
-                self._asked[item.first].void(NO_TAGS)
-        inquiry.void()
+        inquiry.void(number)
         return inquiry.oldest is not None
 
     def wanted(self, inquiry: Numbers, number: int) -> Iterator[_AskedT]:
@@ -113,8 +107,6 @@ class InDoubt(Generic[_AskedT]):
         while inquiry.next_number <= number:
             next_number = inquiry.next_number
             item = self._make(*self._content(next_number))
-            if inquiry.flags & RUN_VOID:
-                item.void(NO_TAGS)
             inquiry.sent_before(next_number)
             self._asked[next_number] = item
             yield item

@@ -11,7 +11,8 @@ Rules (DESIGN §6.1, §6.6):
 - A number is decided once, and only when it was sent. Verdicts may come out of order: all are given when an index has passed the
   number's place, but for a conflict that is certain before.
 - A gap verdict names the last number the log has decided. It may lie below `low - 1` by numbers that were answered as
-  conflicts before they were ordered: these holes are filled. Below anything that was *ordered*, the writer was forgotten.
+  conflicts before they were ordered: these holes are filled (`_voids`). Below anything that was *ordered*, the writer was
+  forgotten.
 - Of a writer that the log has forgotten nothing is applied any more (ADR 23). So what is undecided and was sent once certainly
   is not in the log, and may be given to another writer; what was sent more often may have been applied before.
 
@@ -24,11 +25,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from boki._bounds import FILLED_NUMBERS, FRAME_TARGET_BYTES, NEVER_USED, RUN_BYTES, WINDOW_BYTES, WRITER_IDLE_S
-from boki._pending import Pending, fill_hole
+from boki._bounds import (
+    FILLED_NUMBERS,
+    FRAME_TARGET_BYTES,
+    NEVER_USED,
+    RUN_BYTES,
+    WINDOW_BYTES,
+    WRITER_IDLE_S,
+)
+from boki._pending import Pending
 from boki._queue import Queue
 from boki._session import Session
 from boki._special import NOTHING, Special
+from boki._voids import fill_voids
 from boki_common import limits
 from boki_common.engine.engine_protocol import Token
 from boki_common.errors import BokiError, ProtocolError
@@ -302,24 +311,29 @@ class Numbers:
             self.outbox = outbox
 
     def fill(self, builder: BatchBuilder, size: int = 0) -> int:
-        """Moves queued items into a batch, as one run, until the batch has its size; none while it is stalled. `size`: of the
-        batch so far, roughly. Returns its size now."""
+        """Move queued items into a batch until the batch has its size: one run, behind one of voids where there are any. None
+        while it is stalled.
+
+        Args:
+            size: of the batch so far, roughly.
+
+        Returns:
+            The size of the batch now. At `FRAME_TARGET_BYTES` or more there may be more to send.
+        """
         item, oldest, special = self.queued, self.oldest, self.special
         assert size < FRAME_TARGET_BYTES
         if item is None or oldest is None or special.stalled:
             return size
-        first, low, flags, named = item.first, oldest.first, 0, False
+        flags, named = 0, False
         if special is not NOTHING:
-            holes = first - special.filled_from if special.filled_from and item is oldest else 0
-            first, low = first - holes, low - holes
-            flags = special.flags | (RUN_RESENT if first <= special.sent_again else 0)
+            if special.next_hole or item.first <= special.voided_to:
+                size, item = fill_voids(builder, size, self.key, special, item, oldest.first)
+                self.queued = item
+                if item is None or size >= FRAME_TARGET_BYTES:
+                    return size
+            flags = special.flags | (RUN_RESENT if item.first <= special.sent_again else 0)
             named = bool(flags & RUN_NAMED)
-            builder.start_run_of(self.key, first, low, flags)
-            for _ in range(holes):
-                fill_hole(builder, named=named)
-                size += RUN_BYTES
-        else:
-            builder.start_run_of(self.key, first, low, 0)
+        builder.start_run_of(self.key, item.first, oldest.first, flags)
         size += RUN_BYTES
         queued: Pending | None = item
         while queued is not None and size < FRAME_TARGET_BYTES:
@@ -345,9 +359,9 @@ class Numbers:
         """The log has all numbers up to this one."""
         self.ordered = ordered
 
-    def void(self) -> None:
-        """What is not decided yet is sent again, as voids from now on; its items are void already."""
-        self._own().void()
+    def void(self, number: int) -> None:
+        """Send what is not decided up to this number as voids from now on, and all that is undecided again."""
+        self._own().void(number)
         self._send_again()
 
     def resume(self, writer: bytes) -> bool:
@@ -360,7 +374,9 @@ class Numbers:
         return self.queued is not None
 
     def _send_again(self) -> None:
-        self._own().sent_before(self.sent)
+        special = self._own()
+        special.sent_before(self.sent)
+        special.refill()
         self.queued = self.oldest
 
     def _own(self) -> Special:
@@ -454,8 +470,10 @@ class Numbers:
         a number behind them is in the log."""
         item, special = self.oldest, self.special
         filled_from = special.filled_from
-        if filled_from and (item is not self.queued or filled_from <= self.ordered):
+        if filled_from and item is not self.queued:
             special.fill(0)
+        elif filled_from and filled_from <= self.ordered:
+            special.fill(self.ordered + 1 if item is not None and self.ordered + 1 < item.first else 0)
         while item is not None and item.decided:
             after = item.next
             item.linked(None)

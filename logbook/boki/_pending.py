@@ -11,7 +11,6 @@ import crc32c as _crc32c
 from boki._arguments import NO_EXPECTATIONS, Content, EncodedTags, Expectations
 from boki_common.errors import BokiError
 from boki_common.records.batch_builder import BatchBuilder
-from boki_common.records.tag_names import NO_NAMES
 
 _PAIR: Final = Struct("<QQ")
 
@@ -75,16 +74,3 @@ class Pending(Protocol):
 
     def failed(self, first: int, end: int, error: BokiError) -> None:
         """Numbers first … end-1 joined nothing, or will not be asked for any more."""
-
-
-def fill_hole(builder: BatchBuilder, *, named: bool) -> None:
-    """Fills a number that was answered before it was ordered, and whose record was lost on the way.
-
-    An engine may answer a conflict at once and order the record later (DESIGN §6.6). If it dies in between, the number is
-    a hole, and all later ones are refused. The filler takes the number with an expectation that must fail: a conflict
-    proves that the book has records, and tag 0 outlives them.
-    """
-    builder.add(b"", 0, NO_NAMES, b"")
-    builder.expect(0, 0)
-    if named:
-        builder.checksum(0)

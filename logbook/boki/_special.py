@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from boki._session import BookView
-from boki_common.records.record_batch import RUN_VOID
 
 
 class Special:
@@ -18,11 +17,15 @@ class Special:
         stale: this writer takes nothing any more, until `renew`.
         stalled: the log refused a number; nothing is sent for a while.
         gaps: so many refusals in a row.
-        filled_from: the next run fills the numbers from here to the oldest undecided one; 0: there is none to fill.
+        filled_from: the numbers from here to the oldest undecided one are holes, which voids fill; 0: there are none.
+        next_hole: the first of the holes that is not on the current connection yet; 0: there are no holes.
         sent_again: highest number that was, or will be, sent more than once.
+        voided_to: what is undecided up to this number is sent as voids.
     """
 
-    __slots__ = ("asking", "filled_from", "flags", "gaps", "sent_again", "stale", "stalled", "view")
+    __slots__ = (
+        "asking", "filled_from", "flags", "gaps", "next_hole", "sent_again", "stale", "stalled", "view", "voided_to",
+    )  # fmt: skip
 
     def __init__(self, flags: int = 0, view: BookView | None = None, *, asking: bool = False) -> None:
         self.flags = flags
@@ -34,15 +37,15 @@ class Special:
     def begin(self) -> None:
         """Of a writer of which nothing was sent."""
         self.stalled = False
-        self.gaps = self.filled_from = self.sent_again = 0
+        self.gaps = self.filled_from = self.next_hole = self.sent_again = self.voided_to = 0
 
     def renew(self, *, stale: bool) -> None:
         """Nobody, or again somebody, knows where it goes on."""
         self.stale = stale
 
-    def void(self) -> None:
-        """All its runs are voids from now on."""
-        self.flags |= RUN_VOID
+    def void(self, number: int) -> None:
+        """Send voids up to this number from now on."""
+        self.voided_to = number
 
     def stall(self) -> None:
         """The log refused a number."""
@@ -59,7 +62,15 @@ class Special:
 
     def fill(self, first: int) -> None:
         """Holes begin at this number; 0: there are none."""
-        self.filled_from = first
+        self.filled_from = self.next_hole = first
+
+    def filled(self, number: int) -> None:
+        """The holes below this number are on the connection."""
+        self.next_hole = number
+
+    def refill(self) -> None:
+        """No hole is on a connection any more."""
+        self.next_hole = self.filled_from
 
     def sent_before(self, number: int) -> None:
         """Numbers up to this one are, or will be, sent again."""

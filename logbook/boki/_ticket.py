@@ -184,10 +184,6 @@ class Ticket:
         """For the SDK: what distinguishes it from other records under its number."""
         return (checksum(self.tags, self.data, self.expectations),)
 
-    def void(self, tags: EncodedTags) -> None:
-        """For the SDK: nothing of the record is sent any more."""
-        self.tags, self.data, self.expectations = tags, b"", NO_EXPECTATIONS
-
     def encode(self, builder: BatchBuilder) -> None:
         """For the SDK: adds the record to a batch."""
         builder.add_rows((self.tags,), (self.data,))

@@ -66,7 +66,9 @@ def answered(numbers: Numbers, row: AnswerRow, token: Token, now: float) -> Refu
 
 
 def asked(numbers: Numbers, row: AnswerRow, token: Token, now: float) -> Refusal | None:
-    """As `answered`, of rows that may be about more than what is asked for."""
+    """As `answered`, of rows that may be about more than what is asked for, or about the holes before it."""
+    if row.verdict == Verdict.TOO_OLD and row.first < numbers.low:
+        return Forgotten(row.first_seqnum)
     first, end = max(row.first, numbers.low), min(row.first + row.count, numbers.next_number)
     if first >= end:
         return None

@@ -35,7 +35,8 @@ column out.
     names    (tag index u8 | length u8 | utf-8)*, for the tags that were given as names
 
 A record's *crc* is the SDK's, crc32c of its tags, data and expectations and of nothing else: who sends a number again sends it
-in other runs and batches. Engines compare it and never compute it.
+in other runs and batches. Engines compare it and never compute it. In a VOID run it is that of the record whose number is voided
+(`void_checksums`).
 
 A *run* is consecutive numbers of one writer in one book; flags: 1 NAMED, 2 VOID, 4 END, 8 RESENT. Runs, and not records,
 are what travels, is joined, decided and answered: joining batches concatenates their columns and never looks at a record.

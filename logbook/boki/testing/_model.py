@@ -19,6 +19,7 @@ from enum import Enum
 from typing import Final
 
 from boki_common.ids import seqnum as pack_seqnum
+from boki_common.records.void_checksums import compared_to
 from boki_common.runtime.process import SystemRandom
 from boki_common.writer_ids import birth_of
 
@@ -138,7 +139,7 @@ class Model:
         writer.named = item.named
         kept_from = item.number - ANSWERS_KEPT + 1 if item.named else item.low
         writer.answers = {number: known for number, known in writer.answers.items() if number >= kept_from}
-        writer.answers[item.number] = answer, None if item.void else item.checksum
+        writer.answers[item.number] = answer, None if answer.outcome is Outcome.NEVER else item.checksum
         if answer.outcome is Outcome.COMMITTED:
             self._records[place] = Stored(place, self._time_ms, item.tags, item.payload)
             for stream in (ALL, *item.tags):
@@ -150,8 +151,9 @@ class Model:
     def _again(item: Append, writer: _Writer) -> Answer:
         """A number that was decided before: the first's answer, if it is known and the first was the same record."""
         answer, checksum = writer.answers.get(item.number, (Answer(Outcome.FORGOTTEN), None))
-        if item.named and not item.void and checksum is not None and checksum != item.checksum:
-            return Answer(Outcome.REUSED)
+        if item.named and checksum is not None:
+            said = compared_to(checksum, item.checksum) if item.void else item.checksum
+            return answer if said == checksum else Answer(Outcome.REUSED)
         return answer
 
     def last(self, book: int, writer: bytes) -> int:

@@ -4,7 +4,8 @@ Every indexing engine decides the same records in the same order from the log al
 connection and no entry: it takes runs in the order of the log and says per run what its numbers are worth. For number n of
 a writer whose last decided number in the book is `last`:
 
-    n ≤ last       duplicate: the answer of the first, or FORGOTTEN when nobody may ask for it any more
+    n ≤ last       duplicate: the answer of the first, or FORGOTTEN when nobody may ask for it any more; of a named writer
+                   REUSED if the record, or the one that a VOID run says it voids (void_checksums.py), is another one
     n > last + 1   gap: not decided, nothing changes; the answer carries `last`
     n = last + 1   decided now and for ever, also when it loses:
                      VOID run                        NEVER
@@ -322,8 +323,9 @@ class Verdicts:
             known = min(fresh, stop)
             before = len(decision.answers)
             decision.answers.extend(state.recall(at, first, known))
-            if crcs and state.named and not run.flags & RUN_VOID:
-                decision.answers[before:] = list(state.checked(decision.answers[before:], first, crcs))
+            if crcs and state.named:
+                void = bool(run.flags & RUN_VOID)
+                decision.answers[before:] = list(state.checked(decision.answers[before:], first, crcs, void=void))
             decision.answers[before:] = [
                 one._replace(actual=DUPLICATE) if one.verdict == COMMITTED else one for one in decision.answers[before:]
             ]

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from boki_common import limits
 from boki_common.engine.engine_protocol import Verdict
+from boki_common.records.void_checksums import compared_to
 
 # Plain ints for the hot path: comparing enum members costs more.
 COMMITTED: Final = int(Verdict.COMMITTED)
@@ -171,21 +172,29 @@ class WriterState:
         if missing > 0:
             self.crcs.extend(bytes(missing))
 
-    def checked(self, answers: Iterable[Answer], first: int, crcs: Sequence[int]) -> Iterator[Answer]:
-        """Recalled answers to a run from `first` on; numbers whose record is another one now are REUSED."""
+    def checked(
+        self, answers: Iterable[Answer], first: int, crcs: Sequence[int], *, void: bool = False
+    ) -> Iterator[Answer]:
+        """Yield recalled answers to a run from `first` on; numbers whose record is another one are REUSED.
+
+        Args:
+            crcs: of the records that were sent, or, in a `void` run, of those whose numbers are voided.
+        """
         self._fill(self.last + 1)
         for answer in answers:
             if answer.verdict in (FORGOTTEN, NEVER):
                 yield answer
                 continue
             low, begin = answer.first - first, answer.first - self.floor
-            same = self.crcs[begin : begin + answer.count] == array("I", crcs[low : low + answer.count])
-            if same:
+            kept, sent = self.crcs[begin : begin + answer.count], array("I", crcs[low : low + answer.count])
+            if void:
+                sent = array("I", map(compared_to, kept, sent))
+            if kept == sent:
                 yield answer
                 continue
             for at in range(answer.count):  # rare: a mistake in a program
                 number = answer.first + at
-                if self.crcs[begin + at] == crcs[low + at]:
+                if kept[at] == sent[at]:
                     seqnum = answer.first_seqnum + at if answer.verdict == COMMITTED else 0
                     yield Answer(answer.run, number, 1, seqnum, answer.verdict, answer.actual)
                 else:

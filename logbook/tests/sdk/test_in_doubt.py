@@ -45,6 +45,17 @@ async def test_an_answer_that_was_lost_is_not_the_record(client: boki.Client, en
     assert engine.ordered(book.id) == [b"x"]
 
 
+async def test_settling_voids_up_to_its_number_and_nothing_behind_it(client: boki.Client, engine: FaultyEngine) -> None:
+    book = client.book("b")
+    engine.lost_frames = 1
+    tickets = [book.submit(b"%d" % number) for number in range(3)]
+    await asyncio.sleep(0)
+    book._appends.give_up(book._numbers, "given up")
+    assert await tickets[0].outcome(settle=True) == boki.Never()
+    assert isinstance(await tickets[2].outcome(), boki.Committed), "nobody settled it"
+    assert engine.ordered(book.id) == [b"1", b"2"]
+
+
 async def test_settling_what_is_being_asked_for(client: boki.Client, engine: FaultyEngine) -> None:
     book = client.book("b")
     engine.lost_frames = 2
@@ -55,8 +66,16 @@ async def test_settling_what_is_being_asked_for(client: boki.Client, engine: Fau
     while len(engine.runs) < 2:
         await asyncio.sleep(0)
     assert await tickets[0].outcome(settle=True) == boki.Never()
-    assert await asking == boki.Never()
-    assert engine.ordered(book.id) == []
+    assert isinstance(await asking, boki.Committed), "it is behind what was settled"
+    assert engine.ordered(book.id) == [b"1"]
+    void, record = engine.runs[-2:]
+    assert (void.first, void.count, void.flags & RUN_VOID, record.first, record.flags & RUN_VOID) == (
+        1,
+        1,
+        RUN_VOID,
+        2,
+        0,
+    )
 
 
 async def test_asking_is_given_up_too_and_may_be_repeated(client: boki.Client, engine: FaultyEngine) -> None:

@@ -1,11 +1,14 @@
 """The numbers of a writer against a plain log, in every order: sent, ordered, answered, answered early, lost, sent again, taken back,
-given up, asked for, voided, forgotten. Small bounds, all of it: each state that can be reached is visited once.
+given up, asked for, voided, forgotten; and a book that is trimmed and forgotten meanwhile. Small bounds, all of it: each state that
+can be reached is visited once.
 
 The log here is the definition: per writer, dense numbers, each decided once. What is checked in every state:
 
 - a record that was answered with a seqnum is in the log there, and nowhere else; no record is in the log twice;
 - what was answered as not in the log is not, then or later;
 - records of one session are in the log in the order of the calls, but for those that were given up;
+- nothing is in the log that nobody appended: what fills a hole is no record, also in a book that has none any more;
+- what was given up is voided only if it, or one behind it, was settled;
 - what is undecided has dense numbers from `low` on, and nothing is decided that was not sent;
 - from every state everything can still be decided.
 """
@@ -56,10 +59,13 @@ class Log:
     last: dict[bytes, int] = field(default_factory=dict)
     answers: dict[tuple[bytes, int], Row] = field(default_factory=dict)
     records: tuple[bytes, ...] = ()
+    trimmed: int = 0
+    """So many of the records are forgotten, with the streams that had them."""
     forgotten: frozenset[bytes] = frozenset()
 
     def append(self, one: tuple[bytes, int, bytes, bool, bool, bool]) -> Row:
-        writer, number, data, loses, void, _ = one
+        writer, number, data, fails, void, _ = one
+        loses = fails and (data != b"" or self.trimmed < len(self.records))
         last = self.last.get(writer, 0)
         if number <= last:
             return self.answers[writer, number]
@@ -94,7 +100,9 @@ class Bounds:
     early: bool = False
     withdrawn: int = 0
     given_up: int = 0
+    settled_apart: int = 0
     forgotten: int = 0
+    trims: int = 0
 
 
 class World:
@@ -111,7 +119,8 @@ class World:
         self.rows: tuple[Row, ...] = ()
         self.in_doubt: InDoubt[Ticket] | None = None
         self.inquiry: Numbers | None = None
-        self.asked: tuple[int, Ticket] | None = None
+        self.asked: dict[int, Ticket] = {}
+        self.settled = 0
 
     def writer(self) -> bytes:
         self.writers += 1
@@ -149,9 +158,15 @@ class World:
             yield "withdraw"
         if left.given_up and numbers.oldest is not None:
             yield "give up"
-        if self.in_doubt is not None and self.asked is None:
-            yield "ask"
-            yield "settle"
+        if self.in_doubt is not None:
+            first, last = self.in_doubt._first, max(item.first for item in self.in_doubt._items)
+            if last not in self.asked:
+                yield "ask"
+                yield "settle"
+            if left.settled_apart and first < last:
+                yield "settle first"
+        if left.trims and self.log.records:
+            yield "trim"
         if left.forgotten and numbers.writer in self.log.last:
             yield "forget"
 
@@ -207,8 +222,13 @@ class World:
                 self.left = replace(left, given_up=left.given_up - 1)
                 writer = self.numbers.writer
                 self.fail(lambda number: unknown("", number, writer, BOOK))
-            case "ask" | "settle":
-                self.ask(settle=step == "settle")
+            case "ask" | "settle" | "settle first":
+                first = step == "settle first"
+                self.left = replace(left, settled_apart=left.settled_apart - first)
+                self.ask(settle=step != "ask", first=first)
+            case "trim":
+                self.left = replace(left, trims=left.trims - 1)
+                self.log.trimmed = len(self.log.records)
             case "forget":
                 self.left = replace(left, forgotten=left.forgotten - 1)
                 self.log.forget(self.numbers.writer)
@@ -219,8 +239,9 @@ class World:
         builder = BatchBuilder()
         numbers.fill(builder)
         batch = RecordBatch.parse(memoryview(b"".join(builder.finish())))
-        (run,) = batch.runs
-        self.way += (tuple(_wired(one, resent=bool(run.flags & RUN_RESENT)) for one in appends_of(batch)),)
+        assert len(batch.runs) <= 2, "one run of voids at most, and one of records"
+        resent = [bool(run.flags & RUN_RESENT) for run in batch.runs for _ in range(run.count)]
+        self.way += (tuple(map(_wired, appends_of(batch), resent)),)
 
     def answer(self, row: Row) -> None:
         writer, number, seqnum, verdict = row
@@ -245,20 +266,22 @@ class World:
         if any(was_sent for _, was_sent in items) and self.in_doubt is None:
             self.in_doubt = in_doubt
 
-    def ask(self, *, settle: bool) -> None:
+    def ask(self, *, settle: bool, first: bool) -> None:
         assert self.in_doubt is not None
         inquiry = self.inquiry = self.in_doubt.inquiry()
-        number = max(item.first for item in self.in_doubt._items)
+        number = self.in_doubt._first if first else max(item.first for item in self.in_doubt._items)
         if settle:
-            self.in_doubt.settle(inquiry)
+            self.settled = max(self.settled, number)
+            self.in_doubt.settle(inquiry, number)
         for item in self.in_doubt.wanted(inquiry, number):
             assert inquiry.add(item, 0.0)
-        self.asked = number, self.in_doubt.asked(number)
+        self.asked[number] = self.in_doubt.asked(number)
 
     # -- what must hold
 
     def check(self) -> None:
         records = self.log.records
+        assert b"" not in records, "a record that nobody appended"
         assert len(set(records)) == len(records), "a record is in the log twice"
         kept = [data for data in records if not isinstance(self.tickets[int(data)]._outcome, OutcomeUnknown)]
         assert kept == sorted(kept), "out of the order of the calls"
@@ -268,13 +291,14 @@ class World:
                 assert records[outcome - 1] == data, "it was told another record's place"
             elif isinstance(outcome, BokiError) and outcome.definite:
                 assert data not in records, f"it was told {outcome!r}, and is in the log"
-        if self.in_doubt is not None and self.asked is not None:
-            number, asked_for = self.asked
+        for number, asked_for in self.asked.items():
+            assert self.in_doubt is not None
             (data,) = {item.contents()[0][1] for item in self.in_doubt._items if item.first == number}
             outcome = asked_for._outcome
+            never = isinstance(outcome, BokiError) and outcome.facts.get("never")
             assert not isinstance(outcome, int) or records[outcome - 1] == data
-            assert not isinstance(outcome, (Conflict,)) or data not in records
-            assert not (isinstance(outcome, BokiError) and outcome.facts.get("never")) or data not in records
+            assert not (isinstance(outcome, Conflict) or never) or data not in records
+            assert not never or number <= self.settled, "voided, though nobody settled it"
         for numbers in (self.numbers, self.inquiry):
             if numbers is not None:
                 check_shape(numbers)
@@ -288,9 +312,10 @@ class World:
 
     def key(self) -> object:
         return (
-            self.left, self.way, self.late, self.rows, self.writers, self.log.records, self.log.forgotten,
+            self.left, self.way, self.late, self.rows, self.writers, self.log.records, self.log.trimmed, self.log.forgotten,
             tuple(self.log.last.items()), tuple(sorted(self.log.answers.items())), _key_of(self.numbers), _key_of(self.inquiry),
-            tuple(_outcome(ticket) for ticket in self.tickets), self.asked and (self.asked[0], _outcome(self.asked[1])),
+            tuple(_outcome(ticket) for ticket in self.tickets), self.settled,
+            tuple((number, _outcome(ticket)) for number, ticket in self.asked.items()),
         )  # fmt: skip
 
     def copy(self) -> World:
@@ -303,7 +328,7 @@ class World:
         return other
 
 
-def _wired(one: Append, *, resent: bool) -> tuple[bytes, int, bytes, bool, bool, bool]:
+def _wired(one: Append, resent: bool) -> tuple[bytes, int, bytes, bool, bool, bool]:
     return one.writer, one.number, one.payload[2:], bool(one.expect), one.void, resent
 
 
@@ -318,7 +343,8 @@ def _key_of(numbers: Numbers | None) -> object:
     special = numbers.special
     return (
         numbers.key, numbers.low, numbers.next_number, numbers.ordered, numbers.queued and numbers.queued.first,
-        special.flags, special.stale, special.stalled, special.filled_from, special.sent_again,
+        special.flags, special.stale, special.stalled, special.filled_from, special.next_hole, special.sent_again,
+        special.voided_to,
         tuple((item.first, item.decided) for item in numbers.items()),
     )  # fmt: skip
 
@@ -376,9 +402,18 @@ def explore(bounds: Bounds) -> int:
         pytest.param(Bounds(3, lost=1, cuts=1), id="frames are lost"),
         pytest.param(Bounds(3, losers=1, early=True, lost=1, cuts=0), id="conflicts are told early, and lost"),
         pytest.param(Bounds(2, losers=2, early=True, lost=1, cuts=1), id="conflicts are told early, and sent again"),
+        pytest.param(
+            Bounds(2, losers=1, early=True, lost=1, cuts=0, trims=1),
+            id="a conflict is told early, and the book is forgotten",
+        ),
         pytest.param(Bounds(3, withdrawn=2, cuts=1), id="what was not sent is taken back"),
         pytest.param(Bounds(2, given_up=1, cuts=1), id="what was sent is given up and asked for"),
         pytest.param(Bounds(2, losers=1, given_up=1, lost=1, cuts=0), id="what was given up and is lost is asked for"),
+        pytest.param(Bounds(2, given_up=1, settled_apart=1, cuts=0), id="the first of what was given up is settled"),
+        pytest.param(
+            Bounds(2, given_up=1, settled_apart=1, forgotten=1, cuts=0),
+            id="the log forgets a writer that is asked for twice",
+        ),
         pytest.param(Bounds(2, forgotten=1, cuts=1), id="the log forgets the writer"),
         pytest.param(Bounds(2, forgotten=1, given_up=1, cuts=0), id="the log forgets a writer that was given up"),
     ],

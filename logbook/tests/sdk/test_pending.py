@@ -1,21 +1,9 @@
-"""Holes that are filled, and what tells two records under one number apart."""
+"""What tells two records under one number apart."""
 
 from __future__ import annotations
 
 from boki._arguments import Expectations, encode_tags
-from boki._pending import checksum, fill_hole
-from boki_common.records.batch_builder import BatchBuilder
-from boki_common.records.record_batch import RUN_NAMED, RecordBatch
-
-
-def test_a_hole_is_filled_with_what_joins_nothing() -> None:
-    for named in (False, True):
-        builder = BatchBuilder()
-        builder.start_run(1, b"w" * 16, 3, 3, RUN_NAMED if named else 0)
-        fill_hole(builder, named=named)
-        batch = RecordBatch.parse(memoryview(b"".join(builder.finish())))
-        assert batch.expectations == ([0], [0], [0]), "the book has, or had, a record"
-        assert batch.record_count == 1 and len(batch.crcs) == named
+from boki._pending import checksum
 
 
 def test_records_are_compared_by_all_that_they_contain() -> None:

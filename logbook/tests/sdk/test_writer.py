@@ -58,6 +58,31 @@ async def test_after_giving_up_the_log_says_where_to_go_on(client: boki.Client, 
     assert engine.ordered(client.book("b").id) == [b"1", b"2"]
     with pytest.raises(boki.NumberReused):
         await ticket.outcome()
+    with pytest.raises(boki.NumberReused):
+        await ticket.outcome(settle=True)
+
+
+async def test_settling_a_named_record_tells_what_became_of_it_and_of_no_other(
+    client: boki.Client, engine: FaultyEngine
+) -> None:
+    writer = await client.book("b").writer("w")
+    for data in (b"", b"x"):
+        engine.mute = True
+        ticket = writer.submit(data)
+        await asyncio.sleep(0)
+        while not (found := engine.ordered(client.book("b").id)) or found[-1] != data:
+            await asyncio.sleep(0)
+        writer._appends.give_up(writer._numbers, "given up")
+        engine.mute = False
+        assert isinstance(await ticket.outcome(settle=True), boki.Committed)
+        await writer.refresh()
+    engine.lost_frames = 1
+    empty = writer.submit(b"")
+    await asyncio.sleep(0)
+    writer._appends.give_up(writer._numbers, "given up")
+    await writer.append(b"y")
+    with pytest.raises(boki.NumberReused):
+        await empty.outcome(settle=True)
 
 
 async def test_one_client_uses_a_name_once_at_a_time(client: boki.Client, engine: FaultyEngine) -> None:

@@ -287,8 +287,10 @@ def test_another_record_under_a_number_that_is_taken_is_reused(log: Log) -> None
 
 def test_a_void_of_a_number_that_is_taken_asks_what_became_of_it(log: Log) -> None:
     log.decide(RunSpec(7, BOB, 1, (RecordSpec(data=b"a"),), flags=RUN_NAMED))
-    void = RunSpec(7, BOB, 1, (PLAIN,), flags=RUN_NAMED | RUN_VOID)
+    void = RunSpec(7, BOB, 1, (RecordSpec(data=b"a"),), flags=RUN_NAMED | RUN_VOID)
     assert one(log.decide(void)).verdict == Verdict.COMMITTED
+    other = void._replace(records=(RecordSpec(data=b"x"),))
+    assert one(log.decide(other)).verdict == Verdict.REUSED, "the number is another record"
     log.decide(void._replace(first=2))
     late = RunSpec(7, BOB, 2, (RecordSpec(data=b"b"),), flags=RUN_NAMED)
     assert one(log.decide(late)).verdict == Verdict.NEVER
@@ -402,7 +404,7 @@ class ModelVerdicts:
             if number < writer.floor:
                 return Outcome(Verdict.FORGOTTEN, 0, ())
             first = writer.answers[number]
-            other = writer.records[number] != record and first.verdict != Verdict.NEVER and not spec.flags & RUN_VOID
+            other = writer.records[number] != record and first.verdict != Verdict.NEVER
             return Outcome(Verdict.REUSED, 0, ()) if spec.flags & RUN_NAMED and other else first
         if number > writer.last + 1:
             return Outcome(Verdict.GAP, 0, ())

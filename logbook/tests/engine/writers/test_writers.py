@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from boki_common import limits
+from boki_common.records.void_checksums import EMPTY_CRC, void_checksum
 from boki_logbook.writers.writers import (
     COMMITTED,
     CONFLICT,
@@ -87,6 +88,22 @@ def test_only_the_numbers_that_differ_are_reused() -> None:
         (6, 2, NEVER, 0),
         (8, 1, COMMITTED, 200),
     ]
+
+
+def test_a_void_is_compared_by_the_checksum_of_the_record_it_is_of() -> None:
+    state = WriterState(named=True)
+    state.decided(1, 3, 100, COMMITTED)
+    state.note(1, [11, EMPTY_CRC, 13])
+
+    def answers(*crcs: int) -> list[int]:
+        recalled = state.recall(0, 1, 4)
+        found = state.checked(recalled, 1, [*map(void_checksum, crcs)], void=True)
+        return [answer.verdict for answer in found for _ in range(answer.count)]
+
+    assert answers(11, EMPTY_CRC, 13) == [COMMITTED] * 3
+    assert answers(EMPTY_CRC, 11, 14) == [REUSED] * 3
+    of_earlier_sdks = list(state.checked(state.recall(0, 1, 4), 1, [EMPTY_CRC] * 3, void=True))
+    assert [(answer.count, answer.verdict) for answer in of_earlier_sdks] == [(3, COMMITTED)], "they say nothing"
 
 
 def test_a_session_writer_keeps_no_checksums() -> None:

@@ -161,8 +161,8 @@ def test_a_named_writer_keeps_answers_and_knows_its_records() -> None:
         item = Append(1, A, number, number, (), b"x", named=True, checksum=checksum, void=void)
         return model.append(item, 0).outcome
 
-    assert [named(1), named(1), named(1, 6), named(1, 6, void=True)] == [
-        Outcome.COMMITTED, Outcome.COMMITTED, Outcome.REUSED, Outcome.COMMITTED,
+    assert [named(1), named(1), named(1, 6), named(1, void=True), named(1, 6, void=True)] == [
+        Outcome.COMMITTED, Outcome.COMMITTED, Outcome.REUSED, Outcome.COMMITTED, Outcome.REUSED,
     ]  # fmt: skip
     assert [named(2, void=True), named(2)] == [Outcome.NEVER, Outcome.NEVER]
     assert model.last(1, A) == 2

@@ -1,0 +1,29 @@
+"""What can be taken out of how numbers are filled, voided and told apart. See docs/defects.md."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from itests.mutations.patch import patches
+
+NUMBERS_MUTATIONS: Final = patches(r"""
+holes are filled with records that must fail
+sdk logbook/tests/sdk/test_voids.py::test_holes_are_filled_with_voids_in_frames_of_a_size
+-special.flags | RUN_VOID | RUN_RESENT
++special.flags | RUN_RESENT
+
+the fillers of all holes go in one frame
+sdk logbook/tests/sdk/test_voids.py::test_holes_are_filled_with_voids_in_frames_of_a_size
+-holes = min(low - next_hole, (FRAME_TARGET_BYTES - size) // VOID_BYTES + 1) if next_hole else 0
++holes = low - next_hole if next_hole else 0
+
+a void is compared with nothing
+logbook logbook/tests/engine/writers/test_writers.py::test_a_void_is_compared_by_the_checksum_of_the_record_it_is_of
+-sent = array("I", map(compared_to, kept, sent))
++sent = kept
+
+settling voids what is behind
+sdk logbook/tests/sdk/test_in_doubt.py::test_settling_voids_up_to_its_number_and_nothing_behind_it
+-        self.voided_to = number
++        self.voided_to = 1 << 62
+""")
