@@ -125,6 +125,8 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "logbook/boki_logbook/testing/engines.py": "logbook/tests/engine/peers/test_forwarding.py",
     "spark/boki_spark/cold_reads.py": "spark/tests/test_offload.py",
     "spark/boki_spark/lost_commands.py": "spark/tests/test_offload.py",
+    "spark/boki_spark/offload_survey.py": "spark/tests/test_offload.py",
+    "spark/boki_spark/prove.py": "spark/tests/test_offload.py",
     "libs/bokiqueue/bokiqueue/shard_member.py": "libs/tests/queue/test_shard_owner.py",
     "spark/boki_spark/testing/small_cluster.py": "spark/tests/test_entries.py",
     "logbook/boki_logbook/scan/metalogs.py": "cli/tests/logs/test_data_ledger.py",

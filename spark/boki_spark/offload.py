@@ -6,8 +6,10 @@
 Rules:
 - Files belong to an *attempt*, whose name has the version of the term record it began with and is random besides. No file is ever
   written twice, and nobody looks into a folder for what is true: the term record names the manifest, the manifest the files.
+- Files lie below the id of their cluster; names, and what may be deleted, are in `offload_folder`.
+- A copied term whose files are lost or damaged is offloaded again while its ledgers can be read. If they cannot, that is DataLoss, and
+  the record goes on naming the files: those that are whole can be read.
 - The record is swapped at the version that was read *before* the snapshot: of two offloaders one wins, a stalled one never does.
-- Files of an attempt are deleted only when the version has moved, and another manifest is named: only then can it never be named.
 - Files are synced before they are named: a name outlasts a machine that loses its power, so must they.
 - `copied` means that files have what the ledgers have. The ledgers stay, and older programs go on with them.
 - A LOST command behind the snapshot changes verdicts: the term is offloaded again, behind it.
@@ -18,6 +20,7 @@ Killed at any step, the next run begins that term anew, and what was left is del
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -28,6 +31,7 @@ from numpy.typing import NDArray
 from xxhash import xxh3_128_hexdigest
 
 from boki_common import limits
+from boki_common.bookkeeper.layout import instance_id
 from boki_common.errors import BadVersion, BokiError, NoNode
 from boki_common.metadata.settle import Superseded, compare_and_set
 from boki_common.metadata.store import MetadataStore
@@ -38,21 +42,11 @@ from boki_logbook.scan.partitions import Partition, cut
 from boki_logbook.scan.plan import NO_SPANS, Plan, PlanBuilder, TermPlan, clipped, united, without
 from boki_logbook.state.snapshot_rules import SnapshotNode
 from boki_logbook.state.state import DecisionState
-from boki_metalog.follow.term_history import TermHistory
-from boki_metalog.terms.term_record import (
-    COPIED,
-    DELETED,
-    IN_LEDGERS,
-    RECLAIMED,
-    TermRecord,
-    decode_record,
-    encode_record,
-    term_path,
-)
+from boki_metalog.terms.term_record import COPIED, IN_LEDGERS, TermRecord, decode_record, encode_record, term_path
 from boki_spark.arrow import Batches
 from boki_spark.cluster import Cluster
 from boki_spark.entries import PartitionReader, ReadCounts
-from boki_spark.faults import Behind, ColdDamaged, OffloadRefused
+from boki_spark.faults import Behind, ColdDamaged, DataLoss, OffloadRefused, PlanStale
 from boki_spark.files import Files
 from boki_spark.lost_commands import lost_since
 from boki_spark.manifest import (
@@ -61,20 +55,21 @@ from boki_spark.manifest import (
     PlanPoint,
     ShardProof,
     SliceFile,
-    decode_manifest,
     encode_manifest,
-    folder_of,
     joined,
     manifest_name,
     pack_column,
     pack_spans,
     tiled,
 )
-from boki_spark.slice_index import chunks_of, decode_head, end_of, footer_of, index_of
-from boki_spark.slices import added, parquet_of, row_sum, sorted_table, table_of
+from boki_spark.offload_folder import Swept, attempt_folder, attempt_of, sweep
+from boki_spark.offload_survey import NONE_LIVE, NOT_COVERED, Survey, damage_of, running, survey
+from boki_spark.prove import prove
+from boki_spark.slice_index import end_of, index_of
+from boki_spark.slices import added, parquet_of, row_sum, sorted_table
 
 SLICE_BYTES: Final = 64 * limits.MIB
-NOT_COVERED: Final = "no index snapshot has it to its end yet"
+COPIED_ALREADY: Final = "it is copied"
 
 Progress = Callable[[int, int], None]
 """Called while a term is offloaded: rows done, rows in all; each is read, and read back."""
@@ -82,7 +77,14 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Offloaded:
-    """What became of a term. `manifest`: its path; "" when there was nothing to offload, for `why`."""
+    """The outcome for one term.
+
+    Attributes:
+        manifest: its path; "" if the term was not copied, now or before.
+        why: the reason why nothing was copied now; "" if it was.
+        damage: what is wrong with the files that the term record named before; "" if they are whole, or there were none.
+        error: the code of the error that ended it, such as BOKI_DATA_LOSS; "" if there was none.
+    """
 
     term: int
     manifest: str = ""
@@ -90,6 +92,8 @@ class Offloaded:
     bytes: int = 0
     slices: int = 0
     why: str = ""
+    damage: str = ""
+    error: str = ""
 
 
 class _Planned(NamedTuple):
@@ -120,49 +124,54 @@ class Offloader:
         self._slice_bytes = slice_bytes
         self._retry_for_s = retry_for_s
 
-    async def offloadable(self) -> list[int]:
-        """Sealed terms in ledgers that the snapshot covers and that have live records, ascending. Raises as `Cluster.plan`."""
-        try:
-            node, state, _ = await self._cluster.snapshot_state()
-        except Behind:
-            return []
-        history = TermHistory(self._cluster.store)
-        await history.refresh()
-        found = []
-        for number in history.numbers:
-            record, _ = await _read(self._cluster.store, number)
-            if record.location.kind == IN_LEDGERS and node.covers(number, record.log):
-                places = state.places.terms.get(number)
-                if places is not None and places.live:
-                    found.append(number)
-        return found
+    async def survey(self, *, prove_copied: bool = False) -> Survey:
+        """The terms that can be offloaded now, and the others; as `offload_survey.survey`."""
+        return await survey(self._cluster, self._files, self._folder, prove_copied=prove_copied)
+
+    async def sweep(self, *, alone: bool = False) -> Swept:
+        """Delete files that nothing can ever name; as `offload_folder.sweep`."""
+        return await sweep(self._cluster.store, self._files, self._folder, alone=alone)
 
     async def offload(self, term: int, progress: Progress = lambda done, total: None) -> Offloaded:
-        """Offloads a term, or returns why there is nothing to do.
+        """Offload a term, or return why there is nothing to do. The files of one that is copied are read, and copied again if lost or
+        damaged.
 
         Raises:
             OffloadRefused: somebody else changed the term meanwhile, or a LOST command did: look again. ColdDamaged: what was written
-            cannot be read back. DataLoss, PlanStale, ClusterAway: as reading. BokiError: the store or the snapshot is away.
+            cannot be read back. DataLoss: records cannot be read, from ledgers or files. PlanStale, ClusterAway: as reading.
+            BokiError: the store or the snapshot is away.
         """
         try:
             record, version = await _read(self._cluster.store, term)
         except NoNode:
-            return Offloaded(term, why="it goes on, or there is no such term")
-        if record.location.kind != IN_LEDGERS:
-            return Offloaded(
-                term,
-                record.location.path if record.location.kind == COPIED else "",
-                why=f"it is {record.location.kind}",
-            )
+            return Offloaded(term, why=(await running(self._cluster)).get(term, "there is no such term"))
+        location, damage = record.location, ""
+        if location.kind == COPIED:
+            damage = await damage_of(self._files, location.path)
+            if not damage:
+                return Offloaded(term, location.path, why=COPIED_ALREADY)
+        elif location.kind != IN_LEDGERS:
+            return Offloaded(term, why=f"it is {location.kind}: all its records were trimmed")
         planned = await self._planned(record)
         if isinstance(planned, str):
-            return Offloaded(term, why=planned)
-        attempt = joined(self._folder, f"term-{term}/v{version}-{self._rng.token(8).hex()}")
+            return Offloaded(term, why=planned, damage=damage)
+        instance = await instance_id(self._cluster.store)
+        attempt = attempt_folder(self._folder, instance, term, version, self._rng.token(8))
         try:
-            return await self._attempt(attempt, record, version, planned, progress)
-        except BokiError:
+            made = await self._attempt(attempt, record, version, planned, progress)
+        except BokiError as error:
             await self._give_up(attempt, term, version)
+            if (
+                damage
+                and isinstance(error, (DataLoss, PlanStale))
+                and (await _read(self._cluster.store, term))[1] == version
+            ):
+                raise DataLoss(
+                    f"the files of term {term} are lost or damaged ({damage}), and its ledgers cannot be read ({error}); restore the "
+                    "file from a backup, or read what is left with failOnDataLoss=false"
+                ) from error
             raise
+        return dataclasses.replace(made, damage=damage)
 
     async def _planned(self, record: TermRecord) -> _Planned | str:
         """The plan of a term by a snapshot that was read after its record; or why there is nothing to do."""
@@ -179,7 +188,7 @@ class Offloader:
                 f"term {term} ends at {record.end_pos} by its record and at {places.end_pos} by the index snapshot"
             )
         if not places.live:
-            return "none of its records is live"
+            return NONE_LIVE
         asked = ScanRange({record.log: (term, 0)}, {record.log: (term, record.end_pos)})
         plans = []
         for mode in (COMMITTED, LIVE):
@@ -286,53 +295,14 @@ class Offloader:
         """Deletes the files of an attempt that can never be named; else they stay for `sweep`."""
         try:
             record, now = await _read(self._cluster.store, term)
-            if now > version and folder_of(record.location.path) != attempt:
+            if now > version and attempt_of(record.location.path) != attempt_of(joined(attempt, "x")):
                 await self._delete(attempt)
         except BokiError:
-            return  # what is left is swept by whoever comes next
+            return  # what is left is swept by the next run
 
     async def _delete(self, attempt: str) -> None:
         for path in await self._files.list(attempt):
             await self._files.delete(path)
-
-    # -- what is left
-
-    async def sweep(self) -> int:
-        """Deletes the files of attempts that can never be named, and of terms that died; returns how many files.
-
-        Raises ClusterAway, BokiError: what is left is found by the next one.
-        """
-        found: dict[int, dict[str, list[str]]] = {}
-        for path in await self._files.list(self._folder):
-            parts = path.removeprefix(f"{self._folder}/").split("/")
-            term, version = _term_of(parts[0]), _version_of(parts[1] if len(parts) == 3 else "")
-            if term is not None and version is not None:
-                found.setdefault(term, {}).setdefault(folder_of(path), []).append(path)
-        deleted = 0
-        for term, attempts in sorted(found.items()):
-            try:
-                record, now = await _read(self._cluster.store, term)
-            except NoNode:
-                continue  # another cluster's, perhaps: nobody knows
-            over = record.location.kind in (RECLAIMED, DELETED)
-            for attempt, paths in sorted(attempts.items()):
-                began = _version_of(attempt.rpartition("/")[2])
-                named = folder_of(record.location.path) == attempt
-                if began is not None and now > began and (over or not named):
-                    for path in paths:
-                        await self._files.delete(path)
-                    deleted += len(paths)
-            if record.location.kind == DELETED and record.location.path:
-                await self._forget(record, now)
-        return deleted
-
-    async def _forget(self, record: TermRecord, version: int) -> None:
-        """The files of a deleted term are gone, too: its record names them no more."""
-        gone = record.at(DELETED, "")
-        try:
-            await self._cluster.store.set(term_path(record.term), encode_record(gone), version=version)
-        except BadVersion:
-            return  # somebody else did
 
 
 def _grouped(partitions: Sequence[Partition], size: int) -> list[list[Partition]]:
@@ -390,67 +360,7 @@ def _both(spans: NDArray[np.uint64], others: NDArray[np.uint64]) -> NDArray[np.u
     return united(np.concatenate(parts)) if parts else NO_SPANS
 
 
-def _term_of(name: str) -> int | None:
-    text = name.removeprefix("term-")
-    return int(text) if text != name and text.isascii() and text.isdigit() else None
-
-
-def _version_of(name: str) -> int | None:
-    text = name.partition("-")[0].removeprefix("v")
-    return int(text) if name.startswith("v") and text.isascii() and text.isdigit() else None
-
-
 async def _read(store: MetadataStore, term: int) -> tuple[TermRecord, int]:
     """A term's record and its version. Raises NoNode."""
     value, version = await store.get(term_path(term))
     return decode_record(value, term), version
-
-
-async def prove(files: Files, path: str, progress: Callable[[int], None] = lambda rows: None) -> Manifest:
-    """Reads a manifest and everything that it names, and compares it with what the manifest says.
-
-    Raises:
-        ColdMissing, ColdDamaged: with the file that it is. ClusterAway.
-    """
-    manifest = decode_manifest(await files.read(path), path.rpartition("/")[2])
-    folder, total, rows = folder_of(path), 0, 0
-    for one in manifest.slices:
-        data, index = (
-            await read_file(files, folder, one.file, one.hash),
-            await read_file(files, folder, one.index, one.index_hash),
-        )
-        table = table_of(data, one.file)
-        expected = index_of(table, data)
-        if table.num_rows != one.rows or expected.data != index or not _has_parts(one, data, index):
-            raise ColdDamaged(
-                f"{joined(folder, one.file)} has {table.num_rows} rows, or others than its side index: offload again"
-            )
-        total = added(total, row_sum(table))
-        rows += table.num_rows
-        progress(rows)
-    if f"{total:032x}" != manifest.row_sum:
-        raise ColdDamaged(f"the files of {path} have other rows than were written: offload the term again")
-    return manifest
-
-
-def _has_parts(one: SliceFile, data: bytes, index: bytes) -> bool:
-    """Whether a file and its side index begin and end as the manifest says."""
-    end, head = data[-one.footer_bytes :], index[: one.head_bytes]
-    chunks, decoded = len(chunks_of(footer_of(end, one.file))), decode_head(head, one.index)
-    return (
-        end == end_of(data)
-        and xxh3_128_hexdigest(end) == one.footer_hash
-        and xxh3_128_hexdigest(head) == one.head_hash
-        and len(decoded.chunk_hashes) == 8 * chunks
-    )
-
-
-async def read_file(files: Files, folder: str, name: str, expected: str) -> bytes:
-    """A file, whole. Raises ColdMissing, ColdDamaged."""
-    data = await files.read(joined(folder, name))
-    found = xxh3_128_hexdigest(data)
-    if found != expected:
-        raise ColdDamaged(
-            f"expected {joined(folder, name)} with hash {expected}, found {found}: offload the term again"
-        )
-    return data

@@ -17,7 +17,9 @@ from boki_common.runtime.loop_thread import LoopThread
 from boki_common.runtime.process import SystemRandom
 from boki_spark.cluster import SNAPSHOT, Cluster, ClusterOptions
 from boki_spark.files import OpenFiles
-from boki_spark.offload import NOT_COVERED, Offloaded, Offloader, Progress
+from boki_spark.offload import Offloaded, Offloader, Progress
+from boki_spark.offload_folder import Swept
+from boki_spark.offload_survey import NOT_COVERED, Survey
 
 T = TypeVar("T")
 
@@ -26,8 +28,12 @@ PAUSE_S: Final = 0.1
 
 
 def offloadable(options: ClusterOptions) -> list[int]:
-    """Sealed terms that can be offloaded now, ascending. Raises as `Cluster.open` and `Offloader.offloadable`."""
-    return _with(options, "memory://", lambda work: work.offloadable())
+    """Return the sealed terms that can be offloaded now, ascending. Raises as `Cluster.open` and `Offloader.survey`."""
+
+    async def due(work: Offloader) -> list[int]:
+        return (await work.survey()).due
+
+    return _with(options, "memory://", due)
 
 
 def offload_term(
@@ -46,10 +52,11 @@ def offload_term(
 
     Raises as `Cluster.open` and `Offloader.offload`.
     """
-    return _with(options, folder, lambda work: _once_covered(work, term, wait_s, progress))
+    return _with(options, folder, lambda work: once_covered(work, term, wait_s, progress))
 
 
-async def _once_covered(work: Offloader, term: int, wait_s: float, progress: Progress) -> Offloaded:
+async def once_covered(work: Offloader, term: int, wait_s: float, progress: Progress) -> Offloaded:
+    """Offload a term, once an index snapshot covers it or the time is over. Raises as `Offloader.offload`."""
     loop = asyncio.get_running_loop()
     until = loop.time() + wait_s
     while True:
@@ -59,9 +66,22 @@ async def _once_covered(work: Offloader, term: int, wait_s: float, progress: Pro
         await asyncio.sleep(PAUSE_S)
 
 
-def sweep(options: ClusterOptions, folder: str) -> int:
-    """Deletes files that nothing can ever name; returns how many. Raises as `Cluster.open` and `Offloader.sweep`."""
-    return _with(options, folder, lambda work: work.sweep())
+async def survey_covered(work: Offloader, wait_s: float, *, prove_copied: bool) -> Survey:
+    """Find the terms to offload, once an index snapshot covers all sealed ones or the time is over. Raises as `Offloader.survey`."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + wait_s
+    found = await work.survey(prove_copied=prove_copied)
+    damaged = set(found.due) if prove_copied else set[int]()
+    while found.waits and loop.time() < until:
+        await asyncio.sleep(PAUSE_S)
+        found = await work.survey()
+    return found._replace(due=sorted(damaged.union(found.due)))
+
+
+def sweep(options: ClusterOptions, folder: str, *, alone: bool = False) -> Swept:
+    """Delete files that nothing can ever name. `alone`: no other cluster has files in the folder, so those of earlier versions of Boki,
+    which name no cluster, are deleted too. Raises as `Cluster.open` and `Offloader.sweep`."""
+    return _with(options, folder, lambda work: work.sweep(alone=alone))
 
 
 def _with(options: ClusterOptions, folder: str, use: Callable[[Offloader], Awaitable[T]]) -> T:

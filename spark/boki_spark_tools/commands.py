@@ -10,13 +10,14 @@ import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from boki_cli.cluster.metadata_option import metadata_option
+from boki_cli.exit_codes import CheckFailed
 from boki_cli.logs.ledger_options import run_with_ledgers
-from boki_cli.number_types import Whole
+from boki_cli.number_types import Real, Whole
 from boki_cli.options import CommandGroup, Invocation, command
 from boki_cli.wording import counted, size_text
 from boki_common.errors import SettingsError
@@ -43,58 +44,139 @@ def register(group: click.Group) -> None:
         metavar="URL",
         help="Folder of the files, as fsspec names it: file:///data/cold, s3://…",
     )
-    @click.option("--sweep", is_flag=True, help="Only delete files that nothing can ever name.")
+    @click.option(
+        "--wait",
+        "wait_s",
+        type=Real(0),
+        default=0.0,
+        metavar="SECONDS",
+        help="How long to wait for an index snapshot that has the terms to their ends: engines write one soon after a term ends.",
+    )
+    @click.option(
+        "--prove",
+        "prove_copied",
+        is_flag=True,
+        help="Without TERM: also read all files of copied terms, and copy damaged ones again.",
+    )
+    @click.option("--sweep", "sweep_only", is_flag=True, help="Only delete files that nothing can ever name.")
+    @click.option(
+        "--alone",
+        is_flag=True,
+        help="No other cluster has files in this folder: also delete those of earlier versions of Boki, which do not say whose they are.",
+    )
     @metadata_option
-    def offload(invocation: Invocation, terms: tuple[int, ...], folder: str, sweep: bool, metadata: str | None) -> int:
+    def offload(
+        invocation: Invocation,
+        terms: tuple[int, ...],
+        folder: str,
+        wait_s: float,
+        prove_copied: bool,
+        sweep_only: bool,
+        alone: bool,
+        metadata: str | None,
+    ) -> int:
         """Copy sealed terms into sorted Parquet files, prove that these are whole, and name them in the terms' records.
 
-        Without TERM all terms that an index snapshot covers, that have live records, and that are in ledgers only. The ledgers stay.
+        Without TERM all terms that an index snapshot covers, that have live records, and that are in ledgers only; and copied terms
+        that lost a file below the folder. Of a TERM that is copied all files are read, and it is copied again if one is lost or damaged.
+        Terms that are left are listed with the reason. The ledgers stay.
+
         It may be stopped at any time and run again: terms that are done stay done, one that was not begins anew, and what was left
-        of it is deleted.
+        of it is deleted. Clusters may share a folder: each deletes only its own files.
+
+        The exit code is 1 if a TERM was not copied, now or before, or if copying one failed.
 
         \b
             boki offload --to file:///data/cold
-            boki offload 7 8 --to s3://bucket/boki --json
+            boki offload 7 8 --wait 60 --to s3://bucket/boki --json
         """
         if "://" not in folder:
             raise SettingsError(f"expected --to to be a URL such as file:///data/cold, found {folder!r}")
+        chosen = _Chosen(terms, folder, wait_s, prove_copied, sweep_only, alone)
         return run_with_ledgers(
-            invocation, metadata, lambda ledgers, store: _offload(invocation, terms, folder, sweep, ledgers, store)
+            invocation, metadata, lambda ledgers, store: _offload(invocation, chosen, ledgers, store)
         )
 
 
-async def _offload(
-    invocation: Invocation, terms: Sequence[int], folder: str, sweep: bool, ledgers: LedgerClient, store: MetadataStore
-) -> None:
+class _Chosen(NamedTuple):
+    """The options of one run."""
+
+    terms: Sequence[int]
+    folder: str
+    wait_s: float
+    prove_copied: bool
+    sweep_only: bool
+    alone: bool
+
+
+async def _offload(invocation: Invocation, chosen: _Chosen, ledgers: LedgerClient, store: MetadataStore) -> None:
     try:
         from boki_spark.cluster import SNAPSHOT, Cluster
         from boki_spark.files import OpenFiles
         from boki_spark.offload import Offloader
     except ImportError as error:
         raise SettingsError(MISSING) from error
-    work = Offloader(Cluster(store, ledgers, None, SNAPSHOT), OpenFiles(), folder, rng=SystemRandom())
-    if not sweep:
-        for term in terms or await work.offloadable():
-            _report(invocation, await _one(invocation, work, term))
-    deleted = await work.sweep()
-    if deleted:
-        invocation.say(f"{counted(deleted, 'file')} that nothing names any more deleted")
+    work = Offloader(Cluster(store, ledgers, None, SNAPSHOT), OpenFiles(), chosen.folder, rng=SystemRandom())
+    failed = [] if chosen.sweep_only else await _copy(invocation, work, chosen)
+    swept = await work.sweep(alone=chosen.alone)
+    if swept.deleted:
+        invocation.say(f"{counted(swept.deleted, 'file')} that nothing names any more deleted")
+    if swept.unowned:
+        invocation.say(
+            f"{counted(swept.unowned, 'file')} of earlier versions left, which no term of this cluster names: they may be another "
+            "cluster's. If no other cluster uses this folder: boki offload --sweep --alone"
+        )
+    if failed:
+        raise CheckFailed(f"{counted(len(failed), 'term')} not copied: {', '.join(map(str, failed))}")
 
 
-async def _one(invocation: Invocation, work: Offloader, term: int) -> Offloaded:
-    with _bar(invocation, term) as progress:
-        return await work.offload(term, progress or (lambda done, total: None))
+async def _copy(invocation: Invocation, work: Offloader, chosen: _Chosen) -> list[int]:
+    """Copy the terms and report each; return those that should have been copied and were not."""
+    from boki_spark.offload import Offloaded
+    from boki_spark.offload_job import survey_covered
+
+    terms, failed = chosen.terms, []
+    if not terms:
+        found = await survey_covered(work, chosen.wait_s, prove_copied=chosen.prove_copied)
+        for term, why in found.left.items():
+            _report(invocation, Offloaded(term, why=why))
+        terms = found.due
+    for term in terms:
+        made = await _one(invocation, work, term, chosen.wait_s if chosen.terms else 0.0)
+        _report(invocation, made)
+        if made.error or (chosen.terms and not made.manifest):
+            failed.append(term)
+    return failed
+
+
+async def _one(invocation: Invocation, work: Offloader, term: int, wait_s: float) -> Offloaded:
+    """Copy a term. An error of it is its outcome: other terms are copied all the same."""
+    from boki_spark.faults import ReadFault
+    from boki_spark.offload import Offloaded
+    from boki_spark.offload_job import once_covered
+
+    try:
+        with _bar(invocation, term) as progress:
+            return await once_covered(work, term, wait_s, progress or (lambda done, total: None))
+    except ReadFault as error:
+        return Offloaded(term, why=str(error), error=error.code)
 
 
 def _report(invocation: Invocation, made: Offloaded) -> None:
     if invocation.json:
         invocation.emit(dataclasses.asdict(made))
+        return
+    if made.damage:
+        click.echo(f"term {made.term}: the files that its record named are lost or damaged: {made.damage}")
+    if made.why and made.manifest:
+        click.echo(f"term {made.term}: nothing to do, {made.why}: {made.manifest}")
     elif made.why:
-        click.echo(f"term {made.term}: nothing to do, {made.why}")
+        click.echo(f"term {made.term}: not copied, {made.why}")
     else:
         files = counted(made.slices, "slice")
+        again = "copied again, " if made.damage else ""
         click.echo(
-            f"term {made.term}: {counted(made.rows, 'record')} in {files}, {size_text(made.bytes)}: {made.manifest}"
+            f"term {made.term}: {again}{counted(made.rows, 'record')} in {files}, {size_text(made.bytes)}: {made.manifest}"
         )
 
 

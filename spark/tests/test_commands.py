@@ -55,10 +55,7 @@ def run(*arguments: str, expected: int = 0) -> list[dict[str, Any]]:
 
 def offloaded(url: str, folder: str, term: int) -> list[dict[str, Any]]:
     """What `boki offload` prints, once there is a snapshot that covers the sealed term."""
-    while True:
-        found = run("offload", str(term), "--to", folder, "--url", url)
-        if not found[0]["why"].startswith("no index snapshot"):
-            return found
+    return run("offload", str(term), "--to", folder, "--url", url, "--wait", "60")
 
 
 def test_a_term_is_offloaded_once_and_reported(cluster: str, tmp_path: Path) -> None:
@@ -66,7 +63,7 @@ def test_a_term_is_offloaded_once_and_reported(cluster: str, tmp_path: Path) -> 
     with boki.sync.connect(cluster) as client:
         book = client.book("once")
         term = book.append_many([(b"%d" % at, [f"tag/{at % 3}"]) for at in range(300)])[0] >> 35
-        assert run("offload", str(term), "--to", folder, "--url", cluster)[0]["why"].startswith("it goes on")
+        assert "boki log roll 0" in run("offload", str(term), "--to", folder, "--url", cluster, expected=1)[0]["why"]
         run("log", "roll", "0", "--url", cluster)
         (made,) = offloaded(cluster, folder, term)
         assert (made["rows"], made["slices"]) == (300, 1) and made["manifest"].startswith(folder)
@@ -85,13 +82,50 @@ def test_killed_in_the_middle_it_goes_on_and_leaves_nothing(cluster: str, tmp_pa
     run("log", "roll", "0", "--url", cluster)
     command = [*BOKI, "offload", str(term), "--to", folder, "--url", cluster]
     with subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as work:
-        while work.poll() is None and not list(tmp_path.glob("cold/*/*/*")):
+        while work.poll() is None and not list(tmp_path.glob("cold/*/*/*/*")):
             pass
         work.kill()
     (made,) = offloaded(cluster, folder, term)
     assert made["manifest"].startswith(folder)
-    attempts = {path.parent for path in tmp_path.glob("cold/*/*/*")}
+    attempts = {path.parent for path in tmp_path.glob("cold/*/*/*/*")}
     assert attempts == {Path(made["manifest"].removeprefix("file://")).parent}
+
+
+def test_what_is_not_copied_is_named_with_its_reason(cluster: str, tmp_path: Path) -> None:
+    """Also right behind `boki log roll`, when no index snapshot has the term yet."""
+    folder = f"file://{tmp_path}/cold"
+    with boki.sync.connect(cluster) as client:
+        terms = []
+        for at in range(3):
+            terms.append(client.book("left").append_many([(b"%d" % at, [])] * 5)[0] >> 35)
+            run("log", "roll", "0", "--url", cluster)
+            found = {one["term"]: one for one in run("offload", "--to", folder, "--url", cluster)}
+            assert all(one["manifest"] or one["why"] for one in found.values()) and terms[-1] in found
+    run("offload", "--to", folder, "--url", cluster, "--wait", "60")
+    with boki.sync.connect(cluster) as client:
+        running = client.book("left").append_many([(b"x", [])])[0] >> 35
+    found = {one["term"]: one for one in run("offload", "--to", folder, "--url", cluster)}
+    assert not found.keys() & set(terms) and "boki log roll 0" in found[running]["why"]
+    copied, unsealed, unknown = run(
+        "offload", str(terms[0]), str(running), "1000", "--to", folder, "--url", cluster, expected=1
+    )
+    assert copied["why"] == "it is copied" and copied["manifest"] and not unsealed["manifest"]
+    assert unknown["why"] == "there is no such term"
+
+
+def test_a_damaged_file_is_reported_and_its_term_copied_again(cluster: str, tmp_path: Path) -> None:
+    folder = f"file://{tmp_path}/cold"
+    with boki.sync.connect(cluster) as client:
+        term = client.book("damaged").append_many([(b"%d" % at, []) for at in range(100)])[0] >> 35
+    run("log", "roll", "0", "--url", cluster)
+    rows = offloaded(cluster, folder, term)[0]["rows"]
+    for prove in ([str(term)], ["--prove"]):
+        (file,) = tmp_path.glob("cold/*/*/*/*.parquet")
+        data = file.read_bytes()
+        file.write_bytes(data[:50] + bytes([data[50] ^ 1]) + data[51:])
+        found = {one["term"]: one for one in run("offload", *prove, "--to", folder, "--url", cluster)}
+        assert found[term]["rows"] == rows >= 100 and found[term]["damage"].startswith("[BOKI_COLD_DAMAGED]")
+        assert file.name in found[term]["damage"] and not file.exists()
 
 
 def test_a_folder_that_is_no_url_is_refused() -> None:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from fnmatch import fnmatch
 
 import pytest
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed: make spark", exc_type=ImportError)
 
+from boki_common.bookkeeper.layout import INSTANCE_ID
 from boki_common.errors import BokiError
 from boki_common.ids import book_id
 from boki_common.testing.machine import CountingRandom
 from boki_logbook.scan.facts import COMMITTED, LIVE, ScanRange
 from boki_metalog.entries.metalog_entry import Lost
-from boki_metalog.terms.term_record import COPIED, DELETED, IN_LEDGERS, encode_record, term_path
+from boki_metalog.terms.term_record import COPIED, DELETED, IN_LEDGERS, decode_record, encode_record, term_path
 from boki_spark.cluster import SNAPSHOT, Cluster
 from boki_spark.cold_reads import choose_cold, cold_files, read_cold
-from boki_spark.faults import ColdDamaged, ColdMissing, OffloadRefused, PlanStale
+from boki_spark.faults import ColdDamaged, ColdMissing, DataLoss, OffloadRefused, PlanStale
 from boki_spark.files import MemoryFiles
 from boki_spark.manifest import decode_manifest
-from boki_spark.offload import Offloader, prove
+from boki_spark.offload import Offloader
+from boki_spark.prove import prove
 from boki_spark.testing.small_cluster import ReadRow, SmallCluster, read_rows, whole_plan
 
 ROWS = 60
@@ -53,6 +56,11 @@ def offloader(cluster: SmallCluster, files: MemoryFiles, *, slice_bytes: int = 1
     )
 
 
+def damaged(data: bytes) -> bytes:
+    """A file with another byte in it."""
+    return data[:50] + bytes([data[50] ^ 1]) + data[51:]
+
+
 async def cold_rows(pipeline: Cluster, files: MemoryFiles, *, mode: str = LIVE, **asked: object) -> list[ReadRow]:
     """All rows of term 1, from its files only."""
     plan = await whole_plan(pipeline, mode, **asked)  # type: ignore[arg-type]
@@ -73,13 +81,13 @@ async def test_files_have_the_rows_of_the_term_and_its_record_names_them(
     files = MemoryFiles()
     done: list[tuple[int, int]] = []
     work = offloader(cluster, files, slice_bytes=slice_bytes)
-    assert await work.offloadable() == [1]
+    assert (await work.survey()).due == [1]
     made = await work.offload(1, lambda some, total: done.append((some, total)))
     record = await cluster.record(1)
     assert (record.location.kind, record.location.path, record.version) == (COPIED, made.manifest, 2)
     assert made.rows == ROWS and done[-1] == (2 * ROWS, 2 * ROWS) and (made.slices > 1) == (slice_bytes < 10**6)
     assert await cold_rows(cluster.pipeline(), files) == rows
-    assert await work.offloadable() == []
+    assert (await work.survey()).due == []
     assert (await work.offload(1)).why == "it is copied"
     manifest = await prove(files, made.manifest)
     assert manifest.committed == ROWS and manifest.rows == ROWS
@@ -211,11 +219,11 @@ async def test_killed_at_any_step_the_next_run_makes_it_whole_and_leaves_nothing
     assert kills > 8
     work = offloader(cluster, files, seed=999)
     files.left = 10**6
-    assert await work.sweep() > 0
+    assert (await work.sweep()).deleted > 0
     manifest = await prove(files, (await cluster.record(1)).location.path)
     assert len(files.files) == 2 * len(manifest.slices) + 1, "the files of one attempt are left"
     assert await cold_rows(cluster.pipeline(), files) == rows
-    assert await work.sweep() == 0
+    assert (await work.sweep()).deleted == 0
 
 
 async def test_what_a_term_record_names_outlasts_a_machine_that_loses_its_power(cluster: SmallCluster) -> None:
@@ -262,7 +270,7 @@ async def test_sweeping_spares_an_attempt_that_goes_on(cluster: SmallCluster) ->
     files = StallingFiles()
     going_on = asyncio.ensure_future(offloader(cluster, files, seed=1).offload(1))
     await files.stalled.wait()
-    assert await offloader(cluster, files, seed=500).sweep() == 0
+    assert await offloader(cluster, files, seed=500).sweep() == (0, 0)
     files.go_on.set()
     await prove(files, (await going_on).manifest)
 
@@ -303,18 +311,130 @@ async def test_a_copied_term_that_dies_loses_ledgers_and_files(cluster: SmallClu
         while (record := await cluster.record(1)).location.kind != DELETED:
             await asyncio.sleep(0)
     assert record.location.path == made.manifest, "who deletes the ledgers goes on naming the files"
-    assert await work.sweep() == 3 and files.files == {}
+    assert await work.sweep() == (3, 0) and files.files == {}
     assert (await cluster.record(1)).location.path == ""
     assert await cold_rows(cluster.pipeline(), files) == []
+
+
+async def test_clusters_that_share_a_folder_delete_only_their_own_files(cluster: SmallCluster) -> None:
+    """Both number their terms from 1, so an attempt of one looks like a left one of the other, but for the id above it."""
+    files = MemoryFiles()
+    rows = await sealed(cluster)
+    await offloader(cluster, files, seed=1).offload(1)
+    async with SmallCluster() as other:
+        store = other.ledgers.store
+        await store.set(INSTANCE_ID, b"another", version=(await store.get(INSTANCE_ID)).version)
+        await sealed(other)
+        await offloader(other, files, seed=500).offload(1)
+        both = dict(files.files)
+        for alone_of in (cluster, other):
+            assert await offloader(alone_of, files).sweep() == (0, 0) and files.files == both
+        assert await cold_rows(other.pipeline(), files) and await cold_rows(cluster.pipeline(), files) == rows
+
+
+async def as_an_earlier_version_wrote_them(cluster: SmallCluster, files: MemoryFiles) -> None:
+    """Moves the files of term 1 to where no id of a cluster is above them."""
+    value, version = await cluster.ledgers.store.get(term_path(1))
+    path = decode_record(value, 1).location.path
+    moved = {name: "memory://cold/" + "/".join(name.split("/")[-3:]) for name in files.files}
+    files.files = {moved[name]: data for name, data in files.files.items()}
+    record = encode_record((await cluster.record(1)).at(COPIED, moved[path]))
+    await cluster.ledgers.store.set(term_path(1), record, version=version)
+
+
+async def test_files_without_an_id_are_read_and_deleted_only_where_no_other_cluster_is(
+    cluster: SmallCluster,
+) -> None:
+    rows = await sealed(cluster)
+    files = MemoryFiles()
+    work = offloader(cluster, files)
+    await work.offload(1)
+    await as_an_earlier_version_wrote_them(cluster, files)
+    files.files["memory://cold/term-1/v0-00/slice-000000.parquet"] = b"left by whom?"
+    assert await cold_rows(cluster.pipeline(), files) == rows
+    assert await work.sweep() == (0, 1), "nobody can say whose it is"
+    assert await work.sweep(alone=True) == (1, 0) and await cold_rows(cluster.pipeline(), files) == rows
+    await cluster.trim("book-0", 2**62)
+    await cluster.trim("book-1", 2**62)
+    async with asyncio.timeout(300):
+        while (await cluster.record(1)).location.kind != DELETED:
+            await asyncio.sleep(0)
+    assert await work.sweep() == (0, 3)
+    assert await work.sweep(alone=True) == (3, 0) and files.files == {}
+    assert (await cluster.record(1)).location.path == ""
+
+
+@pytest.mark.parametrize("kind", ["parquet", "index", "json", "*"])
+@pytest.mark.parametrize("lost", [False, True])
+async def test_a_copied_term_with_a_lost_or_damaged_file_is_offloaded_again(
+    cluster: SmallCluster, kind: str, lost: bool
+) -> None:
+    rows = await sealed(cluster)
+    files = MemoryFiles()
+    before = (await offloader(cluster, files).offload(1)).manifest
+    for path, data in list(files.files.items()):
+        if fnmatch(path, f"*.{kind}"):
+            files.files[path] = damaged(data)
+            if lost:
+                del files.files[path]
+    made = await offloader(cluster, files, seed=100).offload(1)
+    assert made.damage.startswith("[BOKI_COLD_") and made.rows == ROWS and not made.why
+    assert (await cluster.record(1)).location.path == made.manifest != before
+    assert await cold_rows(cluster.pipeline(), files) == rows
+    await offloader(cluster, files).sweep()
+    assert {path.rpartition("/")[0] for path in files.files} == {made.manifest.rpartition("/")[0]}
+
+
+async def test_a_survey_finds_copied_terms_that_lost_a_file(cluster: SmallCluster) -> None:
+    await sealed(cluster)
+    files = MemoryFiles()
+    work = offloader(cluster, files)
+    await work.offload(1)
+    running = {2: "it is running: `boki log roll 0` seals it"}
+    assert await work.survey() == await work.survey(prove_copied=True) == ([], running)
+    for path, data in sorted(files.files.items()):
+        if "manifest-" in path:
+            files.files[path] = data[:-1]
+        else:
+            del files.files[path]
+        assert await work.survey() == ([1], running)
+        files.files[path] = data
+    path = next(path for path in files.files if path.endswith(".parquet"))
+    files.files[path] = damaged(files.files[path])
+    assert await work.survey() == ([], running), "its content is read only where that is asked for"
+    assert await work.survey(prove_copied=True) == ([1], running)
+    files.files.clear()
+    with pytest.raises(ColdMissing, match="mounted"):
+        await work.survey()
+
+
+async def test_a_damaged_term_whose_ledgers_are_gone_is_named_as_lost(cluster: SmallCluster) -> None:
+    await sealed(cluster)
+    files = MemoryFiles()
+    work = offloader(cluster, files, slice_bytes=300)
+    made = await work.offload(1)
+    path = min(path for path in files.files if path.endswith(".parquet"))
+    del files.files[path]
+    (shard,) = cluster.engine.core.state.places.terms[1].shards.values()
+    await cluster.ledgers.clients[-1].delete(shard.ledger_id)
+    left = dict(files.files)
+    with pytest.raises(
+        DataLoss,
+        match=rf"^\[BOKI_DATA_LOSS\] the files of term 1 .*{path.rpartition('/')[2]}.*ledger {shard.ledger_id}",
+    ):
+        await work.offload(1)
+    assert (await cluster.record(1)).location.path == made.manifest
+    await work.sweep()
+    assert left.items() <= files.files.items(), "what is whole can be read"
 
 
 async def test_a_term_that_goes_on_or_is_not_covered_is_not_offloaded(cluster: SmallCluster) -> None:
     await cluster.append(("book-0", b"x", []))
     work = offloader(cluster, MemoryFiles())
-    assert await work.offloadable() == [], "there is no index snapshot yet"
-    assert (await work.offload(1)).why.startswith("it goes on")
+    assert (await work.survey()).due == [], "there is no index snapshot yet"
+    assert "boki log roll 0" in (await work.offload(1)).why
     await sealed(cluster, 4)
-    assert "goes on" in (await work.offload(9)).why
+    assert (await work.offload(9)).why == "there is no such term"
 
 
 # -- damage

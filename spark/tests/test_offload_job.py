@@ -75,7 +75,9 @@ def test_a_term_is_offloaded_and_its_files_are_read_in_its_place(
     thread.run(filled(cluster))
     folder = f"file://{tmp_path}/cold"
     assert offloadable(OPTIONS) == [1]
-    assert offload_term(OPTIONS, folder, 1).rows == 40 and offloadable(OPTIONS) == [] and sweep(OPTIONS, folder) == 0
+    assert (
+        offload_term(OPTIONS, folder, 1).rows == 40 and offloadable(OPTIONS) == [] and sweep(OPTIONS, folder) == (0, 0)
+    )
     source = Source(thread, cluster.pipeline())
     plan = thread.run(whole_plan(cluster.pipeline()))
     choice = source.choose_cold(plan)
@@ -87,6 +89,19 @@ def test_a_term_is_offloaded_and_its_files_are_read_in_its_place(
     assert sum(one.rows for one in files) == 40 and not rest.terms
     small_batches = list(read_partition(choice.partitions[0], OPTIONS, columns=("data",), batch_bytes=50))
     assert len(small_batches) > 1 and small_batches[0].schema.names == ["data"]
+
+
+def test_a_folder_by_another_name_has_the_same_files(small: tuple[LoopThread, SmallCluster], tmp_path: Path) -> None:
+    """A term record names its manifest as the folder was spelled then."""
+    thread, cluster = small
+    thread.run(filled(cluster))
+    offload_term(OPTIONS, f"file://{tmp_path}/cold", 1)
+    (tmp_path / "link").symlink_to(tmp_path / "cold")
+    for folder in ("link", "./cold", "cold/"):
+        assert sweep(OPTIONS, f"file://{tmp_path}/{folder}") == sweep(
+            OPTIONS, f"file://{tmp_path}/{folder}", alone=True
+        )
+    assert offload_term(OPTIONS, f"file://{tmp_path}/link", 1).why == "it is copied"
 
 
 def test_a_file_that_is_gone_is_missing_or_makes_the_plan_stale(

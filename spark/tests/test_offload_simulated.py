@@ -1,7 +1,9 @@
 """Plans and offloading in whole simulated clusters under harsh seeds: offloaders are killed anywhere, and run again, two at a time.
 
 Clients append and trim, logs roll and move, machines fail as in every simulated run. Meanwhile offloaders begin, offload what they can,
-and are killed in the middle of something, or overtaken by another one. In the end
+and are killed in the middle of something, or overtaken by another one. Files are damaged and lost; another cluster, and programs of
+earlier versions, have files of terms of the same numbers in the folder. In the end, once a last one has proved and repaired what is copied,
+- nothing that others have in the folder is missing;
 - every manifest that a term record names proves itself: files, hashes, rows, sums;
 - every record that the last client reads of a copied term is in its files, with its data;
 - what an engine planned of a sealed term is what the index snapshot planned, without what died since.
@@ -10,6 +12,7 @@ and are killed in the middle of something, or overtaken by another one. In the e
 from __future__ import annotations
 
 import asyncio
+from typing import NamedTuple
 
 import pytest
 
@@ -22,7 +25,7 @@ from boki_logbook.scan.client import PlanningEngines
 from boki_logbook.scan.facts import COMMITTED, LIVE, ScanRange
 from boki_logbook.testing.plans import seqnums_of
 from boki_metalog.terms.metadata_tree import read_record
-from boki_metalog.terms.term_record import COPIED, TERMS_PATH
+from boki_metalog.terms.term_record import COPIED, IN_LEDGERS, TERMS_PATH
 from boki_sim.clusters.cluster_tokens import NO_PLAN
 from boki_sim.clusters.shape import draw_shape
 from boki_sim.faults.faults import draw
@@ -35,9 +38,11 @@ from boki_sim.world.metadata import SimStore
 from boki_sim.world.process import SimProcess
 from boki_sim.world.randomness import SimRandom, stream
 from boki_spark.cluster import SNAPSHOT, Cluster, engine_addresses
+from boki_spark.faults import ClusterAway, DataLoss, PlanStale
 from boki_spark.files import MemoryFiles
 from boki_spark.manifest import decode_manifest
-from boki_spark.offload import Offloader, prove
+from boki_spark.offload import Offloader
+from boki_spark.prove import prove
 from boki_spark.slices import table_of
 
 FOLDER = "memory://cold"
@@ -46,6 +51,11 @@ MACHINES = 8
 """Of offloaders."""
 LIFE_S = 3.0
 """An offloader ends by itself after so long."""
+OTHERS = {
+    f"{FOLDER}/{above}term-{term}/v0-{'ff' * 8}/slice-000000.parquet": b"another cluster's"
+    for above in ("", "cluster-another/")
+    for term in range(1, 20)
+}
 
 
 class OffloadRun(_Run):
@@ -58,6 +68,8 @@ class OffloadRun(_Run):
         faults = draw(numbers, "harsh", targets, seconds=WORK_S, turn=seed, carrying=shape.carrying)
         super().__init__(seed, shape, NO_PLAN, sorted(faults, key=lambda fault: fault.at), WORK_S, False)
         self.files = MemoryFiles()
+        self.files.files.update(OTHERS)
+        self.repaired = self.beyond_repair = 0
         self.numbers = stream(seed, "offloaders")
         self.machines: list[str] = []
         self.started = self.offloaded = self.planned = 0
@@ -73,11 +85,22 @@ class OffloadRun(_Run):
     async def _offloaders(self) -> None:
         while True:
             await self.loop.settled_after(self.loop.outside, self.numbers.choice((0.3, 0.7, 1.5)))
+            self._harm_a_file()
             process = self.loop.process(f"offloader-{self.started}", self.machine())
             self.started += 1
             self.working_offloaders.append(process.start(self._offload(process)))
             if self.numbers.random() < 0.6:
                 process.kill_after(self.numbers.choice((50, 300, 1_000, 3_000)))
+
+    def _harm_a_file(self) -> None:
+        """Once in a while a file of this cluster is damaged, or lost."""
+        own = sorted(path for path in self.files.files if path not in OTHERS)
+        if own and self.numbers.random() < 0.25:
+            path = self.numbers.choice(own)
+            data = self.files.files.pop(path)
+            if self.numbers.random() < 0.5:
+                at = self.numbers.randrange(len(data))
+                self.files.files[path] = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
     def machine(self) -> str:
         """One of a few machines, in turn: a cluster has no more than there are addresses, and a run may have hundreds of offloaders."""
@@ -104,8 +127,9 @@ class OffloadRun(_Run):
             cluster = Cluster(store, ledgers, engines, SNAPSHOT)
             work = Offloader(cluster, self.files, FOLDER, rng=numbers, slice_bytes=200, retry_for_s=1.0)
             async with asyncio.timeout(LIFE_S):
-                for term in await work.offloadable():
-                    await self._compare(cluster, term)
+                for term in (await work.survey()).due:
+                    if (await read_record(store, term)).location.kind == IN_LEDGERS:
+                        await self._compare(cluster, term)
                     self.offloaded += bool((await work.offload(term)).manifest)
                 await work.sweep()
             await cluster.close()
@@ -138,13 +162,35 @@ class OffloadRun(_Run):
         super()._judge(books)
         self.books = books
 
+    async def _repair(self, store: SimStore) -> set[int]:
+        """Offload again what was harmed; return the terms of which that cannot be."""
+        numbers = SimRandom(stream(self.seed, "offloader", "who repairs"))
+        ledgers = LedgerClient(metadata=store, rng=numbers, settings=self.cluster.shape.ledger)
+        await ledgers.start()
+        cluster = Cluster(store, ledgers, None, SNAPSHOT)
+        work = Offloader(cluster, self.files, FOLDER, rng=numbers, slice_bytes=200, retry_for_s=1.0)
+        lost: set[int] = set()
+        for name in await store.children(TERMS_PATH):
+            if (await read_record(store, int(name))).location.kind == COPIED:
+                try:
+                    self.repaired += bool((await work.offload(int(name))).damage)
+                except (DataLoss, PlanStale, ClusterAway):
+                    lost.add(int(name))
+        await work.sweep()
+        await ledgers.close()
+        if not OTHERS.items() <= self.files.files.items():
+            self.invariants.violated("files", "files of another cluster were deleted")
+        self.beyond_repair += len(lost)
+        return lost
+
     async def compare_files(self, store: SimStore) -> int:
         """Holds every copied term's files against what was read; how many there were."""
         await store.start()
+        lost = await self._repair(store)
         copied = 0
         for name in await store.children(TERMS_PATH):
             record = await read_record(store, int(name))
-            if record.location.kind != COPIED:
+            if record.location.kind != COPIED or record.term in lost:
                 continue
             copied += 1
             path = record.location.path
@@ -186,21 +232,33 @@ def run(seed: int) -> tuple[Outcome, OffloadRun, int]:
     return outcome, made, copied
 
 
-def check(seeds: range) -> tuple[int, int, int]:
-    totals = 0, 0, 0
+class Totals(NamedTuple):
+    """Of some runs, added up."""
+
+    copied: int = 0
+    planned: int = 0
+    started: int = 0
+    repaired: int = 0
+    beyond_repair: int = 0
+
+
+def check(seeds: range) -> Totals:
+    totals = Totals()
     for seed in seeds:
         outcome, made, copied = run(seed)
         assert not outcome.violations, f"seed {seed}: {outcome.violations}"
-        totals = totals[0] + copied, totals[1] + made.planned, totals[2] + made.started
+        here = copied, made.planned, made.started, made.repaired, made.beyond_repair
+        totals = Totals(*map(sum, zip(totals, here, strict=True)))
     return totals
 
 
 def test_offloading_holds_under_some_harsh_seeds() -> None:
-    copied, planned, started = check(range(3))
-    assert copied > 0 and planned > 0 and started > 10
+    found = check(range(3))
+    assert found.copied > 0 and found.planned > 0 and found.started > 10 and found.repaired > 0, found
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3_600)
 def test_offloading_holds_under_300_harsh_seeds() -> None:
-    check(range(300))
+    found = check(range(300))
+    assert found.repaired > 20 and found.beyond_repair <= found.repaired, found
