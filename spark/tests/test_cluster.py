@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,14 +11,19 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed: make spark", exc_type=ImportError)
 
+import boki
 from boki_common.errors import InvalidArgument
 from boki_common.metadata.store import MetadataStore, Versioned
 from boki_common.net.connection import Address
 from boki_logbook.scan.facts import COMMITTED, LIVE, ScanRange
 from boki_logbook.state.snapshot_rules import SNAPSHOT_PATH
 from boki_logbook.testing.plans import seqnums_of
+from boki_metalog.terms.term_record import DELETED
 from boki_spark.cluster import SNAPSHOT, Cluster, ClusterOptions, engine_addresses
-from boki_spark.faults import Behind, ClusterAway
+from boki_spark.faults import Behind, ClusterAway, DataLoss
+from boki_spark.read_options import ReadOptions
+from boki_spark.stream_planner import StreamPlanner
+from boki_spark.stream_rules import EARLIEST, Beginning
 from boki_spark.testing.small_cluster import SmallCluster, read_rows, whole_plan
 
 
@@ -45,6 +51,64 @@ async def test_engine_and_snapshot_plan_the_same_of_a_sealed_term(cluster: Small
     facts = one.committed.terms[0]
     same = other.committed.terms[0]
     assert (facts.metalog_ledger, facts.digest) == (same.metalog_ledger, same.digest)
+
+
+async def reclaimed(cluster: SmallCluster, term: int) -> None:
+    """Waits until the ledgers of a term are deleted."""
+    async with asyncio.timeout(300):
+        while (await cluster.record(term)).location.kind != DELETED:
+            await asyncio.sleep(0)
+
+
+async def test_a_stream_goes_past_a_term_that_was_reclaimed_before_it_got_there(cluster: SmallCluster) -> None:
+    """It goes on with what is there. A batch that had been planned with what is gone is a loss, by name."""
+    seqnums = [(await cluster.append(("book", b"%d" % at, [])))[0] for at in range(8)]
+    where = ReadOptions(ClusterOptions("boki://a", timeout_s=5.0), start=Beginning(EARLIEST))
+    tolerant = dataclasses.replace(where, fail_on_data_loss=False)
+    pipeline = cluster.pipeline()
+    first = await StreamPlanner(pipeline, where).latest(where.start.encode(), max_rows=3)
+    second = await StreamPlanner(pipeline, where).latest(first)
+    assert (first["rows"], second["rows"]) == (3, 5)
+    await cluster.roll()
+    await cluster.trim("book", seqnums[-1] + 1)
+    await cluster.snapshot_covers(1)
+    await reclaimed(cluster, 1)
+    last = await cluster.append(("book", b"after", []))
+    for begin in (where.start.encode(), first):
+        planner = StreamPlanner(pipeline, where)
+        end = await planner.latest(begin)
+        rows = await read_rows(pipeline, await planner.partitions(begin, end))
+        assert [row[::2] for row in rows] == [(last[0], b"after")], begin
+        assert await planner.latest(end) is end
+    step, start, seen = StreamPlanner(pipeline, where), first, []
+    while (end := await step.latest(start, max_rows=1)) is not start:
+        seen += [row[0] for row in await read_rows(pipeline, await step.partitions(start, end))]
+        start = end
+    assert seen == last, "in steps, too"
+    with pytest.raises(DataLoss, match="some were trimmed"):
+        await StreamPlanner(pipeline, where).partitions(first, second)
+    assert await read_rows(pipeline, await StreamPlanner(pipeline, tolerant).partitions(first, second)) == []
+
+
+async def test_a_reader_goes_past_a_term_that_was_reclaimed_before_it_got_there(cluster: SmallCluster) -> None:
+    seqnums = [(await cluster.append(("book", b"%d" % at, [])))[0] for at in range(8)]
+    async with boki.connect(f"boki://{cluster.engine.addresses[0]}") as client:
+        following = client.book("book").read(follow=True, limit=9)
+        waiting = client.book("book").read(start=seqnums[-1] + 1, follow=True, limit=1)
+        parked = asyncio.ensure_future(anext(waiting))
+        assert [(await anext(following)).seqnum for _ in range(3)] == seqnums[:3]
+        await cluster.roll()
+        await cluster.trim("book", seqnums[-1] + 1)
+        await cluster.snapshot_covers(1)
+        await reclaimed(cluster, 1)
+        last = await cluster.append(("book", b"after", []))
+        found: list[int] = []
+        while last[0] not in found:
+            item = await anext(following)
+            found += [item.seqnum] if isinstance(item, boki.Record) else []
+        assert found[:-1] == seqnums[3 : 3 + len(found) - 1], "what it had read ahead, in order"
+        item = await parked
+        assert isinstance(item, boki.Record) and item.seqnum == last[0]
 
 
 async def test_a_range_that_ends_behind_the_state_is_refused_and_can_be_tried_again(cluster: SmallCluster) -> None:

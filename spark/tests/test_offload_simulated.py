@@ -38,7 +38,7 @@ from boki_sim.world.metadata import SimStore
 from boki_sim.world.process import SimProcess
 from boki_sim.world.randomness import SimRandom, stream
 from boki_spark.cluster import SNAPSHOT, Cluster, engine_addresses
-from boki_spark.faults import ClusterAway, DataLoss, PlanStale
+from boki_spark.faults import ClusterAway, DataLoss, OffloadRefused, PlanStale
 from boki_spark.files import MemoryFiles
 from boki_spark.manifest import decode_manifest
 from boki_spark.offload import Offloader
@@ -171,11 +171,14 @@ class OffloadRun(_Run):
         work = Offloader(cluster, self.files, FOLDER, rng=numbers, slice_bytes=200, retry_for_s=1.0)
         lost: set[int] = set()
         for name in await store.children(TERMS_PATH):
-            if (await read_record(store, int(name))).location.kind == COPIED:
+            while (await read_record(store, int(name))).location.kind == COPIED:
                 try:
                     self.repaired += bool((await work.offload(int(name))).damage)
+                except OffloadRefused:
+                    continue  # it was reclaimed, or one that goes on was faster
                 except (DataLoss, PlanStale, ClusterAway):
                     lost.add(int(name))
+                break
         await work.sweep()
         await ledgers.close()
         if not OTHERS.items() <= self.files.files.items():
