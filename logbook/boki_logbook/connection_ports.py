@@ -49,8 +49,11 @@ class EngineState(Protocol):
     def admission(self) -> Admission:
         """Whether new appends are taken."""
 
-    def scan(self, body: memoryview) -> bytes:
-        """The answer to a SCAN. Raises ProtocolError, Overloaded, NotPermitted."""
+    def scan(self, owner: object, body: memoryview) -> bytes:
+        """The answer to a SCAN of a connection, `owner`. Raises ProtocolError, Overloaded, NotPermitted."""
+
+    def end_scan(self, owner: object) -> None:
+        """End the scan of a connection that ended."""
 
     def early_conflicts(self, token: Token, batch: RecordBatch) -> EarlyConflicts | None:
         """The records of a batch that have lost already."""

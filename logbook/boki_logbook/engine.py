@@ -238,9 +238,13 @@ class Engine:
     def early_conflicts(self, token: Token, batch: RecordBatch) -> EarlyConflicts | None:
         return self.core.early_conflicts(token, batch)
 
-    def scan(self, body: memoryview) -> bytes:
+    def scan(self, owner: object, body: memoryview) -> bytes:
         """The answer to a SCAN. Raises as `ScanHandles.answer`, and NotPermitted: this engine does not index all books."""
-        return self._scans.answer(body)
+        return self._scans.answer(owner, body)
+
+    def end_scan(self, owner: object) -> None:
+        """End the scan of a connection that ended."""
+        self._scans.left(owner)
 
     def now_ms(self) -> int:
         """Wall clock: writers that SDKs make are born then."""

@@ -142,7 +142,7 @@ class SdkConnection:
             peer.respond(request_id, opcode)
         elif opcode == wire.OP_SCAN:
             self._check_room()
-            peer.respond(request_id, opcode, self._engine.scan(body))
+            peer.respond(request_id, opcode, self._engine.scan(self, body))
         elif opcode == wire.OP_STATUS:
             peer.respond(request_id, opcode, msgspec.json.encode(self._engine.status()))
         elif self._neighbours is not None and self._forwarded(opcode, request_id, body):
@@ -185,6 +185,7 @@ class SdkConnection:
         if self._forwarder is not None:
             self._forwarder.lost()
         self._headers.leave(peer)
+        self._engine.end_scan(self)
         self._lost(self)
 
     # -- AppendSource

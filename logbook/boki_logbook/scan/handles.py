@@ -1,10 +1,12 @@
-"""The scans that an engine serves: a page a request, two at a time, and none that nobody asks for (opcode SCAN).
+"""The scans that an engine serves: a page a request, two at a time, and none that is not asked for (opcode SCAN).
 
 Rules:
 - What a scan shows is of the moment it began (`pages`); the engine goes on meanwhile.
-- At most `HANDLES` at once: they keep columns alive that merges replace. Who finds none free asks again later.
-- One that nobody asks for within `IDLE_S` is forgotten; so are all when the engine begins anew. Who asks for one that is forgotten
-  plans anew.
+- A scan belongs to the connection that began it: to others its handle says nothing, and it ends with the connection. A connection
+  has one scan at a time: beginning another ends the one before, whose caller gave up.
+- At most `HANDLES` at once: they keep columns alive that merges replace. A caller that finds none free asks again later.
+- A scan that is not asked for within `IDLE_S` is forgotten; so are all when the engine begins anew. A caller that asks for a forgotten
+  one is told to plan again.
 - A request makes pages until one says something, or a turn's time is over.
 """
 
@@ -30,6 +32,7 @@ Capture = Callable[[ScanRange, str], Captured]
 
 @dataclass(slots=True, eq=False)
 class _Scan:
+    owner: object
     pages: Iterator[Page]
     until: asyncio.TimerHandle
 
@@ -48,14 +51,14 @@ class ScanHandles:
         """Scans that go on."""
         return len(self._scans)
 
-    def answer(self, body: memoryview) -> bytes:
-        """The answer to a request. Raises ProtocolError: it cannot be right; Overloaded: too many scans, or there is no such
-        scan any more: begin another one."""
+    def answer(self, owner: object, body: memoryview) -> bytes:
+        """Return the answer to a request of a connection. Raises ProtocolError: it cannot be right; Overloaded: too many scans, or the
+        connection has no such scan any more: begin another one."""
         request = decode_request(body)
         if not request.handle:
-            return self._begin(request)
+            return self._begin(owner, request)
         scan = self._scans.get(request.handle)
-        if scan is None:
+        if scan is None or scan.owner is not owner:
             raise Overloaded(
                 f"scan {request.handle} was not asked for within {IDLE_S:g} s, or the engine began anew: plan again"
             )
@@ -64,14 +67,20 @@ class ScanHandles:
             return encode_answer(ScanAnswer(VERSION, request.handle, Page(last=True)))
         return self._page(request.handle, scan)
 
-    def _begin(self, request: ScanRequest) -> bytes:
+    def left(self, owner: object) -> None:
+        """End the scan of a connection that ended. Idempotent."""
+        for handle in [handle for handle, scan in self._scans.items() if scan.owner is owner]:
+            self._end(handle)
+
+    def _begin(self, owner: object, request: ScanRequest) -> bytes:
+        self.left(owner)
         if len(self._scans) >= HANDLES:
             raise Overloaded(
                 f"{HANDLES} scans go on at this engine: ask again, or another engine", found=len(self._scans)
             )
         pages = pages_of(self._capture(request.asked, request.mode))
         handle, self._next = self._next, self._next + 1
-        scan = self._scans[handle] = _Scan(pages, self._loop.call_later(IDLE_S, self._end, handle))
+        scan = self._scans[handle] = _Scan(owner, pages, self._loop.call_later(IDLE_S, self._end, handle))
         return self._page(handle, scan)
 
     def _page(self, handle: int, scan: _Scan) -> bytes:

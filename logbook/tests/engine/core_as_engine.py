@@ -16,7 +16,8 @@ class CoreAsEngine:
     def __init__(self, core: EngineCore) -> None:
         self._core = core
         self.admission = TAKEN
-        self.scan = ScanHandles(core.capture).answer
+        scans = ScanHandles(core.capture)
+        self.scan, self.end_scan = scans.answer, scans.left
 
     def status(self) -> dict[str, Any]:
         return status_of(self._core)

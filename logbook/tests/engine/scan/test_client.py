@@ -62,13 +62,13 @@ async def test_a_lost_engine_between_pages_is_replaced_by_another_one(
     served = 0
     answer = first._scans.answer
 
-    def until_it_is_lost(body: memoryview) -> bytes:
+    def until_it_is_lost(owner: object, body: memoryview) -> bytes:
         nonlocal served
         served += 1
         if served == 3:
             for connection in list(first._connections):
                 connection.end()
-        return answer(body)
+        return answer(owner, body)
 
     monkeypatch.setattr(first._scans, "answer", until_it_is_lost)
     try:
@@ -86,19 +86,25 @@ async def raw(engine: Engine) -> MessagePeer:
 async def test_a_third_scan_waits_and_one_that_is_closed_makes_room(engines: EngineCluster) -> None:
     engine = await engines.start_engine(SETTINGS)
     await append(engine, 3)
-    peer = await raw(engine)
+    peer, other, third_peer = [await raw(engine) for _ in range(3)]
     try:
         begin = encode_request(ScanRequest(VERSION, 0, ScanRange({}, {0: (1, 3)}), LIVE))
-        handles = [decode_answer(await peer.call(wire.OP_SCAN, begin)).handle for _ in range(2)]
+        handles = [decode_answer(await one.call(wire.OP_SCAN, begin)).handle for one in (peer, other)]
         with pytest.raises(Overloaded, match="2 scans go on"):
-            await peer.call(wire.OP_SCAN, begin)
+            await third_peer.call(wire.OP_SCAN, begin)
+        with pytest.raises(Overloaded, match="plan again"):
+            await third_peer.call(wire.OP_SCAN, encode_request(ScanRequest(VERSION, handles[0], close=True)))
         await peer.call(wire.OP_SCAN, encode_request(ScanRequest(VERSION, handles[0], close=True)))
-        third = decode_answer(await peer.call(wire.OP_SCAN, begin))
+        third = decode_answer(await third_peer.call(wire.OP_SCAN, begin))
         assert third.handle not in handles
         with pytest.raises(Overloaded, match="plan again"):
             await peer.call(wire.OP_SCAN, encode_request(ScanRequest(VERSION, handles[0])))
+        assert engine._scans.open == 2
+        other.close()
+        await engines.until(lambda: engine._scans.open == 1)
     finally:
-        peer.close()
+        for one in (peer, other, third_peer):
+            one.close()
 
 
 @pytest.mark.parametrize("body", [b"", b"\x90", encode_request(ScanRequest(VERSION, 0, ScanRange({}, {}, -4)))])

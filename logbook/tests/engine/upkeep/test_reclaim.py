@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
+from boki_common.bookkeeper.layout import ledger_path
 from boki_common.errors import MetadataUnavailable
 from boki_common.ids import Position
 from boki_ledger.testing.ledgers import Ledgers
@@ -16,11 +17,12 @@ from boki_logbook.state.frontier import Frontier
 from boki_logbook.state.snapshot_rules import NO_SNAPSHOT, SnapshotPoint
 from boki_logbook.state.state import DecisionState
 from boki_logbook.testing.cluster import RunSpec, make_batch, plain_records
+from boki_logbook.upkeep import reclaim
 from boki_logbook.upkeep.reclaim import Reclaimer, first_missed
 from boki_metalog.entries.metalog_entry import Trim
 from boki_metalog.follow.term_history import TermHistory
 from boki_metalog.terms.metadata_tree import create_record, ensure_view, read_record
-from boki_metalog.terms.term_record import DELETED, IN_LEDGERS, RECLAIMED, VERSION, Location, TermRecord
+from boki_metalog.terms.term_record import DELETED, IN_LEDGERS, RECLAIMED, VERSION, Location, TermRecord, term_path
 from boki_metalog.terms.view import SlotRange
 
 SLOTS = (SlotRange(0, 1023),)
@@ -129,6 +131,48 @@ async def test_what_was_not_done_is_done_by_the_next_round(terms: Terms) -> None
     terms.ledgers.tree.reconnect()
     await reclaimer.run(NODE)
     assert await terms.location(1) == DELETED
+
+
+def all_dead(terms: Terms) -> None:
+    for book in (1, 2):
+        terms.trim(book)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+async def test_a_ledger_that_cannot_be_deleted_holds_up_no_other(
+    terms: Terms, which: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its metadata is damaged, or of a later version; once it is mended, the rest of its term is deleted."""
+    all_dead(terms)
+    reclaimer, store = terms.reclaimer(), terms.ledgers.store
+    ledger_id = terms.owned[1][which]
+    path = ledger_path(ledger_id)
+    whole, version = await store.get(path)
+    version = await store.set(path, b"no metadata", version=version)
+    for _ in range(3):
+        await reclaimer.run(NODE)
+    assert (await terms.location(1), await terms.location(2)) == (RECLAIMED, DELETED)
+    assert ledger_id in await terms.left(1) and await terms.left(2) == set()
+    await store.set(path, whole, version=version)
+    await reclaimer.run(NODE)
+    assert await terms.location(1) == RECLAIMED, "it is not tried each round"
+    monkeypatch.setattr(reclaimer, "_retries", {})
+    await reclaimer.run(NODE)
+    assert (await terms.location(1), await terms.left(1)) == (DELETED, set())
+
+
+async def test_a_term_record_that_cannot_be_read_holds_up_no_other(terms: Terms) -> None:
+    all_dead(terms)
+    reclaimer, store = terms.reclaimer(), terms.ledgers.store
+    await store.set(term_path(1), b"no record", version=(await store.get(term_path(1))).version)
+    for _ in range(3):
+        await reclaimer.run(NODE)
+    assert await terms.location(2) == DELETED and await terms.left(1) == set(terms.owned[1])
+
+
+async def test_many_terms_that_fail_take_no_turns_from_others(terms: Terms, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reclaim, "TERMS_PER_ROUND", 1)
+    await test_a_term_record_that_cannot_be_read_holds_up_no_other(terms)
 
 
 async def test_who_has_yet_to_apply_a_reclaimed_term_gets_an_error(terms: Terms) -> None:
