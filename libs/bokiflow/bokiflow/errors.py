@@ -90,8 +90,9 @@ class IdExpired(LogBookError):
 
 
 class WorkflowBlocked(LogBookError):
-    """The workflow cannot go on until somebody changes something, and it is not known here what it lacks.
+    """A workflow cannot go on with the code of the worker that ran it. It goes on when a worker with other code owns it, or when it is
+    resumed.
 
     Attributes:
-        id: of the workflow. found: why, by whoever ran it.
+        id: of the workflow. found: why, as that worker recorded it.
     """

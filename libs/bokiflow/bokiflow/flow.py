@@ -26,8 +26,8 @@ from bokiflow.flow_events import Ended, Started
 from bokiflow.fork_rules import forked
 from bokiflow.handles import Handle
 from bokiflow.hosting import Hosting, Nobody
-from bokiflow.inspection import CallOf, Known
-from bokiflow.results import Results
+from bokiflow.inspection import Blocked, CallOf, Known
+from bokiflow.results import OnBlocked, OnMissing, Results
 from bokiflow.schedules import Schedules
 from bokiflow.traces import Spans, Tracing
 from bokilib import tags
@@ -194,7 +194,7 @@ class Flow:
             AppendUnknown: perhaps it was called; call again.
         """
         made = debounce.checked(call, quiet_s, at_most_s)
-        return Handle(self, await debounce.debounced(self, id, made), call.workflow)
+        return Handle(self, await debounce.debounced(self, id, made), call.workflow, missing="wait")
 
     @overload
     def handle(self, id: str) -> Handle[Json]: ...
@@ -206,14 +206,18 @@ class Flow:
         """A workflow that was started, by its id; named, its result has its type."""
         return Handle(self, check_id(id), workflow)
 
-    async def wait(self, id: str, start: int) -> Ended:
-        """How a workflow ended; waits for it."""
+    async def wait(self, id: str, start: int, *, blocked: OnBlocked = "wait", missing: OnMissing = "wait") -> Ended:
+        """How a workflow ended; waits for it. See `Handle.result`."""
         here = self._hosting.runs(id)
-        return await self.results.wait(id, start, follow=not here)
+        return await self.results.wait(id, start, follow=not here, blocked=blocked, missing=missing)
 
     async def known(self, id: str) -> Known | None:
         """All about one workflow; None: there is none."""
         return await inspection.known(self.log, id)
+
+    async def blocked(self, error: str = "") -> list[Blocked]:
+        """Workflows that are blocked. `error`: by errors of this class only, such as "NonDeterminism"; "": by any."""
+        return [one for one in await inspection.blocked(self.log, self.group) if error in ("", one.error)]
 
     async def find(self, **attribute: str) -> list[str]:
         """Ids of workflows that have an attribute, in the order of their beginnings; without one, of all."""

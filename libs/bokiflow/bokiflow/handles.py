@@ -16,6 +16,7 @@ from bokiflow.inspection import Done
 from bokiflow.instance_state import Status, status_of
 from bokiflow.outcomes import error_of
 from bokiflow.plain import as_json
+from bokiflow.results import NOT_THERE, OnBlocked, OnMissing
 from bokilib import tags
 from bokilib.codec import Json
 from bokilib.log import Log
@@ -32,7 +33,7 @@ class FlowPort(Protocol):
     @property
     def group(self) -> str: ...
 
-    async def wait(self, id: str, start: int) -> Ended:
+    async def wait(self, id: str, start: int, *, blocked: OnBlocked, missing: OnMissing) -> Ended:
         """How it ended."""
 
     async def fork(self, origin: str, id: str | None, before: str | None) -> tuple[str, int]:
@@ -57,25 +58,35 @@ class Handle(Generic[R]):
         *,
         start: int = 0,
         ended: Ended | None = None,
+        missing: OnMissing = "raise",
     ) -> None:
-        """`start`: seqnum of its beginning, or 0. `ended`: how it ended, if that is known."""
+        """`start`: seqnum of its beginning, or 0. `ended`: how it ended, if that is known. `missing`: by default; see `result`."""
         self.id: Final = id
         self._flow: Final = flow
         self._workflow: Final = workflow
         self._start: Final = start
         self._ended = ended
+        self._missing: Final = missing
 
     def __repr__(self) -> str:
         return f"<bokiflow.Handle {self.id!r}>"
 
-    async def result(self) -> R:
+    async def result(self, *, blocked: OnBlocked = None, missing: OnMissing | None = None) -> R:
         """What it returned; waits for it.
 
+        Args:
+            blocked: "raise": WorkflowBlocked as soon as it is blocked. "wait": wait until it goes on. By default it is raised once the
+                workflow has been blocked for 5 s, within which a deploy takes it up again.
+            missing: "raise": NoSuchWorkflow if no workflow has this id, or it is forgotten. "wait": wait until one is started. By default
+                handles of `flow.debounce` wait.
+
         Raises:
-            What it raised. WorkflowCancelled. NonDeterminism, NotRegistered: this process runs it, and cannot. ResultExpired.
+            What it raised. WorkflowCancelled. WorkflowBlocked. NoSuchWorkflow. NonDeterminism, NotRegistered: this process ran it, and
+            cannot. ResultExpired.
         """
         if self._ended is None:
-            self._ended = await self._flow.wait(self.id, self._start)
+            missing = missing or self._missing
+            self._ended = await self._flow.wait(self.id, self._start, blocked=blocked, missing=missing)
         outcome = self._ended.outcome
         if outcome.cancelled:
             raise WorkflowCancelled(f"workflow {self.id!r} was cancelled")
@@ -160,4 +171,4 @@ async def _emitted(log: Log, id: str, topic: str) -> list[tuple[int, object]]:
 
 
 def _nobody(id: str) -> NoSuchWorkflow:
-    return NoSuchWorkflow(f"there is no workflow {id!r}: was it started in this book, and is it kept still?", id=id)
+    return NoSuchWorkflow(f"there is no workflow {id!r}: {NOT_THERE}", id=id)

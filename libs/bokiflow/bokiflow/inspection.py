@@ -60,6 +60,18 @@ class Known(NamedTuple):
     blocked: str = ""
 
 
+class Blocked(NamedTuple):
+    """A workflow that is blocked. `blocked`: why, as the worker recorded it."""
+
+    id: str
+    blocked: str
+
+    @property
+    def error(self) -> str:
+        """The name of the error's class."""
+        return self.blocked.partition(":")[0]
+
+
 class Done(NamedTuple):
     """One thing that a workflow did or got.
 
@@ -142,6 +154,17 @@ async def first(log: Log, id: str) -> tuple[int, Started] | None:
 
 async def unfinished(log: Log, group: str) -> list[int]:
     """Where each workflow of a group began that is not over, as of now."""
+    return [start for _, start, _ in await _living(log, group)]
+
+
+async def blocked(log: Log, group: str) -> list[Blocked]:
+    """Workflows of a group that are blocked, as of now, in the order of their beginnings."""
+    living = sorted(await _living(log, group), key=lambda one: one[1])
+    return [Blocked(id, state.blocked) for id, _, state in living if state.blocked]
+
+
+async def _living(log: Log, group: str) -> list[tuple[str, int, Held]]:
+    """Ids of a group's workflows that have not ended, where each began, and where it stands."""
     position = await log.book.now(consistency="linearizable")
     folds = {partition: PartitionFold() for partition in range(tags.PARTITIONS)}
     wanted = [tags.flow_part(group, partition) for partition in range(tags.PARTITIONS)]
@@ -152,7 +175,9 @@ async def unfinished(log: Log, group: str) -> list[int]:
     starts = {id: start for fold in folds.values() for id, start in fold.ids.items()}
     states = await newest_of(log, list(starts))
     return [
-        start for start, state in zip(starts.values(), states, strict=True) if state is not None and state.ended is None
+        (id, start, state)
+        for (id, start), state in zip(starts.items(), states, strict=True)
+        if state is not None and state.ended is None
     ]
 
 

@@ -1,16 +1,21 @@
-"""Who waits for which workflow's end. One cursor follows all of those that run elsewhere."""
+"""Calls that wait for the ends of workflows. One cursor follows all workflows that run elsewhere and are waited for.
+
+- A workflow that is missing (never started, or forgotten) is an error for a call that does not say that it waits for its start.
+- A workflow that is blocked is an error for a call that does not say that it waits on: at once, or after `PATIENCE_S`, within which a
+  deploy takes it up again. A process that blocked it itself knows why, and tells its own calls at once.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import boki
 from boki_common.errors import BokiError
 from bokiflow import inspection
-from bokiflow.errors import ResultExpired
+from bokiflow.errors import NoSuchWorkflow, ResultExpired, WorkflowBlocked
 from bokiflow.flow_events import PICKER, Ended
 from bokiflow.instance_state import Held, held
 from bokilib import tags
@@ -18,13 +23,39 @@ from bokilib.follower import Follower
 from bokilib.log import Log, Read
 
 SEQNUM_END: Final = 2**63
+PATIENCE_S: Final = 5.0
+"""A workflow may be blocked for so long, unless a call says otherwise."""
+
+OnBlocked: TypeAlias = Literal["raise", "wait"] | None
+"""What a call does about a blocked workflow: raise at once, wait for ever, or (None) raise after `PATIENCE_S`."""
+OnMissing: TypeAlias = Literal["raise", "wait"]
+"""What a call does about a workflow that is not there: raise, or wait until it is started."""
+NOT_THERE: Final = "was it started in this book, and is it kept still?"
 
 
 class _Waiting(NamedTuple):
-    """One who waits. `start`: seqnum of the beginning that he means, 0: whichever."""
+    """A call that waits.
+
+    Attributes:
+        start: seqnum of the beginning that it means, 0: any.
+    """
 
     start: int
     future: asyncio.Future[Ended]
+    blocked: OnBlocked
+    missing: OnMissing
+
+    def means(self, start: int) -> bool:
+        """Return True if it waits for the workflow that began there."""
+        return self.start in (0, start)
+
+
+class _Blocked(NamedTuple):
+    """A workflow that is blocked, by a claim. `until_s`: patience lasts so long, by the loop's time. `timer`: of that."""
+
+    claim: int
+    until_s: float
+    timer: asyncio.TimerHandle
 
 
 class Results:
@@ -37,6 +68,7 @@ class Results:
         self._followed: dict[str, None] = {}
         self._looking: dict[asyncio.Task[None], None] = {}
         self._failed: BaseException | None = None
+        self._blocked: dict[str, _Blocked] = {}
 
     async def __aenter__(self) -> Results:
         return self
@@ -44,24 +76,28 @@ class Results:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for id in list(self._blocked):
+            self._goes_on(id)
         for task in list(self._looking):
             task.cancel()
         await self._follower.__aexit__(kind, error, trace)
 
-    def wait(self, id: str, start: int, *, follow: bool) -> asyncio.Future[Ended]:
-        """How it ended, when it has.
+    def wait(
+        self, id: str, start: int, *, follow: bool, blocked: OnBlocked = "wait", missing: OnMissing = "wait"
+    ) -> asyncio.Future[Ended]:
+        """Return a future of the end of a workflow.
 
         Args:
-            start: seqnum of its beginning, 0: of whichever workflow has the id. follow: it runs elsewhere; else `ended` is called.
+            start: seqnum of its beginning, 0: of any workflow that has the id. follow: it runs elsewhere; else `ended` is called.
         """
         future: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
         if self._failed is not None:
             future.set_exception(self._failed)
             return future
-        self._waiting.setdefault(id, []).append(_Waiting(start, future))
-        if id in self._followed:
-            self._look(id)  # what was read before is not read again
-        elif follow:
+        self._waiting.setdefault(id, []).append(_Waiting(start, future, blocked, missing))
+        if id in self._followed or (follow and not start and missing == "raise"):
+            self._look(id)  # what was read before is not read again; what is missing is never read
+        if follow:
             self.follow(id, start)
         return future
 
@@ -84,31 +120,68 @@ class Results:
     def _resolve(self, id: str, state: Held) -> None:
         if state.ended is not None and not state.large:
             self.ended(id, state.ended)
-        elif state.ended is not None:
+        elif state.ended is not None or state.blocked:  # what is read first may be long past
             self._look(id)
-        elif state.start:
+        else:
+            self._lives(id, state)
+
+    def _lives(self, id: str, state: Held) -> None:
+        """Note where a workflow stands now that has not ended."""
+        if state.start:
             self._expired(id, state.start)
+        if not state.blocked or id not in self._waiting:
+            self._goes_on(id)
+            return
+        loop = asyncio.get_running_loop()
+        known = self._blocked.get(id)
+        if known is None or known.claim != state.claim:
+            self._goes_on(id)
+            timer = loop.call_later(PATIENCE_S, self._look, id)
+            self._blocked[id] = known = _Blocked(state.claim, loop.time() + PATIENCE_S, timer)
+        patient = loop.time() < known.until_s
+        self._tell(id, state, lambda one: one.blocked == "raise" or not (patient or one.blocked))
+
+    def _tell(self, id: str, state: Held, which: Callable[[_Waiting], bool]) -> None:
+        """Fail calls for a workflow that is blocked."""
+        for one in self._take(id, lambda one: which(one) and one.means(state.start)):
+            error = WorkflowBlocked(
+                f"workflow {id!r} is blocked: {state.blocked}; it goes on when a worker with other code owns it, or after resume()",
+                id=id,
+                found=state.blocked,
+            )
+            _fail(one, error)
+
+    def _goes_on(self, id: str) -> None:
+        """A workflow is blocked no more, or not waited for."""
+        known = self._blocked.pop(id, None)
+        if known is not None:
+            known.timer.cancel()
 
     def _look(self, id: str) -> None:
-        """Something may be trimmed: what is there now has the status."""
+        """Read where a workflow stands: something may be trimmed, or it may be missing."""
 
         async def look() -> None:
             try:
-                state = await inspection.newest(self._log, id)
-                if state is None:
-                    self._expired(id, SEQNUM_END)
-                    return
-                ended = await inspection.outcome_of(self._log, id, state)
-                if ended is not None:
-                    self.ended(id, ended)
-                elif state.start:
-                    self._expired(id, state.start)
+                state = await inspection.newest(self._log, id, consistency="linearizable")
+                ended = None if state is None else await inspection.outcome_of(self._log, id, state)
             except BokiError as error:
                 self.failed(id, error)
+                return
+            if state is None:
+                self._expired(id, SEQNUM_END)
+                self._missing(id)
+            elif ended is not None:
+                self.ended(id, ended)
+            else:
+                self._lives(id, state)
 
         task = asyncio.get_running_loop().create_task(look(), name="bokiflow results")
         self._looking[task] = None
         task.add_done_callback(lambda done: self._looking.pop(done, None))
+
+    def _missing(self, id: str) -> None:
+        for one in self._take(id, lambda one: not one.start and one.missing == "raise"):
+            _fail(one, NoSuchWorkflow(f"there is no workflow {id!r}: {NOT_THERE}", id=id))
 
     def _expired(self, id: str, start: int) -> None:
         """Whoever waits for what began before that has it no more."""
@@ -118,9 +191,15 @@ class Results:
     def ended(self, id: str, ended: Ended) -> None:
         """It ended."""
         self._expired(id, ended.start)
-        for one in self._take(id, lambda one: one.start in (0, ended.start)):
+        for one in self._take(id, lambda one: one.means(ended.start)):
             if not one.future.done():
                 one.future.set_result(ended)
+
+    def blocked_here(self, id: str, error: BaseException) -> None:
+        """A workflow was blocked by this process: calls are told why, and those that wait on follow it."""
+        for one in self._take(id, lambda one: one.blocked != "wait"):
+            _fail(one, error)
+        self.follow(id, 1)
 
     def failed(self, id: str, error: BaseException) -> None:
         """Its end cannot be read."""
@@ -141,6 +220,8 @@ class Results:
             self._waiting[id] = left
         elif waiting:
             del self._waiting[id]
+        if not left:
+            self._goes_on(id)
         if not left and self._followed.pop(id, "") is None:
             self._follower.discard(tags.flow_own(id))
         return taken

@@ -447,4 +447,4 @@ class Worker:
 
     def set_aside(self, id: str, error: Exception) -> None:
         """See `takeover.TakeoverHost`."""
-        self.flow.results.failed(id, error)
+        self.flow.results.blocked_here(id, error)

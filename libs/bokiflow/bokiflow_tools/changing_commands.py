@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from boki_cli import exit_codes
-from boki_cli.options import BOOK, CommandGroup, Invocation, command
+from boki_cli.options import BOOK, CommandGroup, Invocation, command, flush, write_line
 from boki_common.errors import UsageError
 from boki_common.runtime import process
 from boki_gateway.pages.texts import printable
@@ -56,16 +56,46 @@ def _register_cancel(group: CommandGroup) -> None:
 
 
 def _register_resume(group: CommandGroup) -> None:
-    @command(group, "resume", writes=True, client=True, short_help="Have a blocked workflow tried again.")
-    @ID
+    @command(group, "resume", writes=True, client=True, short_help="Have blocked workflows tried again.")
+    @click.argument("id", metavar="[WORKFLOW]", required=False)
     @BOOK
-    def resume(invocation: Invocation, id: str, book: str) -> int:
-        """Have a workflow tried again that is blocked, by whoever owns it, with the code that he has. `show` says why it is blocked.
+    @GROUP
+    @click.option("--all", "every", is_flag=True, help="All that are blocked, in the place of one.")
+    @click.option("--error", default="", metavar="E", help="With --all: only those that this error blocks.")
+    def resume(invocation: Invocation, id: str | None, book: str, group: str | None, every: bool, error: str) -> int:
+        """Have a blocked workflow tried again by its worker, with the code that the worker has now. `show` says why it is blocked.
+
+        With --all every blocked workflow of the app, or of every app of the book, is; E is the name of an error's class, such as
+        NonDeterminism. Prints how many there were; with --json an object for each.
 
         \b
             boki flow resume order-7 --book shop
+            boki flow resume --all --error NonDeterminism --book shop
         """
-        return change(invocation, book, id, lambda handle: handle.resume(), "asked to try again")
+        if (id is None) is not every or (error and not every) or (group is not None and not every):
+            raise UsageError("expected either WORKFLOW or --all, and --error and --group with --all")
+        if id is not None:
+            return change(invocation, book, id, lambda handle: handle.resume(), "asked to try again")
+        return process.run_command(lambda: _resume_all(invocation, book, group, error))
+
+
+async def _resume_all(invocation: Invocation, book: str, group: str | None, error: str) -> int:
+    from bokiflow import App, Flow
+    from bokiflow_tools.listing import groups
+
+    count = 0
+    async with opened(invocation, book) as log:
+        for name in [group] if group is not None else await groups(log):
+            async with Flow(App(name), log) as flow:
+                for one in await flow.blocked(error):
+                    await flow.handle(one.id).resume()
+                    count += 1
+                    if invocation.json:
+                        invocation.emit({"id": one.id, "group": name, "blocked": one.blocked})
+    if not invocation.json:
+        write_line(f"{count} asked to try again".encode())
+    flush()
+    return exit_codes.OK
 
 
 def _register_fork(group: CommandGroup) -> None:

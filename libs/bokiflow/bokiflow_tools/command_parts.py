@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
 
 from boki_cli import exit_codes
 from boki_cli.clients import connected
@@ -73,3 +74,8 @@ def show_facts(invocation: Invocation, facts: dict[str, Any], *lines: str) -> No
         for line in lines:
             write_line(line.encode())
     flush()
+
+
+def json_text(value: object) -> str:
+    """Return a value as JSON on one line."""
+    return msgspec.json.encode(value).decode()

@@ -17,7 +17,7 @@ from boki_cli.wording import time_text
 from boki_common.errors import UsageError
 from boki_common.runtime import process
 from bokiflow_tools import changing_commands, replay_command
-from bokiflow_tools.command_parts import GROUP, ID, opened, show_facts
+from bokiflow_tools.command_parts import GROUP, ID, flow_of, json_text, opened, show_facts
 
 if TYPE_CHECKING:
     from bokiflow_tools.life import Life
@@ -31,7 +31,7 @@ def register(group: click.Group) -> None:
     """Adds the commands of this module."""
     flow = CommandGroup("flow", help="Workflows of a book: which there are, what they did; signals, cancellation.")
     group.add_command(flow)
-    for add in (_register_ls, _register_show, _register_steps):
+    for add in (_register_ls, _register_show, _register_result, _register_steps):
         add(flow)
     changing_commands.register(flow)
     replay_command.register(flow)
@@ -147,6 +147,37 @@ def _register_show(group: CommandGroup) -> None:
                 found = await life_of(log, id, consistency=consistency)
             show_facts(invocation, life_facts(found), *life_lines(found, time_text))
             return exit_codes.OK
+
+        return process.run_command(work)
+
+
+def _register_result(group: CommandGroup) -> None:
+    @command(group, "result", writes=False, client=True, short_help="Wait for a workflow, and print its result.")
+    @ID
+    @BOOK
+    @click.option("--wait-blocked", is_flag=True, help="Wait on while it is blocked.  [default: say why, exit code 4]")
+    def result(invocation: Invocation, id: str, book: str, wait_blocked: bool) -> int:
+        """Wait until a workflow ends, and print what it returned as JSON. Exit code 1: it failed or was cancelled, 2: there is none.
+
+        With --json an object with id, status, and result or error.
+
+        \b
+            boki flow result order-7 --book shop
+            boki flow result order-7 --book shop --wait-blocked
+        """
+
+        async def work() -> int:
+            from bokiflow.instance_state import status_of
+            from bokiflow_tools.wording import outcome_facts, outcome_text
+
+            async with opened(invocation, book) as log, flow_of(log, id) as flow:
+                ended = await flow.wait(id, 0, blocked="wait" if wait_blocked else "raise", missing="raise")
+            status, error = status_of(ended), ended.outcome.error
+            if error is not None and not invocation.json:
+                raise exit_codes.CheckFailed(f"workflow {id!r} is {status}: {outcome_text(ended.outcome)}")
+            text = outcome_text(ended.outcome) if error is not None else json_text(ended.outcome.value)
+            show_facts(invocation, {"id": id, "status": status, **outcome_facts(ended.outcome)}, text)
+            return exit_codes.OK if error is None else exit_codes.CHECK_FAILED
 
         return process.run_command(work)
 

@@ -12,7 +12,7 @@ import boki
 import bokiflow
 from boki.testing import MemoryCluster
 from boki_common.metrics import Metrics
-from bokiflow import App, Flow, IdExpired, IdReused, ResultExpired, Worker, inspection
+from bokiflow import App, Flow, IdExpired, IdReused, NoSuchWorkflow, ResultExpired, Worker, inspection
 from bokiflow import metric_definitions as definitions
 from bokiflow.collector import Collected, Collector
 from bokiflow.flow_events import PICKER, Signalled
@@ -82,6 +82,8 @@ async def test_a_history_is_trimmed_then_its_end_is_repeated_then_forgotten(
                 await other.start(shop.steps.call(4), id="x")
             assert (await later(worker, clock, DAY_MS)).forgotten == 1
             assert await other.known("x") is None and await other.find(who="ann") == []
+            with pytest.raises(NoSuchWorkflow):
+                await other.handle("x").result()
             again = await other.start(shop.steps.call(2), id="x")
             assert await again.result() == 1
             with pytest.raises(ResultExpired):

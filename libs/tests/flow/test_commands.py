@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import boki
+import bokiflow
 from boki_cli import main
 from boki_cli.options import CommandGroup
 from boki_cli.testing.commands import Outcome, memory_cluster, run_command_line
@@ -136,6 +137,41 @@ def test_fork_and_resume(url: str, run: Run) -> None:
     assert run("fork", "nobody", "--book", "forks").code == 2
 
 
+def test_result_says_how_it_ended(run: Run) -> None:
+    assert run("result", "good", "--book", "shop") == (0, "1\n", "")
+    (found,) = lines(run("result", "good", "--book", "shop", "--json"))
+    assert found == {"id": "good", "status": "completed", "result": 1}
+    failed = run("result", "bad", "--book", "shop")
+    assert failed.code == 1 and "is failed: ValueError: no" in failed.err
+    assert run("result", "nobody", "--book", "shop").code == 2
+
+
+def test_resume_all_asks_for_those_that_an_error_blocks(url: str, run: Run) -> None:
+    async def block() -> None:
+        old = bokiflow.App("shop")
+        async with boki.connect(url) as client, Worker(old, client.book("stuck"), name="w", bodies=Inline()) as worker:
+            for id in ("x", "y"):
+                await worker.start(SHOP.steps.call(2), id=id)
+            while len(await worker.flow.blocked("NotRegistered")) < 2:
+                await asyncio.sleep(0)
+            await worker.drain()
+
+    async def finish() -> list[object]:
+        async with boki.connect(url) as client, Worker(APP, client.book("stuck"), name="w", bodies=Inline()) as worker:
+            return [await worker.handle(id).result() for id in ("x", "y")]
+
+    asyncio.run(block())
+    stuck = run("result", "x", "--book", "stuck")
+    assert stuck.code == 4 and "NotRegistered: this program has no workflow 'steps'" in stuck.err
+    assert run("resume", "--all", "--error", "NonDeterminism", "--book", "stuck").out == "0 asked to try again\n"
+    assert run("resume", "--all", "--book", "stuck").out == "2 asked to try again\n"
+    found = lines(run("resume", "--all", "--error", "NotRegistered", "--group", "shop", "--book", "stuck", "--json"))
+    assert [one["id"] for one in found] == ["x", "y"]
+    for wrong in (("x", "--all"), (), ("x", "--error", "NonDeterminism")):
+        assert run("resume", *wrong, "--book", "stuck").code == 2
+    assert asyncio.run(finish()) == [1, 1]
+
+
 def test_gc_is_one_round_of_each_app(run: Run) -> None:
     assert run("gc", "--book", "nothing").out == ""
     assert "histories" in run("gc", "--book", "shop").out
@@ -181,7 +217,9 @@ def test_every_command_has_help_with_an_example() -> None:
     commands.register(group)
     flow = group.commands["flow"]
     assert isinstance(flow, CommandGroup)
-    assert sorted(flow.commands) == ["cancel", "fork", "gc", "ls", "replay", "resume", "show", "signal", "steps"]
+    assert sorted(flow.commands) == [
+        *("cancel", "fork", "gc", "ls", "replay", "result", "resume", "show", "signal", "steps")
+    ]
     for name in flow.commands:
         text = run_command_line("flow", name, "--help").out
         assert f"boki flow {name} " in text.partition("\n\n")[2], name

@@ -15,7 +15,7 @@ from libs.tests.flow.shop import Shop
 
 async def test_what_was_never_started_has_no_status_and_takes_no_signal(book: boki.Book) -> None:
     handle = Flow(Shop().app, book).handle("nobody")
-    for call in (handle.status(), handle.signal("a"), handle.cancel()):
+    for call in (handle.status(), handle.signal("a"), handle.cancel(), handle.result()):
         with pytest.raises(NoSuchWorkflow, match="nobody"):
             await call
 

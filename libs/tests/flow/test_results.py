@@ -8,10 +8,13 @@ import msgspec
 import pytest
 
 import boki
-from bokiflow import ResultExpired
-from bokiflow.flow_events import Ended, Resulted, Started, Tombed
+from boki.testing import MemoryCluster
+from boki_common.testing.virtual_time import let_pass
+from bokiflow import NoSuchWorkflow, ResultExpired, WorkflowBlocked
+from bokiflow.flow_events import Claimed, Ended, Resulted, Started, Tombed
 from bokiflow.outcomes import Outcome
-from bokiflow.results import Results
+from bokiflow.results import PATIENCE_S, Results
+from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.contribution import Contribution
 from bokilib.log import Log
 
@@ -71,3 +74,56 @@ async def test_a_process_that_cannot_go_on_fails_all_who_wait_and_come(log: Log)
         for one in (waiting, results.wait("y", 1, follow=False)):
             with pytest.raises(RuntimeError, match="died"):
                 await one
+
+
+async def blocked(log: Log, claim: int, why: str = "NotRegistered: …") -> int:
+    return await log.append(Contribution(("flow/own/x",), {"flow/own/x": claim}, (Claimed("x", "", blocked=why),)))
+
+
+@in_virtual_time
+async def test_a_blocked_one_is_told_at_once_or_after_a_while_or_never() -> None:
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        log = Log((await cluster.connect()).book("shop"))
+        start = await log.append(Contribution(("flow/own/x",), {}, (Started("x", "n", "d", [], 0),)))
+        async with Results(log) as results:
+            waits = results.wait("x", 0, follow=True, blocked="wait")
+            patient = results.wait("x", 0, follow=True, blocked=None)
+            first = await blocked(log, start)
+            with pytest.raises(WorkflowBlocked, match="NotRegistered"):
+                await results.wait("x", 0, follow=True, blocked="raise")
+            await let_pass(PATIENCE_S - 0.1)
+            taken = await log.append(Contribution(("flow/own/x",), {"flow/own/x": first}, (Claimed("x", "w"),)))
+            await let_pass(60)
+            assert not patient.done(), "another worker took it up in time"
+            began_s = asyncio.get_running_loop().time()
+            last = await blocked(log, taken, "NonDeterminism: …")
+            with pytest.raises(WorkflowBlocked, match="NonDeterminism"):
+                await patient
+            assert asyncio.get_running_loop().time() - began_s >= PATIENCE_S
+            await let_pass(3_600)
+            assert not waits.done()
+            await log.append(Contribution(("flow/own/x",), {"flow/own/x": last}, (ENDED,)))
+            assert await waits == ENDED
+
+
+async def test_one_that_was_blocked_once_and_runs_is_not_told(log: Log) -> None:
+    start = await log.append(Contribution(("flow/own/x",), {}, (Started("x", "n", "d", [], 0),)))
+    claim = await blocked(log, start)
+    claim = await log.append(Contribution(("flow/own/x",), {"flow/own/x": claim}, (Claimed("x", "w"),)))
+    async with Results(log) as results:
+        waits = results.wait("x", 0, follow=True, blocked="raise")
+        for _ in range(100):
+            await asyncio.sleep(0)
+        await log.append(Contribution(("flow/own/x",), {"flow/own/x": claim}, (ENDED,)))
+        assert await waits == ENDED
+
+
+async def test_a_missing_one_is_told_unless_the_call_waits_for_its_start(log: Log) -> None:
+    async with Results(log) as results:
+        with pytest.raises(NoSuchWorkflow, match="there is no workflow 'x'"):
+            await results.wait("x", 0, follow=True, missing="raise")
+        waits = results.wait("x", 0, follow=True, missing="wait")
+        with pytest.raises(NoSuchWorkflow):
+            await results.wait("x", 0, follow=True, missing="raise")
+        await log.append(Contribution(("flow/own/x",), {}, (ENDED,)))
+        assert await waits == ENDED
