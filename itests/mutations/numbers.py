@@ -26,4 +26,14 @@ settling voids what is behind
 sdk logbook/tests/sdk/test_in_doubt.py::test_settling_voids_up_to_its_number_and_nothing_behind_it
 -        self.voided_to = number
 +        self.voided_to = 1 << 62
+
+what is partly in the log is called definite
+sdk logbook/tests/sdk/test_append_many.py::test_what_is_not_a_prefix_is_not_called_definite
+-    elif behind and error.definite:
++    elif behind and not error.definite:
+
+a repeat looks for its number in its own session
+sdk logbook/tests/sdk/test_writer.py::test_a_repeat_of_a_number_that_is_under_way_waits_for_it_in_any_session
+-        return self._undecided.get(numbers.key, numbers)
++        return numbers
 """)

@@ -6,23 +6,60 @@ Every call checks its arguments first: what could be refused is refused before i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, Protocol
 
 from boki import _arguments as arguments
 from boki._appends import Appends
 from boki._arguments import Content, Data, Expect, Expectations, Tag
 from boki._numbers import Numbers
 from boki._ticket import Owner, Ticket
-from boki_common import limits
-from boki_common.errors import BokiError, InvalidArgument
+from boki_common.errors import BokiError, CallTimeout, InvalidArgument, Unreachable
 
 
 class AppendedTo(Owner, Protocol):
     """A book, or a named writer of one: whom its records ask about themselves."""
 
-    async def refresh_view(self) -> None:
-        """Asks what the session may see of the book by now."""
+    async def refresh_view(self, timeout: float | None = None) -> None:
+        """Ask what the session may see of the book by now."""
+
+
+class Clock(Protocol):
+    """What tells the time of deadlines: a connection."""
+
+    @property
+    def give_up_s(self) -> float: ...
+
+    def now(self) -> float: ...
+
+
+class Within(NamedTuple):
+    """The time that a call has for all of its steps together. `deadline`: as `clock.now` tells it."""
+
+    timeout_s: float
+    deadline: float
+    clock: Clock
+
+    @classmethod
+    def of(cls, timeout: float | None, clock: Clock) -> Within:
+        """Begin now. Raises InvalidArgument."""
+        timeout_s = arguments.check_seconds(timeout, "timeout", clock.give_up_s)
+        return cls(timeout_s, clock.now() + timeout_s, clock)
+
+    def left_s(self) -> float:
+        """Return the seconds that are left, 0 or more."""
+        return max(round(self.deadline - self.clock.now(), 6), 0.0)
+
+
+@contextmanager
+def nothing_sent() -> Iterator[None]:
+    """Ask something before a record gets a number: without an answer in time, it certainly was not appended. Raises Unreachable in
+    the place of CallTimeout. Not for a number that the caller gives: it may have been sent before."""
+    try:
+        yield
+    except CallTimeout as error:
+        raise Unreachable(f"{error}; nothing was appended") from error
 
 
 async def append(
@@ -36,11 +73,15 @@ async def append(
 ) -> int:
     """Appends under the next of these numbers; see `Book.append`."""
     encoded, checked, expectations = arguments.encode_record(data, tags, expect)
-    if expect is not None and expectations.highest > numbers.seen:
-        await _see(numbers, to, expectations)
     if timeout is not None:
-        timeout_s = arguments.check_seconds(timeout, "timeout", limits.SDK_GIVE_UP_S)
-        return await append_in(appends, numbers, Ticket(encoded, checked, expectations, to), timeout_s)
+        within = Within.of(timeout, appends.connection)
+        if expectations.highest > numbers.seen:
+            with nothing_sent():
+                await _see(numbers, to, expectations, within.timeout_s)
+        return await append_in(appends, numbers, Ticket(encoded, checked, expectations, to), within)
+    if expect is not None and expectations.highest > numbers.seen:
+        with nothing_sent():
+            await _see(numbers, to, expectations, None)
     # Nothing here keeps the ticket, so it ends with its verdict, and not a turn later with hundreds of others.
     outcome = await (
         _submitted(appends, numbers, Ticket(encoded, checked, expectations, to))
@@ -62,11 +103,10 @@ async def _submitted_later(appends: Appends, numbers: Numbers, ticket: Ticket) -
     return ticket.wait(appends.connection.loop)
 
 
-async def append_in(appends: Appends, numbers: Numbers, ticket: Ticket, timeout_s: float) -> int:
-    """Numbers a record, at once if there is a place, and waits for its verdict."""
-    deadline = appends.connection.now() + timeout_s
-    await appends.submit_in(numbers, ticket, timeout_s)
-    await appends.wait(numbers, ticket, deadline, timeout_s)
+async def append_in(appends: Appends, numbers: Numbers, ticket: Ticket, within: Within) -> int:
+    """Number a record, at once if there is a place, and wait for its verdict."""
+    await appends.submit_in(numbers, ticket, within.left_s())
+    await appends.wait(numbers, ticket, within.deadline, within.timeout_s)
     return await ticket
 
 
@@ -83,17 +123,19 @@ def submit(
     return ticket
 
 
-async def encode(numbers: Numbers, to: AppendedTo, data: Data, tags: Sequence[Tag], expect: Expect | None) -> Content:
-    """A record as it travels. Raises what `append` raises before anything is sent."""
+async def encode(
+    numbers: Numbers, to: AppendedTo, data: Data, tags: Sequence[Tag], expect: Expect | None, within: Within
+) -> Content:
+    """Return a record as it travels. Raises what `append` raises before anything is sent."""
     encoded, checked, expectations = arguments.encode_record(data, tags, expect)
     if expectations.highest > numbers.seen:
-        await _see(numbers, to, expectations)
+        await _see(numbers, to, expectations, within.left_s())
     return encoded, checked, expectations
 
 
-async def _see(numbers: Numbers, to: AppendedTo, expectations: Expectations) -> None:
-    """Something newer than the session has seen is expected: looks again. Raises InvalidArgument."""
-    await to.refresh_view()
+async def _see(numbers: Numbers, to: AppendedTo, expectations: Expectations, timeout: float | None) -> None:
+    """Look again, since something newer than the session has seen is expected. Raises InvalidArgument, CallTimeout."""
+    await to.refresh_view(timeout)
     _check_past(numbers, expectations)
 
 

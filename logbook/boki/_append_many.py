@@ -95,14 +95,19 @@ def _error_of(chunks: list[Chunk]) -> BokiError | None:
 
 
 def _prefix_error(appends: Appends, numbers: Numbers, error: BokiError, chunks: list[Chunk], total: int) -> BokiError:
-    """Takes back what was not sent; says what certainly is in the log, and whether more may be."""
+    """Take back what was not sent; say what certainly is in the log, and whether more may be. Definite is only what is behind nothing
+    that was committed: else part of the call was applied, and not as a prefix."""
     undecided = [chunk for chunk in reversed(chunks) if not chunk.decided]
     stuck = [chunk for chunk in undecided if not appends.take_back(numbers, chunk, error)]
+    seqnums = _committed(chunks)
+    behind = sum(seqnum > 0 for chunk in chunks for seqnum in chunk.seqnums) - len(seqnums)
     if stuck and error.definite:
         error = unknown(f"{error}", stuck[-1].first, numbers.writer, numbers.book)
-    seqnums = _committed(chunks)
-    facts = {**error.facts, "committed": len(seqnums), "seqnums": seqnums}
-    return type(error)(f"{error} ({len(seqnums)} of {total} records certainly are in the log)", **facts)
+    elif behind and error.definite:  # of a named writer, part of whose numbers another user took
+        error = unknown(f"{error}", error.facts.get("number", chunks[0].first), numbers.writer, numbers.book)
+    others = f", and {behind} behind the first that failed" if behind else ""
+    facts = {**error.facts, "committed": len(seqnums), "seqnums": seqnums, "behind": behind}
+    return type(error)(f"{error} ({len(seqnums)} of {total} records certainly are in the log{others})", **facts)
 
 
 def _committed(chunks: list[Chunk]) -> list[int]:

@@ -359,6 +359,10 @@ class Appends:
             self.queue(inquiry, ticket)
         return in_doubt.asked(number)
 
+    def user_of(self, numbers: Numbers) -> Numbers:
+        """Return the numbers that have something undecided under the same writer: these, or those of another session."""
+        return self._undecided.get(numbers.key, numbers)
+
     def recall(self, numbers: Numbers, number: int, ticket: Ticket) -> Numbers:
         """Sends a record again under a number of a named writer that the log has decided. Returns who asks for it. Raises
         ClosedError."""

@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, overload
 
 from boki import _arguments as arguments
-from boki._append import append, submit
+from boki._append import Within, append, submit
 from boki._append_many import append_many
 from boki._appends import Appends
 from boki._arguments import ConsistencyName, Data, Expect, Tag, TrimPairs
@@ -104,15 +104,15 @@ class Book:
             expect: {tag: s}: append only if the stream has no record newer than seqnum s, or none at all, ever, for
                 None. Up to 256; the tags need not be among `tags`; 0 is the whole book. A seqnum must lie in what the
                 session has seen: a record it read or appended, or a `position`.
-            writer: (name, number): append under this number of a named writer; numbers begin at 1 and have no holes.
-                Repeated, by any process, it is applied once and returns the same. See `writer()`.
+            writer: (name, number): append under this number of a named writer; numbers begin at 1 and have no holes. Repeated,
+                by any process, also while it is under way, it is applied once and returns the same. See `writer()`.
             timeout: seconds until the call gives up waiting, by default what `connect` was given.
 
         Raises:
             Conflict: an expectation fails. The record joined no stream and never will.
             OutcomeUnknown: given up after it was sent: it may or may not be in the log.
-            Unreachable: given up before it was sent. WindowFull: no place became free in time. DiskFull: refused before it had a
-                number, because too few bookies take writes.
+            Unreachable: given up before it was sent. CallTimeout: with `writer`, no answer about it; the number may have been sent
+                before. WindowFull: no place became free in time. DiskFull: too few bookies take writes; it has no number.
             InvalidArgument, InvalidTag, RecordTooLarge: nothing was sent. ClosedError.
             NumberReused, AnswerForgotten, WriterForgotten: of a named writer.
 
@@ -126,9 +126,10 @@ class Book:
         self, writer: tuple[str, int], data: Data, tags: Sequence[Tag], expect: Expect | None, timeout: float | None
     ) -> int:
         name, number = arguments.check_writer(writer)
-        known = None if self._writers is None else self._writers.get(name)
-        named = known or await self.writer(name, timeout=timeout)
-        return await named.append_at(number, data, tags=tags, expect=expect, timeout=timeout)
+        within, named = Within.of(timeout, self._connection), self._named(name)
+        if named.last_unknown(number):
+            named = await self.writer(name, timeout=within.timeout_s)
+        return await named.append_within(number, data, tags, expect, within)
 
     def submit(self, data: Data, *, tags: Sequence[Tag] = (), expect: Expect | None = None) -> Ticket:
         """Appends without waiting; the ticket can be awaited for the seqnum, or for what `append` raises.
@@ -159,15 +160,16 @@ class Book:
 
         Raises:
             OutcomeUnknown, Unreachable, WindowFull, LogBookError: with the facts `committed`, how many records
-                certainly are in the log, and `seqnums`, theirs. With Unreachable and WindowFull it is no more than these.
+                certainly are in the log, `seqnums`, theirs, and `behind`, how many more are behind one that failed, which only
+                two users of a named writer meet. With Unreachable and WindowFull it is no more than these.
             InvalidArgument, InvalidTag, RecordTooLarge: with the fact `index`; nothing was sent. ClosedError.
         """
         encoded = arguments.encode_many(records)
         return await append_many(self._appends, self._numbers, encoded, self._timeout(timeout))
 
-    async def refresh_view(self) -> None:
-        """For the SDK: asks what the session may see of the book by now."""
-        await self._reader.refresh(self._connection.give_up_s)
+    async def refresh_view(self, timeout: float | None = None) -> None:
+        """For the SDK: ask what the session may see of the book by now."""
+        await self._reader.refresh(self._timeout(timeout))
 
     async def why_undecided(self, ticket: Ticket) -> Why:
         """For the SDK: what a record of this book waits for."""
@@ -186,19 +188,19 @@ class Book:
 
         Raises:
             InvalidArgument: no name of 1 to 255 bytes, or more than 1,024 writers of this book in this session.
-            TooManyWriters: the book has 1,048,576 named writers, and this would be one more.
-            Unreachable, CallTimeout, ClosedError.
+            TooManyWriters: the book has 1,048,576 named writers, and this would be one more. Unreachable, CallTimeout, ClosedError.
         """
-        writer_id = arguments.writer_id(name)
-        if self._writers is None:
-            self._writers = {}
-        writer = self._writers.get(name)
-        if writer is None:
-            if len(self._writers) >= WRITERS:
-                raise InvalidArgument(f"expected at most {WRITERS} named writers of one book in a session")
-            writer = Writer(self, self._appends, self._appends.named(self._numbers, writer_id), name)
+        writer = self._named(name)
         await writer.refresh(timeout)
+        self._writers = self._writers or {}
         return self._writers.setdefault(name, writer)
+
+    def _named(self, name: str) -> Writer:
+        """Return the writer of a name, or a new one that has not asked the log yet. Raises InvalidArgument."""
+        writer_id, writers = arguments.writer_id(name), self._writers or {}
+        if name not in writers and len(writers) >= WRITERS:
+            raise InvalidArgument(f"expected at most {WRITERS} named writers of one book in a session")
+        return writers.get(name) or Writer(self, self._appends, self._appends.named(self._numbers, writer_id), name)
 
     async def writer_last(self, writer: bytes, timeout: float | None) -> int:
         """For the SDK: the last number of a writer that the log has decided, as of now."""

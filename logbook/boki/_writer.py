@@ -16,16 +16,15 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 from boki import _arguments as arguments
-from boki._append import append, append_in, encode, submit
+from boki._append import Within, append, append_in, encode, nothing_sent, submit
 from boki._append_many import First, append_many
 from boki._appends import Appends
-from boki._arguments import Data, Expect, Expectations, Tag
+from boki._arguments import Content, Data, Expect, Tag
 from boki._numbers import Numbers
 from boki._outcome import Why
 from boki._pending import checksum
 from boki._ticket import Duplicate, Ticket
 from boki._verdicts import unknown
-from boki_common import limits
 from boki_common.errors import InvalidArgument, NumberReused, WindowFull
 
 
@@ -35,7 +34,7 @@ class BookOfWriter(Protocol):
     @property
     def name(self) -> str | int: ...
 
-    async def refresh_view(self) -> None: ...
+    async def refresh_view(self, timeout: float | None = None) -> None: ...
 
     async def writer_last(self, writer: bytes, timeout: float | None) -> int: ...
 
@@ -67,8 +66,8 @@ class Writer:
     ) -> int:
         """Appends one record under the next number. Arguments and errors as `Book.append`; also NumberReused, and WindowFull when
         the writer is given up while this waits for a place: nothing was sent, and the next call asks the log where it goes on."""
-        await self._known(timeout)
-        return await append(self._appends, self._numbers, self, data, tags, expect, timeout)
+        left_s = await self._known(timeout)
+        return await append(self._appends, self._numbers, self, data, tags, expect, left_s)
 
     async def append_many(
         self, records: Iterable[tuple[Data, Sequence[Tag]]], *, first: int | None = None, timeout: float | None = None
@@ -87,7 +86,7 @@ class Writer:
         """
         begin = None if first is None else First(first, self.name)
         if begin is None:
-            await self._known(timeout)
+            timeout = await self._known(timeout)
         else:
             begin.check(self._numbers)
         encoded = arguments.encode_many(records)
@@ -104,10 +103,14 @@ class Writer:
         await self._known(None)
         await self._appends.ready(self._numbers)
 
-    async def _known(self, timeout: float | None) -> None:
-        """After a failure, asks the log for the last number."""
-        if self._numbers.stale:
-            await self.refresh(timeout)
+    async def _known(self, timeout: float | None) -> float | None:
+        """Ask the log for the last number after a failure. Return what is left of the time-out."""
+        if not self._numbers.stale:
+            return timeout
+        within = Within.of(timeout, self._appends.connection)
+        with nothing_sent():
+            await self.refresh(within.timeout_s)
+        return within.left_s()
 
     async def refresh(self, timeout: float | None = None) -> None:
         """Asks the log for the last number, unless something is undecided here, or was numbered meanwhile: the answer is older."""
@@ -128,52 +131,79 @@ class Writer:
         expect: Expect | None = None,
         timeout: float | None = None,
     ) -> int:
-        """Appends one record under a number, or returns what became of it when it was appended before.
+        """Append one record under a number, or return what became of it when it was appended before. A number that is under way, in
+        any session of this client, is waited for.
 
         Returns:
             Its seqnum; a `Duplicate`, which is an int, if the log had the number before: the record there is equal.
 
         Raises:
             InvalidArgument: numbers have no holes: it is above the next one. NumberReused: it is another record already.
-            AnswerForgotten: it was decided more than 1,024 numbers ago. Else as `Book.append`.
+            AnswerForgotten: it was decided more than 1,024 numbers ago. WindowFull: it cannot be taken yet. Else as `Book.append`.
         """
-        if self._numbers.stale or number > self._numbers.next_number:
-            await self.refresh(timeout)
-        numbers = self._numbers
-        encoded, checked, expectations = await encode(numbers, self, data, tags, expect)
-        if number > numbers.next_number:
+        return await self.append_within(number, data, tags, expect, Within.of(timeout, self._appends.connection))
+
+    async def append_within(
+        self, number: int, data: Data, tags: Sequence[Tag], expect: Expect | None, within: Within
+    ) -> int:
+        """For the SDK: `append_at`, in what is left of a call's time."""
+        if self.last_unknown(number):
+            await self.refresh(within.left_s())
+        numbers, appends = self._numbers, self._appends
+        content = await encode(numbers, self, data, tags, expect, within)
+        user = appends.user_of(numbers)
+        if number > max(numbers.next_number, user.next_number):
             raise InvalidArgument(
                 f"expected at most {numbers.next_number} as the next number of writer {self.name!r}, found {number}: its "
                 "numbers have no holes",
                 expected=numbers.next_number,
                 found=number,
             )
-        if number == numbers.next_number and self._appends.places.of(numbers):
-            ticket = Ticket(encoded, checked, expectations, self)
-            timeout_s = arguments.check_seconds(timeout, "timeout", limits.SDK_GIVE_UP_S)
-            return await append_in(self._appends, numbers, ticket, timeout_s)
-        pending = numbers.find(number)
+        if user is numbers and number == numbers.next_number and appends.places.of(numbers):
+            return await append_in(appends, numbers, Ticket(*content, self), within)
+        pending = user.find(number)
         if isinstance(pending, Ticket):
-            if pending.checksums() != (checksum(encoded, checked, expectations),):
-                raise NumberReused(f"number {number} of {self.name!r} is under way for another record", number=number)
-            return await pending
-        if number >= numbers.low:
+            return await self._repeated(user, pending, content, within)
+        if number >= user.low:
             raise WindowFull(f"number {number} of writer {self.name!r} cannot be taken yet; `await writer.ready()`")
-        return await self._recall(number, Ticket(encoded, checked, expectations), expectations, timeout)
+        return await self._recall(number, Ticket(*content), within)
 
-    async def _recall(self, number: int, ticket: Ticket, expectations: Expectations, timeout: float | None) -> int:
-        """Sends a record again under a number that the log has decided."""
+    def last_unknown(self, number: int) -> bool:
+        """For the SDK: return whether the log is to be asked for the last number before this one is appended. Not where the number is
+        under way in this client: then the record is waited for."""
+        numbers = self._numbers
+        if isinstance(self._appends.user_of(numbers).find(number), Ticket):
+            return False
+        return numbers.stale or number > numbers.next_number
+
+    async def _repeated(self, user: Numbers, pending: Ticket, content: Content, within: Within) -> int:
+        """Wait for a record that is under way under the same number, in this session or another one of this client."""
+        number = pending.first
+        if pending.checksums() != (checksum(*content),):
+            raise NumberReused(f"number {number} of {self.name!r} is under way for another record", number=number)
+        try:
+            async with asyncio.timeout_at(within.deadline):
+                seqnum = await pending
+        except TimeoutError as error:
+            raise unknown(f"no verdict within {within.timeout_s} s", number, user.writer, user.book) from error
+        numbers = self._numbers
+        if user is not numbers and numbers.special.view is not None:
+            numbers.session.merge(user.session.positions)
+            numbers.special.view.reached(seqnum)
+        return seqnum
+
+    async def _recall(self, number: int, ticket: Ticket, within: Within) -> int:
+        """Send a record again under a number that the log has decided."""
         asking = self._appends.recall(self._numbers, number, ticket)
         try:
-            give_up_s = self._appends.connection.give_up_s
-            async with asyncio.timeout(arguments.check_seconds(timeout, "timeout", give_up_s)):
+            async with asyncio.timeout_at(within.deadline):
                 return Duplicate(await ticket)
         except TimeoutError as error:
-            raise unknown(f"no verdict within {timeout} s", number, asking.writer, asking.book) from error
+            raise unknown(f"no verdict within {within.timeout_s} s", number, asking.writer, asking.book) from error
 
-    async def refresh_view(self) -> None:
-        """For the SDK: asks what the session may see of the book by now."""
-        await self._book.refresh_view()
+    async def refresh_view(self, timeout: float | None = None) -> None:
+        """For the SDK: ask what the session may see of the book by now."""
+        await self._book.refresh_view(timeout)
 
     async def why_undecided(self, ticket: Ticket) -> Why:
         """For the SDK: what a record of this writer waits for."""

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from boki_common.errors import Overloaded
+
 if TYPE_CHECKING:
+    from boki.testing import MemoryCluster
     from boki_gateway.testing import Requester
 
 
@@ -179,6 +182,31 @@ async def test_a_named_writer_applies_a_number_once(requester: Requester) -> Non
     assert second.status == 201
     records = (await requester.get(path, encoding="text")).body["records"]
     assert [record["text"] for record in records] == ["once", "once"]
+
+
+async def test_a_number_that_is_under_way_is_answered_once_it_is_decided(
+    cluster: MemoryCluster, requester: Requester
+) -> None:
+    """So a client that gave up waiting may ask again."""
+    sent = {"text": "pay", "writer": "w", "number": 1}
+    held, free = asyncio.Event(), asyncio.Event()
+
+    def refuse(name: str) -> None:
+        if name == "append" and not free.is_set():
+            held.set()
+            raise Overloaded("not now")
+
+    cluster.before_each = refuse
+    first = asyncio.ensure_future(requester.ask("POST", "/v1/books/b/records", sent))
+    await held.wait()
+    again = asyncio.ensure_future(requester.ask("POST", "/v1/books/b/records", sent))
+    other = await requester.ask("POST", "/v1/books/b/records", {**sent, "text": "another"})
+    assert (other.status, other.body["error"]) == (409, "NumberReused")
+    assert not again.done()
+    free.set()
+    assert (await first).body["seqnum"] == (await again).body["seqnum"]
+    records = (await requester.get("/v1/books/b/records", encoding="text")).body["records"]
+    assert [record["text"] for record in records] == ["pay"]
 
 
 async def test_a_session_does_not_keep_the_writers_it_met(requester: Requester) -> None:

@@ -15,12 +15,30 @@ from boki_common import limits
 if TYPE_CHECKING:
     from tests.sdk.conftest import FaultyEngine
 
+    from boki.testing import MemoryCluster
+
 
 async def test_more_records_than_a_window_has_go_in_order_in_chunks(client: boki.Client, engine: FaultyEngine) -> None:
     count = limits.WINDOW_RECORDS + CHUNK_RECORDS + 1
     seqnums = await client.book(1).append_many([(b"%d" % number, []) for number in range(count)])
     assert len(seqnums) == count and seqnums == sorted(seqnums)
     assert engine.ordered(1) == [b"%d" % number for number in range(count)]
+
+
+async def test_what_is_not_a_prefix_is_not_called_definite(memory: MemoryCluster) -> None:
+    one, two = await memory.connect(), await memory.connect()
+    mine, other = await one.book("b").writer("w"), await two.book("b").writer("w")
+    await other.append_many([(b"other", [])] * CHUNK_RECORDS)
+    with pytest.raises(boki.OutcomeUnknown, match=r"is another record already.* 256 behind the first") as caught:
+        await mine.append_many([(b"mine", [])] * (CHUNK_RECORDS + 256))
+    assert (caught.value.committed, caught.value.seqnums, caught.value.behind) == (0, [], 256)
+    assert caught.value.number == 1 and isinstance(caught.value.__cause__, boki.NumberReused)
+    await mine.refresh()
+    await other.refresh()
+    await other.append(b"other")
+    with pytest.raises(boki.NumberReused) as definite:
+        await mine.append_many([(b"mine", [])])
+    assert definite.value.definite and definite.value.behind == 0, "nothing of the call is in the log"
 
 
 async def test_append_many_reports_its_prefix(client: boki.Client, book: Book, engine: FaultyEngine) -> None:

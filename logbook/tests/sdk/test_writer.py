@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import boki
 from boki._arguments import writer_id
+from boki.testing import MemoryCluster
 from boki_common import limits
 from boki_common.records.record_batch import RUN_NAMED
+from boki_common.testing.virtual_time import VirtualTimeLoop
 
 if TYPE_CHECKING:
     from tests.sdk.conftest import FaultyEngine, Serve
@@ -100,6 +103,79 @@ async def test_one_client_uses_a_name_once_at_a_time(client: boki.Client, engine
     await other.refresh()
     await other.append(b"2")
     assert engine.ordered(client.book("b").id) == [b"1", b"2"], "what was refused had no number"
+
+
+async def test_a_repeat_of_a_number_that_is_under_way_waits_for_it_in_any_session(memory: MemoryCluster) -> None:
+    client = await memory.connect()
+    first, again, others = (client.session().book("b") for _ in range(3))
+    with memory.losing_answers():
+        pending = asyncio.ensure_future(first.append(b"pay", writer=("w", 1)))
+        await asyncio.sleep(0)
+        repeats = [asyncio.ensure_future(again.append(b"pay", writer=("w", 1))) for _ in range(2)]
+        await asyncio.sleep(0)
+    seqnum = await pending
+    assert [await one for one in repeats] == [seqnum] * 2
+    assert again.position is not None and again.position >= seqnum, "it sees what it appended"
+    assert await others.append(b"pay", writer=("w", 1)) == seqnum
+    assert [record.data async for record in others.read()] == [b"pay"]
+
+
+async def test_other_numbers_of_a_writer_that_another_session_uses_are_refused_for_now(
+    client: boki.Client, engine: FaultyEngine
+) -> None:
+    one, other = await client.book("b").writer("w"), await client.session().book("b").writer("w")
+    await one.append(b"1")
+    await other.refresh()
+    engine.mute = True
+    ticket = one.submit(b"2")
+    with pytest.raises(boki.NumberReused, match="under way for another record"):
+        await other.append_at(2, b"x")
+    with pytest.raises(boki.WindowFull, match="cannot be taken yet"):
+        await other.append_at(3, b"3")
+    with pytest.raises(boki.InvalidArgument, match="no holes"):
+        await other.append_at(4, b"4")
+    engine.mute = False
+    for peer in engine.peers:
+        peer.close()
+    await ticket
+    assert await other.append_at(3, b"3") > await other.append_at(1, b"1")
+    assert engine.ordered(client.book("b").id) == [b"1", b"2", b"3"]
+
+
+def test_a_timeout_is_kept_by_all_that_a_call_waits_for() -> None:
+    async def play() -> None:
+        loop = asyncio.get_running_loop()
+        async with MemoryCluster() as cluster:
+            client = await cluster.connect()
+            book, other = client.book("b"), client.session().book("b")
+            seqnum = await (await cluster.connect()).book("b").append(b"seen by nobody here", tags=["a"])
+            await book.writer("w")
+            stale = await book.writer("stale")
+            calls: list[Callable[[], Coroutine[Any, Any, object]]] = [
+                lambda: book.append(b"x", writer=("w", 1), timeout=0.5),
+                lambda: book.append(b"x", writer=("w", 1), timeout=0.5),  # waits for the first
+                lambda: other.append(b"x", writer=("w", 1), timeout=0.5),  # so does another session
+                lambda: book.append(b"x", writer=("new", 1), timeout=0.5),
+                lambda: stale.append(b"x", timeout=0.5),
+                lambda: stale.append_many([(b"x", ())], timeout=0.5),
+                lambda: stale.append_at(1, b"x", timeout=0.5),
+                lambda: book.append(b"x", expect={"a": seqnum}, timeout=0.5),
+                lambda: book.append(b"x", timeout=0.5),
+            ]
+            with cluster.losing_answers():
+                _ = stale.submit(b"lost")
+                await asyncio.sleep(0)
+                stale._appends.give_up(stale._numbers, "given up")
+                for at, call in enumerate(calls):
+                    began = loop.time()
+                    with pytest.raises((boki.OutcomeUnknown, boki.Unreachable, boki.CallTimeout)) as caught:
+                        await call()
+                    assert loop.time() - began == pytest.approx(0.5), at
+                    assert caught.value.definite == (at in (4, 5, 7)), at
+            await asyncio.sleep(0)
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(play())
 
 
 async def test_who_waits_for_a_place_of_a_writer_that_is_given_up_gets_no_number(
