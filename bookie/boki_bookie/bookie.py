@@ -27,9 +27,10 @@ from boki_bookie.space.ledger_facts import LedgerFacts
 from boki_bookie.storage.limbo_review import LimboReview, OpenStorage, open_or_salvage
 from boki_bookie.storage.storage import Storage
 from boki_bookie.storage.storage_router import StorageRouter, directory_of
+from boki_common.background_tasks import ends_only_with_its_owner
 from boki_common.bookkeeper.layout import bookie_path, register_bookie
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
-from boki_common.errors import BokiError, MetadataError, SettingsError, WrongDirectory
+from boki_common.errors import BokiError, MetadataError, SettingsError, StorageError, WrongDirectory
 from boki_common.ids import BookieId
 from boki_common.logs import get_logger
 from boki_common.metadata.membership import Membership
@@ -218,6 +219,7 @@ class Bookie:
         stack.push_async_callback(self._unregister)
         await self._register()
         self._watch = asyncio.create_task(self._watch_disk(), name="bookie disk watch")
+        ends_only_with_its_owner(self._watch, self._watch_ended)
         stack.push_async_callback(self._end_watch)
         self.storage.failed.add_done_callback(lambda failed: self._stop(failed.result()))
         if self._settings.admin_port >= 0:
@@ -349,6 +351,10 @@ class Bookie:
         storage.set_read_only(read_only)
 
     # -- the end
+
+    def _watch_ended(self, error: BaseException) -> None:
+        """Stop a bookie that would not notice any more that its disk is full."""
+        self._stop(error if isinstance(error, BokiError) else StorageError(f"the watch of the disk failed: {error!r}"))
 
     def _stop(self, error: BokiError) -> None:
         if self._closed or self.failed.done():

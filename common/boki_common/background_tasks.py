@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
+
+from boki_common.errors import BokiError
 
 
 async def ended(task: asyncio.Future[Any] | None) -> None:
@@ -18,6 +20,20 @@ def error_taken(task: asyncio.Future[Any]) -> None:
     """A callback of a task: whoever waits for it gets its error; when all of them gave up, nobody needs a warning."""
     if not task.cancelled():
         task.exception()
+
+
+def ends_only_with_its_owner(task: asyncio.Task[Any], fail: Callable[[BaseException], None]) -> None:
+    """Call `fail` when a task that runs until its owner cancels it ends otherwise: by an error, a group of errors, a cancellation that
+    was not asked of the task, or by returning."""
+
+    def task_ended(task: asyncio.Task[Any]) -> None:
+        if task.cancelled():
+            if not task.cancelling():
+                fail(BokiError(f"the task {task.get_name()!r} was cancelled from inside: a fault of boki"))
+        else:
+            fail(task.exception() or BokiError(f"the task {task.get_name()!r} ended without an error: a fault of boki"))
+
+    task.add_done_callback(task_ended)
 
 
 class BackgroundTasks:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
-from boki_common.background_tasks import BackgroundTasks
+import pytest
+
+from boki_common.background_tasks import BackgroundTasks, ends_only_with_its_owner
+from boki_common.errors import BokiError, DiskFailed
 
 
 async def test_they_are_waited_for_with_those_they_begin() -> None:
@@ -35,3 +40,52 @@ async def test_closing_cancels_what_runs() -> None:
     await tasks.close()
     assert ended == ["cancelled"]
     await tasks.close()
+
+
+async def _raises_an_error() -> None:
+    raise DiskFailed("the disk")
+
+
+async def _raises_a_group() -> None:
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_raises_an_error())
+
+
+async def _is_cancelled_from_inside() -> None:
+    cancelled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    cancelled.cancel()
+    await cancelled
+
+
+async def _returns() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("work", "kind", "message"),
+    [
+        (_raises_an_error, DiskFailed, "the disk"),
+        (_raises_a_group, ExceptionGroup, "sub-exception"),
+        (_is_cancelled_from_inside, BokiError, "'the work' was cancelled from inside"),
+        (_returns, BokiError, "'the work' ended without an error"),
+    ],
+)
+async def test_a_task_that_ends_by_itself_is_a_failure_however_it_ends(
+    work: Callable[[], Coroutine[Any, Any, None]], kind: type[BaseException], message: str
+) -> None:
+    failed: list[BaseException] = []
+    task = asyncio.create_task(work(), name="the work")
+    ends_only_with_its_owner(task, failed.append)
+    await asyncio.wait([task])
+    await asyncio.sleep(0)
+    assert [type(error) for error in failed] == [kind] and message in str(failed[0])
+
+
+async def test_a_task_that_its_owner_cancels_is_no_failure() -> None:
+    failed: list[BaseException] = []
+    task = asyncio.create_task(asyncio.Event().wait(), name="the work")
+    ends_only_with_its_owner(task, failed.append)
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    await asyncio.sleep(0)
+    assert failed == []

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from boki_common.advertised import all_advertised
+from boki_common.background_tasks import ends_only_with_its_owner
 from boki_common.bookkeeper.layout import instance_id
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.engine.admission import Admission
@@ -155,6 +156,8 @@ class Engine:
             loop.create_task(self._list(), name="engine lists engines"),
             loop.create_task(self._admission.run(), name="engine looks for room"),
         ]
+        for work in self._works:
+            ends_only_with_its_owner(work, self._fail)
         return self
 
     def _new_core(self) -> EngineCore:
@@ -267,18 +270,21 @@ class Engine:
 
     async def _follow(self) -> None:
         """Begins with the newest snapshot and follows the logs; anew, with another incarnation, when it cannot go on so."""
-        try:
-            while True:
-                try:
-                    await self._follow_once(self.core)
-                except (EngineBehind, StateDisagrees) as error:
-                    _log.warning("engine begins anew", incarnation=self.incarnation, error=error)
-                    await self._begin_anew()
-        except Exception as error:  # noqa: BLE001 - the engine ends with it
-            self.core.fail(error)
-            if not self.failed.done():
-                self.failed.set_exception(error)
-                self.failed.exception()  # `failed` raises it where it is awaited
+        while True:
+            try:
+                await self._follow_once(self.core)
+            except (EngineBehind, StateDisagrees) as error:
+                _log.warning("engine begins anew", incarnation=self.incarnation, error=error)
+                await self._begin_anew()
+
+    def _fail(self, error: BaseException) -> None:
+        """End the engine: one of its own tasks ended."""
+        if self._closing:
+            return
+        self.core.fail(error)
+        if not self.failed.done():
+            self.failed.set_exception(error)
+            self.failed.exception()  # `failed` raises it where it is awaited
 
     async def _follow_once(self, core: EngineCore) -> None:
         keeping = Housekeeping(

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 from boki_common.advertised import advertised
-from boki_common.background_tasks import ended
+from boki_common.background_tasks import ended, ends_only_with_its_owner
 from boki_common.cluster_token import ClusterToken
 from boki_common.errors import MetadataError
 from boki_common.logs import get_logger
@@ -78,7 +78,8 @@ class ListedProcess:
             await self._server.close()
             raise
         self.feed.start()
-        self._task = asyncio.get_running_loop().create_task(self._run(work))
+        self._task = asyncio.get_running_loop().create_task(work(), name=f"{self._role} works")
+        ends_only_with_its_owner(self._task, self._fail)
 
     @property
     def address(self) -> Address:
@@ -110,10 +111,7 @@ class ListedProcess:
         except MetadataError as error:
             self._log.info("still listed until the session ends", incarnation=self.incarnation, error=error)
 
-    async def _run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        try:
-            await work()
-        except Exception as error:  # noqa: BLE001 - raised by `failed`
-            self._log.warning(f"{self._role} ends", incarnation=self.incarnation, error=error)
-            self.failed.set_exception(error)
-            self.failed.exception()  # kept for whoever asks; nobody is warned when no one does
+    def _fail(self, error: BaseException) -> None:
+        self._log.warning(f"{self._role} ends", incarnation=self.incarnation, error=error)
+        self.failed.set_exception(error)
+        self.failed.exception()  # kept for whoever asks; nobody is warned when no one does
