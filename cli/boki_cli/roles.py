@@ -129,7 +129,7 @@ class RunningRole(NamedTuple):
     kind: Kind
     addresses: tuple[str, ...]
     failed: Awaitable[object]
-    """Raises the error that ended the role; never returns before."""
+    """Ends only with the role: raises the error that ended it, or gives it. Whoever awaits it looks at both (`until_failed`)."""
     admin: str = ""
     """host:port of its administration page, if it has one."""
     faults: Callable[[], Sequence[str]] = tuple

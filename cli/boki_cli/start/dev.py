@@ -17,10 +17,10 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from boki_cli.roles import (
     Parts,
@@ -35,7 +35,7 @@ from boki_cli.roles import (
     running_sequencer,
 )
 from boki_cli.start.gateway_command import address_of, running_gateway
-from boki_cli.start.role_process import until_failed
+from boki_cli.start.role_process import ending_as_the_role_failed, until_failed
 from boki_common.backoff import Backoff
 from boki_common.errors import BokiError, SettingsError, WrongDirectory
 from boki_common.logs import get_logger
@@ -105,10 +105,22 @@ async def serve(
             addresses of the metrics page and of the gateway or "".
 
     Raises:
-        What a bookie failed with, and what keeps any role from starting the first time.
+        RoleFailed: a bookie, or what keeps another role running, ended by itself. What keeps any role from starting the first time.
     """
+    with ending_as_the_role_failed():
+        await _serve(settings, bookies=bookies, logs=logs, announce=announce, stop=stop)
+
+
+async def _serve(
+    settings: ProcessSettings,
+    *,
+    bookies: int,
+    logs: int,
+    announce: Callable[[Sequence[str], str, str], None],
+    stop: asyncio.Event,
+) -> None:
     async with open_parts(settings) as parts, AsyncExitStack() as stack:
-        fatal: list[asyncio.Future[Any]] = []
+        fatal: dict[str, Awaitable[object]] = {}
         keepers: list[_Kept] = []
         page = await stack.enter_async_context(
             metrics_page(parts.metrics, settings, token=parts.token, faults=lambda: _faults(keepers))
@@ -116,14 +128,16 @@ async def serve(
         for number in range(1, bookies + 1):
             data = settings.data / f"bookie-{number}"
             role = await stack.enter_async_context(running_bookie(parts, settings, data=data, address=FREE_PORT))
-            fatal.append(asyncio.ensure_future(role.failed))
+            fatal[f"bookie {number}"] = role.failed
         added = await ensure_logs(parts.metadata, logs)
         view = (await ensure_view(parts.metadata)).view
         sequencers = [_Kept(lambda _: running_sequencer(parts, settings, address=FREE_PORT)) for _ in view.logs]
         controller = _Kept(lambda _: running_controller(parts, settings, address=FREE_PORT))
         engine = _Kept(lambda before: _engine(parts, settings, before))
         for kept in (*sequencers, controller, engine):
-            fatal.append(await kept.start())
+            keeps = await kept.start()
+            assert kept.role is not None
+            fatal[f"{kept.role.kind} at {kept.role.addresses[0]}"] = keeps
             stack.push_async_callback(kept.close)
             if kept is controller and added and view.next_term > 1:
                 async with ledger_client(parts, settings) as ledgers:

@@ -24,6 +24,7 @@ from boki_cli.start.role_process import (
     STOP_WITH_STDIN,
     announce_role,
     begin_logs,
+    ending_as_the_role_failed,
     page_url,
     until_failed,
     watch_stdin,
@@ -31,7 +32,7 @@ from boki_cli.start.role_process import (
 from boki_common.runtime import process
 
 if TYPE_CHECKING:
-    from boki_cli.roles import Kind, ProcessSettings
+    from boki_cli.roles import Kind, ProcessSettings, RunningRole
 
 
 class DataFolder(click.Path):
@@ -281,23 +282,48 @@ controller: Final = _role(
 
 
 def _run_role(invocation: Invocation, kind: Kind, flags: Mapping[str, object], *, stop_with_stdin: bool) -> int:
-    from boki_cli import roles
+    from boki_cli.roles import process_settings
 
-    settings = roles.process_settings(invocation.config, flags)
+    settings = process_settings(invocation.config, flags)
     begin_logs(invocation, settings)
+
+    def announce(role: RunningRole, page: str) -> None:
+        announce_role(invocation, kind, role.addresses, page, role.admin)
+        process.freeze_garbage()
 
     async def main(stop: asyncio.Event) -> int:
         watch_stdin(stop, wanted=stop_with_stdin)
-        await guard(settings, roles.listen_addresses(kind, settings))
-        starting = (f"the {kind} is not up yet",)
-        found: list[roles.RunningRole] = []
+        await serve(kind, settings, announce=announce, stop=stop)
+        return exit_codes.OK
 
-        def faults() -> Sequence[str]:
-            return found[0].faults() if found else starting
+    process.tune_memory()
+    return process.run(main)
 
-        def unready() -> Sequence[str]:
-            return found[0].unready() if found else starting
 
+async def serve(
+    kind: Kind, settings: ProcessSettings, *, announce: Callable[[RunningRole, str], None], stop: asyncio.Event
+) -> None:
+    """Run one role until `stop`.
+
+    Args:
+        announce: called once it serves, with the address of its metrics page, or "".
+
+    Raises:
+        RoleFailed: it ended by itself. What keeps it from starting.
+    """
+    from boki_cli import roles
+
+    await guard(settings, roles.listen_addresses(kind, settings))
+    starting = (f"the {kind} is not up yet",)
+    found: list[roles.RunningRole] = []
+
+    def faults() -> Sequence[str]:
+        return found[0].faults() if found else starting
+
+    def unready() -> Sequence[str]:
+        return found[0].unready() if found else starting
+
+    with ending_as_the_role_failed():
         async with (
             roles.open_parts(settings) as parts,
             roles.metrics_page(parts.metrics, settings, token=parts.token, faults=faults, unready=unready) as page,
@@ -305,13 +331,8 @@ def _run_role(invocation: Invocation, kind: Kind, flags: Mapping[str, object], *
             roles.registered(kind, parts, settings, role),
         ):
             found.append(role)
-            announce_role(invocation, kind, role.addresses, page, role.admin)
-            process.freeze_garbage()
-            await until_failed([role.failed], stop)
-        return exit_codes.OK
-
-    process.tune_memory()
-    return process.run(main)
+            announce(role, page)
+            await until_failed({kind: role.failed}, stop)
 
 
 def _url(address: str) -> str:
