@@ -67,7 +67,6 @@ VIRTUAL_TIME: Final = ("sim/tests/", "libs/tests/oracles/")
 TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "logbook/boki/_iterator.py": "logbook/tests/sdk/test_reader.py",
     "sim/boki_sim/world/links.py": "sim/tests/world/test_network.py",
-    "cli/boki_cli/start/role_process.py": "cli/tests/start/test_role_commands.py",
     "logbook/boki_logbook/read/lookup.py": "logbook/tests/engine/read/test_reader.py",
     "logbook/boki_logbook/read/page.py": "logbook/tests/engine/read/test_reader.py",
     "bookie/boki_bookie/space/file_collection.py": "bookie/tests/space/test_garbage_collection.py",

@@ -87,7 +87,7 @@ async def test_every_role_ends_with_what_it_failed_with(tmp_path: Path, kind: Ki
 
 
 @pytest.mark.processes
-async def test_a_process_whose_journal_fails_ends_with_its_error_and_a_code_that_a_supervisor_sees(
+async def test_a_process_whose_journal_fails_ends_with_its_error_and_code_70(
     tmp_path: Path,
 ) -> None:
     """The limit of a file's size makes the next write of the journal fail, as a broken disk does."""
