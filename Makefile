@@ -89,6 +89,11 @@ test-nightly: setup java spark ## Runs also what takes long, on both event loops
 	$(bin)/python -m pytest -m "nightly or not nightly" --hypothesis-profile=nightly --timeout=900 $(PYTEST)
 	@$(MAKE) --no-print-directory fuzz
 
+CHAOS_SECONDS := $(or $(SECONDS),60)
+.PHONY: chaos
+chaos: setup java ## Real roles on ZooKeeper and programs of all libraries, killed and stopped; then all promises are checked. SECONDS=600 SEED=1.
+	@exec $(bin)/python -m itests.chaos --seconds $(CHAOS_SECONDS) --seed $(or $(SEED),1)
+
 # Not locked, since its wheels exist for some versions of Python only; nothing else needs it.
 .PHONY: fuzz fuzz-decoders fuzz-live
 fuzz: fuzz-decoders fuzz-live ## Damaged bytes for all decoders, then for each live server, ten minutes each; FUZZ_SECONDS=60 takes one each.

@@ -45,6 +45,9 @@ LONG_FILES: Final[dict[str, str]] = {}
 MAY_SLEEP: Final = {
     "itests/faults/rounds.py": "how long a fault lasts is the subject",
     "itests/support/fault_proxy.py": "delays bytes on purpose",
+    "itests/chaos/app.py": "programs that pace themselves: how often they do something is the subject",
+    "itests/chaos/strikes.py": "how long a strike lasts is the subject",
+    "itests/chaos/trial.py": "waits for what other processes do, of which nobody tells it",
     "itests/museum/fence_race.py": "runs in the simulator's virtual time: nothing waits",
     "libs/tests/queue/test_simulated.py": "runs in the simulator's virtual time: nothing waits",
     "itests/museum/ledger_world.py": "runs in the simulator's virtual time: nothing waits",

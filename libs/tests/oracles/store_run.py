@@ -199,12 +199,12 @@ class World:
                 self.stores[place] = await self.process()
             try:
                 await self._once(self.stores[place])
+                if chances.random() < 0.06:
+                    await self._days()
             except (FailsByChance, Conflict, Trimmed, AppendUnknown, AlreadyExists, Fenced) as error:
                 self.counted[type(error).__name__] += 1
             if chances.random() < 0.3:
                 self._clock.ahead_ms += chances.choice(STEPS_MS) if chances.random() < 0.6 else 0
-            if chances.random() < 0.06:
-                await self._days()
             for _ in range(chances.randrange(3)):
                 await asyncio.sleep(chances.choice((0, 0, 0, 0.01)))
 
