@@ -1,6 +1,7 @@
 """What of workflows that ended may go, and when; when a partition is checkpointed. Pure. All times are of the log's clock.
 
-- A grace after the end its history goes, and what it emitted.
+- Its history, and what it emitted, goes a day after the end; that of a workflow that failed after a week (`Histories`). What is kept
+  for longer than a term lives is rewritten together with the end, within a bound in bytes.
 - Its end stays for as long as its result is kept (`retention`). Storage goes by whole terms, so before a term is a day old the end is
   repeated, many to a record (`Tombed`), and its older records are trimmed. A tomb names when the workflow ended, else retention
   would begin anew with each; once retention is over there are no more.
@@ -15,7 +16,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from boki_common.limits import RECORD_EXPECTATIONS, RECORD_TAGS
+from boki_common.limits import MIB, RECORD_EXPECTATIONS, RECORD_TAGS
 from bokiflow.flow_events import AnyFlowEvent, Ended, Tombed
 from bokiflow.flush import RECORD_BYTES, size_of
 from bokiflow.outcomes import Outcome
@@ -27,6 +28,27 @@ STARTS_BETWEEN: Final = 1_000
 """Of a partition, at least, from one checkpoint to the next."""
 LARGE_BYTES: Final = 4_096
 """A result that is larger is not in the tomb, but apart."""
+
+
+class Histories(NamedTuple):
+    """For how long histories of ended workflows are kept, by the clock of the log, and how much of them.
+
+    Attributes:
+        ms: of workflows that returned, or were cancelled. failed_ms: of those that failed.
+        rewritten_bytes: most that a worker rewrites while a term lives; what is beyond that goes.
+    """
+
+    ms: int = AGES.carry_ms
+    failed_ms: int = AGES.retention_ms
+    rewritten_bytes: int = 256 * MIB
+
+    def kept_ms(self, ended: Ended) -> int:
+        """Return for how long the history of a workflow is kept after its end."""
+        outcome = ended.outcome
+        return self.ms if outcome.error is None or outcome.cancelled else self.failed_ms
+
+
+HISTORIES: Final = Histories()
 
 
 class Over(NamedTuple):
@@ -50,13 +72,14 @@ class Own(NamedTuple):
 
     Attributes:
         newest: seqnum of the newest record, 0 for none. emptied: there was one, and the log knows it. start: of what ended, if it did.
-        oldest: seqnum of the oldest record that is there.
+        oldest: seqnum of the oldest record that is there. over: its end, if it ended.
     """
 
     newest: int = 0
     emptied: bool = False
     start: int = 0
     oldest: int = 0
+    over: Over | None = None
 
     @property
     def gone(self) -> bool:
@@ -108,17 +131,47 @@ def looked_at(ages: Ages, *, pressing: bool) -> int:
     return min(carried_at(ages, pressing=pressing), max(ages.retention_ms, ages.forget_ms + 1))
 
 
-def fate_of_sent(own: Own, age_ms: int, ages: Ages) -> Literal["pass", "trim", "forget", "hold"]:
+def fate_of_history(over: Over, now_ms: int, histories: Histories, ages: Ages) -> Literal["trim", "keep", "pass"]:
+    """Return what becomes of the history of a workflow that ended, by a record of its end in its partition's stream.
+
+    Returns:
+        keep: it is looked at again, at this record. pass: not at this one: it is gone already, or it is kept for longer than a term
+        lives and goes by the records that repeat its end (`outlives`).
+    """
+    kept_ms = histories.kept_ms(over.ended)
+    if kept_ms > ages.carry_ms or over.time_ms - over.done_ms >= max(kept_ms, 1):
+        return "pass"
+    return "trim" if now_ms - over.done_ms >= kept_ms else "keep"
+
+
+def outlives(over: Over, now_ms: int, histories: Histories, ages: Ages) -> Literal["rewrite", "trim", "pass"]:
+    """Return what becomes of the history of a workflow whose end is repeated now. pass: `fate_of_history` decides."""
+    kept_ms = histories.kept_ms(over.ended)
+    if kept_ms <= ages.carry_ms:
+        return "pass"
+    if now_ms - over.done_ms < kept_ms:
+        return "rewrite"
+    return "trim" if over.time_ms - over.done_ms < kept_ms else "pass"
+
+
+def fate_of_sent(
+    own: Own, seqnum: int, time_ms: int, now_ms: int, histories: Histories, ages: Ages
+) -> Literal["pass", "trim", "forget", "hold"]:
     """What becomes of something that was sent to a workflow that is not alive; see `Fate`.
 
     Returns:
-        hold: it is looked at again later, so the partition's stream stays.
+        pass: it goes with the workflow's history. hold: it is looked at again later, so the partition's stream stays.
     """
-    if own.newest and not own.start:
+    if own.newest and own.over is None:
         return "pass"
-    if own.newest:
-        return "trim" if age_ms >= ages.grace_ms else "hold"
-    return "forget" if age_ms > ages.forget_ms else "hold"
+    if own.over is not None:
+        kept_ms = histories.kept_ms(own.over.ended)
+        before_end = seqnum < own.newest and own.over.time_ms == own.over.done_ms
+        if before_end or (kept_ms > ages.carry_ms and now_ms - own.over.done_ms < kept_ms):
+            return "pass"
+        due_ms = max(own.over.done_ms + kept_ms, time_ms + ages.grace_ms)
+        return "trim" if now_ms >= due_ms else "hold"
+    return "forget" if now_ms - time_ms > ages.forget_ms else "hold"
 
 
 def is_due(starts: int, unfinished: int, oldest_ms: int, now_ms: int, carry_ms: int) -> bool:

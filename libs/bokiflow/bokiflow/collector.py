@@ -12,17 +12,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import boki
-from boki_common.errors import Conflict
+from boki_common.errors import Conflict, Trimmed
 from boki_common.limits import READ_TAGS
+from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
 from bokiflow import collect_rules as rules
 from bokiflow import inspection, partition_fold, records, shortening
 from bokiflow.collect_metrics import CollectMetrics
-from bokiflow.collect_rules import AGES, Marks, Over, Own
+from bokiflow.collect_rules import AGES, HISTORIES, Histories, Marks, Over, Own
 from bokiflow.flow import Flow
 from bokiflow.flow_events import (
     INCOMING,
@@ -47,8 +49,13 @@ from bokilib.trimmer import Trimmer
 
 AT_ONCE: Final = 1_024
 """Workflows that are looked at together."""
+HISTORIES_AT_ONCE: Final = 32
+"""Histories of ended workflows that are rewritten together."""
 STREAMS: Final = 8_192
 """Trims that are collected before they are ordered."""
+
+
+log = get_logger(__name__)
 
 
 class Collected(NamedTuple):
@@ -78,14 +85,25 @@ class Collector:
         ages: when what may go. every_s: from round to round, by whoever has rounds. at_once: of which one is under way. metrics: its own.
     """
 
-    def __init__(self, log: Log, group: str, ages: Ages, every_s: float = 0.0, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self,
+        opened: Log,
+        group: str,
+        ages: Ages,
+        every_s: float = 0.0,
+        metrics: Metrics | None = None,
+        histories: Histories = HISTORIES,
+    ) -> None:
         self.metrics: Final = CollectMetrics(metrics)
         self.ages: Final = ages
+        self._histories: Final = histories
+        self._rewritten: Final[deque[tuple[int, int]]] = deque()
+        """When histories of ended workflows were rewritten, and how many bytes; since a term's age."""
         self.every_s: Final = every_s
         self.at_once: Final = asyncio.Lock()
-        self._log: Final = log
+        self._log: Final = opened
         self._group: Final = group
-        self._trimmer: Final = Trimmer(log.book)
+        self._trimmer: Final = Trimmer(opened.book)
         self._ended: Final[dict[int, int]] = {}
         """Up to where ends of a partition were seen by `_trim_histories`."""
         self._folds: Final[dict[int, PartitionFold]] = {}
@@ -129,7 +147,7 @@ class Collector:
         ]
 
     async def _trim_histories(self, partitions: Sequence[int], place: int, now_ms: int) -> int:
-        """A grace after the end, of what ended since the last round."""
+        """Trim histories that are kept no longer, of what ended since the last round; return of how many."""
         count = 0
         by_place: dict[int, list[int]] = {}
         for partition in partitions:
@@ -139,20 +157,52 @@ class Collector:
             async for record, events in self._read(
                 {tags.flow_done(self._group, one): one for one in some}, last + 1, place
             ):
-                if now_ms - record.time_ms < self.ages.grace_ms:
+                several = self._over_in(record, events, some)
+                fates = [rules.fate_of_history(one, now_ms, self._histories, self.ages) for one in several]
+                if "keep" in fates:
                     reached = record.seqnum - 1
                     break
-                for event in events:
-                    if isinstance(event, Ended) and event.group in ("", self._group):
+                for one, fate in zip(several, fates, strict=True):
+                    if fate == "trim":
                         count += 1
-                        self._trimmer.add(tags.flow_history(event.id), record.seqnum + 1)
-                        for tag in shortening.outputs(event.id, event.topics):
-                            self._trimmer.add(tag, record.seqnum + 1)
+                        self._trim_history(one, record.seqnum + 1)
                 if len(self._trimmer) >= STREAMS:
                     await self._trimmer.flush()
             await self._trimmer.flush()
             self._ended.update(dict.fromkeys(some, reached))
         return count
+
+    def _trim_history(self, one: Over, keep: int) -> None:
+        self._trimmer.add(tags.flow_history(one.id), keep)
+        for tag in shortening.outputs(one.id, one.ended.topics):
+            self._trimmer.add(tag, keep)
+
+    async def _outliving(self, several: Sequence[Over], now_ms: int) -> None:
+        """Rewrite histories that are kept for longer than a term lives, before the ends of their workflows are repeated."""
+        while self._rewritten and self._rewritten[0][0] <= now_ms - self.ages.carry_ms:
+            self._rewritten.popleft()
+        fates = [rules.outlives(one, now_ms, self._histories, self.ages) for one in several]
+        for one in [one for one, fate in zip(several, fates, strict=True) if fate == "trim"]:
+            self._trim_history(one, one.seqnum + 1)
+        kept = [one for one, fate in zip(several, fates, strict=True) if fate == "rewrite"]
+        for at in range(0, len(kept), HISTORIES_AT_ONCE):
+            await asyncio.gather(*(self._rewrite(one, now_ms) for one in kept[at : at + HISTORIES_AT_ONCE]))
+
+    async def _rewrite(self, one: Over, now_ms: int) -> None:
+        place, fence = records.Place(one.id, self._group), {tags.flow_own(one.id): one.seqnum}
+        covers = await self._log.book.now()
+        try:
+            parts = shortening.parts_of(place, await inspection.history(self._log, one.id, covers), covers)
+            size = sum(size_of(event) for part in parts for event in part.events)
+            if sum(before for _, before in self._rewritten) + size > self._histories.rewritten_bytes:
+                log.warning("history trimmed early: a worker rewrites no more a day", id=one.id, bytes=size)
+            else:
+                self._rewritten.append((now_ms, size))
+                for part in parts:
+                    await self._log.append(Contribution(part.tags, fence, part.events), seen=covers, settle=True)
+        except (Conflict, Trimmed):
+            return  # it is gone, or another worker does it
+        self._trim_history(one, covers + 1)
 
     async def _chunk(
         self, chunk: Sequence[Over], marks: Marks, place: int, now_ms: int, *, pressing: bool
@@ -163,6 +213,7 @@ class Collector:
         self.metrics.checked(len(chunk))
         owns = await self._owns([one.id for one in chunk], place)
         fates = [rules.fate(one, owns[one.id], now_ms, self.ages, pressing=pressing) for one in chunk]
+        await self._outliving([one for one, fate in zip(chunk, fates, strict=True) if fate == "tomb"], now_ms)
         tombed = await self._append_tombs([one for one, fate in zip(chunk, fates, strict=True) if fate == "tomb"])
         going = [one for one, fate in zip(chunk, fates, strict=True) if fate == "forget"]
         for one, fate in zip(chunk, fates, strict=True):
@@ -258,7 +309,8 @@ class Collector:
                         assert state is not None
                         start = state.ended.start if state.ended is not None else 0
                         oldest = found[event.id].oldest or item.seqnum
-                        found[event.id] = Own(item.seqnum, start=start, oldest=oldest)
+                        over = rules.over(item.seqnum, item.time_ms, event)
+                        found[event.id] = Own(item.seqnum, start=start, oldest=oldest, over=over)
         return found
 
     async def tidy(self, tag: str) -> None:
@@ -361,7 +413,7 @@ class Collector:
                         sent.append((record, event.id))
         owns = await self._owns([id for _, id in sent], place)
         for record, id in sent:
-            fate = rules.fate_of_sent(owns[id], now_ms - record.time_ms, self.ages)
+            fate = rules.fate_of_sent(owns[id], record.seqnum, record.time_ms, now_ms, self._histories, self.ages)
             if fate == "hold":
                 held_back.setdefault(tags.partition_of(id), (record.seqnum, record.time_ms))
             elif fate != "pass":
@@ -422,9 +474,9 @@ class Collector:
                 yield item, PICKER.of(item.seqnum, await self._log.open(item))
 
 
-async def collect(flow: Flow, ages: Ages = AGES) -> Collected:
+async def collect(flow: Flow, ages: Ages = AGES, histories: Histories = HISTORIES) -> Collected:
     """Trims what nobody needs any more of workflows that ended, one round, whoever runs them; see `Worker.collect`.
 
     What lives, and lists of what lives, are for workers: they do both by themselves.
     """
-    return await Collector(flow.log, flow.group, ages).over(range(tags.PARTITIONS))
+    return await Collector(flow.log, flow.group, ages, histories=histories).over(range(tags.PARTITIONS))

@@ -25,7 +25,7 @@ from boki_common.runtime.ports import Bodies
 from bokiflow import inspection
 from bokiflow.app import App
 from bokiflow.calls import Call, Workflow
-from bokiflow.collect_rules import AGES
+from bokiflow.collect_rules import AGES, Histories
 from bokiflow.collector import Collected, Collector
 from bokiflow.executor import Executor
 from bokiflow.fences import Fences
@@ -74,6 +74,8 @@ class Worker:
         name: str | None = None,
         lease_s: float = lease_rules.LEASE_S,
         retention_s: float = RETENTION_MS / 1_000,
+        history_s: float | None = None,
+        failed_history_s: float | None = None,
         collect_every_s: float = COLLECT_EVERY_S,
         ages: Ages = AGES,
         hook: PayloadHook | None = None,
@@ -86,8 +88,10 @@ class Worker:
         Args:
             name: of this worker, which no other has at the same time; by default a random one.
             lease_s: who is silent for so long is taken for dead. All workers of a group should have the same.
-            retention_s: for so long results of what ended are kept, and ids remembered. collect_every_s: what nobody needs any more goes
-                so often. ages: the grace after which a history goes, and what is as old as a term.
+            retention_s: for so long results of what ended are kept, and ids remembered.
+            history_s, failed_history_s: for so long histories of what ended are kept, and of what failed; by default for a day
+                (`ages.carry_ms`), and for as long as results.
+            collect_every_s: seconds from one round that trims to the next. ages: what is as old as a term.
             bodies: where steps run that block; by default threads.
             tracing: who makes spans; by default OpenTelemetry, if it is installed.
             metrics: where it counts what it collects.
@@ -108,7 +112,11 @@ class Worker:
         self._unread: Final[dict[int, int]] = {}
         """Partitions that were claimed, and where, of which is not known yet what is there."""
         self._takeover: Final = Takeover(self, app, self._partitions, self._peers)
-        collector = Collector(self.log, app.group, kept, collect_every_s, metrics)
+        histories = Histories(
+            kept.carry_ms if history_s is None else round(history_s * 1_000),
+            kept.retention_ms if failed_history_s is None else round(failed_history_s * 1_000),
+        )
+        collector = Collector(self.log, app.group, kept, collect_every_s, metrics, histories)
         ours = Ours(
             self._partitions,
             self._unread,

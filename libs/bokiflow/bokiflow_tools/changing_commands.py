@@ -134,8 +134,8 @@ def _register_gc(group: CommandGroup) -> None:
     def gc(invocation: Invocation, book: str, group: str | None) -> int:
         """Let go what nobody needs any more of workflows that ended, one round; workers do it by themselves.
 
-        Histories go a minute after the end, results after a week. With --json an object for each app with group, ended (histories that
-        went), tombs and forgotten.
+        Histories go a day after the end, those of failed workflows and results after a week. With --json an object for each app with
+        group, ended (histories that went), tombs and forgotten.
 
         \b
             boki flow gc --book shop

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bokiflow import collect_rules as rules
-from bokiflow.collect_rules import Marks, Over, Own
+from bokiflow.collect_rules import Histories, Marks, Over, Own
 from bokiflow.flow_events import Ended, Started, Tombed
-from bokiflow.outcomes import Outcome
+from bokiflow.outcomes import Outcome, failed
 from bokilib.checkpoint_rules import Ages
 from bokilib.tags import partition_of
 
@@ -15,8 +15,14 @@ AGES = Ages(grace_ms=10, retention_ms=1_000, forget_ms=50, carry_ms=200)
 ENDED = Ended("x", 5, "n", "d", Outcome(1), 0)
 
 
+HISTORIES = Histories(ms=100, failed_ms=400)
+
+
 def over(time_ms: int = 0, done_ms: int = 0, seqnum: int = 9) -> Over:
     return Over("x", 3, seqnum, time_ms, done_ms, ENDED)
+
+
+FAILED = Over("x", 3, 9, 0, 0, Ended("x", 5, "n", "d", failed(ValueError("no")), 0))
 
 
 @pytest.mark.parametrize(
@@ -62,18 +68,42 @@ def test_nothing_is_due_before_it_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "age_ms", "expected"),
+    ("own", "seqnum", "age_ms", "expected"),
     [
-        (Own(9), 10_000, "pass"),
-        (Own(9, start=5), 9, "hold"),
-        (Own(9, start=5), 10, "trim"),
-        (Own(), 50, "hold"),
-        (Own(), 51, "forget"),
-        (Own(emptied=True), 51, "forget"),
+        (Own(9), 7, 10_000, "pass"),
+        (Own(9, over=over()), 8, 10_000, "pass"),
+        (Own(9, over=over()), 10, 99, "hold"),
+        (Own(9, over=over()), 10, 100, "trim"),
+        (Own(9, over=over(150)), 8, 99, "hold"),
+        (Own(9, over=FAILED), 10, 399, "pass"),
+        (Own(9, over=FAILED), 10, 400, "trim"),
+        (Own(), 8, 50, "hold"),
+        (Own(), 8, 51, "forget"),
+        (Own(emptied=True), 8, 51, "forget"),
     ],
 )
-def test_what_becomes_of_what_was_sent_to_nobody(own: Own, age_ms: int, expected: str) -> None:
-    assert rules.fate_of_sent(own, age_ms, AGES) == expected
+def test_what_becomes_of_what_was_sent_to_nobody(own: Own, seqnum: int, age_ms: int, expected: str) -> None:
+    """Before the end of a workflow, it is a part of its history; after it, it waits for the history to go."""
+    assert rules.fate_of_sent(own, seqnum, 0, age_ms, HISTORIES, AGES) == expected
+
+
+def test_a_history_goes_when_it_is_due_whenever_its_end_is_repeated() -> None:
+    """Of each age at which it may be repeated: it is trimmed once it is due, and not before, by one rule or the other."""
+    for ended in (ENDED, FAILED.ended):
+        for first in range(1, AGES.carry_ms + 1, 7):
+            record = Over("x", 3, 9, 0, 0, ended)
+            trimmed: list[int] = []
+            for now_ms in range(AGES.retention_ms):
+                if rules.fate_of_history(record, now_ms, HISTORIES, AGES) == "trim":
+                    trimmed.append(now_ms)
+                if now_ms == first or ((now_ms - first) % AGES.carry_ms == 0 and now_ms > first):
+                    fate = rules.outlives(record, now_ms, HISTORIES, AGES)
+                    trimmed += [now_ms] * (fate == "trim")
+                    assert fate != "rewrite" or not trimmed
+                    record = record._replace(time_ms=now_ms)
+            kept_ms = HISTORIES.kept_ms(ended)
+            late_ms = AGES.carry_ms if kept_ms > AGES.carry_ms else 0
+            assert trimmed and kept_ms <= trimmed[0] <= kept_ms + late_ms
 
 
 def test_a_partition_is_checkpointed_after_so_many_starts_or_when_it_is_old() -> None:

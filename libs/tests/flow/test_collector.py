@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import cast
 
 import pytest
 
@@ -14,8 +15,10 @@ from boki.testing import MemoryCluster
 from boki_common.metrics import Metrics
 from bokiflow import App, Flow, IdExpired, IdReused, NoSuchWorkflow, ResultExpired, Worker, inspection
 from bokiflow import metric_definitions as definitions
+from bokiflow.collect_rules import Histories
 from bokiflow.collector import Collected, Collector
 from bokiflow.flow_events import PICKER, Signalled
+from bokiflow.histories import encode
 from bokiflow.records import Place, send
 from bokilib import tags
 from bokilib.checkpoint_rules import Ages
@@ -63,13 +66,13 @@ async def test_a_history_is_trimmed_then_its_end_is_repeated_then_forgotten(
     async with working(cluster, shop.app, retention_s=2 * 86_400) as worker:
         handle = await worker.start(shop.steps.call(3), id="x", attributes={"who": "ann"})
         assert await handle.result() == 3
-        assert (await later(worker, clock, 30_000)).ended == 0
+        assert (await later(worker, clock, DAY_MS - 1_000)).ended == 0
         assert [one.kind async for one in handle.steps()].count("step") == 3
-        assert (await later(worker, clock, 40_000)).ended == 1 and not await rows(book, "flow/wf/x")
+        first = await rows(book, "flow/own/x")
+        assert await later(worker, clock, 1_000) == Collected(ended=1, tombs=1, checkpoints=1)
+        assert not await rows(book, "flow/wf/x")
         with pytest.raises(boki.Trimmed):
             [one async for one in handle.steps()]
-        first = await rows(book, "flow/own/x")
-        assert await later(worker, clock, DAY_MS) == Collected(tombs=1, checkpoints=1)
         (tomb,) = await rows(book, "flow/own/x")
         assert tomb > first[-1] and await rows(book, tags.flow_done("shop", tags.partition_of("x"))) == [tomb]
         async with Flow(shop.app, (await cluster.connect()).book("shop")) as other:
@@ -90,6 +93,65 @@ async def test_a_history_is_trimmed_then_its_end_is_repeated_then_forgotten(
                 await other.results.wait("x", tomb - 1, follow=True)
 
 
+async def test_the_history_of_what_failed_is_kept_for_a_week_and_can_be_forked(
+    cluster: MemoryCluster, clock: SetClock, book: boki.Book
+) -> None:
+    """It is rewritten each day, so it keeps no old term; what was emitted, and sent late, is read as before."""
+    app, shop, good = App("shop"), Shop(), False
+
+    @app.workflow
+    async def flow() -> int:
+        bokiflow.emit("state", "begun")
+        await shop.add(1, 1)
+        more = await bokiflow.recv("more")
+        if not good:
+            raise ValueError("no")
+        return cast(int, more)
+
+    async with working(cluster, app, retention_s=9 * 86_400, failed_history_s=7 * 86_400) as worker:
+        handle = await worker.start(flow.call(), id="x")
+        await handle.signal("more", 7)
+        with pytest.raises(ValueError, match="no"):
+            await handle.result()
+        await worker.log.append(send(Place("x", "shop"), Signalled("x", "late", 1)))
+        first = [one async for one in handle.steps()]
+        for _ in range(6):
+            await later(worker, clock, DAY_MS)
+            await later(worker, clock, 1_000)
+            assert clock.ms - await oldest_ms(book) < 2 * DAY_MS
+            assert [one.kind async for one in handle.steps()] == [one.kind for one in first]
+            assert [value async for value in handle.events("state", follow=False)] == ["begun"]
+        good = True
+        assert await (await handle.fork(id="again")).result() == 7 and shop.ran == ["add 1 1"]
+        for _ in range(2):
+            await later(worker, clock, DAY_MS)
+        with pytest.raises(boki.Trimmed):
+            [one async for one in handle.steps()]
+        assert await handle.status() == "failed"
+
+
+async def test_histories_beyond_the_bound_go_when_they_would_be_rewritten(
+    cluster: MemoryCluster, clock: SetClock
+) -> None:
+    shop = Shop()
+    async with working(cluster, shop.app) as worker:
+        for number in range(8):
+            with pytest.raises(ValueError, match="no"):
+                await (await worker.start(shop.fail.call("no"), id=f"x{number}")).result()
+        clock.ms += DAY_MS
+        await worker._peers._members.beat()
+        size = 0
+        for number in range(8):
+            size += sum(map(len, encode(await inspection.whole_history(worker.log, f"x{number}"))))
+        few = Histories(rewritten_bytes=size // 2)
+        assert (await bokiflow.collect(worker.flow, histories=few)).tombs == 8
+        left = 0
+        for number in range(8):
+            with contextlib.suppress(boki.Trimmed):
+                left += bool([one async for one in worker.handle(f"x{number}").steps()])
+        assert 2 <= left <= 4
+
+
 async def test_what_is_collected_is_counted_and_who_is_late_shows_it(cluster: MemoryCluster, clock: SetClock) -> None:
     shop, metrics = Shop(), Metrics()
 
@@ -100,10 +162,10 @@ async def test_what_is_collected_is_counted_and_who_is_late_shows_it(cluster: Me
         for number in range(3):
             await (await worker.start(shop.steps.call(1), id=f"x{number}")).result()
         await later(worker, clock, 70_000)
-        assert (counted("histories"), counted("tombs"), metrics.counter(definitions.COLLECT_ROUNDS).value) == (3, 0, 1)
+        assert (counted("histories"), counted("tombs"), metrics.counter(definitions.COLLECT_ROUNDS).value) == (0, 0, 1)
         assert b"boki_flow_collect_lag_seconds 0.0" in metrics.render()
         await later(worker, clock, DAY_MS + HOUR_MS)
-        assert (counted("tombs"), metrics.counter(definitions.COLLECT_CHECKED).value) == (3, 3)
+        assert (counted("histories"), counted("tombs"), metrics.counter(definitions.COLLECT_CHECKED).value) == (3, 3, 3)
         assert b"boki_flow_collect_lag_seconds 3670.0" in metrics.render(), "an hour, and what had gone by before"
         await later(worker, clock, HOUR_MS)
         assert b"boki_flow_collect_lag_seconds 0.0" in metrics.render()
