@@ -55,7 +55,7 @@ class Arrivals:
 
     def read_on(self) -> None:
         """Reads on, if there is room in memory."""
-        if self._open and not self._following and self._loading is None and len(self._deliveries) <= READ_AHEAD // 2:
+        if self._open and not self._following and self._loading is None and self._deliveries.wants_more(READ_AHEAD):
             self._loading = asyncio.get_running_loop().create_task(self._load_all(), name="bokiqueue arrivals")
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class Arrivals:
                 self._deliveries.offer_some(seqnum, pushed_ms, record)
                 record = []
                 self._came(None)
-                if len(self._deliveries) >= READ_AHEAD:
+                if self._deliveries.full(READ_AHEAD):
                     return False
             seqnum, pushed_ms = one.id.seqnum, one.pushed_ms
             record.append((one.id.number, one.item))
@@ -109,7 +109,7 @@ class Arrivals:
             self._came(None)
         self._covers = max(self._covers, found.covers)
         self._deliveries.reaches(found.covers)
-        return len(self._deliveries) < READ_AHEAD
+        return not self._deliveries.full(READ_AHEAD)
 
     # -- what is pushed
 
@@ -136,7 +136,7 @@ class Arrivals:
         except BokiError as error:
             log.error("a record of messages cannot be opened: it is kept", queue=self._about, error=str(error))
             self._deliveries.passes(error.facts["seqnum"])
-        if len(self._deliveries) >= READ_AHEAD:
+        if self._deliveries.full(READ_AHEAD):
             self._stop_following()
         self._came(record)
 

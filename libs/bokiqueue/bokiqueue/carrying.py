@@ -56,13 +56,15 @@ def parts_of(event: AnyEvent) -> list[str]:
     return event.id.rsplit("/", 1 if isinstance(event, Old | Pushed) else 2)
 
 
-async def trim_dropped(log: Log, config: Config, groups: Sequence[tuple[int, str]]) -> None:
-    """Lets go of what groups did that are dropped, of these."""
+async def trim_dropped(log: Log, found: Found, groups: Sequence[tuple[int, str]]) -> None:
+    """Trim what groups did that are dropped, of these.
+
+    Only below the settings that were read, which do not have them: a group that is registered again has a place above.
+    """
+    config = found.config
     dropped = [(shard, group) for shard, group in groups if config.mode != "pop" and group not in config.groups]
-    if not dropped:
-        return
-    place = await log.book.now(consistency="linearizable") + 1
-    marks = [(make(config.queue, *one), place) for one in dropped for make in (tags.queue_consumer, tags.queue_owner)]
+    makes = (tags.queue_consumer, tags.queue_owner)
+    marks = [(make(config.queue, *one), found.seqnum) for one in dropped for make in makes]
     for first in range(0, len(marks), MARKS):
         await log.book.trim(marks[first : first + MARKS])
 
@@ -137,7 +139,7 @@ class QueueCarried:
         if record is not None and turn.is_old(record.time_ms):
             turn = turn._replace(found=await settings.again(self._log, found))
             carried += 1
-        await trim_dropped(self._log, found.config, groups)
+        await trim_dropped(self._log, turn.found, groups)
         for shard in range(found.config.shards):
             carried += await self._carry_shard(turn, shard)
         return carried

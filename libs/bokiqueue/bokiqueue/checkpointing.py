@@ -17,6 +17,7 @@ from bokilib.contribution import Contribution
 from bokilib.errors import Fenced
 from bokilib.fence import Fence
 from bokilib.log import Log
+from bokiqueue import settings
 from bokiqueue.events import PICKER, Acked, Checkpoint, Config, Dead, Delivered, Id, Nacked, consumer_id
 from bokiqueue.floor_rules import consumer_from, messages_from
 from bokiqueue.receipts import Receipt
@@ -89,7 +90,7 @@ class Checkpointing:
         process is in it.
 
         Raises:
-            Fenced: another claimed it since, and trimmed.
+            Fenced: another claimed it since, and trimmed; or the group was dropped since, and registered again. NoSuchGroup.
         """
         if self._group not in config.groups:
             raise no_such_group(config, self._group)
@@ -98,12 +99,22 @@ class Checkpointing:
             return await self._load(owner, claim, config)
         except boki.Trimmed:
             await self._log.book.now(consistency="linearizable")
-            newest = await self._log.book.read_prev(owner)
+            newest = await self._newest(owner)
             if newest is None or newest.seqnum <= claim:
-                raise
+                found = await settings.existing(self._log, self._queue)
+                if self._group not in found.config.groups:
+                    raise no_such_group(found.config, self._group) from None
+                if found.config.groups[self._group] <= claim:
+                    raise
             raise Fenced(
                 f"{self._id!r} was claimed by another while it was read what was done before", tag=owner, claim=claim
             ) from None
+
+    async def _newest(self, owner: str) -> boki.Record | None:
+        try:
+            return await self._log.book.read_prev(owner)
+        except boki.Trimmed:
+            return None
 
     async def _load(self, owner: str, claim: int, config: Config) -> tuple[Progress, int]:
         record = await self._log.book.read_prev(owner, at_most=claim)

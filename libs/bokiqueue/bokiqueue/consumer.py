@@ -8,6 +8,8 @@
 - Who is alive is known by heartbeats (`Members`), who has a shard by the log. Shards are dealt anew when members come and go
   (`rebalance_rules`).
 - A member whose heartbeats do not arrive hands out nothing more, before others take its shards.
+- A message that may have killed a process twice is handed out alone (`delivery_rules`): the member waits until its handlers have nothing
+  else, for a lease at most, and hands out nothing beside it, for a lease at most.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from bokiqueue.messages import Message, check_lease
 from bokiqueue.producer import Producer
 from bokiqueue.rebalance_rules import NOBODY, Standing
 from bokiqueue.receipts import Receipt
-from bokiqueue.settings import Found
+from bokiqueue.settings import Found, no_such_group
 from bokiqueue.shard_member import Member
 from bokiqueue.shard_owner import ShardOwner
 from bokiqueue.together import Together
@@ -145,6 +147,10 @@ class Consumer(Generic[T]):
         self._tasks: list[asyncio.Task[None]] = []
         self._giving: dict[int, asyncio.Task[None]] = {}
         self._turn = 0
+        self._quiet_until_s = 0.0
+        """Nothing else is handed out until then, because of a message that comes alone; 0: there is none."""
+        self._alone: ShardOwner | None = None
+        """The owner of the message that is handed out alone."""
         self._handling: dict[asyncio.Task[None], None] = {}
 
     # -- life
@@ -223,7 +229,7 @@ class Consumer(Generic[T]):
             self._fill()
         while self._ready:
             owner, hand = self._ready.popleft()
-            receipt = Receipt(owner.shard, owner.claim, hand.entry.id, hand.attempt)
+            receipt = Receipt(owner.shard, owner.claim, hand.entry.id, hand.number)
             if owner.begin(receipt, self._pace.lease_s):
                 return Message(owner, receipt, hand, self._kind)
         return None
@@ -235,6 +241,8 @@ class Consumer(Generic[T]):
     def _fill(self) -> None:
         """Takes messages of the shards in turn."""
         owners = [owner for owner in self._owners.values() if owner.owned]
+        if self._keeps_quiet(owners):
+            return
         room = self._pace.prefetch - sum(owner.in_flight for owner in owners)
         for number in range(len(owners)):
             owner = owners[(self._turn + number) % len(owners)]
@@ -245,9 +253,34 @@ class Consumer(Generic[T]):
             room -= owner.in_flight - before
         self._turn += 1
 
+    def _keeps_quiet(self, owners: list[ShardOwner]) -> bool:
+        """Return whether nothing is handed out now but a message that comes alone; hand that one out, if it may be."""
+        now_s = asyncio.get_running_loop().time()
+        if self._alone is not None:
+            if self._alone.in_flight and now_s < self._quiet_until_s:
+                return True
+            self._alone, self._quiet_until_s = None, 0.0
+        wanting = [owner for owner in owners if owner.wants_alone()]
+        if not wanting:
+            self._quiet_until_s = 0.0
+            return False
+        self._quiet_until_s = self._quiet_until_s or now_s + self._pace.lease_s
+        if not any(owner.in_flight for owner in owners):
+            self._alone, self._quiet_until_s = wanting[0], now_s + self._pace.lease_s
+            self._ready.extend((wanting[0], hand) for hand in wanting[0].hand_out_alone())
+            return True
+        if now_s < self._quiet_until_s:
+            return True
+        for owner in wanting:
+            owner.postpone_alone()
+        self._quiet_until_s = 0.0
+        return False
+
     async def _wait(self, looked_s: float) -> None:
         """Until something may have changed since it was looked."""
         times = [owner.next_s(looked_s) for owner in self._owners.values()]
+        if self._quiet_until_s > looked_s:
+            times.append(self._quiet_until_s)
         try:
             async with asyncio.timeout_at(min((time for time in times if time is not None), default=None)):
                 await self._wake.wait()
@@ -283,6 +316,8 @@ class Consumer(Generic[T]):
         """An owner is over."""
         if self._owners.get(owner.shard) is owner:
             del self._owners[owner.shard]
+        if self._alone is owner:
+            self._alone, self._quiet_until_s = None, 0.0
         self._changed.set()
         self.wake()
 
@@ -315,6 +350,12 @@ class Consumer(Generic[T]):
     async def _balance(self) -> None:
         while True:
             self._changed.clear()
+            config = self.found.config
+            if self._group not in config.groups:
+                for owner in list(self._owners.values()):
+                    owner.over()
+                await self._fails(no_such_group(config, self._group))
+                return
             if not self._members.may_act():
                 for task in list(self._handling):
                     task.cancel()

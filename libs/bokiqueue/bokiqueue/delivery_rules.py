@@ -3,15 +3,21 @@
 - By priority, then oldest first (`priority_rules`): what comes again is older than what is fresh. It is among what is in memory
   (`READ_AHEAD`). Of a key one message is in flight at a time; while it comes again later, its key waits. Messages of other keys pass.
 - Of a key the oldest comes next, whatever its priority, with the highest priority of those that wait for it: it stands in their way.
-- What the owner before may have died of, having handed it out (`suspects`), is handed out one at a time and with nothing beside it, so
-  that a message which kills its handlers is counted by itself, and takes no others with it.
+- What the owner before had handed out when it died may be what it died of (`suspects`): it is handed out one at a time, with nothing of
+  its shard beside it. If the process dies again, the one that was handed out so is a culprit: it is handed out alone, with nothing of its
+  whole member beside it (`take_alone`, which the member calls). A process that dies with a message which was alone failed an attempt of
+  that message. So one that kills its handlers becomes a dead letter by itself, and none that was only beside it does.
+- A culprit of which an attempt failed so waits before it comes again, as after any failed attempt, and others go on meanwhile.
 - The first `CAREFUL` fresh messages of a new owner are handed out after their DELIVER is in the log, for the owner before may have
   handed them out before his was. Else DELIVER travels while handlers work.
 - What cannot be opened is passed, and kept: the floor stays below it (`shard_state`). The keys of its messages are unknown, and so is
   whose copies they are. So behind it a message with a deduplication id may be a copy, and waits; so does one with a key that was not
   handed out before. Others pass. They wait until somebody has the shard who can open it, or it is dropped by the queue's settings.
 - A key whose rate does not allow another message yet waits, as one that comes later does; messages of other keys pass.
-- A message that was handed out `max_deliveries` times is given up instead of handed out again.
+- A message of which `attempts_most` attempts failed is given up instead of handed out again. An attempt that ends without a failure (its
+  lease ran out, its process was stopped or died with others in flight) does not count.
+- In memory are the messages that may be handed out, `READ_AHEAD` of them, and those that wait for their key, its rate or their time, up
+  to `WAITING`: what waits does not keep others out.
 - A lease runs from when a handler has the message. A message whose decision is being appended (`pinned`) has no lease: it would be handed
   out again, and both decisions would count.
 
@@ -25,15 +31,21 @@ from collections.abc import Collection, Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
+from boki_common.limits import MIB
+from bokiqueue.attempts import BACKOFF_MOST_S, backoff_s
 from bokiqueue.events import Delivered, Id, Item
 from bokiqueue.limit_rules import KeyRate
 from bokiqueue.priority_rules import Ready
-from bokiqueue.shard_state import Progress
+from bokiqueue.shard_state import ALONE, SINGLY, Progress
 
 CAREFUL: Final = 1_024
 """The most that one owner may have handed out before its DELIVER was in the log: a prefetch is no larger."""
 READ_AHEAD: Final = 4_096
-"""Messages that an owner keeps in memory; it reads on when half of them are over."""
+"""Messages that an owner keeps in memory to hand out; it reads on when half of them are over."""
+WAITING: Final = 32_768
+"""Messages that an owner keeps in memory at all: the ids of as many fit one record."""
+WAITING_BYTES: Final = 64 * MIB
+"""Of bodies, if there are more messages than `READ_AHEAD`."""
 
 
 class Entry:
@@ -49,21 +61,27 @@ class Entry:
 
 
 class Flight:
-    """A message that is handed out. `deadline_s`: None while no lease runs."""
+    """A message that is handed out.
 
-    __slots__ = ("attempt", "deadline_s", "pinned")
+    Attributes:
+        attempt: its number. number: of this hand-out, of all that the owner makes. deadline_s: None while no lease runs.
+    """
 
-    def __init__(self, attempt: int) -> None:
+    __slots__ = ("attempt", "deadline_s", "number", "pinned")
+
+    def __init__(self, attempt: int, number: int) -> None:
         self.attempt = attempt
+        self.number = number
         self.deadline_s: float | None = None
         self.pinned = False
 
 
 class Hand(NamedTuple):
-    """A message to hand out."""
+    """A message to hand out. `attempt`, `number`: as of `Flight`."""
 
     entry: Entry
     attempt: int
+    number: int
 
 
 class Batch(NamedTuple):
@@ -71,7 +89,7 @@ class Batch(NamedTuple):
 
     Attributes:
         delivered: what to append. logged_first: only once it is in the log may it be handed out.
-        dead: is given up instead, each with the deliveries it had.
+        dead: is given up instead, each with the attempts that failed.
     """
 
     hands: list[Hand]
@@ -80,11 +98,15 @@ class Batch(NamedTuple):
     dead: list[Hand]
 
 
+NO_BATCH: Final = Batch([], None, False, [])
+
+
 class Deliveries:
     """See the module. Invariants: of a key at most one message is in flight; nothing is over and in memory.
 
     Attributes:
-        reached: all up to there was read by this owner; `progress.read` may be higher, of who had the shard before.
+        reached: all up to there was read by this owner; `progress.read` may be higher, of the owner before.
+        attempts_most: as in the module, 0: any number; it may be changed.
     """
 
     def __init__(
@@ -92,16 +114,18 @@ class Deliveries:
         id: str,
         progress: Progress,
         *,
-        max_deliveries: int,
+        attempts_most: int,
         careful: bool,
+        since_ms: int = 0,
         keys: KeyRate | None = None,
         ready: Ready | None = None,
         dropped: Collection[int] = (),
     ) -> None:
         """
         Args:
-            id: of the consumer's stream. max_deliveries: 0: as often as it takes. keys: how often each may be handed out.
-            careful: whether somebody owned the shard before, and did not give it back. dropped: records whose messages nobody gets.
+            id: of the consumer's stream. attempts_most: 0: any number. keys: how often each may be handed out.
+            careful: whether there was an owner before that did not give the shard back. since_ms: when this one took it, by the log's
+            clock. dropped: records whose messages nobody gets.
         """
         self.progress: Final = progress
         self.reached = max(progress.floor.seqnum - 1, 0)
@@ -109,8 +133,14 @@ class Deliveries:
         self.entries: Final[dict[Id, Entry]] = {}
         self._id = id
         self._rates = keys if keys is not None else KeyRate(0.0, 0)
-        self._max_deliveries = max_deliveries
+        self.attempts_most = attempts_most
+        self._since_ms = since_ms
+        self._hands = 0
+        self._bytes = 0
         self._suspects: set[Id] = set()
+        self._culprits: set[Id] = set()
+        self._alone: dict[Id, None] = {}
+        """Culprits that may be handed out now."""
         self._suspecting = careful
         self._careful = CAREFUL if careful else 0
         self._fresh: deque[Id] = deque()
@@ -122,10 +152,27 @@ class Deliveries:
         self._unopened: dict[int, None] = {}
         self._dropped = frozenset(dropped)
         self._behind: dict[Id, None] = {}
+        self._following = 0
+        """Messages that wait for another one of their key."""
 
     def __len__(self) -> int:
         """Of what is in memory: messages, and records that could not be opened."""
         return len(self.entries) + len(self._unopened)
+
+    def full(self, ahead: int) -> bool:
+        """Return whether no more may be read until something is over. `ahead`: `READ_AHEAD`."""
+        if self._able() >= ahead:
+            return True
+        return len(self) >= ahead and (len(self) >= WAITING or self._bytes >= WAITING_BYTES)
+
+    def wants_more(self, ahead: int) -> bool:
+        """Return whether reading pays again, once it was `full`."""
+        few = len(self) <= WAITING * 3 // 4 and self._bytes <= WAITING_BYTES * 3 // 4
+        return self._able() <= ahead // 2 and (len(self) <= ahead // 2 or few)
+
+    def _able(self) -> int:
+        """Of what is in memory all but what waits for its key or its time; what cannot be opened counts."""
+        return len(self) - min(len(self.entries), self._following + len(self._later))
 
     @property
     def unopened(self) -> list[int]:
@@ -214,24 +261,34 @@ class Deliveries:
         """A message that is not handed out is over."""
         item = self.entries.pop(id).item
         key = item.key
-        self._suspects.discard(id)
-        self.progress.ends(id)
+        self._no_more(id, item)
         if key is not None:
             self._keys[key].remove(id)
             self._less_urgent(key, item.priority)
             if not self._keys[key]:
                 del self._keys[key]
+            else:
+                self._following -= 1
+
+    def _no_more(self, id: Id, item: Item) -> None:
+        """A message that was in memory is over."""
+        self._bytes -= memoryview(item.body).nbytes
+        self._suspects.discard(id)
+        self._culprits.discard(id)
+        self._alone.pop(id, None)
+        self.progress.ends(id)
 
     # -- lines
 
     def _keep(self, entry: Entry) -> None:
         id, key = entry.id, entry.item.key
         self.entries[id] = entry
+        self._bytes += memoryview(entry.item.body).nbytes
         head = self.entries[self._keys[key][0]] if key is not None and key in self._keys else entry
         if id > self.progress.upto:
             self._fresh.append(id)
         elif self._suspecting and self.progress.is_delivered(id) and not self._waits(head):
-            self._suspects.add(id)
+            self._died_with(entry)
         due_ms = self.progress.due.get(id)
         if due_ms is not None:
             entry.due_ms = due_ms
@@ -241,9 +298,21 @@ class Deliveries:
             if entry.item.priority:
                 self._urgent.setdefault(key, []).append(entry.item.priority)
             if len(waiting) > 1:
+                self._following += 1
                 self._raise_head(self.entries[waiting[0]], entry.item.priority)
                 return
         self._line_up(entry)
+
+    def _died_with(self, entry: Entry) -> None:
+        """The owner before had handed it out when it died."""
+        guard = self.progress.guarded.get(entry.id, 0)
+        if not guard:
+            self._suspects.add(entry.id)
+            return
+        self._culprits.add(entry.id)
+        if guard == ALONE:
+            failed = self.progress.attempt(entry.id)
+            entry.due_ms = self._since_ms + round(1_000 * backoff_s(failed))
 
     def _raise_head(self, head: Entry, priority: int) -> None:
         """What a message of its key, that came after it, makes of the first one's priority."""
@@ -259,6 +328,8 @@ class Deliveries:
             self._behind[entry.id] = None
         elif entry.due_ms:
             heappush(self._later, (entry.due_ms, entry.id))
+        elif entry.id in self._culprits:
+            self._alone[entry.id] = None
         else:
             self._ready.add(entry.id, self._priority(entry.item))
 
@@ -270,14 +341,11 @@ class Deliveries:
 
     def take(self, most: int, now_ms: int) -> Batch:
         """Takes what may be handed out now, `most` messages at most."""
-        while self._later and self._later[0][0] <= now_ms:
-            due_ms, id = heappop(self._later)
-            entry = self.entries.get(id)
-            if entry is not None and id not in self.flights and entry.due_ms == due_ms:
-                entry.due_ms = 0
-                self._ready.add(id, self._priority(entry.item))
+        self._become_due(now_ms)
         if self._suspects:
-            return self._take_suspect(most, now_ms)
+            batch = self._take_suspect(most, now_ms)
+            if batch is not None:
+                return batch
         hands: list[Hand] = []
         dead: list[Hand] = []
         while len(hands) < most:
@@ -290,9 +358,39 @@ class Deliveries:
                 continue
             self._ready.taken()
             hand = self._hand(next_id)
-            self.flights[next_id] = Flight(hand.attempt)  # it may be lined up twice
+            self.flights[next_id] = Flight(hand.attempt, hand.number)  # it may be lined up twice
             (dead if self._too_often(hand) else hands).append(hand)
         return self._batch(hands, dead)
+
+    def _become_due(self, now_ms: int) -> None:
+        """Lines up what waited for its time."""
+        while self._later and self._later[0][0] <= now_ms:
+            due_ms, id = heappop(self._later)
+            entry = self.entries.get(id)
+            if entry is not None and id not in self.flights and entry.due_ms == due_ms:
+                entry.due_ms = 0
+                self._line_up(entry)
+
+    # -- culprits
+
+    def wants_alone(self, now_ms: int) -> bool:
+        """Return whether there is a message that may be handed out only by `take_alone`."""
+        self._become_due(now_ms)
+        return bool(self._alone)
+
+    def take_alone(self, now_ms: int) -> Batch:
+        """Take the oldest culprit. Nothing else of the member may be handed out before it is decided, or its lease is over."""
+        assert not self.flights, "it is handed out alone"
+        return self._take_only(min(self._alone), now_ms, ALONE) if self.wants_alone(now_ms) else NO_BATCH
+
+    def postpone_alone(self, now_ms: int) -> None:
+        """Culprits that may be handed out wait for a while: the member is not without others."""
+        for id in list(self._alone):
+            del self._alone[id]
+            self.entries[id].due_ms = now_ms + round(1_000 * BACKOFF_MOST_S)
+            self._line_up(self.entries[id])
+
+    # -- rates
 
     def rates(self, own: Mapping[str, float]) -> None:
         """Keys may have other rates from now on; what waits for one is looked at again."""
@@ -315,41 +413,38 @@ class Deliveries:
         self._rates.take(entry.item.key, now_ms)
         return False
 
-    def _take_suspect(self, most: int, now_ms: int) -> Batch:
-        """The oldest of those that somebody may have died of, and nothing beside it."""
-        if self.flights or most < 1:
-            return Batch([], None, False, [])
-        able = [id for id in self._ready if id in self._suspects]
-        if not able:  # those that are left wait for their key, whose head is no suspect
-            return self._take_one_before(now_ms)
-        return self._take_only(min(able), now_ms)
-
-    def _take_only(self, id: Id, now_ms: int) -> Batch:
-        self._ready.discard(id)
-        if self._waits_for_its_key(id, now_ms):
-            return Batch([], None, False, [])
-        hand = self._hand(id)
-        return self._batch([], [hand]) if self._too_often(hand) else self._batch([hand], [])
-
-    def _take_one_before(self, now_ms: int) -> Batch:
-        """Something on which a suspect waits."""
+    def _take_suspect(self, most: int, now_ms: int) -> Batch | None:
+        """The oldest suspect, or what its key has before it, and nothing beside it; None: all of them wait for their time."""
         heads = {self._keys[key][0] for id in self._suspects if (key := self.entries[id].item.key) is not None}
-        able = [id for id in self._ready if id in heads]
-        if not able:
-            return Batch([], None, False, [])
-        return self._take_only(min(able), now_ms)
+        able = [id for id in self._ready if id in self._suspects] or [id for id in self._ready if id in heads]
+        if not able and not (self.flights.keys() & (self._suspects | heads)):
+            return None
+        if not able or self.flights or most < 1:
+            return NO_BATCH
+        return self._take_only(min(able), now_ms, SINGLY if min(able) in self._suspects else 0)
+
+    def _take_only(self, id: Id, now_ms: int, guard: int) -> Batch:
+        self._ready.discard(id)
+        self._alone.pop(id, None)
+        if self._waits_for_its_key(id, now_ms):
+            return NO_BATCH
+        hand = self._hand(id)
+        self._culprits.discard(id)
+        return self._batch([], [hand]) if self._too_often(hand) else self._batch([hand], [], guard)
 
     def _hand(self, id: Id) -> Hand:
-        return Hand(self.entries[id], self.progress.attempt(id) + 1)
+        failed_alone = id in self._culprits and self.progress.guarded.get(id) == ALONE
+        self._hands += 1
+        return Hand(self.entries[id], self.progress.next_attempt(id) + failed_alone, self._hands)
 
     def _too_often(self, hand: Hand) -> bool:
-        return bool(self._max_deliveries) and hand.attempt > self._max_deliveries
+        return bool(self.attempts_most) and hand.attempt > self.attempts_most
 
-    def _batch(self, hands: list[Hand], dead: list[Hand]) -> Batch:
+    def _batch(self, hands: list[Hand], dead: list[Hand], guard: int = 0) -> Batch:
         """What to append for them; they are handed out from now on."""
-        gone = [Hand(hand.entry, hand.attempt - 1) for hand in dead]
+        gone = [hand._replace(attempt=hand.attempt - 1) for hand in dead]
         for hand in (*hands, *dead):
-            self.flights[hand.entry.id] = Flight(hand.attempt)
+            self.flights[hand.entry.id] = Flight(hand.attempt, hand.number)
         for hand in dead:
             self.flights[hand.entry.id].pinned = True
         if not hands:
@@ -365,8 +460,9 @@ class Deliveries:
             (hand.entry.id.seqnum, hand.entry.id.number, hand.attempt) for hand in hands if hand.entry.id <= before
         )
         unopened = [one for one in self._unopened if one <= upto.seqnum and one not in self.progress.unopened]
-        delivered = Delivered(self._id, upto, tuple(held), again, tuple(unopened))
-        logged_first = bool(self._suspects) or self._careful > 0
+        guarded = tuple((hand.entry.id.seqnum, hand.entry.id.number, guard) for hand in hands if guard)
+        delivered = Delivered(self._id, upto, tuple(held), again, tuple(unopened), guarded)
+        logged_first = bool(self._suspects) or guard > 0 or self._careful > 0
         self._careful = max(0, self._careful - (len(hands) - len(again)))
         self.progress.apply(delivered)
         return Batch(hands, delivered, logged_first, gone)
@@ -378,10 +474,10 @@ class Deliveries:
         self.flights[id].deadline_s = deadline_s
         heappush(self._deadlines, (deadline_s, id))
 
-    def attempt(self, id: Id) -> int | None:
-        """At which attempt a message is handed out and undecided; None: it is not."""
+    def number(self, id: Id) -> int | None:
+        """Return the number of the hand-out of a message that is handed out and undecided; None: it is not."""
         flight = self.flights.get(id)
-        return None if flight is None or flight.pinned else flight.attempt
+        return None if flight is None or flight.pinned else flight.number
 
     def pin(self, id: Id) -> None:
         """Its decision is on its way."""
@@ -398,8 +494,7 @@ class Deliveries:
         """It was acked, or given up."""
         entry = self.entries.pop(id)
         del self.flights[id]
-        self._suspects.discard(id)
-        self.progress.ends(id)
+        self._no_more(id, entry.item)
         key = entry.item.key
         if key is not None:
             waiting = self._keys[key]
@@ -407,6 +502,7 @@ class Deliveries:
             waiting.popleft()
             self._less_urgent(key, entry.item.priority)
             if waiting:
+                self._following -= 1
                 self._line_up(self.entries[waiting[0]])
             else:
                 del self._keys[key]
@@ -418,14 +514,14 @@ class Deliveries:
             if not self._urgent[key]:
                 del self._urgent[key]
 
-    def again(self, id: Id, attempt: int, due_ms: int) -> None:
-        """It was given back after so many deliveries: it comes again, when the log's clock has come there (0: at once)."""
+    def again(self, id: Id, failed: int, due_ms: int) -> None:
+        """It was given back, after so many attempts that failed: it comes again when the log's clock has come there (0: at once)."""
         self.progress.due[id] = due_ms
-        self.flights[id].attempt = attempt
+        self.flights[id].attempt = failed
         self._returns(id, due_ms)
 
     def expires(self, id: Id) -> None:
-        """Its lease ran out: it comes again at once."""
+        """Its lease ran out: it comes again at once, and no attempt failed."""
         self._returns(id, 0)
 
     def _returns(self, id: Id, due_ms: int) -> None:
@@ -433,8 +529,18 @@ class Deliveries:
         entry = self.entries[id]
         entry.due_ms = due_ms
         self.progress.attempts[id] = flight.attempt
+        self.progress.guarded.pop(id, None)
         self._suspects.discard(id)
         self._line_up(entry)
+
+    @property
+    def suspecting(self) -> bool:
+        """Whether there are messages left that the owner before may have died of."""
+        return bool(self._suspects or self._culprits)
+
+    def undecided(self) -> list[tuple[Id, int]]:
+        """Return what is handed out, and of each how many attempts failed before."""
+        return sorted((id, flight.attempt - 1) for id, flight in self.flights.items())
 
     def not_begun(self) -> list[Id]:
         """Messages that wait for a handler."""

@@ -90,7 +90,8 @@ class Config(Event, tag="queue.config", frozen=True):
 
     Attributes:
         groups: of consumers, each with the seqnum from which it gets messages.
-        max_deliveries: 0: as often as it takes. key_rates: messages a second of single keys, 0 for any, where not as of `limits`.
+        max_deliveries: failed attempts until a message becomes a dead letter, 0: any number; of a queue without dead letters it means
+            nothing (`attempts_most`). key_rates: messages a second of single keys, 0 for any, where not as of `limits`.
         dropped: records of messages that could not be opened, and that nobody gets.
     """
 
@@ -106,6 +107,11 @@ class Config(Event, tag="queue.config", frozen=True):
     key_rates: dict[str, float] = msgspec.field(default_factory=dict)
     dropped: tuple[int, ...] = ()
 
+    @property
+    def attempts_most(self) -> int:
+        """Failed attempts until a message becomes a dead letter; 0: it comes again, as often as it takes."""
+        return self.max_deliveries if self.dead_letter is not None else 0
+
 
 class Pushed(Event, tag="queue.push", frozen=True):
     """Messages of one shard."""
@@ -120,6 +126,8 @@ class Delivered(Event, tag="queue.deliver", frozen=True):
     Attributes:
         held: of those that `upto` passes with this record. again: (seqnum, number, attempt): what was held, or comes again.
         unopened: records of messages that `upto` passes with this record, and that the owner could not open.
+        guarded: (seqnum, number, guard): of `again`, messages whose handler's process died, and with what beside them they are handed
+            out now (`shard_state.SINGLY`, `ALONE`). Older versions pass it.
     """
 
     id: str
@@ -127,6 +135,7 @@ class Delivered(Event, tag="queue.deliver", frozen=True):
     held: tuple[Id, ...] = ()
     again: tuple[tuple[int, int, int], ...] = ()
     unopened: tuple[int, ...] = ()
+    guarded: tuple[tuple[int, int, int], ...] = ()
 
 
 class Acked(Event, tag="queue.ack", frozen=True):
@@ -137,7 +146,7 @@ class Acked(Event, tag="queue.ack", frozen=True):
 
 
 class Nacked(Event, tag="queue.nack", frozen=True):
-    """Messages that come again: (seqnum, number, attempt that failed, when by the clock of the log)."""
+    """Messages that come again: (seqnum, number, attempts that failed, when by the clock of the log)."""
 
     id: str
     items: tuple[tuple[int, int, int, int], ...]

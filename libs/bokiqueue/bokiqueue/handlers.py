@@ -8,7 +8,7 @@
     async with ship: ...                                   # or: await ship.run()
 
 - `store` is whatever runs transactions over the same log: it runs the body again while it loses, and what it does outside of `tx` with it.
-- An error gives the message back, later each time; the queue's `max_deliveries` ends that.
+- An error gives the message back, later each time, up to a minute; the queue's dead letters end that, if it has them (`attempts`).
 - A member whose heartbeats do not arrive stops its handlers before others have their messages.
 """
 
@@ -23,15 +23,14 @@ from boki_common.errors import BokiError, InvalidArgument
 from boki_common.logs import get_logger
 from bokilib.contribution import Contribution
 from bokilib.errors import AppendUnknown
+from bokiqueue.attempts import backoff_s
 from bokiqueue.consumer import Consumer
 from bokiqueue.errors import StaleReceipt
-from bokiqueue.items import DELAY_MOST_S
 from bokiqueue.messages import Message, outcome_of
 
 T = TypeVar("T")
 
 AT_ONCE: Final = 16
-BACKOFF_S: Final = 1.0
 
 log = get_logger(__name__)
 
@@ -50,11 +49,6 @@ class Transacts(Protocol[X_co]):
     """What runs transactions: a `bokistore.BokiStore`."""
 
     async def transact(self, body: Callable[[X_co], Awaitable[None]]) -> Any: ...
-
-
-def backoff_s(attempt: int, first_s: float) -> float:
-    """Seconds until a message comes again that failed so often: twice as long each time, up to the longest delay."""
-    return min(DELAY_MOST_S, first_s * 2.0 ** min(attempt - 1, 30))
 
 
 class Handler(Generic[T, X]):
@@ -137,15 +131,15 @@ class Handler(Generic[T, X]):
         except AppendUnknown as unknown:
             happened = await outcome_of(unknown)
             if message.parted:
-                await message.part_ended(happened)
+                await message.part_ended(happened, error=unknown)
             raise
         except BokiError as error:
             if message.parted:
-                await message.part_ended(False if error.definite else None)
+                await message.part_ended(False if error.definite else None, error=error)
             raise
-        except BaseException:
+        except BaseException as error:
             if message.parted:
-                await message.part_ended(None)
+                await message.part_ended(None, error=error)
             raise
         await message.part_ended(True)
 

@@ -106,8 +106,8 @@ class Peeked(NamedTuple):
     """A message that is not done.
 
     Attributes:
-        attempts: deliveries that it had. state: "waits", "in flight" or "delayed"; "unopened": a whole record, which this program
-            cannot open, and `body` is the reason.
+        attempts: those that failed, and the one that a handler has. state: "waits", "in flight" or "delayed"; "unopened": a whole
+            record, which this program cannot open, and `body` is the reason.
     """
 
     shard: int
@@ -249,7 +249,7 @@ async def _consumed(log: Log, config: Config, group: str, shard: int, snapshot: 
     id = consumer_id(config.queue, shard, group)
     found = await stream(log, id, tags.queue_consumer(config.queue, shard, group), snapshot)
     progress = fold(found.rows, config.groups[group], config.dedup_ms).progress
-    deliveries = Deliveries(id, progress, max_deliveries=0, careful=False, dropped=config.dropped)
+    deliveries = Deliveries(id, progress, attempts_most=0, careful=False, dropped=config.dropped)
     closed: list[Peeked] = []
     tag = tags.queue_messages(config.queue, shard)
     old = await newest(log, config.queue, shard, snapshot)

@@ -2,8 +2,9 @@
 
     async with message: await send(message.body)          # acked when it is left; given back, and raised, on an error
 
-What is decided about it is checked at once (`StaleReceipt`), and awaited only by who wants to know that it is in the log: a decision
-that is lost with its process is as if the process had died before it.
+- A decision is checked at once (`StaleReceipt`), and awaited only to know that it is in the log: one that is lost with its process is as
+  if the process had died before it.
+- `attempts` says which errors are failed attempts, and for how long the message waits then.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ import asyncio
 from types import TracebackType
 from typing import Final, Generic, TypeVar
 
-from boki_common.errors import BokiError, InvalidArgument
+from boki_common.errors import BokiError, Conflict, InvalidArgument
 from bokilib.contribution import Contribution
 from bokilib.errors import AppendUnknown
+from bokiqueue import attempts
 from bokiqueue.delivery_rules import Hand
 from bokiqueue.errors import StaleReceipt
 from bokiqueue.events import Item, Source
 from bokiqueue.items import body_of, delay_ms
 from bokiqueue.receipts import Receipt
-from bokiqueue.shard_owner import ShardOwner
+from bokiqueue.shard_owner import Lost, ShardOwner
 
 T = TypeVar("T")
 
@@ -39,7 +41,7 @@ class Message(Generic[T]):
 
     Attributes:
         id: (shard, seqnum, index): the same at each delivery, for effects outside that must happen once.
-        attempt: how often it was handed out, 1 the first time. key, priority: as it was pushed.
+        attempt: 1, and one more for each attempt of it that failed. key, priority: as it was pushed.
         pushed_ms: when, by the clock of the log. source: of a dead letter. item: as it was pushed.
         parted: whether a record may carry its ACK, and it is not known what became of it.
     """
@@ -57,7 +59,8 @@ class Message(Generic[T]):
         self.receipt: Final = receipt
         self._owner = owner
         self._kind = kind
-        self._again_s = 0.0
+        self._again_s: float | None = None
+        self._parts = 0
         self._decided = False
 
     def __repr__(self) -> str:
@@ -84,13 +87,13 @@ class Message(Generic[T]):
         return sent
 
     def nack(self, delay_s: float = 0.0) -> asyncio.Future[None]:
-        """It comes again, after so many seconds; messages of its key wait for it. As `ack`."""
-        sent = self._owner.nack(self.receipt, delay_ms(delay_s))
+        """Give it back: this attempt failed. It comes again after so many seconds, and messages of its key wait for it. As `ack`."""
+        sent = self._owner.nack(self.receipt, Lost(delay_ms(delay_s), failed=True))
         self._decided = True
         return sent
 
     def give_up(self, reason: str) -> asyncio.Future[None]:
-        """It becomes a dead letter now, whatever deliveries it has left. As `ack`."""
+        """Make it a dead letter now, however many attempts it has left; a queue without dead letters drops it. As `ack`."""
         sent = self._owner.give_up(self.receipt, reason)
         self._decided = True
         return sent
@@ -103,10 +106,11 @@ class Message(Generic[T]):
         """What makes a record of any library its ACK: for `bokilib.Atomic`, or `tx.add` of a transaction.
 
         Within `async with message:`, which sees what became of the record: left without an error, it is in the log.
-        From now on its lease does not run out. Raises StaleReceipt.
+        For one record: ask again for the next one. From now on its lease does not run out. Raises StaleReceipt.
         """
         part = self._owner.ack_part(self.receipt)
         self.parted = True
+        self._parts += 1
         return part
 
     def within(self, again_s: float) -> Message[T]:
@@ -124,33 +128,68 @@ class Message(Generic[T]):
         if self._decided:
             return
         if self.parted:
-            await self.part_ended(await self._owner.is_acked(self.receipt))
+            happened: bool | None = None
+            try:
+                happened = await self._was_acked(error)
+            finally:
+                await self.part_ended(happened, error=error)
             return
+        if error is None:
+            _ = self.ack()
+        else:
+            self.give_back(error)
+
+    async def _was_acked(self, error: BaseException | None) -> bool | None:
+        """Return whether the record that `acked` went into is in the log; None: nobody knows yet."""
         try:
-            _ = self.ack() if error is None else self.nack(self._again_s)
-        except StaleReceipt:
-            if error is None:
-                raise
+            acked = await self._owner.is_acked(self.receipt)
+        except BokiError:
+            return None
+        refused = isinstance(error, Conflict) and self._owner.fence.tag in error.facts.get("actual", ())
+        return False if acked is None and refused and self._parts == 1 else acked
 
-    async def part_ended(self, happened: bool | None, *, again: bool = True) -> None:
-        """What became of the record that `acked` went into; None: that is unknown.
+    async def part_ended(
+        self, happened: bool | None, *, again: bool = True, error: BaseException | None = None
+    ) -> None:
+        """Take note of what became of the record that `acked` went into.
 
-        If it did not happen the message comes again; without `again`, its handler has it still.
+        If it did not happen the message comes again.
 
-        It may be on its way still. Then the shard is claimed anew: what is appended under the old claim fails from there on, and what
-        the log has up to there decides.
+        Args:
+            happened: None: that is unknown, and the record may be on its way still. The owner of the shard finds out, and what it finds
+                in the log decides.
+            again: False: if it did not happen, its handler has it still.
+            error: the one with which the record ended.
         """
         self.parted = False
         self._decided = happened is not False
         if happened is None:
-            self._owner.over()
+            self._owner.doubt(self.receipt, self._lost(error))
             return
         self._owner.decided(self.receipt, happened=happened)
         if not happened and again:
-            try:
-                _ = self.nack(self._again_s)
-            except StaleReceipt:
-                pass  # its lease ran out meanwhile
+            self._returns(self._lost(error))
+
+    def give_back(self, error: BaseException | None) -> None:
+        """Give it back after an error, None: the handler's own; unless another handler has it by now."""
+        self._returns(self._lost(error) if error is not None else Lost(delay_ms(self._after_s()), failed=True))
+
+    def _returns(self, lost: Lost) -> None:
+        try:
+            _ = self._owner.nack(self.receipt, lost)
+            self._decided = True
+        except StaleReceipt:
+            pass  # another handler has it by now
+
+    def _lost(self, error: BaseException | None) -> Lost:
+        """Return how it comes again after an error; None: its record lost to another one."""
+        if error is None or attempts.stopped(error):
+            return Lost()
+        again_s = 0.0 if self._again_s is None and attempts.lost(error) else self._after_s()
+        return Lost(delay_ms(again_s), failed=attempts.failed(error))
+
+    def _after_s(self) -> float:
+        return attempts.backoff_s(self.attempt) if self._again_s is None else self._again_s
 
 
 async def outcome_of(unknown: AppendUnknown) -> bool:

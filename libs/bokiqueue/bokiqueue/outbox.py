@@ -35,7 +35,7 @@ class Outbox:
     """What is to be appended together.
 
     Attributes:
-        acks, letters: what is over once it is in the log. nacks: (id, attempt, due).
+        acks, letters: what is over once it is in the log. nacks: (id, attempts that failed, due).
     """
 
     def __init__(self) -> None:

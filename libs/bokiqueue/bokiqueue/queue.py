@@ -24,11 +24,12 @@ from bokilib.contribution import Contribution
 from bokilib.log import Log, Tokens
 from bokilib.ports import BookPort, PayloadHook
 from bokiqueue import inspection, settings
+from bokiqueue.attempts import BACKOFF_S
 from bokiqueue.carrying import trim_dropped
 from bokiqueue.consumer import LEASE_S, PREFETCH, Consumer
 from bokiqueue.errors import QueueDiffers, WrongMode
 from bokiqueue.events import Config, Limits, Mode
-from bokiqueue.handlers import AT_ONCE, BACKOFF_S, Handler, Transacts, X
+from bokiqueue.handlers import AT_ONCE, Handler, Transacts, X
 from bokiqueue.inspection import Peeked, Stats, check_unopened
 from bokiqueue.items import GROUP, check_name, item_of
 from bokiqueue.limit_rules import check_limits
@@ -43,6 +44,7 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 MAX_DELIVERIES: Final = 5
+"""Of a queue with dead letters. Without them there is no limit: what was acknowledged is not dropped."""
 DEDUP_S: Final = 300.0
 NO_LIMITS: Final = Limits()
 
@@ -87,13 +89,15 @@ class Queue(Generic[T]):
             book: a `boki.Book`, or the `bokilib.Log` of a store: what commits together shares it.
             kind: of messages: whatever msgspec knows, or a model of pydantic; `object` for any JSON.
             mode: "consume" (default): with leases and acknowledgements. "pop": taken and gone, as in the paper.
-            shards: default 8; so many members can consume. max_deliveries: default 5; 0: as often as it takes.
-            dead_letter: the queue that gets what was handed out so often; it is made too. Without one it is dropped.
+            shards: default 8; so many members can consume.
+            dead_letter: the queue that gets messages of which too many attempts failed (`attempts`); it is made too. Without one each
+                message comes again, later each time, as often as it takes.
+            max_deliveries: failed attempts until a message becomes a dead letter, default 5; 0: any number. Only beside `dead_letter`.
             dedup_s: for how long ids of messages are remembered, default 300. limits: of each group's handlers.
             hook, random: as of `bokilib.Log`; not beside one.
 
         Raises:
-            QueueDiffers: it exists, with other settings.
+            QueueDiffers: it exists, with other settings. InvalidArgument.
         """
         check_name(name, "queue")
         if isinstance(book, Log) and hook is not None:
@@ -260,9 +264,11 @@ class Queue(Generic[T]):
 
     async def drop(self, group: str) -> None:
         """Ends a group: it holds back no messages any more. Raises NoSuchGroup."""
-        await self._change(lambda config: settings.without_group(config, group))
-        config = self._found.config
-        await trim_dropped(self.log, config, [(shard, group) for shard in range(config.shards)])
+        found = await settings.change_existing(
+            self.log, self.name, lambda config: settings.without_group(config, group)
+        )
+        self._found = found
+        await trim_dropped(self.log, found, [(shard, group) for shard in range(found.config.shards)])
 
     # -- tending
 
@@ -368,7 +374,7 @@ def _config(name: str, given: Mapping[str, object]) -> Config:
     chosen: dict[str, object] = {
         "mode": "consume",
         "shards": SHARDS,
-        "max_deliveries": MAX_DELIVERIES,
+        "max_deliveries": MAX_DELIVERIES if given.get("dead_letter") is not None else 0,
         "dead_letter": None,
         "dedup_ms": round(DEDUP_S * 1000),
         "limits": NO_LIMITS,
@@ -380,6 +386,7 @@ def _config(name: str, given: Mapping[str, object]) -> Config:
     check_shards(config.shards, check_limits(config.limits).in_flight)
     if type(config.max_deliveries) is not int or config.max_deliveries < 0:
         raise InvalidArgument(f"expected max_deliveries, or 0 for any number, found {config.max_deliveries!r}")
+    _check_limited(config, given)
     if config.dead_letter is not None:
         check_name(config.dead_letter, "queue")
         if config.dead_letter == name:
@@ -387,10 +394,22 @@ def _config(name: str, given: Mapping[str, object]) -> Config:
     return config
 
 
+def _check_limited(config: Config, given: Mapping[str, object]) -> None:
+    """Raises InvalidArgument: attempts are limited, and nothing takes what failed so often."""
+    most = given.get("max_deliveries")
+    if most and config.dead_letter is None and given.get("dead_letter") is None:
+        raise InvalidArgument(
+            f"expected dead_letter= beside max_deliveries={most!r}: queue {config.queue!r} has no queue of dead letters, "
+            "and drops nothing; name one, or leave max_deliveries out",
+            found=most,
+        )
+
+
 def _check_same(config: Config, given: Mapping[str, object]) -> None:
-    """Raises QueueDiffers."""
+    """Raises QueueDiffers, InvalidArgument."""
+    _check_limited(config, given)
     for field, value in given.items():
-        found = getattr(config, field)
+        found = config.attempts_most if field == "max_deliveries" else getattr(config, field)
         if found != value:
             raise QueueDiffers(
                 f"queue {config.queue!r} exists with {field}={found!r}, asked for {value!r}: that is the same for its whole life",

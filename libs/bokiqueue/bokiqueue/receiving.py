@@ -20,6 +20,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -27,9 +28,9 @@ from boki_common.errors import BokiError, Conflict
 from bokilib.contribution import Contribution
 from bokilib.errors import AppendUnknown
 from bokilib.log import Log
+from bokiqueue.attempts import BACKOFF_S, backoff_s
 from bokiqueue.consumer import Consumer
 from bokiqueue.errors import StaleReceipt
-from bokiqueue.handlers import BACKOFF_S, backoff_s
 from bokiqueue.messages import Message, outcome_of
 
 T = TypeVar("T")
@@ -79,12 +80,9 @@ class Received(Generic[T, X]):
         self.store.add(part)
 
     def end(self) -> None:
-        """Nothing comes of it: the message comes again."""
+        """Nothing comes of it: the message comes again, after the error that is being handled or the one that the body returned."""
         self.store.end()
-        try:
-            _ = self.message.nack(backoff_s(self.message.attempt, self._backoff_s))
-        except StaleReceipt:
-            pass  # it does already
+        self.message.within(backoff_s(self.message.attempt, self._backoff_s)).give_back(sys.exception())
 
 
 class Receiving(Generic[T, X]):
@@ -136,8 +134,8 @@ class Receiving(Generic[T, X]):
         except BokiError as error:
             await self._ended(message, False if error.definite else None)
             raise
-        except BaseException:
-            await message.part_ended(None)
+        except BaseException as error:
+            await message.part_ended(None, error=error)
             raise
         await message.part_ended(True)
         return place

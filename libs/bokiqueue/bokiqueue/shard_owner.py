@@ -8,13 +8,16 @@
   expects the claim; who lost it gets a Conflict, and is over: nothing of it happens any more, and its handlers' receipts are stale.
 - What handlers append themselves, beside effects of other libraries, carries an `ack_part`. From then on until they report what became of
   it the message is pinned, and a checkpoint covers nothing that may come after.
+- If a handler does not know what became of such a record (`doubt`), the owner claims its shard again: a record that expects the claim
+  before is not in the log by then, and never will be, or it is found there. Other messages stay with their handlers.
 - A checkpoint is due after so many records; then the streams are trimmed (`floor_rules`). What gets old is carried (`tend`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final, Protocol
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Protocol
 
 import boki
 from boki_common.errors import BokiError, Conflict
@@ -32,21 +35,28 @@ from bokiqueue import receipts
 from bokiqueue.arrivals import Arrivals
 from bokiqueue.checkpointing import Checkpointing, stream
 from bokiqueue.delivery_rules import Batch, Deliveries, Hand
-from bokiqueue.events import Acked, Item, Source, consumer_id
+from bokiqueue.events import Acked, Id, Item, Nacked, Source, consumer_id
 from bokiqueue.limit_rules import KeyRate, Rate, share
 from bokiqueue.old_rules import Renewal
 from bokiqueue.outbox import Letter, Outbox
 from bokiqueue.producer import Producer
-from bokiqueue.rebalance_rules import NOBODY, careful
+from bokiqueue.rebalance_rules import CARRIED, NOBODY, careful
 from bokiqueue.receipts import Receipt
 from bokiqueue.settings import Found
 from bokiqueue.shard_member import Member, fence_name
 from bokiqueue.shard_state import Progress
 from bokiqueue.together import Together
 
-TOO_OFTEN: Final = "handed out too often"
+TOO_OFTEN: Final = "too many attempts failed"
 
 log = get_logger(__name__)
+
+
+class Lost(NamedTuple):
+    """How a message comes again that its handler did not end: after so long, and whether an attempt of it failed."""
+
+    delay_ms: int = 0
+    failed: bool = False
 
 
 class Surroundings(Protocol):
@@ -108,6 +118,7 @@ class ShardOwner:
         self._ended: asyncio.Event | None = None
         self._arrivals: Arrivals | None = None
         self._renewal = Renewal(member.carry_ms)
+        self._doubts: dict[Receipt, Lost] = {}
 
     # -- the fence
 
@@ -121,8 +132,9 @@ class ShardOwner:
         self._deliveries = Deliveries(
             self._id,
             progress,
-            max_deliveries=config.max_deliveries,
+            attempts_most=config.attempts_most,
             careful=last is not None and careful(last.who, last.token),
+            since_ms=time_ms,
             keys=keys,
             dropped=config.dropped,
         )
@@ -157,6 +169,7 @@ class ShardOwner:
             return
         self.claim = 0
         self._stop_reading()
+        self._doubts.clear()
         sent, self._sent = self._sent, self._future()
         if not sent.done():
             sent.set_exception(self.fence.over())
@@ -181,15 +194,25 @@ class ShardOwner:
             await asyncio.wait([self._sender])
         if not self.claim:
             return
-        free = Contribution((self.fence.tag,), dict(self.fence.expect), (Claimed(self.fence.name, NOBODY),))
         try:
-            await self._log.append(free, settle=True)
+            await self._log.append(self._release(), settle=True)
         except Conflict:
             pass  # somebody took it already
         self.over()
 
+    def _release(self) -> Contribution:
+        """The claim for nobody. What handlers have comes again, and no attempt of it failed; if there is left what an owner before may have
+        died of, the next one is told.
+        """
+        deliveries = self._owned()
+        claim = Claimed(self.fence.name, NOBODY, f"{CARRIED}/" if deliveries.suspecting else "")
+        back = tuple((id.seqnum, id.number, failed, 0) for id, failed in deliveries.undecided())
+        if not back:
+            return Contribution((self.fence.tag,), dict(self.fence.expect), (claim,))
+        return Contribution((self.fence.tag, self._tag), dict(self.fence.expect), (claim, Nacked(self._id, back)))
+
     def _return_prefetched(self) -> None:
-        """What no handler has yet comes again, and this delivery does not count."""
+        """What no handler has yet comes again, and no attempt of it failed."""
         if not self.claim:
             return
         deliveries = self._owned()
@@ -238,15 +261,36 @@ class ShardOwner:
 
     # -- messages go out
 
+    @property
+    def _hands_out(self) -> bool:
+        return bool(self.claim) and not (self._giving or self._checkpoints.first or self._around.found.config.paused)
+
+    def _room(self, now_s: float) -> int:
+        return min(self._share - self.in_flight, self._rate.allowed(now_s))
+
     def hand_out(self, most: int) -> list[Hand]:
         """What handlers get now; what has to wait for its DELIVER comes through `deliver`."""
-        if not self.claim or self._giving or self._checkpoints.first or self._around.found.config.paused:
+        if not self._hands_out:
             return []
-        deliveries, now_s = self._owned(), self._now_s()
-        room = min(most, self._share - self.in_flight, self._rate.allowed(now_s))
-        batch = deliveries.take(room, self._clock.now_ms(now_s)) if room > 0 else None
-        if batch is None:
-            return []
+        now_s = self._now_s()
+        room = min(most, self._room(now_s))
+        return self._out(self._owned().take(room, self._clock.now_ms(now_s)), now_s) if room > 0 else []
+
+    def wants_alone(self) -> bool:
+        """Return whether it has a message that may be handed out only while the member has no other."""
+        now_s = self._now_s()
+        return self._hands_out and self._room(now_s) > 0 and self._owned().wants_alone(self._clock.now_ms(now_s))
+
+    def hand_out_alone(self) -> list[Hand]:
+        """The same as `hand_out` for one such message."""
+        now_s = self._now_s()
+        return self._out(self._owned().take_alone(self._clock.now_ms(now_s)), now_s)
+
+    def postpone_alone(self) -> None:
+        """Such messages wait for a while: the member has others that do not end."""
+        self._owned().postpone_alone(self._clock.now_ms(self._now_s()))
+
+    def _out(self, batch: Batch, now_s: float) -> list[Hand]:
         for hand in batch.dead:
             self._give_up(hand, TOO_OFTEN)
         if batch.delivered is None:
@@ -279,7 +323,7 @@ class ShardOwner:
 
     def begin(self, receipt: Receipt, lease_s: float) -> bool:
         """A handler has a message from now on, for so long; False: it is not to have it any more."""
-        if not self.claim or self.claim != receipt.claim or self._owned().attempt(receipt.id) != receipt.attempt:
+        if not self.claim or self.claim != receipt.claim or self._owned().number(receipt.id) != receipt.number:
             return False
         self._owned().begin(receipt.id, self._now_s() + lease_s)
         return True
@@ -304,6 +348,7 @@ class ShardOwner:
         """The settings are others: messages from below `start` are over, but for those that are handed out; so are those of records that
         are dropped; keys may have other rates."""
         if self.claim:
+            self._owned().attempts_most = self._around.found.config.attempts_most
             self._owned().drop(self._around.found.config.dropped)
             self._owned().purge(start)
             self._checkpoints.begins(start, self._owned().progress)
@@ -323,8 +368,7 @@ class ShardOwner:
     def check(self, receipt: Receipt) -> None:
         """Raises StaleReceipt."""
         self.expire()
-        attempt = self._owned().attempt(receipt.id) if self.claim else None
-        receipts.check(receipt, self.claim, attempt)
+        receipts.check(receipt, self.claim, self._owned().number(receipt.id) if self.claim else None)
 
     def ack(self, receipt: Receipt) -> asyncio.Future[None]:
         """It is done. Raises StaleReceipt at once; awaited, Fenced: it is not."""
@@ -334,24 +378,30 @@ class ShardOwner:
         self._send()
         return self._sent
 
-    def nack(self, receipt: Receipt, delay_ms: int) -> asyncio.Future[None]:
-        """It comes again, after a while, or is given up, if that was its last delivery. As `ack`."""
-        most = self._around.found.config.max_deliveries
-        if most and receipt.attempt >= most:
-            return self.give_up(receipt, TOO_OFTEN)
+    def nack(self, receipt: Receipt, lost: Lost) -> asyncio.Future[None]:
+        """It comes again, or is given up, if too many attempts of it failed. As `ack`."""
         self.check(receipt)
         self._owned().pin(receipt.id)
-        due_ms = self._clock.now_ms(self._now_s()) + delay_ms if delay_ms else 0
-        self._outbox.nacks.append((receipt.id, receipt.attempt, due_ms))
-        self._send()
+        self._comes_again(receipt.id, lost)
         return self._sent
+
+    def _comes_again(self, id: Id, lost: Lost) -> None:
+        """A message that is pinned is given back, or up."""
+        deliveries = self._owned()
+        attempt = deliveries.flights[id].attempt
+        if lost.failed and 0 < deliveries.attempts_most <= attempt:
+            self._give_up(Hand(deliveries.entries[id], attempt, 0), TOO_OFTEN)
+            return
+        due_ms = self._clock.now_ms(self._now_s()) + lost.delay_ms if lost.delay_ms else 0
+        self._outbox.nacks.append((id, attempt if lost.failed else attempt - 1, due_ms))
+        self._send()
 
     def give_up(self, receipt: Receipt, reason: str) -> asyncio.Future[None]:
         """It becomes a dead letter. As `ack`."""
         self.check(receipt)
         deliveries = self._owned()
         deliveries.pin(receipt.id)
-        self._give_up(Hand(deliveries.entries[receipt.id], receipt.attempt), reason)
+        self._give_up(Hand(deliveries.entries[receipt.id], deliveries.flights[receipt.id].attempt, 0), reason)
         return self._sent
 
     def extend(self, receipt: Receipt, lease_s: float) -> None:
@@ -361,6 +411,8 @@ class ShardOwner:
 
     def ack_part(self, receipt: Receipt) -> Contribution:
         """What makes a record its ACK. The message is pinned until `decided`. Raises StaleReceipt."""
+        if receipt in self._doubts:
+            receipts.check(receipt, self.claim, None)
         if not self._checkpoints.is_flying(receipt):
             self.check(receipt)
             self._owned().pin(receipt.id)
@@ -387,6 +439,14 @@ class ShardOwner:
         else:
             self._owned().unpin(receipt.id)
 
+    def doubt(self, receipt: Receipt, lost: Lost) -> None:
+        """Nobody knows what became of a record with an `ack_part`: the log is asked. `lost`: what holds if it is not there."""
+        if self.claim != receipt.claim:
+            self._checkpoints.landed(receipt)  # whatever became of it, the next owner knows
+            return
+        self._doubts[receipt] = lost
+        self._send()
+
     # -- appends
 
     def _send(self) -> None:
@@ -397,9 +457,9 @@ class ShardOwner:
 
     async def _send_all(self) -> None:
         try:
-            while (self._outbox or self._renewal.due or self._checkpoints.first) and self.claim:
-                if self._renewal.due:
-                    await self._carry()
+            while (self._outbox or self._renewal.due or self._checkpoints.first or self._doubts) and self.claim:
+                if self._renewal.due or self._doubts:
+                    await self._claim_again()
                     continue
                 if self._outbox:
                     box, self._outbox = self._outbox, Outbox()
@@ -459,17 +519,42 @@ class ShardOwner:
         if self.claim and not self._giving and self._renewal.look(self._clock.now_ms(self._now_s())):
             self._send()
 
-    async def _carry(self) -> None:
-        """The same claim once more, and a checkpoint. Receipts stay good: they name the first of these claims."""
+    async def _claim_again(self) -> None:
+        """The same claim once more: no record that expects the one before comes later. Receipts stay good: they name the first one."""
+        carries, doubts, pause = self._renewal.due, dict(self._doubts), pauses()
         self._renewal.done(self._clock.now_ms(self._now_s()))
-        try:
-            claim = await self.fence.take(self.fence.held)
-        except Fenced:
-            self.over()
-            return
-        if self.claim:
-            await self._log.book.trim([(self.fence.tag, claim)])
+        while self.claim:
+            try:
+                claim = await self.fence.take(self.fence.held)
+                await self._log.book.trim([(self.fence.tag, claim)])
+                await self._settle(doubts, claim)
+                break
+            except Fenced:
+                self.over()
+            except BokiError as error:
+                if not error.retryable:
+                    raise
+                await asyncio.sleep(pause.next())
+        if self.claim and carries:
             await self._checkpoint()
+
+    async def _settle(self, doubts: Mapping[Receipt, Lost], claim: int) -> None:
+        """What became of records that expected a claim below this one: their ACKs are in the log, or never will be."""
+        if not doubts:
+            return
+        start = min(self._checkpoints.flying_since(receipt) for receipt in doubts) + 1
+        found = await stream(self._log, self._id, self._tag, claim, start)
+        acked = {id for row in found.rows for event in row.events if isinstance(event, Acked) for id in event.ids}
+        for receipt, lost in doubts.items():
+            self._doubts.pop(receipt, None)
+            self._checkpoints.landed(receipt)
+            if not self.claim:
+                continue
+            if receipt.id in acked:
+                self._owned().over(receipt.id)
+                self._ended_one()
+            else:
+                self._comes_again(receipt.id, lost)
 
     async def _checkpoint(self) -> None:
         deliveries = self._owned()

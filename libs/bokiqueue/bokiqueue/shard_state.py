@@ -6,6 +6,10 @@
   the stream. A checkpoint is composed while decisions are on their way; those land between.
 - A message is *over* (acked, given up, or a copy), *delivered* (handed out, undecided), *due* (comes again), *held* (passed over: its
   key was busy, or its time has not come) or fresh. Below `floor` all is over.
+- Attempts are counted by their failures: the number of an attempt is one more than attempts failed before it, and one that ended without
+  failing (its process was stopped, say) is followed by one of the same number.
+- A delivered message whose owner died is handed out *guarded*: singly in its shard at first, and if the process dies again, alone in its
+  member. Only a process that dies with a message which was alone failed an attempt of it (`delivery_rules`).
 - A record of messages that an owner cannot open (of a later version, through a hook that he lacks) is *unopened*: it holds the floor, so it
   is kept, until somebody opens it. Of its messages there is no event until one is handed out.
 - `read`: up to there copies were distinguished from firsts, in order. Who reads those messages again takes what is over from here, and does
@@ -29,7 +33,7 @@ class Kept(msgspec.Struct, array_like=True, frozen=True):
 
     Attributes:
         over: (seqnum, first index, last index). attempts: where it is more than one, or the message is due.
-        due: when by the clock of the log. first_ms: ids of the deduplication window.
+        due: when by the clock of the log. first_ms: ids of the deduplication window. guarded: see the module; older versions pass it.
     """
 
     floor: Id
@@ -41,8 +45,11 @@ class Kept(msgspec.Struct, array_like=True, frozen=True):
     due: tuple[tuple[Id, int], ...]
     first_ms: tuple[tuple[str, int], ...]
     unopened: tuple[int, ...] = ()
+    guarded: tuple[tuple[Id, int], ...] = ()
 
 
+SINGLY: Final = 1
+ALONE: Final = 2
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Kept)
 
@@ -60,6 +67,7 @@ class Progress:
         self.attempts: dict[Id, int] = {}
         self.due: dict[Id, int] = {}
         self.unopened: dict[int, None] = {}
+        self.guarded: dict[Id, int] = {}
         self.window: Final = window
 
     def is_over(self, id: Id) -> bool:
@@ -73,18 +81,25 @@ class Progress:
         return id <= self.upto and id not in self.held and id not in self.due and not self.is_over(id)
 
     def attempt(self, id: Id) -> int:
-        """How often it was handed out."""
+        """Return the attempts that failed, and the one that a handler has, if one has it."""
         return self.attempts.get(id, 1 if self.is_delivered(id) else 0)
+
+    def next_attempt(self, id: Id) -> int:
+        """Return the number of the attempt that comes next, if the one that a handler had did not fail."""
+        return max(1, self.attempt(id)) if self.is_delivered(id) else self.attempt(id) + 1
 
     def apply(self, event: ConsumerEvent) -> None:
         """Applies an event of the consumer's stream."""
         match event:
-            case Delivered(upto=upto, held=held, again=again, unopened=unopened):
+            case Delivered(upto=upto, held=held, again=again, unopened=unopened, guarded=guarded):
                 self.unopened.update((seqnum, None) for seqnum in unopened if seqnum >= self.floor.seqnum)
                 self.held.update(id for id in held if not self.is_over(id))
                 self.upto = max(self.upto, upto)
                 for seqnum, index, attempt in again:
                     self._handed_out(Id(seqnum, index), attempt)
+                self.guarded.update(
+                    (id, guard) for seqnum, index, guard in guarded if not self.is_over(id := Id(seqnum, index))
+                )
             case Acked(ids=ids) | Dead(ids=ids):
                 for id in ids:
                     self.ends(id)
@@ -93,6 +108,7 @@ class Progress:
                     id = Id(seqnum, index)
                     if not self.is_over(id):
                         self.held.discard(id)
+                        self.guarded.pop(id, None)
                         self.attempts[id], self.due[id] = attempt, due_ms
             case Checkpoint():
                 pass
@@ -102,6 +118,7 @@ class Progress:
             return
         self.held.discard(id)
         self.due.pop(id, None)
+        self.guarded.pop(id, None)
         if attempt > 1 or id.seqnum in self.unopened:
             self.attempts[id] = attempt
         else:
@@ -112,6 +129,7 @@ class Progress:
         self.held.discard(id)
         self.attempts.pop(id, None)
         self.due.pop(id, None)
+        self.guarded.pop(id, None)
         if id >= self.floor:
             self.over.add(id)
 
@@ -126,6 +144,7 @@ class Progress:
         self.held = {id for id in self.held if id >= floor}
         self.attempts = {id: attempt for id, attempt in self.attempts.items() if id >= floor}
         self.due = {id: due_ms for id, due_ms in self.due.items() if id >= floor}
+        self.guarded = {id: guard for id, guard in self.guarded.items() if id >= floor}
         self.unopened = {one: None for one in self.unopened if one >= seqnum}
 
     def raise_floor(self, floor: Id) -> None:
@@ -149,6 +168,7 @@ class Progress:
                 tuple(sorted(self.due.items())),
                 tuple(self.window.items()),
                 tuple(self.unopened),
+                tuple(sorted(self.guarded.items())),
             )
         )
 
@@ -177,6 +197,7 @@ def decode(data: bytes, window_ms: int) -> Progress:
     progress.attempts = dict(kept.attempts)
     progress.due = dict(kept.due)
     progress.unopened = dict.fromkeys(kept.unopened)
+    progress.guarded = dict(kept.guarded)
     return progress
 
 

@@ -66,7 +66,7 @@ class Shard:
         rows = [Row(place, 0, "", [event]) for place, event in enumerate(self.events[: self.folded], 1)]
         every = EVERY if self.rules.old_have_turns else 1_000
         progress = fold(rows, 1, 0).progress
-        owner = Deliveries("s", progress, max_deliveries=0, careful=False, ready=Ready(oldest_every=every))
+        owner = Deliveries("s", progress, attempts_most=0, careful=False, ready=Ready(oldest_every=every))
         for what, message in self.done:
             id = Id(message, 0)
             if what == "read":

@@ -92,7 +92,7 @@ class Shard:
             if isinstance(line, Delivered | Acked | Checkpoint)
         ]
         progress = fold(rows, 1, FOR_EVER).progress
-        deliveries = self.kind("s", progress, max_deliveries=0, careful=bool(self.claim), dropped=())
+        deliveries = self.kind("s", progress, attempts_most=0, careful=bool(self.claim), dropped=())
         for act, place in self.acts:
             self._act(deliveries, act, place)
         return deliveries

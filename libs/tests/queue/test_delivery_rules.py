@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 
 import msgspec
+import pytest
 
+from bokiqueue import delivery_rules
 from bokiqueue.dedup import Window
 from bokiqueue.delivery_rules import Deliveries
 from bokiqueue.events import Id, Item
 from bokiqueue.limit_rules import KeyRate
-from bokiqueue.shard_state import Progress, decode
+from bokiqueue.shard_state import ALONE, SINGLY, Progress, decode
 
 BODY = msgspec.Raw(msgspec.msgpack.encode(None))
 
@@ -20,7 +22,7 @@ def item(key: str | None = None, delay_ms: int = 0, dedup: str | None = None, *,
 
 
 def shelf(progress: Progress | None = None, *, careful: bool = False, most: int = 0) -> Deliveries:
-    return Deliveries("s", progress or Progress(1, Window(1_000)), max_deliveries=most, careful=careful)
+    return Deliveries("s", progress or Progress(1, Window(1_000)), attempts_most=most, careful=careful)
 
 
 def ids(deliveries: Deliveries, most: int = 10, now_ms: int = 0) -> list[int]:
@@ -28,7 +30,7 @@ def ids(deliveries: Deliveries, most: int = 10, now_ms: int = 0) -> list[int]:
 
 
 def test_a_key_that_had_one_too_lately_waits_and_others_pass() -> None:
-    deliveries = Deliveries("s", Progress(1, Window(1_000)), max_deliveries=0, careful=False, keys=KeyRate(10.0, 0))
+    deliveries = Deliveries("s", Progress(1, Window(1_000)), attempts_most=0, careful=False, keys=KeyRate(10.0, 0))
     for seqnum, key in enumerate(["a", "a", None, "b"], 1):
         deliveries.offer(seqnum, 0, (item(key),))
     assert (ids(deliveries, now_ms=50), deliveries.next_due_ms()) == ([3], 101)
@@ -74,7 +76,8 @@ def test_what_somebody_may_have_died_of_is_handed_out_by_itself() -> None:
         after.offer(seqnum, 0, (item(),))
     for seqnum in (1, 3):
         batch = after.take(10, 0)
-        assert [(hand.entry.id.seqnum, hand.attempt) for hand in batch.hands] == [(seqnum, 2)]
+        assert [(hand.entry.id.seqnum, hand.attempt) for hand in batch.hands] == [(seqnum, 1)]
+        assert batch.delivered is not None and batch.delivered.guarded == ((seqnum, 0, SINGLY),)
         assert batch.logged_first
         assert after.take(10, 0).hands == []
         after.over(Id(seqnum, 0))
@@ -94,16 +97,100 @@ def test_a_suspect_that_waits_for_its_key_lets_its_key_go_first() -> None:
     assert ids(deliveries) == [2]
 
 
-def test_handed_out_so_often_it_is_given_up() -> None:
+def test_what_failed_so_often_is_given_up_and_what_ended_without_a_failure_never_is() -> None:
     deliveries = shelf(most=2)
     deliveries.offer(1, 0, (item("k"), item("k")))
-    for _ in range(2):
-        assert ids(deliveries) == [1]
+    for _ in range(4):
+        assert [hand.attempt for hand in deliveries.take(10, 0).hands] == [1]
         deliveries.expires(Id(1, 0))
+    assert ids(deliveries) == [1]
+    deliveries.again(Id(1, 0), 1, 0)
+    assert [hand.attempt for hand in deliveries.take(10, 0).hands] == [2]
+    deliveries.again(Id(1, 0), 2, 0)
     batch = deliveries.take(10, 0)
     assert ([hand.attempt for hand in batch.dead], batch.hands) == ([2], [])
     deliveries.over(Id(1, 0))
     assert [hand.entry.id for hand in deliveries.take(10, 0).hands] == [Id(1, 1)]
+
+
+def died(before: Deliveries, since_ms: int = 0, *, most: int = 0) -> Deliveries:
+    """The next owner of a shard, after the process of the one before died. It read the same messages."""
+    after = Deliveries("s", decode(before.progress.encode(), 0), attempts_most=most, careful=True, since_ms=since_ms)
+    for entry in before.entries.values():
+        after.offer_some(entry.id.seqnum, 0, [(entry.id.number, entry.item)])
+    return after
+
+
+def test_what_kills_its_process_is_found_counted_alone_and_given_up() -> None:
+    owner = shelf(most=2)
+    for seqnum in (1, 2, 3):
+        owner.offer(seqnum, 0, (item(),))
+    assert ids(owner, 2) == [1, 2]
+    owner = died(owner, most=2)
+    assert ids(owner) == [1], "one at a time"
+    owner = died(owner, most=2)
+    assert ids(owner) == [2] and owner.wants_alone(0), "the first waits until the member has nothing else"
+    owner.over(Id(2, 0))
+    (hand,) = owner.take_alone(0).hands
+    assert (hand.entry.id, hand.attempt, owner.progress.guarded) == (Id(1, 0), 1, {Id(1, 0): ALONE})
+    owner = died(owner, 5_000, most=2)
+    assert ids(owner, now_ms=5_999) == [3] and not owner.wants_alone(5_999), "it waits, and others go on"
+    owner.over(Id(3, 0))
+    (hand,) = owner.take_alone(6_000).hands
+    assert hand.attempt == 2
+    owner = died(owner, 10_000, most=2)
+    batch = owner.take_alone(12_000)
+    assert (batch.hands, [(one.entry.id, one.attempt) for one in batch.dead]) == ([], [(Id(1, 0), 2)])
+
+
+def test_what_was_beside_a_message_that_kills_is_never_counted() -> None:
+    owner = shelf(most=1)
+    owner.offer(1, 0, (item(), item(), item()))
+    for _ in range(20):
+        owner.take(10, 0)
+        owner = died(owner, most=1)
+    assert [hand.attempt for hand in owner.take_alone(0).hands] == [1]
+
+
+def test_a_culprit_that_cannot_be_alone_comes_again_a_minute_later() -> None:
+    owner = shelf()
+    owner.offer(1, 0, (item(),))
+    owner.take(1, 0)
+    owner = died(owner)
+    owner.take(1, 0)
+    owner = died(owner)
+    assert owner.wants_alone(0)
+    owner.postpone_alone(0)
+    assert not owner.wants_alone(59_999) and owner.next_due_ms() == 60_000 and owner.wants_alone(60_000)
+
+
+def test_a_suspect_behind_a_culprit_of_its_key_keeps_out_no_others() -> None:
+    owner = shelf()
+    owner.offer(1, 0, (item("k"),))
+    owner.take(1, 0)
+    owner = died(owner)
+    owner.take(1, 0)
+    owner.progress.upto, owner.progress.guarded = Id(2, 0), {Id(1, 0): ALONE}
+    owner = died(owner, 0)
+    owner.offer(2, 0, (item("k"),))
+    owner.offer(3, 0, (item(),))
+    assert ids(owner) == [3]
+
+
+def test_more_than_is_read_ahead_waits_for_a_key_and_another_key_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = Deliveries("s", Progress(1, Window(0)), attempts_most=0, careful=False, keys=KeyRate(1.0, 0))
+    for seqnum in range(1, 40):
+        owner.offer(seqnum, 0, (item("noisy"),))
+    assert not owner.full(8), "what waits for its key does not keep others out"
+    owner.offer(40, 0, (item("quiet"),))
+    assert ids(owner, now_ms=2_000) == [1, 40]
+    for seqnum in range(41, 49):
+        owner.offer(seqnum, 0, (item(),))
+    assert owner.full(8)
+    monkeypatch.setattr(delivery_rules, "WAITING", 50)
+    for seqnum in range(49, 52):
+        owner.offer(seqnum, 0, (item("noisy"),))
+    assert owner.full(20), "there is a bound"
 
 
 def test_a_lease_runs_while_a_handler_has_it_not_while_its_decision_is_on_its_way() -> None:
@@ -115,7 +202,7 @@ def test_a_lease_runs_while_a_handler_has_it_not_while_its_decision_is_on_its_wa
     deliveries.begin(Id(1, 1), 4.0)
     assert deliveries.next_deadline_s() == 4.0
     deliveries.pin(Id(1, 1))
-    assert deliveries.attempt(Id(1, 1)) is None
+    assert deliveries.number(Id(1, 1)) is None
     assert (deliveries.next_deadline_s(), deliveries.expired(9.0)) == (5.0, [Id(1, 0)])
     deliveries.unpin(Id(1, 1))
     assert deliveries.expired(9.0) == [Id(1, 0), Id(1, 1)]
@@ -224,7 +311,7 @@ def test_what_is_lined_up_twice_is_handed_out_once() -> None:
 
 def test_a_key_whose_rate_changes_is_looked_at_again() -> None:
     keys = KeyRate(0.0, 0, {"k": 0.001})
-    deliveries = Deliveries("s", Progress(1, Window(0)), max_deliveries=0, careful=False, keys=keys)
+    deliveries = Deliveries("s", Progress(1, Window(0)), attempts_most=0, careful=False, keys=keys)
     deliveries.offer(1, 0, (item("k"),))
     assert ids(deliveries, now_ms=5_000) == []
     deliveries.rates({})

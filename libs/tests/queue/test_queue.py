@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+import msgspec
 import pytest
 
+import boki
 from boki.testing import MemoryCluster
 from boki_common.errors import InvalidArgument
-from bokilib import NotEncodable
-from bokiqueue import Limits, NoSuchGroup, Queue, QueueDiffers, QueueEmpty, StaleReceipt, WrongMode
-from libs.tests.queue.conftest import Another, SetClock, take
+from bokilib import Fenced, NotEncodable
+from bokilib.testing import FaultyBook
+from bokiqueue import Limits, NoSuchGroup, Queue, QueueDiffers, QueueEmpty, StaleReceipt, WrongMode, settings
+from bokiqueue.attempts import backoff_s
+from libs.tests.queue.conftest import Another, SetClock, all_appended, take
 
 
 @dataclass
@@ -89,7 +93,7 @@ async def test_when_its_lease_runs_out_it_comes_again_and_the_old_receipt_is_sta
     async with queue.consume(lease_s=0.02) as messages:
         slow = await anext(messages)
         again = await anext(messages)
-        assert (again.body, again.attempt) == ("slow", 2)
+        assert (again.body, again.attempt) == ("slow", 1), "no attempt failed"
         with pytest.raises(StaleReceipt, match="handed out again"):
             await slow.ack()
         again.extend(60)
@@ -173,6 +177,7 @@ async def test_settings_are_the_same_for_a_queues_whole_life(another: Another) -
         {"mode": "both"},
         {"max_deliveries": -1},
         {"dead_letter": "other"},
+        {"max_deliveries": 3},
         {"limits": Limits(per_second=-1)},
     ):
         with pytest.raises(InvalidArgument):
@@ -237,3 +242,94 @@ async def test_the_higher_priority_is_handed_out_first_to_each_group(another: An
     assert [(one.body, one.priority) for one in await queue.peek()] == [(0, 0), (1, 1), (2, 2), ("later", 9)]
     with pytest.raises(InvalidArgument, match="priority"):
         await queue.push(1, priority=10)
+
+
+async def test_without_dead_letters_nothing_is_given_up_and_back_off_grows_to_a_minute(another: Another) -> None:
+    queue = await another(shards=1)
+    await queue.push("poison")
+    async with queue.consume() as messages:
+        for attempt in range(1, 9):
+            message = await anext(messages)
+            assert message.attempt == attempt
+            await message.nack()
+    assert [backoff_s(attempt) for attempt in (1, 2, 6, 7, 100)] == [1, 2, 32, 60, 60]
+    assert (await queue.stats()).depth == 1
+
+
+async def test_only_a_handler_that_raised_is_a_failed_attempt(another: Another) -> None:
+    queue = await another(shards=1, max_deliveries=1, dead_letter="jobs.dead")
+    await queue.push("once")
+    async with queue.consume() as messages:
+        for error in (
+            asyncio.CancelledError(),
+            SystemExit(3),
+            KeyboardInterrupt(),
+            boki.Unreachable("the engine is away"),
+            boki.Conflict("lost", actual={}, position=1),
+            Fenced("taken over", tag="t", claim=1),
+        ):
+            with pytest.raises(type(error)):
+                async with (await anext(messages)).within(0) as message:
+                    assert message.attempt == 1
+                    raise error
+        with pytest.raises(ValueError, match="no"):
+            async with await anext(messages):
+                raise ValueError("no")
+        await all_appended(messages)
+    assert (await queue.stats()).depth == 0
+    (letter,) = await (await another("jobs.dead")).peek()
+    assert letter.source is not None and letter.source.attempts == 1
+
+
+async def test_a_queue_of_an_older_version_without_dead_letters_drops_nothing_more(another: Another) -> None:
+    queue = await another(shards=1)
+    await settings.change_existing(queue.log, "jobs", lambda config: msgspec.structs.replace(config, max_deliveries=1))
+    again = await another(shards=1, max_deliveries=0)
+    await again.push("kept")
+    async with again.consume() as messages:
+        for _ in range(3):
+            await (await anext(messages)).nack()
+    assert (await again.stats()).depth == 1
+
+
+async def test_a_drop_trims_nothing_of_a_group_that_is_registered_again_at_once(cluster: MemoryCluster) -> None:
+    """The process that drops is slow between its settings and the trim."""
+    drops, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def pause(_: int) -> None:
+        if begun and len(book.operations) > begun[0] + 1 and book.operations[-1].startswith("trim [('queue/cfg"):
+            begun.clear()
+            drops.set()
+            await goes_on.wait()
+
+    begun: list[int] = []
+    book = FaultyBook((await cluster.connect()).book("shop"), pause=pause)
+    dropping = await Queue.open(book, "jobs", object, shards=1)
+    queue = await Queue.open((await cluster.connect()).book("shop"), "jobs", object)
+    await queue.register("audit")
+    begun.append(len(book.operations))
+    drop = asyncio.create_task(dropping.drop("audit"))
+    await drops.wait()
+    await queue.register("audit")
+    await queue.push_many(["first", "second"])
+    async with queue.consume(group="audit") as messages:
+        await (await anext(messages)).ack()
+        goes_on.set()
+        await drop
+    async with (await Queue.open((await cluster.connect()).book("shop"), "jobs", object)).consume(
+        group="audit"
+    ) as messages:
+        assert (await anext(messages)).body == "second"
+
+
+async def test_a_member_of_a_group_that_is_dropped_is_told(another: Another) -> None:
+    queue = await another(shards=1)
+    await queue.register("audit")
+    await queue.push("waits")
+    async with queue.consume(group="audit") as messages:
+        message = await anext(messages)
+        await (await another()).drop("audit")
+        with pytest.raises(NoSuchGroup):
+            await anext(messages)
+        with pytest.raises(StaleReceipt):
+            await message.ack()

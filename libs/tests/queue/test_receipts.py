@@ -1,4 +1,4 @@
-"""Receipts are good for one decision, at one attempt, under one claim."""
+"""Receipts are good for one decision, of one hand-out, under one claim."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def test_the_one_who_has_it_may_decide() -> None:
 
 
 @pytest.mark.parametrize(
-    ("claim", "attempt", "why"),
+    ("claim", "number", "why"),
     [
         (0, 2, "another owner"),
         (11, 2, "claimed anew"),
         (10, None, "decided already"),
-        (10, 3, "handed out again \\(attempt 3\\)"),
+        (10, 3, "handed out again"),
     ],
 )
-def test_nobody_else_may(claim: int, attempt: int | None, why: str) -> None:
+def test_nobody_else_may(claim: int, number: int | None, why: str) -> None:
     with pytest.raises(StaleReceipt, match=why):
-        check(RECEIPT, claim, attempt)
+        check(RECEIPT, claim, number)

@@ -7,10 +7,13 @@ import asyncio
 import pytest
 
 import boki
-from bokilib import tags
+from boki_common.errors import Conflict
+from bokilib import Fence, Log, tags
 from bokilib.events import open_record
 from bokiqueue import Queue
 from bokiqueue.events import PICKER, Acked, AnyEvent, Dead, Delivered, Nacked, Pushed
+from bokiqueue.sharding import shard_of
+from bokistore import BokiStore
 from libs.tests.queue.conftest import Another, all_appended, book_of, take
 
 
@@ -117,3 +120,48 @@ async def test_reading_ahead_is_bounded_and_goes_on(another: Another, monkeypatc
             (owner,) = messages._owners.values()
             assert len(owner._owned()) <= 8
     assert got == list(range(40))
+
+
+async def test_of_two_messages_whose_record_lost_only_the_owner_whose_shard_moved_ends(another: Another) -> None:
+    store = BokiStore(book_of(await another("other")))
+    queue = await Queue.open(store.log, "pairs", str, shards=2)
+    for shard in range(2):
+        key = next(name for name in "abcdefgh" if shard_of(2, name, None) == shard)
+        await queue.push(f"of {shard}", key=key)
+    async with queue.consume(member_lease_s=600) as messages:
+        await messages.has(2)
+        first, second = await take(messages, 2)
+        owners = [messages._owners[message.id[0]] for message in (first, second)]
+        await all_appended(messages)
+        taken = owners[0].fence
+        other = Fence(Log(book_of(queue)), taken.tag, taken.name, who="elsewhere")
+        messages._follower.discard(taken.tag)
+        await other.take(taken.held)
+        with pytest.raises(Conflict):
+            async with first, second, store.transaction() as tx:
+                tx.add(first.acked())
+                tx.add(second.acked())
+        again = await anext(messages)
+        assert (again.body, again.attempt) == (second.body, 1)
+        await again.ack()
+        assert [owner.owned for owner in owners] == [False, True]
+
+
+async def test_a_record_of_which_nobody_knows_is_decided_by_the_log_and_others_stay(another: Another) -> None:
+    """The owner claims its shard again: other handlers keep what they have."""
+    store = BokiStore(book_of(await another("other")))
+    queue = await Queue.open(store.log, "jobs", str, shards=1)
+    await queue.push_many(["acked", "lost", "beside"])
+    async with queue.consume(member_lease_s=600) as messages:
+        acked, lost, beside = await take(messages, 3)
+        claim = messages._owners[0].fence.claim
+        await store.log.append(acked.acked())
+        _ = lost.acked()
+        for message in (acked, lost):
+            await message.part_ended(None)
+        again = await anext(messages)
+        assert (again.body, again.attempt) == ("lost", 1)
+        assert messages._owners[0].fence.claim > claim
+        await beside.ack()
+        await again.ack()
+    assert (await queue.stats()).depth == 0

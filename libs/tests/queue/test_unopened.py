@@ -38,7 +38,7 @@ class Later(Event, tag="queue.later", frozen=True):
 
 async def queue(cluster: MemoryCluster, *, hooked: bool = False) -> Queue[object]:
     log = Log((await cluster.connect()).book("shop"), hook=Turned() if hooked else None)
-    return await Queue.open(log, "jobs", object, shards=1, max_deliveries=1)
+    return await Queue.open(log, "jobs", object, shards=1)
 
 
 class Keys:

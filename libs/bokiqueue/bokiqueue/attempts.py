@@ -1,0 +1,41 @@
+"""Which ends of a handler are failed attempts of its message, and when the message comes again. Pure.
+
+- An attempt fails if its handler raised, or gave the message back itself (`Message.nack`), or if its process died while it handled that
+  message alone (`delivery_rules`). Only failed attempts lead to a dead letter.
+- No attempt failed: the process was stopped or the handler cancelled (`SystemExit`, `KeyboardInterrupt`, `CancelledError`), the record
+  of the message's ACK lost to another one, or the log could not be reached. Such a message comes again, as often as it takes.
+- After a failed attempt a message waits: a second at first, twice as long each time, a minute at most.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from boki_common.errors import BokiError, Conflict
+from bokilib.errors import AppendUnknown, Fenced
+from bokiqueue.errors import StaleReceipt
+
+BACKOFF_S: Final = 1.0
+BACKOFF_MOST_S: Final = 60.0
+
+
+def failed(error: BaseException) -> bool:
+    """Return whether an error with which a handler ended is a failed attempt of its message."""
+    if stopped(error) or lost(error):
+        return False
+    return not (isinstance(error, BokiError) and error.retryable)
+
+
+def lost(error: BaseException) -> bool:
+    """Return whether an error says that a record lost to another one, or may have: the message comes again at once."""
+    return isinstance(error, Conflict | Fenced | AppendUnknown | StaleReceipt)
+
+
+def stopped(error: BaseException) -> bool:
+    """Return whether an error says that the handler was stopped: the message comes again at once, elsewhere."""
+    return not isinstance(error, Exception)
+
+
+def backoff_s(attempt: int, first_s: float = BACKOFF_S) -> float:
+    """Return the seconds until a message comes again of which so many attempts failed."""
+    return min(BACKOFF_MOST_S, first_s * 2.0 ** min(max(attempt, 1) - 1, 30))
