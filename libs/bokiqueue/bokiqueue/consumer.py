@@ -35,7 +35,7 @@ from bokilib.log import Log, Read
 from bokilib.members import Members
 from bokiqueue import rebalance_rules
 from bokiqueue.delivery_rules import CAREFUL, Hand
-from bokiqueue.events import PICKER, Config
+from bokiqueue.events import PICKER, Config, Item
 from bokiqueue.messages import Message, check_lease
 from bokiqueue.producer import Producer
 from bokiqueue.rebalance_rules import NOBODY, Standing
@@ -124,12 +124,13 @@ class Consumer(Generic[T]):
         member_lease_s: float,
         dead_letters: Producer | None,
         carry_ms: int = CARRY_MS,
+        only: Callable[[Item], bool] | None = None,
     ) -> None:
         self.found = found
         self.dead_letters: Final = dead_letters
         self.together: Final = Together(opened, settle=True)
         self._log = opened
-        self._member = Member(who, opened.incarnations.give(), carry_ms)
+        self._member = Member(who, opened.incarnations.give(), carry_ms, only)
         self._kind = kind
         self._group = group
         tick_s = lease_rules.beat_every(member_lease_s) / 2

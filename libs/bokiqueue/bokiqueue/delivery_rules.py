@@ -27,7 +27,7 @@ Times `now_s` are of the owner's monotonic clock, `now_ms` its idea of the log's
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
@@ -117,6 +117,7 @@ class Deliveries:
         attempts_most: int,
         careful: bool,
         since_ms: int = 0,
+        only: Callable[[Item], bool] | None = None,
         keys: KeyRate | None = None,
         ready: Ready | None = None,
         dropped: Collection[int] = (),
@@ -125,7 +126,7 @@ class Deliveries:
         Args:
             id: of the consumer's stream. attempts_most: 0: any number. keys: how often each may be handed out.
             careful: whether there was an owner before that did not give the shard back. since_ms: when this one took it, by the log's
-            clock. dropped: records whose messages nobody gets.
+            clock. dropped: records whose messages nobody gets. only: what this owner hands out; the rest is kept, for others.
         """
         self.progress: Final = progress
         self.reached = max(progress.floor.seqnum - 1, 0)
@@ -135,6 +136,9 @@ class Deliveries:
         self._rates = keys if keys is not None else KeyRate(0.0, 0)
         self.attempts_most = attempts_most
         self._since_ms = since_ms
+        self._only = only
+        self._others = 0
+        """Messages in memory that are for others."""
         self._hands = 0
         self._bytes = 0
         self._suspects: set[Id] = set()
@@ -172,7 +176,7 @@ class Deliveries:
 
     def _able(self) -> int:
         """Of what is in memory all but what waits for its key or its time; what cannot be opened counts."""
-        return len(self) - min(len(self.entries), self._following + len(self._later))
+        return len(self) - min(len(self.entries), self._following + len(self._later) + self._others)
 
     @property
     def unopened(self) -> list[int]:
@@ -262,7 +266,9 @@ class Deliveries:
         item = self.entries.pop(id).item
         key = item.key
         self._no_more(id, item)
-        if key is not None:
+        if self._only is not None and not self._only(item):
+            self._others -= 1
+        elif key is not None:
             self._keys[key].remove(id)
             self._less_urgent(key, item.priority)
             if not self._keys[key]:
@@ -284,6 +290,11 @@ class Deliveries:
         id, key = entry.id, entry.item.key
         self.entries[id] = entry
         self._bytes += memoryview(entry.item.body).nbytes
+        if self._only is not None and not self._only(entry.item):
+            self._others += 1
+            if id > self.progress.upto:
+                self._fresh.append(id)
+            return
         head = self.entries[self._keys[key][0]] if key is not None and key in self._keys else entry
         if id > self.progress.upto:
             self._fresh.append(id)

@@ -3,20 +3,26 @@
 An empty shard costs a look and no append; else one append is the pop, and what it took is known when the fold has come to it. Any
 popper makes a checkpoint after so many pops. Those of the grace are kept, and the one before them, by which all below goes: whoever
 popped and finds that what he had folded is trimmed goes on from one that does not cover his pop.
+
+What a pop took is returned, whatever fails beside it: the checkpoint is made behind it, and a pop whose caller has gone leaves its message
+to the next one of this process.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, TypeVar
 
 import boki
-from boki_common.errors import Conflict
+from boki_common.errors import BokiError, Conflict
+from boki_common.logs import get_logger
 from bokilib import checkpoint_rules, tags
 from bokilib.checkpoint_rules import GRACE_MS, Part, Whole
 from bokilib.contribution import Contribution
 from bokilib.log import Log
+from bokilib.pauses import pauses
 from bokiqueue import old_messages, pop_state
 from bokiqueue.errors import QueueEmpty, ResultTrimmed
 from bokiqueue.events import PICKER, START, Checkpoint, Config, Id, Item, Popped, Pushed, consumer_id, shard_id
@@ -24,11 +30,16 @@ from bokiqueue.items import body_of
 from bokiqueue.pop_state import PopState
 from bokiqueue.sharding import RoundRobin
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 GROUP: Final = ""
 """Of consumers, whose stream pops join."""
 POPS_BETWEEN: Final = 1_000
+CURSOR_TAGS: Final = 255
+"""Of one cursor."""
+
+log = get_logger(__name__)
 
 
 class ShardPopper:
@@ -54,9 +65,36 @@ class ShardPopper:
         self._flying: list[int] = []
         """Of each pop of which it is not known what it took: a place below it."""
         self._folding = asyncio.Lock()
+        self._left: deque[Item] = deque()
+        """Taken by pops whose callers were cancelled."""
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     async def pop(self) -> Item | None:
         """Takes the oldest message, if there is one. Raises AppendUnknown, ResultTrimmed."""
+        if self._left:
+            return self._left.popleft()
+        popping = self._spawn(self._pop())
+        try:
+            return await asyncio.shield(popping)
+        except asyncio.CancelledError:
+            popping.add_done_callback(self._leave)
+            raise
+
+    def _spawn(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
+        task = asyncio.get_running_loop().create_task(work, name="bokiqueue pop")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _leave(self, popping: asyncio.Task[Item | None]) -> None:
+        """Keep what a pop took whose caller was cancelled, for the next one."""
+        if popping.cancelled() or popping.exception() is not None:
+            return
+        item = popping.result()
+        if item is not None:
+            self._left.append(item)
+
+    async def _pop(self) -> Item | None:
         state = self._state
         if state is None or len(state) <= len(self._flying):
             state = await self._fold(await self._log.book.now(consistency="linearizable"))
@@ -66,7 +104,7 @@ class ShardPopper:
         self._flying.append(since)
         try:
             seqnum = await self._log.append(Contribution((self._pops,), {}, (Popped(self._id, self._token),)))
-            state = await self._fold(seqnum)
+            state = await self._fold_surely(seqnum)
             if seqnum not in state.taken:
                 raise ResultTrimmed(
                     f"what the pop at {seqnum} took is trimmed: this process was away for longer than {self._grace_ms} ms",
@@ -78,10 +116,28 @@ class ShardPopper:
             if self._state is not None and not self._flying:
                 self._state.taken.clear()  # pops from before it was folded anew
         if state.pops >= self._pops_between:
-            await self._checkpoint(state)
+            state.pops = 0
+            _ = self._spawn(self._checkpoint_behind(state))
         return taken
 
+    async def _checkpoint_behind(self, state: PopState) -> None:
+        try:
+            await self._checkpoint(state)
+        except BokiError as error:
+            log.info("checkpoint not made: the next one covers more", queue=self._id, error=str(error))
+
     # -- folding
+
+    async def _fold_surely(self, position: int) -> PopState:
+        """As `_fold`, until the log answers: the pop is in it, and what it took is this caller's alone."""
+        pause = pauses()
+        while True:
+            try:
+                return await self._fold(position)
+            except BokiError as error:
+                if not error.retryable:
+                    raise
+            await asyncio.sleep(pause.next())
 
     async def _fold(self, position: int) -> PopState:
         """The state with all up to a place."""
@@ -244,10 +300,24 @@ class Popper:
         """Until something was pushed from a place on; False: nothing was in time."""
         if asyncio.get_running_loop().time() >= deadline_s:
             return False
-        cursor = self._log.book.read(tags=[one.messages for one in chosen][:255], start=start, follow=True)
+        tags_of = [one.messages for one in chosen]
+        loop = asyncio.get_running_loop()
+        waits = [
+            loop.create_task(self._comes(tags_of[first : first + CURSOR_TAGS], start), name="bokiqueue pop")
+            for first in range(0, len(tags_of), CURSOR_TAGS)
+        ]
         try:
-            async with asyncio.timeout_at(deadline_s):
-                await anext(cursor)
-        except TimeoutError:
-            return False
-        return True
+            done, _ = await asyncio.wait(
+                waits, timeout=max(0.0, deadline_s - loop.time()), return_when=asyncio.FIRST_COMPLETED
+            )
+            for one in done:
+                one.result()
+            return bool(done)
+        finally:
+            for one in waits:
+                one.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    async def _comes(self, several: Sequence[str], start: int) -> None:
+        """Until there is something in one of these streams."""
+        await anext(self._log.book.read(tags=several, start=start, follow=True))

@@ -28,7 +28,7 @@ from bokiqueue.attempts import BACKOFF_S
 from bokiqueue.carrying import trim_dropped
 from bokiqueue.consumer import LEASE_S, PREFETCH, Consumer
 from bokiqueue.errors import QueueDiffers, WrongMode
-from bokiqueue.events import Config, Limits, Mode
+from bokiqueue.events import Config, Item, Limits, Mode
 from bokiqueue.handlers import AT_ONCE, Handler, Transacts, X
 from bokiqueue.inspection import Peeked, Stats, check_unopened
 from bokiqueue.items import GROUP, check_name, item_of
@@ -36,7 +36,7 @@ from bokiqueue.limit_rules import check_limits
 from bokiqueue.messages import Message
 from bokiqueue.popper import Popper
 from bokiqueue.producer import Producer
-from bokiqueue.redriving import QUIET_S, redrive
+from bokiqueue.redriving import QUIET_S, is_letter, redrive
 from bokiqueue.settings import Found
 from bokiqueue.sharding import SHARDS, check_shards
 
@@ -192,6 +192,27 @@ class Queue(Generic[T]):
         Raises:
             WrongMode: the queue is popped. InvalidArgument.
         """
+        return self._consumer(
+            group=group,
+            prefetch=prefetch,
+            lease_s=lease_s,
+            who=who,
+            member_lease_s=member_lease_s,
+            carry_s=carry_s,
+        )
+
+    def _consumer(
+        self,
+        *,
+        group: str = GROUP,
+        prefetch: int = PREFETCH,
+        lease_s: float = LEASE_S,
+        who: str | None = None,
+        member_lease_s: float = lease_rules.LEASE_S,
+        carry_s: float = CARRY_MS / 1000,
+        only: Callable[[Item], bool] | None = None,
+    ) -> Consumer[T]:
+        """As `consume`; `only`: what it hands out."""
         self._check_mode("consume")
         config = self._found.config
         if group not in config.groups:
@@ -210,6 +231,7 @@ class Queue(Generic[T]):
             member_lease_s=member_lease_s,
             dead_letters=dead,
             carry_ms=round(carry_s * 1000),
+            only=only,
         )
 
     def handler(
@@ -322,7 +344,7 @@ class Queue(Generic[T]):
         wanted = most if most is not None else (await self.stats()).depth
         if not wanted:
             return 0
-        consumer = Queue(self.log, await self._newest(), object, self._random).consume()
+        consumer = Queue(self.log, await self._newest(), object, self._random)._consumer(only=is_letter)
         return await redrive(self.log, consumer, self._random, wanted, quiet_s=quiet_s)
 
     async def _change(self, alter: Callable[[Config], Config]) -> None:

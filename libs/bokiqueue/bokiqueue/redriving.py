@@ -1,6 +1,6 @@
 """Dead letters go back to the queue they came from: each in one record with its ACK, so once.
 
-Who redrives is a member of the consumers of the dead letters, for as long as it takes.
+The process that redrives is a member of the consumers of the dead letters meanwhile, which hands out no other messages (`is_letter`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,11 @@ QUIET_S: Final = 5.0
 """Nothing came for so long: the rest is with other consumers."""
 
 
+def is_letter(item: Item) -> bool:
+    """Return whether a message is a dead letter, and not one that was pushed to their queue."""
+    return item.source is not None
+
+
 async def redrive(log: Log, letters: Consumer[object], random: Tokens, most: int, *, quiet_s: float = QUIET_S) -> int:
     """Moves dead letters back, `most` at most; returns how many. What is no dead letter is left. Raises NoSuchQueue."""
     producers: dict[str, Producer] = {}
@@ -33,8 +38,7 @@ async def redrive(log: Log, letters: Consumer[object], random: Tokens, most: int
             except TimeoutError:
                 break
             source = message.source
-            if source is None:
-                continue
+            assert source is not None, "the consumer hands out dead letters only"
             if source.queue not in producers:
                 producers[source.queue] = Producer(log, (await existing(log, source.queue)).config, random)
             item: Item = msgspec.structs.replace(message.item, source=None)

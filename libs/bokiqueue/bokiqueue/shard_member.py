@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from bokilib.checkpoint_rules import CARRY_MS
+from bokiqueue.events import Item
 
 
 class Member(NamedTuple):
@@ -12,12 +14,13 @@ class Member(NamedTuple):
 
     Attributes:
         who: its name. token: which of those that run under its `Log` it is, the scope of its claims. carry_ms: nothing that it writes,
-            and needs, gets as old.
+            and needs, gets as old. only: what it hands out, None: all.
     """
 
     who: str
     token: str
     carry_ms: int = CARRY_MS
+    only: Callable[[Item], bool] | None = None
 
 
 def fence_name(queue: str, shard: int, group: str) -> str:

@@ -118,6 +118,7 @@ class ShardOwner:
         self._ended: asyncio.Event | None = None
         self._arrivals: Arrivals | None = None
         self._renewal = Renewal(member.carry_ms)
+        self._only = member.only
         self._doubts: dict[Receipt, Lost] = {}
 
     # -- the fence
@@ -135,6 +136,7 @@ class ShardOwner:
             attempts_most=config.attempts_most,
             careful=last is not None and careful(last.who, last.token),
             since_ms=time_ms,
+            only=self._only,
             keys=keys,
             dropped=config.dropped,
         )

@@ -11,7 +11,9 @@ from bokilib import tags
 from bokilib.log import Log
 from bokilib.testing import FaultyBook
 from bokiqueue import Queue, QueueEmpty, settings
-from bokiqueue.popper import Popper
+from bokiqueue.pop_state import PopState
+from bokiqueue.popper import Popper, ShardPopper
+from bokiqueue.sharding import shard_of
 from libs.tests.queue.conftest import Another, SetClock, book_of
 
 
@@ -126,3 +128,45 @@ async def test_the_higher_priority_is_popped_first(another: Another) -> None:
     for number in range(3):
         await queue.push(number, priority=number)
     assert [await queue.pop() for _ in range(3)] == [2, 1, 0]
+
+
+async def test_a_pop_waits_for_all_shards_though_a_cursor_has_fewer(another: Another) -> None:
+    queue = await another(mode="pop", shards=300)
+    key = next(str(number) for number in range(10**4) if (shard_of(300, str(number), None) or 0) > 255)
+    waiting = asyncio.create_task(queue.pop(timeout=30))
+    async with asyncio.timeout(10):
+        await (await another()).push("late", key=key)
+        assert await waiting == "late"
+
+
+async def test_what_a_pop_took_is_returned_though_its_checkpoint_fails(
+    another: Another, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = await another(mode="pop", shards=1)
+    await queue.push_many(list(range(12)))
+    config = (await settings.existing(queue.log, "jobs")).config
+    popper = Popper(queue.log, config, 0, pops_between=5)
+
+    async def fails(self: ShardPopper, state: PopState) -> None:
+        raise boki.Unreachable("the engine is away")
+
+    monkeypatch.setattr(ShardPopper, "_checkpoint", fails)
+    assert [await popper.pop(int, 0) for _ in range(12)] == list(range(12))
+
+
+async def test_what_a_pop_took_whose_caller_was_cancelled_is_the_next_ones(another: Another) -> None:
+    queue = await another(mode="pop", shards=1)
+    await queue.push_many(list(range(8)))
+    got: list[object] = []
+    for steps in range(1, 20):
+        popping = asyncio.create_task(queue.pop())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        popping.cancel()
+        got += [one for one in await asyncio.gather(popping, return_exceptions=True) if isinstance(one, int)]
+    while len(got) < 8:
+        try:
+            got.append(await queue.pop())
+        except QueueEmpty:
+            pass  # a pop is on its way still
+    assert sorted(got) == list(range(8))  # type: ignore[type-var] # they are ints

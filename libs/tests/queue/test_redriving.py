@@ -82,3 +82,16 @@ async def test_dead_letters_keep_their_priority_on_both_ways(another: Another) -
     assert await dead.redrive() == 1
     async with queue.consume() as messages:
         assert [(message.body, message.priority) for message in await take(messages, 2)] == [("first", 9), ("usual", 0)]
+
+
+async def test_letters_behind_more_than_a_prefetch_of_other_messages_are_moved(another: Another) -> None:
+    queue = await another(shards=1, max_deliveries=1, dead_letter="jobs.dead")
+    dead = await another("jobs.dead")
+    await dead.push_many([f"pushed {number}" for number in range(70)], key="k")
+    await queue.push("job", key="k")
+    async with queue.consume() as messages:
+        await (await anext(messages)).give_up("broken")
+    assert await dead.redrive(1) == 1
+    assert ((await queue.stats()).depth, (await dead.stats()).depth) == (1, 70)
+    async with dead.consume() as others, await anext(others) as message:
+        assert (message.body, message.attempt) == ("pushed 0", 1)
