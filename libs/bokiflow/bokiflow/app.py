@@ -35,13 +35,20 @@ class App:
     """See the module. Workers of one name share its workflows.
 
     Attributes:
-        group: the name. plans: schedules, by their names.
+        group: the name. plans: schedules, by their names. changes: how often a workflow or a step was defined.
     """
 
-    def __init__(self, group: str) -> None:
+    def __init__(self, group: str, *, replace: bool = False) -> None:
+        """
+        Args:
+            replace: a workflow, a step or a schedule may be defined again, and takes the place of the one that has its name: for
+                notebooks. What runs goes on with the code with which it began; what is blocked is tried again.
+        """
         if not group or "/" in group:
             raise InvalidArgument(f"expected a name without '/', found {group!r}", found=group)
         self.group: Final = group
+        self.changes = 0
+        self._replace: Final = replace
         own = (schedules.workflow(self), debounce.workflow(self))
         self._workflows: dict[str, Workflow[..., Any]] = {one.name: one for one in own}
         self.plans: Final[dict[str, Plan]] = {}
@@ -92,7 +99,8 @@ class App:
 
     def new_step_name(self, name: str) -> str:
         """Raises InvalidArgument: there is one."""
-        if name in self._steps:
+        self.changes += 1
+        if name in self._steps and not self._replace:
             raise InvalidArgument(f"there is a step {name!r} already: give one of them a name=", found=name)
         self._steps[name] = None
         return name
@@ -123,7 +131,8 @@ class App:
                 raise InvalidArgument(
                     f"names that begin with {RESERVED!r} are Boki's own, found {chosen!r}", found=chosen
                 )
-            if chosen in self._workflows:
+            self.changes += 1
+            if chosen in self._workflows and not self._replace:
                 raise InvalidArgument(f"there is a workflow {chosen!r} already: give one of them a name=", found=chosen)
             made = self._workflows[chosen] = Workflow(function, chosen, version)
             return made
@@ -150,7 +159,7 @@ class App:
         Raises:
             InvalidArgument: also if there is one of this name.
         """
-        if name in self.plans:
+        if name in self.plans and not self._replace:
             raise InvalidArgument(f"there is a schedule {name!r} already", found=name)
         self.plans[name] = schedules.planned(name, call, Timing(cron, every_s, timezone, missed, late_s))
 

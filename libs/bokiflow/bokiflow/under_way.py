@@ -1,6 +1,7 @@
 """What one workflow has under way beside its code: bodies of steps and transactions, what is done later.
 
-What ends is given to `on_ended`; what is stopped is not.
+What ends is given to `on_ended`; what is stopped is not. While its worker finishes (`Worker.drain`), bodies that run may end and no
+others begin: the next worker begins them. A step that runs at most once begins all the same, for the log has that it did.
 """
 
 from __future__ import annotations
@@ -65,6 +66,10 @@ class BodyHost(FamilyHost, Protocol):
     @property
     def locks(self) -> LockRoom: ...
 
+    @property
+    def finishing(self) -> bool:
+        """Whether the worker is being drained."""
+
 
 class UnderWay:
     """See the module. Belongs to one event loop."""
@@ -91,11 +96,12 @@ class UnderWay:
         self._outer: Final = asyncio.get_running_loop()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._transactions: dict[str, RunTransaction] = {}
+        self._steps: dict[str, None] = {}
 
     @property
     def nothing(self) -> bool:
-        """Whether no body runs."""
-        return not self._tasks
+        """Whether no body runs; while the worker is being drained, whether no step does: transactions are run again."""
+        return not (self._steps if self._host.finishing else self._tasks)
 
     def runs(self, key: str) -> bool:
         """Whether a call's body does."""
@@ -105,6 +111,12 @@ class UnderWay:
 
     def begin(self, ask: Body, orphans: tuple[Attempted, ...] = ()) -> None:
         """Runs a body. `orphans`: children of an attempt of it that somebody made who is no more."""
+        if isinstance(ask, RunBody):
+            if self._host.finishing and not ask.step.how.at_most_once:
+                return
+            self._steps[ask.key] = None
+        elif self._host.finishing:
+            return
         self._tasks[ask.key] = self._outer.create_task(
             self._body(ask, orphans), name=f"bokiflow body of {self._started.id}"
         )
@@ -113,6 +125,7 @@ class UnderWay:
         """Nobody waits for a body any more."""
         self._host.locks.unwait(self._started.id, key)
         task = self._tasks.pop(key, None)
+        self._steps.pop(key, None)
         if task is not None:
             task.cancel()
 
@@ -131,6 +144,7 @@ class UnderWay:
             ended = BodyEnded(ask.key, failed(error))
         if self._tasks.get(ask.key) is asyncio.current_task():
             del self._tasks[ask.key]
+            self._steps.pop(ask.key, None)
             if isinstance(ask, RunTransaction) and isinstance(ended, Ran):
                 self._transactions[ask.key] = ask
             self._on_ended(ended)
@@ -190,6 +204,7 @@ class UnderWay:
     def stop_all(self) -> list[asyncio.Task[None]]:
         """What the code wanted to happen shall not. Returns what ends now."""
         tasks, self._tasks = self._tasks, {}
+        self._steps.clear()
         for task in tasks.values():
             task.cancel()
         self._transactions.clear()

@@ -55,6 +55,9 @@ R = TypeVar("R")
 CLAIM_ATTEMPTS: Final = 4
 """Of partitions, while others are faster."""
 COLLECT_EVERY_S: Final = 60.0
+FINISH_S: Final = 30.0
+FINISH_LOOK_S: Final = 0.01
+"""Between two looks at which steps run, of a worker that is being drained."""
 
 log = get_logger(__name__)
 
@@ -64,6 +67,7 @@ class Worker:
 
     Attributes:
         flow: the workflows of the book, from outside. name: of this incarnation. locks: as this process sees them.
+        finishing: it is being drained: it takes nothing new.
     """
 
     def __init__(
@@ -128,6 +132,8 @@ class Worker:
         )
         self._upkeep: Final = Upkeep(self.log, app.group, collector, ours)
         self._open = False
+        self._code = app.changes
+        self.finishing = False
 
     # -- life
 
@@ -140,7 +146,7 @@ class Worker:
         return self
 
     async def _begin(self) -> None:
-        self._open = True
+        self._open, self.finishing = True, False
         await self._peers.__aenter__()
         self._peers.since = position = await self._partitions.look()
         for name in self._partitions.holders.values():
@@ -164,8 +170,25 @@ class Worker:
         await self._peers.__aexit__(kind, error, trace)
         await self.flow.__aexit__(kind, error, trace)
 
-    async def drain(self) -> None:
-        """Hands everything over: nothing is run here any more, and other workers go on at once. Before a deploy."""
+    async def drain(self, *, finish_s: float = FINISH_S) -> None:
+        """Hands everything over: nothing is run here any more, and other workers go on at once. Before a deploy, and on SIGTERM.
+
+        Nothing new is taken and no step begins; steps that run may end, and their outcomes are recorded.
+
+        Args:
+            finish_s: seconds after which steps are cancelled that run still; another worker runs them again. 0: at once.
+        """
+        self.finishing = True
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + finish_s
+        left = [one for one in self._executors.values() if not one.idle]
+        while left and loop.time() < until_s:
+            await asyncio.sleep(FINISH_LOOK_S)
+            left = [one for one in left if not one.idle and self._executors.get(one.id) is one]
+        if left:
+            log.warning(
+                "worker drained: steps cancelled, other workers run them again", worker=self.name, workflows=len(left)
+            )
         await self._stop()
         if self._partitions.mine:
             await self._partitions.claim(sorted(self._partitions.mine), "")
@@ -231,9 +254,17 @@ class Worker:
             await asyncio.sleep(self._peers.look_in())
             try:
                 await self._round()
+                self._retry()
                 await self.locks.tidy()
             except BokiError as error:
                 log.warning("a worker looks again later", worker=self.name, error=repr(error))
+
+    def _retry(self) -> None:
+        """Try what is set aside again, once this program has another workflow or step than before."""
+        if self._code != self.flow.app.changes:
+            self._code = self.flow.app.changes
+            for id in list(self._takeover.aside):
+                self._resume(id)
 
     def _changed(self) -> None:
         if self._open:
@@ -252,6 +283,8 @@ class Worker:
 
     async def _round(self) -> None:
         """Claims what it should own, and what was left behind."""
+        if self.finishing:
+            return
         async with self._rounding:
             for _ in range(CLAIM_ATTEMPTS):
                 claims = self._to_claim()
@@ -333,7 +366,7 @@ class Worker:
 
     def _resume(self, id: str) -> None:
         """Somebody asks that it be tried again."""
-        if self._open and self._is_mine(id):
+        if self._open and not self.finishing and self._is_mine(id):
             self._takeover.again(id)
 
     async def _read_again(self, id: str) -> None:
@@ -345,7 +378,7 @@ class Worker:
     # -- workflows
 
     def _claim_soon(self, id: str) -> None:
-        if self._open:
+        if self._open and not self.finishing:
             self._takeover.soon(id)
 
     def run(self, history: History, workflow: Workflow[..., Any], claim: int) -> None:
@@ -378,7 +411,9 @@ class Worker:
 
     def owner_of(self, id: str) -> tuple[str, int]:
         """See `executor.Host`."""
-        claim = self._partitions.mine.get(tags.partition_of(id), 0) if self._open else 0
+        claim = 0
+        if self._open and not self.finishing:
+            claim = self._partitions.mine.get(tags.partition_of(id), 0)
         return (self.name, claim) if claim else ("", 0)
 
     def began(self, started: Started, seqnum: int) -> None:

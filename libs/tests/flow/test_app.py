@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 import boki
-from bokiflow import App, NotRegistered, Retry, Step, SyncStep
+from boki.testing import MemoryCluster
+from bokiflow import App, NotRegistered, Retry, Step, SyncStep, Workflow
+from libs.tests.flow.conftest import until, working
 from libs.tests.flow.shop import Shop
 
 
@@ -45,3 +47,42 @@ def test_what_makes_no_sense_is_refused() -> None:
         app.step(at_most_once=True, retry=Retry())
     with pytest.raises(boki.InvalidArgument, match="async def"):
         app.workflow(lambda: None)  # type: ignore[arg-type, return-value]
+
+
+async def test_a_cell_that_runs_again_replaces_what_it_defined(cluster: MemoryCluster) -> None:
+    app = App("shop", replace=True)
+
+    def cell(answer: int) -> Workflow[[], int]:
+        @app.step
+        async def ask() -> int:
+            return answer
+
+        @app.workflow
+        async def flow() -> int:
+            return await ask()
+
+        app.schedule("yearly", flow.call(), cron=f"0 0 {answer} 1 *")
+        return flow
+
+    async with working(cluster, app, lease_s=1e6) as worker:
+        for answer in (1, 2):
+            assert await (await worker.start(cell(answer).call(), id=f"x{answer}")).result() == answer
+        assert app.plans["yearly"].planned.timing.cron == "0 0 2 1 *"
+
+
+async def test_what_was_blocked_for_lack_of_code_goes_on_once_it_is_defined(cluster: MemoryCluster) -> None:
+    app, other = App("shop"), App("shop")
+
+    @other.workflow(name="flow")
+    async def elsewhere() -> int:
+        return 0
+
+    async with working(cluster, app, lease_s=0.2) as worker:
+        handle = await worker.flow.start(elsewhere.call(), id="x")
+        await until(lambda: "x" in worker._takeover.aside)
+
+        @app.workflow
+        async def flow() -> int:
+            return 7
+
+        assert await handle.result(blocked="wait") == 7

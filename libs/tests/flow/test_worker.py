@@ -457,3 +457,62 @@ async def test_what_is_blocked_is_gone_on_with_by_who_has_its_partition_next(clu
                 await after._load_again(tags.partition_of("x"))
                 await after._round()
                 assert await handle.result() == 2
+
+
+async def test_draining_lets_steps_end_begins_none_and_takes_nothing_new(cluster: MemoryCluster) -> None:
+    app, ran = App("shop"), []
+    began, may_end = asyncio.Event(), asyncio.Event()
+
+    @app.step
+    async def slow(name: str) -> str:
+        ran.append(name)
+        began.set()
+        await may_end.wait()
+        return name
+
+    @app.step(at_most_once=True)
+    async def once() -> str:
+        ran.append("once")
+        return "once"
+
+    @app.workflow
+    async def flow() -> list[str]:
+        first = await slow("first")
+        return [first, await once(), await slow("second")]
+
+    async with working(cluster, app, "old") as old:
+        handle = await old.start(flow.call(), id="x")
+        await began.wait()
+        draining = asyncio.ensure_future(old.drain())
+        await until(lambda: old.finishing)
+        later = await old.start(flow.call(), id="y")
+        may_end.set()
+        await draining
+        assert ran == ["first", "once"], "its outcome is in the log, and what the log has begun is not lost"
+        assert [one.detail async for one in handle.steps() if one.kind == "step"] == ["slow", "once"]
+    async with working(cluster, app, "new"):
+        assert await handle.result() == await later.result() == ["first", "once", "second"]
+        assert ran == ["first", "once", "second", "first", "once", "second"]
+
+
+@in_virtual_time
+async def test_draining_cancels_steps_that_take_too_long() -> None:
+    async with MemoryCluster() as cluster:
+        app, ran = App("shop"), []
+
+        @app.step
+        async def hangs() -> int:
+            ran.append(asyncio.get_running_loop().time())
+            await asyncio.sleep(1_000 if len(ran) == 1 else 0)
+            return len(ran)
+
+        @app.workflow
+        async def flow() -> int:
+            return await hangs()
+
+        async with working(cluster, app, "old", lease_s=LONG_S) as old:
+            handle = await old.start(flow.call(), id="x")
+            await until(lambda: bool(ran))
+            await old.drain(finish_s=20)
+        async with working(cluster, app, "new", lease_s=LONG_S):
+            assert await handle.result() == 2 and 20 <= ran[1] - ran[0] < 25
