@@ -13,6 +13,7 @@ A client that goes away cancels its request; an append that was sent by then sta
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
@@ -56,6 +57,8 @@ PROMPT: Final = frozenset(route.name for route in BOOK_ROUTES if route.content_t
 """Names of the routes about books that are answered at once, unless somebody waits for records."""
 HOW_TO_SHOW: Final = "it is sent as Authorization: Bearer TOKEN, or as the password of Basic, with any user name"
 CLOSE_TIMEOUT_S: Final = 2.0
+VARIABLE: Final = re.compile(r"\{(\w+)\}")
+"""Of the path of a route."""
 """Requests under way may take so long when the gateway closes."""
 ELSEWHERE: Final = "none"
 """What metrics call the route of a request that has none."""
@@ -235,14 +238,16 @@ def routes_with(pages: Sequence[Page]) -> list[Route]:
 def pattern_of(route: Route, routes: Sequence[Route]) -> str:
     """The path as the router takes it: what is a path by itself is no value of a variable in its place.
 
-    So `/records/{seqnum}` is not also the path `/records/batch`, of which another method is asked.
+    So `/records/{seqnum}` is not also the path `/records/batch`, of which another method is asked. A variable is anything without a
+    slash; left to itself the router takes none with a brace.
     """
     before, variable, last = route.path.rpartition("/{")
     if not variable or "/" in last:
-        return route.path
+        return VARIABLE.sub(r"{\1:[^/]+}", route.path)
     siblings = [other.path.removeprefix(f"{before}/") for other in routes if other.path.startswith(f"{before}/")]
     fixed = "|".join(sorted({sibling for sibling in siblings if "/" not in sibling and "{" not in sibling}))
-    return f"{before}/{{{last.removesuffix('}')}:(?!(?:{fixed})$)[^/]+}}" if fixed else route.path
+    value = f"(?!(?:{fixed})$)[^/]+" if fixed else "[^/]+"
+    return VARIABLE.sub(r"{\1:[^/]+}", before) + f"/{{{last.removesuffix('}')}:{value}}}"
 
 
 def _has_head(route: Route) -> bool:

@@ -143,7 +143,14 @@ async def test_a_session_sees_through_another_gateway_what_it_saw_here(requester
 
 
 async def test_names_of_every_kind(requester: Requester) -> None:
-    for written, book in (("a%2Fb%20c", "a/b c"), ("~42", 42), ("~~x", "~x"), ("%C3%BC", "ü")):
+    usual = (("a%2Fb%20c", "a/b c"), ("~42", 42), ("~~x", "~x"), ("%C3%BC", "ü"))
+    for written, book in (
+        *usual,
+        ("order%7B7%7D", "order{7}"),
+        ("%7B", "{"),
+        ("%7Bbook%7D", "{book}"),
+        ("a%25b.", "a%b."),
+    ):
         reply = await requester.ask("POST", f"/v1/books/{written}/records", {"text": "x", "tags": ["~~t", "~7", 8]})
         assert reply.status == 201, reply
         record = await requester.client.book(book).check_tail()
@@ -207,6 +214,13 @@ async def test_a_number_that_is_under_way_is_answered_once_it_is_decided(
     assert (await first).body["seqnum"] == (await again).body["seqnum"]
     records = (await requester.get("/v1/books/b/records", encoding="text")).body["records"]
     assert [record["text"] for record in records] == ["pay"]
+
+
+async def test_a_writer_whose_name_has_braces(requester: Requester) -> None:
+    body = {"text": "x", "writer": "w{1}", "number": 1}
+    assert (await requester.ask("POST", "/v1/books/%7Bb%7D/records", body)).status == 201
+    reply = await requester.get("/v1/books/%7Bb%7D/writers/w%7B1%7D")
+    assert reply.status == 200 and reply.body["last"] == 1
 
 
 async def test_a_session_does_not_keep_the_writers_it_met(requester: Requester) -> None:
