@@ -175,7 +175,10 @@ def _place(given: Given, which: str, word: str) -> Beginning:
     if seqnum is not None:
         return seqnum
     time_ms = given.value(
-        f"{which}Timestamp", _time_ms, None, "milliseconds since 1970, or a time as 2026-01-31T12:00:00Z"
+        f"{which}Timestamp",
+        _time_ms,
+        None,
+        "milliseconds since 1970, or a time as 2026-01-31T12:00:00Z, 2026-01-31T13:00+01:00 (UTC if it says no zone)",
     )
     if time_ms is not None:
         return Beginning("", None, time_ms)
