@@ -68,7 +68,9 @@ Format = Callable[[Disk, bytes], Awaitable[None]]
 """Lays down an empty store on a directory, for the bookie with these 16 bytes."""
 
 
-class _IdentityFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class IdentityFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of the file `identity`."""
+
     version: int
     state: Literal["formatting", "ready"]
     bookie_id: str
@@ -115,7 +117,7 @@ async def establish(
     assert 0 < len(disks) <= limits.BOOKIE_DIRECTORIES, len(disks)
     instance_id = await init_cluster(metadata, rng=rng)
     places = [f"{host}:{disk.describe()}" for disk in disks]
-    found = [await _read(disk) if await disk.exists(IDENTITY_NAME) else None for disk in disks]
+    found = [await read_identity(disk) if await disk.exists(IDENTITY_NAME) else None for disk in disks]
     for disk, file in zip(disks, found, strict=True):
         if file is None:
             await _refuse_files(disk)
@@ -150,13 +152,13 @@ async def establish(
     return identity
 
 
-def _served(known: Sequence[_IdentityFile]) -> bool:
+def _served(known: Sequence[IdentityFile]) -> bool:
     """Whether a bookie may have served from these: one whose formatting was cut short has not."""
     ready = [file.bookie_id for file in known if file.state == "ready"]
     return bool(ready) and (ready[0] not in [file.bookie_id for file in known if file.state == "formatting"])
 
 
-def _check_directories(disks: Sequence[Disk], found: Sequence[_IdentityFile | None], ready: _IdentityFile) -> None:
+def _check_directories(disks: Sequence[Disk], found: Sequence[IdentityFile | None], ready: IdentityFile) -> None:
     """The last two rows of the table."""
     names = [disk.describe() for disk in disks]
     ours = [file is not None and file.bookie_id == ready.bookie_id for file in found]
@@ -227,7 +229,7 @@ async def _format(disks: Sequence[Disk], metadata: MetadataStore, identity: Iden
 
 
 async def _check(
-    disks: Sequence[Disk], metadata: MetadataStore, found: _IdentityFile, identity: Identity
+    disks: Sequence[Disk], metadata: MetadataStore, found: IdentityFile, identity: Identity
 ) -> WrongDirectory | None:
     """The rows of those that have an `identity` in all; returns why they are no current copy."""
     where = disks[0].describe()
@@ -338,14 +340,15 @@ def _cookie(identity: Identity) -> Cookie:
     return Cookie(identity.bookie_id, identity.place, identity.places, identity.instance_id, ours=True)
 
 
-async def _read(disk: Disk) -> _IdentityFile:
+async def read_identity(disk: Disk) -> IdentityFile:
+    """Read the file `identity`. Raises CorruptData, VersionMismatch."""
     name = disk.describe(IDENTITY_NAME)
     data = await disk.read_all(IDENTITY_NAME)
     try:
         version = msgspec.json.decode(data, type=dict[str, object]).get("version")
         if version not in (FORMAT_VERSION, FORMAT_VERSION - 1):
             raise other_version(name, "identity", FORMAT_VERSION, repr(version))
-        return msgspec.json.decode(data, type=_IdentityFile)
+        return msgspec.json.decode(data, type=IdentityFile)
     except DECODE_FAULTS as error:
         raise CorruptData(
             f"{name}: expected the identity of a bookie, found {data[:60]!r} ({error}): this disk is damaged. Bring back the "
@@ -356,7 +359,7 @@ async def _read(disk: Disk) -> _IdentityFile:
 
 
 async def _write(disks: Sequence[Disk], number: int, identity: Identity, state: Literal["formatting", "ready"]) -> None:
-    content = _IdentityFile(
+    content = IdentityFile(
         FORMAT_VERSION,
         state,
         identity.bookie_id,
@@ -365,5 +368,9 @@ async def _write(disks: Sequence[Disk], number: int, identity: Identity, state: 
         ordinal=number,
         directories=len(disks),
     )
-    encoded = msgspec.json.format(msgspec.json.encode(content)) + b"\n"
-    await disks[number].replace_all(IDENTITY_NAME, encoded)
+    await write_identity(disks[number], content)
+
+
+async def write_identity(disk: Disk, content: IdentityFile) -> None:
+    """Replace the file `identity`. Raises DiskFull, DiskFailed."""
+    await disk.replace_all(IDENTITY_NAME, msgspec.json.format(msgspec.json.encode(content)) + b"\n")

@@ -49,6 +49,12 @@ def segment_name(generation: int) -> str:
     return f"{FOLDER}/{generation:010d}{_SEGMENT}"
 
 
+def generation_of(name: str) -> int | None:
+    """The generation of a segment by the name of its file in the folder; None if it is the name of no segment."""
+    stem, dot, kind = name.rpartition(".")
+    return int(stem) if dot + kind == _SEGMENT and stem.isdigit() else None
+
+
 class SegmentFiles:
     """Makes, finds and recycles segments. One may be recycled while one is prepared; else one call at a time."""
 
@@ -71,13 +77,13 @@ class SegmentFiles:
         self._spare_names = set()
         for name in await self._disk.names(FOLDER):
             path = f"{FOLDER}/{name}"
-            stem, dot, kind = name.rpartition(".")
-            if dot + kind == _SEGMENT and stem.isdigit():
-                generations.append(int(stem))
-            elif dot + kind == _SPARE and await self._usable(path):
+            generation = generation_of(name)
+            if generation is not None:
+                generations.append(generation)
+            elif name.endswith(_SPARE) and await self._usable(path):
                 self._spares.append(path)
                 self._spare_names.add(path)
-            elif dot + kind == _SPARE or path == _PREPARING:
+            elif name.endswith(_SPARE) or path == _PREPARING:
                 await self._disk.remove(path)
         self._found_to = max(generations, default=0)
         return sorted(generations)
