@@ -125,6 +125,7 @@ TESTED_ELSEWHERE: Final[dict[str, str]] = {
     "logbook/boki_logbook/read/waiting.py": "logbook/tests/engine/read/test_reader.py",
     "logbook/boki_logbook/testing/cluster.py": "logbook/tests/engine",
     "logbook/boki_logbook/testing/engines.py": "logbook/tests/engine/peers/test_forwarding.py",
+    "cli/boki_cli/facts/backup.py": "cli/tests/cluster/test_backup_commands.py",
     "spark/boki_spark/cold_reads.py": "spark/tests/test_offload.py",
     "spark/boki_spark/lost_commands.py": "spark/tests/test_offload.py",
     "spark/boki_spark/offload_survey.py": "spark/tests/test_offload.py",

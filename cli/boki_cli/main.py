@@ -7,6 +7,7 @@
     status_command   status                                   who is up
     forget_command   forget                                   who need not be
     ready_command    ready                                    whether this role is of use
+    backup_commands  backup check | adopt                     a copy of a cluster
     log_commands     log ls | show | add | roll | move …      terms and slots
     ledger_commands  ledger ls | show | read                  what lies below
     sim_commands     sim run | replay | shrink                 whole clusters under a seed
@@ -48,6 +49,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "status": "cluster.status_command",
         "forget": "cluster.forget_command",
         "ready": "cluster.ready_command",
+        "backup": "cluster.backup_commands",
         "log": "logs.log_commands",
         "ledger": "logs.ledger_commands",
     },
