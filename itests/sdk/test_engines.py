@@ -56,7 +56,7 @@ async def test_a_client_moves_to_an_engine_that_another_named(engines: LocalClus
     async with boki.connect(f"boki://{engines.address('engine-1')}") as client:
         connection = client._connection
         assert connection is not None
-        while connection._dialer.engines < 2:  # engine-2 may have come later: who connects again hears of it
+        while connection.dialer.engines < 2:  # engine-2 may have come later: who connects again hears of it
             peer = connection.peer
             assert peer is not None
             peer.connection.abort(boki.ConnectionLost("again"))

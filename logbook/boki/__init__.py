@@ -18,7 +18,7 @@
 
 from boki import sync, testing
 from boki._book import Book
-from boki._client import Client, connect
+from boki._client import Client, connect, connect_like
 from boki._cursor import Cursor
 from boki._iterator import RecordIterator
 from boki._outcome import Committed, Never, Outcome, Why
@@ -108,6 +108,7 @@ __all__ = [
     "WriterForgotten",
     "WrongCluster",
     "connect",
+    "connect_like",
     "sync",
     "testing",
 ]

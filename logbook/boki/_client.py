@@ -12,7 +12,7 @@ from boki._appends import Appends
 from boki._book import Book
 from boki._connection import Connection
 from boki._credential import NOTHING, Credential, credential_of
-from boki._dial import Dialer, dialer_for
+from boki._dial import Dialer, SocketDialer, dialer_for
 from boki._session import Session, positions_of, token_text
 from boki_common import limits
 from boki_common.engine.engine_url import EngineUrl, split_options
@@ -212,3 +212,22 @@ def connect(
             found=timeout,
         )
     return Client(dialer_for(engines.engines), timeout_s=timeout_s, rng=SystemRandom(), credential=credential)
+
+
+def connect_like(book: Book, *, timeout: float) -> Client | None:
+    """Return a client of the cluster that a book is of, to be opened in another event loop or thread.
+
+    A client belongs to one event loop. Code that has only a book and runs while that loop does not, such as a thread that watches it,
+    connects so. The new client is a session of its own.
+
+    Args:
+        timeout: seconds a call keeps trying before it gives up.
+
+    Returns:
+        A client that is not open yet; None if the cluster is in the memory of this process (`boki.testing`).
+    """
+    connection = book._connection
+    if not isinstance(connection.dialer, SocketDialer):
+        return None
+    timeout_s = arguments.check_seconds(timeout, "timeout", limits.SDK_GIVE_UP_S)
+    return Client(connection.dialer.copy(), timeout_s=timeout_s, rng=SystemRandom(), credential=connection.credential)

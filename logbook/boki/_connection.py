@@ -121,8 +121,8 @@ class Connection:
         self.attempts: Final = Attempts()
         self.peer: EnginePeer | None = None
         self.closed = False
-        self._dialer = dialer
-        self._credential = credential
+        self.dialer: Final = dialer
+        self.credential: Final = credential
         self._rng = rng
         self._ahead_s: float | None = None
         """The engine's clock minus `elapsed`, for births of writers; None: it does not say."""
@@ -151,7 +151,7 @@ class Connection:
     async def open(self) -> None:
         """Connects to the first engine that answers. Raises Unreachable, VersionMismatch, Unauthenticated."""
         faults: list[BokiError] = []
-        for _ in range(self._dialer.engines):
+        for _ in range(self.dialer.engines):
             try:
                 await self._connect()
                 return
@@ -202,8 +202,8 @@ class Connection:
     # -- connecting
 
     async def _connect(self) -> None:
-        auth = await self._credential.current()
-        peer = await self._dialer.dial(self)
+        auth = await self.credential.current()
+        peer = await self.dialer.dial(self)
         self._early = peer, []
         try:
             hello = {"versions": [wire.PROTOCOL_VERSION], "features": [wire.READS], "auth": auth, "role": wire.ROLE_SDK}
@@ -254,7 +254,7 @@ class Connection:
         self.attempts.connected()
         self.calls.connected(peer, together=wire.READS in hello.features)
         self.engine = hello.engine
-        self._dialer.learn(hello.engines)
+        self.dialer.learn(hello.engines)
         self._ahead_s = None if hello.now_ms is None else hello.now_ms / 1_000 - self.elapsed()
         self._watch.connected()
         self._side.connected()
@@ -267,7 +267,7 @@ class Connection:
                 await self._connect()
                 return
             except BokiError as error:
-                self._end_if(error, self.attempts.failed(error, self._dialer.engines))
+                self._end_if(error, self.attempts.failed(error, self.dialer.engines))
 
     def backoff_s(self, attempt: int) -> float:
         """How long to wait after so many attempts that failed."""

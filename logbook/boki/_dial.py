@@ -94,6 +94,10 @@ class SocketDialer:
     def engines(self) -> int:
         return len(self._addresses) + len(self._learned)
 
+    def copy(self) -> SocketDialer:
+        """Return a dialer of the same engines, for another event loop or thread."""
+        return SocketDialer(self._addresses + self._learned)
+
     async def dial(self, handler: EngineHandler) -> MessagePeer:
         address = (self._addresses + self._learned)[self._next % self.engines]
         self._next += 1

@@ -1,7 +1,7 @@
 """What workflows raise beside the errors of the SDK and of `bokilib`. `WorkflowCancelled` is apart (`cancellation`).
 
 BokiError
-├── UsageError      IdReused, NoSuchWorkflow, NotRegistered, NotInWorkflow, NonDeterminism
+├── UsageError      IdReused, NoSuchWorkflow, NotRegistered, NotInWorkflow, OnlyInSteps, NonDeterminism, WorkflowStuck
 └── LogBookError    StepFailed, StepInterrupted, LockRefused, CannotLook, ResultExpired, IdExpired, WorkflowBlocked
 """
 
@@ -36,6 +36,18 @@ class NotRegistered(UsageError):
 
 class NotInWorkflow(UsageError, RuntimeError):
     """Only within a workflow this can be called."""
+
+
+class OnlyInSteps(UsageError, RuntimeError):
+    """Code of a workflow called what only a step may call: threads, sockets, subprocesses, clients, stores, queues."""
+
+
+class WorkflowStuck(UsageError):
+    """Code of a workflow ran on without waiting for anything: it is blocked until somebody resumes or cancels it.
+
+    Attributes:
+        id: of the workflow. stack: of its code when it was stopped, innermost call last.
+    """
 
 
 class NonDeterminism(UsageError):
@@ -96,3 +108,13 @@ class WorkflowBlocked(LogBookError):
     Attributes:
         id: of the workflow. found: why, as that worker recorded it.
     """
+
+
+def stuck(id: str, stack: str, after_s: float) -> WorkflowStuck:
+    """Return the error of a workflow whose code kept the event loop from running."""
+    return WorkflowStuck(
+        f"workflow {id!r} ran for {after_s:g} s without an await, and kept its worker from running others: move what takes long or "
+        "blocks (time.sleep, a long loop, a blocking client) into a step; then resume the workflow, or cancel it",
+        id=id,
+        stack=stack,
+    )

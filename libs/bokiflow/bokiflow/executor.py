@@ -19,13 +19,14 @@ import msgspec
 
 from boki_common.errors import BokiError, Conflict, Trimmed, UsageError
 from boki_common.logs import get_logger
+from boki_common.runtime.code_watch import CodeStuck
 from bokiflow import composing, lock_room, looking, records, shortening, transactional
 from bokiflow import flow_events as events
 from bokiflow.asks import Look, RunBody, SetTimer, StopBody
 from bokiflow.calls import Workflow
 from bokiflow.carrying import Carrying
 from bokiflow.composing import Composer
-from bokiflow.errors import CannotLook, IdReused, NonDeterminism, StepInterrupted
+from bokiflow.errors import CannotLook, IdReused, NonDeterminism, StepInterrupted, WorkflowStuck, stuck
 from bokiflow.flow_events import Incoming
 from bokiflow.flush import Batch, Entry, Flush
 from bokiflow.histories import History
@@ -63,6 +64,7 @@ class Executor:
         self.instance = Instance(history.begins, workflow, history.restarted)
         self.position = position
         self._host = host
+        self._watch_code()
         self._composer: Final = Composer(host, records.Place(self.id, history.started.group), claim, history.start)
         self._start: Final = history.start
         self._topics: Final = dict.fromkeys(history.topics)
@@ -140,11 +142,23 @@ class Executor:
             return
         try:
             call()
-        except NonDeterminism as error:
+        except (NonDeterminism, WorkflowStuck) as error:
             self._block(error)
+        except CodeStuck as stopped:
+            assert self._host.watch is not None
+            self._block(stuck(self.id, stopped.stack, self._host.watch.after_s))
         except Exception as error:  # noqa: BLE001 - a defect: this workflow stops, the others go on
             log.error("a workflow cannot be run", id=self.id, error=repr(error))
             self._block(error)
+
+    def _watch_code(self) -> None:
+        watch = self._host.watch
+        guard = None if watch is None else lambda call: watch.run(call, self._report_stuck)
+        self.instance.watch(guard, self._block)
+
+    def _report_stuck(self, stack: str) -> None:
+        """Code of this workflow keeps the event loop from running; called by the watching thread."""
+        self._host.stuck(self.id, self.claim, stack)
 
     def _block(self, error: BaseException) -> None:
         if self._over:
@@ -373,6 +387,7 @@ class Executor:
         self._timers.stop()
         self.instance.drop()
         self.instance = Instance(restarted.started, self.instance.workflow, restarted)
+        self._watch_code()
         self._ending = False
         self.instance.begin()
         self._collect()

@@ -1,7 +1,8 @@
 """The event loop that a workflow's code runs on: plain asyncio, and the same in every replay.
 
-`asyncio.gather`, `TaskGroup`, `wait`, `timeout`, `wait_for`, `shield`, `sleep`, `Event`, `Queue` work as they do elsewhere. The loop has no
-sockets, files or threads; what would need them raises NotImplementedError. It runs nothing by itself:
+`asyncio.gather`, `TaskGroup`, `wait`, `timeout`, `wait_for`, `shield`, `sleep`, `Event`, `Queue` work as they do elsewhere, and so do task
+groups and cancel scopes of anyio. The loop has no sockets, processes or threads; what would need them raises `OnlyInSteps` at once. It
+runs nothing by itself:
 
     loop.run(call)       # calls, then runs until nothing is ready; from a callback of the outer loop, never from a task
 
@@ -11,6 +12,8 @@ sockets, files or threads; what would need them raises NotImplementedError. It r
 - Tasks and futures hash by their number: sets of them have an order that is the same in every replay. (Sets decide in
   asyncio: which sibling a TaskGroup cancels first, what `wait` gives.)
 - A task is named by the task that made it (`step_paths`).
+- Code that never waits is stopped with `WorkflowStuck`: by a bound on turns of the loop, which is the same in every replay, and by the
+  `guard` that a worker sets, which watches the clock.
 """
 
 from __future__ import annotations
@@ -18,21 +21,30 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import sys
+import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from types import FrameType
 from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, Unpack
 
 from boki_common.runtime.bodies import interrupted
-from bokiflow.errors import NonDeterminism
+from bokiflow.errors import NonDeterminism, OnlyInSteps, WorkflowStuck
 from bokiflow.step_paths import TaskPath
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _TASKS_FILE: Final = asyncio.tasks.__file__
+_FUTURES_FILE: Final = asyncio.futures.__file__
 _FRAMES: Final = 6
 """So far above `create_task` asyncio's own function is that called it."""
+IDLE_TURNS: Final = 100_000
+"""Turns after one delivery in which the code neither makes a future or task nor calls a step, for one that only yields."""
+TURNS_OF_A_FUTURE: Final = 20
+"""Turns more for each future and task that the code ever made: each ends, and is called back for, in a few."""
+TURNS: Final = 5_000_000
+"""Bound of all turns after one delivery."""
+STACK_FRAMES: Final = 16
 
 
 class Timers(Protocol):
@@ -43,6 +55,9 @@ class Timers(Protocol):
 
     def unset_timer(self, key: str) -> None:
         """It shall not."""
+
+    def misused(self, error: OnlyInSteps) -> None:
+        """A thread called the loop, and the code that waits for it would wait for ever. Runs in the outer loop's thread."""
 
 
 class FlowFuture(asyncio.Future[T]):
@@ -98,6 +113,9 @@ class FlowLoop(asyncio.AbstractEventLoop):
         self._root: Final = TaskPath.root(run)
         self._outside: Final = TaskPath(f"{self._root.path}-")
         self._closed = False
+        self._outer: asyncio.AbstractEventLoop | None = None
+        self.guard: Callable[[Callable[[], None]], None] | None = None
+        """Calls what it is given, and stops it if that takes too long; None: nothing watches the code."""
 
     # -- for who drives it
 
@@ -105,20 +123,41 @@ class FlowLoop(asyncio.AbstractEventLoop):
         """Calls, and runs until nothing is ready. See the module.
 
         Raises:
-            NonDeterminism: the code did what no replay could do again.
+            NonDeterminism: the code did what no replay could do again. WorkflowStuck: it does not wait for anything.
+            What `guard` raises.
         """
-        outer = asyncio._get_running_loop()
+        outer = self._outer = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
         try:
-            call()
-            while self._ready and self.failed is None:
-                handle = self._ready.popleft()
-                if not handle.cancelled():
-                    self._turn(handle)
+            if self.guard is None:
+                self._run(call)
+            else:
+                self.guard(lambda: self._run(call))
         finally:
             asyncio._set_running_loop(outer)
         if self.failed is not None:
             raise self.failed
+
+    def _run(self, call: Callable[[], object]) -> None:
+        call()
+        number, idle, turns = self._number, 0, 0
+        while self._ready and self.failed is None:
+            handle = self._ready.popleft()
+            if not handle.cancelled():
+                self._turn(handle)
+            turns, idle = turns + 1, idle + 1
+            if number != self._number:
+                number, idle = self._number, 0
+            if idle > IDLE_TURNS + TURNS_OF_A_FUTURE * number or turns > TURNS + TURNS_OF_A_FUTURE * number:
+                self.failed = self._stuck(turns)
+
+    def _stuck(self, turns: int) -> WorkflowStuck:
+        stack = "".join(line for task in self._tasks.values() for line in _stack_of(task))
+        return WorkflowStuck(
+            f"expected code that waits for a step, a timer or a signal, found {turns} turns without: does it poll with "
+            "asyncio.sleep(0)? Wait for what it polls, or sleep for a time; then resume the workflow",
+            stack=stack,
+        )
 
     def _turn(self, handle: asyncio.Handle) -> None:
         try:
@@ -235,7 +274,13 @@ class FlowLoop(asyncio.AbstractEventLoop):
             self._timers.unset_timer(handle.key)
 
     def create_future(self) -> asyncio.Future[Any]:
+        caller = sys._getframe(1).f_code
+        if caller.co_name == "wrap_future" and caller.co_filename == _FUTURES_FILE:
+            raise _only_in_steps("asyncio.wrap_future(...)")
         return FlowFuture(self)
+
+    def get_task_factory(self) -> None:
+        return None
 
     def create_task(self, coro: Any, **options: Any) -> Any:
         task = asyncio.current_task(self)
@@ -274,8 +319,57 @@ class FlowLoop(asyncio.AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """What asyncio reports of a task that nobody awaits: as elsewhere, it ends nothing."""
 
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        error = _only_in_steps("a thread's result (loop.call_soon_threadsafe)")
+        outer = self._outer
+        if outer is not None and not self._closed and not outer.is_closed():
+            outer.call_soon_threadsafe(self._timers.misused, error)
+        raise error
+
     async def shutdown_asyncgens(self) -> None:
         """Nothing to do: generators belong to the code."""
+
+
+def _only_in_steps(what: str) -> OnlyInSteps:
+    return OnlyInSteps(
+        f"code of a workflow used {what}: a replay could not do it again. Put it into a step, and call that", found=what
+    )
+
+
+def _refusal(name: str) -> Callable[..., Any]:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise _only_in_steps(_CALLERS.get(name, f"loop.{name}(...)"))
+
+    return refuse
+
+
+_CALLERS: Final = {
+    "run_in_executor": "a thread (asyncio.to_thread, loop.run_in_executor)",
+    "create_connection": "a socket (asyncio.open_connection, loop.create_connection)",
+    "subprocess_exec": "a subprocess (asyncio.create_subprocess_exec)",
+    "subprocess_shell": "a subprocess (asyncio.create_subprocess_shell)",
+    "run_until_complete": "loop.run_until_complete(...), which is for programs: `await` it",
+}
+for _name, _method in vars(asyncio.AbstractEventLoop).items():
+    if not _name.startswith("_") and callable(_method) and _name not in vars(FlowLoop):
+        setattr(FlowLoop, _name, _refusal(_name))
+
+
+def _stack_of(task: asyncio.Task[Any]) -> list[str]:
+    """The calls of a task that waits or runs, innermost last."""
+    frames: list[traceback.FrameSummary] = []
+    awaited: Any = task.get_coro()
+    while awaited is not None and len(frames) < STACK_FRAMES:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
+        if frame is not None:
+            frames.append(traceback.FrameSummary(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+    return traceback.format_list(frames)
 
 
 def current() -> FlowLoop | None:

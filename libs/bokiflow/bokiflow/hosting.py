@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from boki_common.runtime.code_watch import CodeWatch
 from bokiflow.flow_events import Ended, Started
 from bokiflow.under_way import BodyHost
 from bokilib.errors import AppendUnknown
@@ -49,6 +50,13 @@ class Host(BodyHost, Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def watch(self) -> CodeWatch | None:
+        """The thread that stops code which keeps the event loop from running; None: nothing does."""
+
+    def stuck(self, id: str, claim: int, stack: str) -> None:
+        """A workflow's code, run under that claim, keeps the event loop from running. Called by the watching thread."""
 
     def ended(self, id: str, ended: Ended) -> None:
         """It ended, and that is in the log."""

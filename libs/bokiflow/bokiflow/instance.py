@@ -28,7 +28,7 @@ from bokiflow.asks import Ask, Look, Looks, RunBody, SetTimer, Spawn, StopBody, 
 from bokiflow.calls import AnyStep, Signature, Workflow, names_of
 from bokiflow.cancellation import RestartRequested, WorkflowCancelled
 from bokiflow.digests import copied, digest, digest_of_call
-from bokiflow.errors import NonDeterminism
+from bokiflow.errors import NonDeterminism, OnlyInSteps
 from bokiflow.flow_events import Attempted, Begun, Effect, Incoming, Restarted, Started, Within
 from bokiflow.flow_loop import FlowLoop, FlowTask
 from bokiflow.flush import EVENT_BYTES, SHARED_BYTES, size_of
@@ -90,6 +90,7 @@ class Instance:
         now_ms = started.at_ms if restarted is None else restarted.at_ms
         self._loop: Final = FlowLoop(self, self, now_ms, run=self.run)  # type: ignore[abstract]  # at run time nothing of it is
         self._root: FlowTask[Any] | None = None
+        self._on_misuse: Callable[[OnlyInSteps], None] | None = None
         self._mail: Final = Mail(() if restarted is None else restarted.unreceived)
         self._inherited: dict[str, str] = {}
         """Of a fork: children that its origin had, by the calls that started them."""
@@ -115,6 +116,22 @@ class Instance:
     def timers(self) -> list[str]:
         """Keys of the timers that it waits for."""
         return self._loop.timers
+
+    def watch(
+        self, guard: Callable[[Callable[[], None]], None] | None, on_misuse: Callable[[OnlyInSteps], None]
+    ) -> None:
+        """Set how the code is watched from now on.
+
+        Args:
+            guard: calls the code, and stops it if it takes too long. on_misuse: called with why the code would wait without end.
+        """
+        self._loop.guard = guard
+        self._on_misuse = on_misuse
+
+    def misused(self, error: OnlyInSteps) -> None:
+        """See `flow_loop.Timers`."""
+        if self._on_misuse is not None and self.outcome is None:
+            self._on_misuse(error)
 
     # -- for who runs it
 

@@ -6,6 +6,8 @@
   belongs to no worker, until one that has it owns the partition. A workflow that is set aside for that reason already costs no record:
   so old workers that get it in turn append nothing.
 - A workflow whose code fails here (NonDeterminism) is set aside too, by the claim under which it ran (`give_up`).
+- A workflow that is blocked because its code keeps workers from running others (WorkflowStuck) is run again only when it is resumed; the
+  worker that owns its partition sets it aside. Cancelled, it ends without its code: that worker ends it, and cancels its children.
 """
 
 from __future__ import annotations
@@ -17,23 +19,31 @@ from typing import Final, Protocol
 
 import msgspec
 
-from boki_common.errors import Conflict
+import boki
+from boki_common.errors import BokiError, Conflict
 from boki_common.logs import get_logger
 from bokiflow import inspection, records
 from bokiflow.app import App
 from bokiflow.calls import Workflow
-from bokiflow.errors import NotRegistered
-from bokiflow.flow_events import Claimed, Ended, Incoming
+from bokiflow.errors import NotRegistered, WorkflowStuck
+from bokiflow.flow_events import Cancelled, ChildEnded, Claimed, Ended, Incoming, Invoked
 from bokiflow.histories import History
 from bokiflow.instance_state import Held
+from bokiflow.outcomes import CANCELLED_OUTCOME
 from bokiflow.partition_owner import PartitionOwner
 from bokiflow.peers import Peers
+from bokilib.contribution import Contribution, joined
 from bokilib.log import Log
 
 CLAIMS: Final = 64
 """Workflows that are taken over at the same time."""
 REASON_CHARS: Final = 2_048
 """Of why a workflow is blocked."""
+STACK_CHARS: Final = 4_096
+ELSEWHERE_S: Final = 5.0
+"""Bound of marking a stuck workflow in the log, over a connection of its own."""
+CHILDREN: Final = 64
+"""Children of a stuck workflow that one record cancels."""
 
 log = get_logger(__name__)
 
@@ -84,6 +94,8 @@ class Takeover:
         self._at_once: Final = asyncio.Semaphore(CLAIMS)
         self._loading: Final[dict[str, list[tuple[int, int, tuple[Incoming, ...]]]]] = {}
         """Workflows that are being claimed, and what was sent to them meanwhile."""
+        self._resumed: Final[set[str]] = set()
+        """Workflows that somebody resumed, until they are claimed: stuck ones too."""
 
     @property
     def loading(self) -> list[str]:
@@ -111,8 +123,14 @@ class Takeover:
     def again(self, id: str) -> None:
         """Try a workflow of this worker's partitions again that was set aside."""
         self.aside.pop(id, None)
+        self._resumed.add(id)
         if not self._host.runs(id):
             self.others.setdefault(id, "")
+            self.soon(id)
+
+    def cancelled(self, id: str) -> None:
+        """End a workflow that was set aside and is cancelled now, if it is stuck; others end when a worker has their code."""
+        if id in self.aside and not self._host.runs(id):
             self.soon(id)
 
     async def _claim(self, id: str) -> None:
@@ -121,6 +139,7 @@ class Takeover:
                 await self._take_over(id)
         finally:
             self._loading.pop(id, None)
+            self._resumed.discard(id)
 
     async def _take_over(self, id: str) -> None:
         host = self._host
@@ -142,6 +161,9 @@ class Takeover:
             self._peers.claimed(state.owner, state.claim)
             if state.owner and state.owner != host.name and not self._peers.over(state.owner):
                 self.others[id] = state.owner
+                return
+            if is_stuck(state) and id not in self._resumed:
+                await self._settle_stuck(place, state, partition_claim)
                 return
             there = await inspection.call_of(host.log, id, state)
             if there is None:
@@ -168,6 +190,28 @@ class Takeover:
             self.others.pop(id, None)
             self._put_aside(id, lacking, history.carried_ms)
 
+    async def _settle_stuck(self, place: records.Place, state: Held, partition_claim: int | None) -> None:
+        """Set a stuck workflow aside, or end it if it was cancelled."""
+        history = await inspection.whole_history(self._host.log, place.id)
+        self.others.pop(place.id, None)
+        if not any(isinstance(event, Cancelled) for one in history.records for event in one.incoming):
+            if place.id not in self.aside:
+                self._put_aside(
+                    place.id, WorkflowStuck(state.blocked.partition(": ")[2], id=place.id), history.carried_ms
+                )
+            return
+        log = self._host.log
+        for one in cancelling_children(place, history):
+            await log.append(one)
+        ended = end_of_stuck(history, log.now_ms())
+        try:
+            await log.append(end_without_code(place, ended, state.claim, partition_claim), settle=True)
+        except Conflict:
+            self.soon(place.id)  # another worker has its partition, or it was resumed
+            return
+        self.aside.pop(place.id, None)
+        self._host.ended(place.id, ended)
+
     def begin(self, history: History, claim: int) -> None:
         """Run a workflow that this worker owns, under a claim; it is set aside if this program lacks it."""
         id, name = history.started.id, history.started.name
@@ -184,6 +228,24 @@ class Takeover:
         """Set aside a workflow that this worker owns by a claim, and cannot run."""
         self._put_aside(id, error, carried_ms)
         self._host.spawn(partial(give_up, self._host.log, records.Place(id, self._app.group), error, claim))
+
+    def give_up_elsewhere(self, id: str, error: WorkflowStuck, claim: int) -> None:
+        """Record that a workflow is stuck while the event loop does not run: from the calling thread, over a connection of its own."""
+        opened, place = self._host.log, records.Place(id, self._app.group)
+        if not isinstance(opened.book, boki.Book):
+            return
+        client, name = boki.connect_like(opened.book, timeout=ELSEWHERE_S), opened.book.name
+        if client is None:
+            return
+
+        async def append() -> None:
+            async with client:
+                await give_up(opened.over(client.book(name)), place, error, claim)
+
+        try:
+            asyncio.run(append())
+        except BokiError as failure:
+            log.warning("stuck workflow not marked in the log: the next worker runs it too", id=id, error=str(failure))
 
     def _lacking(self, name: str) -> NotRegistered | None:
         """Return the error that this program lacks a workflow; None: it has it."""
@@ -219,9 +281,64 @@ async def give_up(opened: Log, place: records.Place, error: Exception, claim: in
 
 def reason(error: Exception) -> str:
     """Return why a workflow is blocked, as its claim has it: the name of the error's class, a colon, its text."""
-    return f"{type(error).__name__}: {error}"[:REASON_CHARS]
+    text = f"{type(error).__name__}: {error}"[:REASON_CHARS]
+    stack = error.facts.get("stack") if isinstance(error, WorkflowStuck) else None
+    return f"{text}\n{str(stack)[-STACK_CHARS:]}" if stack else text
 
 
 def waits_for_code(state: Held) -> bool:
     """Return True if a workflow is blocked because a worker's program lacked it: another program may have it."""
     return state.blocked.partition(":")[0] == NotRegistered.__name__
+
+
+def is_stuck(state: Held) -> bool:
+    """Return True if a workflow is blocked because its code keeps workers from running others."""
+    return state.blocked.partition(":")[0] == WorkflowStuck.__name__
+
+
+def end_of_stuck(history: History, now_ms: int) -> Ended:
+    """Return the end of a stuck workflow that was cancelled."""
+    begun = history.begins
+    return Ended(
+        begun.id,
+        history.start,
+        begun.name,
+        begun.digest,
+        CANCELLED_OUTCOME,
+        now_ms,
+        begun.group,
+        begun.at_ms,
+        begun.parent,
+        begun.parent_key,
+        begun.attributes,
+        tuple(history.topics),
+    )
+
+
+def end_without_code(place: records.Place, ended: Ended, claim: int, partition_claim: int | None) -> Contribution:
+    """Return the record that ends a workflow which no worker runs: it expects the workflow's newest claim, and that of its partition."""
+    held: dict[str, int | None] = {place.own: claim}
+    if partition_claim is not None:
+        held[place.partition_owner] = partition_claim
+    parts = [records.end(place, ended, held)]
+    if ended.parent_key:
+        notice = ChildEnded(ended.parent, ended.parent_key, place.id, ended.outcome)
+        parts.append(records.send(records.Place(ended.parent, place.group), notice))
+    return joined(parts)
+
+
+def cancelling_children(place: records.Place, history: History) -> list[Contribution]:
+    """Return the records that cancel the children which a stuck workflow waits for; those that it launched are not its children."""
+    waited: dict[str, None] = {}
+    for one in history.records:
+        for made in one.own:
+            if isinstance(made, Invoked) and made.child == f"{place.id}/{made.key}":
+                waited[made.child] = None
+        for event in one.incoming:
+            if isinstance(event, ChildEnded):
+                waited.pop(event.child, None)
+    notices = [Cancelled(child, "its parent was cancelled while it was stuck") for child in waited]
+    return [
+        joined([records.send(records.Place(notice.id, place.group), notice) for notice in notices[at : at + CHILDREN]])
+        for at in range(0, len(notices), CHILDREN)
+    ]

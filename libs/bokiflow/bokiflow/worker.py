@@ -21,16 +21,18 @@ from boki_common.errors import BokiError
 from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
 from boki_common.runtime.bodies import ThreadBodies
+from boki_common.runtime.code_watch import CodeWatch
 from boki_common.runtime.ports import Bodies
 from bokiflow import inspection
 from bokiflow.app import App
 from bokiflow.calls import Call, Workflow
 from bokiflow.collect_rules import AGES, Histories
 from bokiflow.collector import Collected, Collector
+from bokiflow.errors import stuck
 from bokiflow.executor import Executor
 from bokiflow.fences import Fences
 from bokiflow.flow import Flow
-from bokiflow.flow_events import INCOMING, PICKER, Ended, Incoming, Resumed, Started
+from bokiflow.flow_events import INCOMING, PICKER, Cancelled, Ended, Incoming, Resumed, Started
 from bokiflow.handles import Handle
 from bokiflow.histories import History
 from bokiflow.history import Recorded
@@ -58,6 +60,8 @@ COLLECT_EVERY_S: Final = 60.0
 FINISH_S: Final = 30.0
 FINISH_LOOK_S: Final = 0.01
 """Between two looks at which steps run, of a worker that is being drained."""
+STUCK_AFTER_S: Final = 5.0
+"""A third of the default lease: a stuck workflow is blocked in the log before other workers take this one for dead."""
 
 log = get_logger(__name__)
 
@@ -87,6 +91,7 @@ class Worker:
         bodies: Bodies | None = None,
         tracing: Tracing | None = None,
         metrics: Metrics | None = None,
+        stuck_after_s: float | None = STUCK_AFTER_S,
     ) -> None:
         """
         Args:
@@ -99,9 +104,12 @@ class Worker:
             bodies: where steps run that block; by default threads.
             tracing: who makes spans; by default OpenTelemetry, if it is installed.
             metrics: where it counts what it collects.
+            stuck_after_s: seconds that code of a workflow may run without an `await`; then it is stopped, and the workflow blocked.
+                None: nothing watches it.
         """
         self.log: Final = book if isinstance(book, Log) else Log(book, hook=hook, random=random)
         self.bodies: Final[Bodies] = bodies or ThreadBodies()
+        self.watch: Final = None if stuck_after_s is None else CodeWatch(stuck_after_s)
         self.locks: Final = LockRoom(self.log)
         self.flow: Final = Flow(app, self.log, hosting=self, random=random, tracing=tracing)
         self._peers: Final = Peers(self.log, app.group, name, lease_s)
@@ -164,6 +172,8 @@ class Worker:
     ) -> None:
         """Stops at once. What runs is gone on with by other workers, after a lease; `drain` before it, and they need not wait."""
         await self._stop()
+        if self.watch is not None:
+            self.watch.close()
         await self._fences.close()
         await self.locks.__aexit__(kind, error, trace)
         await self._follower.__aexit__(kind, error, trace)
@@ -356,6 +366,8 @@ class Worker:
             self._takeover.keep(id, seqnum, time_ms, incoming)
         elif id in self._executors:
             self._executors[id].receive(seqnum, time_ms, incoming)
+        elif any(isinstance(event, Cancelled) for event in incoming):
+            self._takeover.cancelled(id)
 
     async def _load_again(self, partition: int) -> None:
         async with self._rounding:
@@ -491,3 +503,9 @@ class Worker:
     def set_aside(self, id: str, error: Exception) -> None:
         """See `takeover.TakeoverHost`."""
         self.flow.results.blocked_here(id, error)
+
+    def stuck(self, id: str, claim: int, stack: str) -> None:
+        """See `executor.Host`."""
+        assert self.watch is not None
+        log.warning("workflow stuck: its code keeps the event loop from running, interrupted", id=id, stack=stack)
+        self._takeover.give_up_elsewhere(id, stuck(id, stack, self.watch.after_s), claim)

@@ -65,6 +65,10 @@ class Log:
         self.always_replay: Final[bool] = getattr(book, "always_replay", False)
         """For tests (`bokilib.testing`): nothing is kept in memory or taken from aux data, all is computed from records."""
 
+    def over(self, book: BookPort) -> Log:
+        """Return a log of the same book over another connection, with the same payload hook and an incarnation of its own."""
+        return Log(book, hook=self._hook)
+
     async def encode(self, events: Sequence[Event], seen: int = 0) -> bytes:
         """The data of a record. Raises what the hook raises."""
         if self._hook is None:

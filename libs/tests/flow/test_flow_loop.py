@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import anyio
 import pytest
 
-from bokiflow.errors import NonDeterminism
+from bokiflow.errors import NonDeterminism, OnlyInSteps, WorkflowStuck
 from bokiflow.flow_loop import FlowLoop, FlowTask, current
 from libs.tests.flow.conftest import on_outer_loop
 
@@ -26,6 +28,7 @@ class Code:
         self.waiting: dict[str, asyncio.Future[str]] = {}
         self.timers: dict[str, int] = {}
         self.root: FlowTask[Any] | None = None
+        self.on_misuse: Callable[[OnlyInSteps], object] = lambda error: pytest.fail(str(error))
 
     def set_timer(self, key: str, due_ms: int) -> None:
         self.timers[key] = due_ms
@@ -42,6 +45,9 @@ class Code:
             return await future
         finally:
             del self.waiting[key]
+
+    def misused(self, error: OnlyInSteps) -> None:
+        self.on_misuse(error)
 
     def begin(self, program: Program) -> None:
         def start() -> None:
@@ -231,7 +237,7 @@ async def test_the_loop_is_there_for_its_code_only_and_has_no_sockets() -> None:
         seen.append(asyncio.get_running_loop().time())
         try:
             await asyncio.open_connection("127.0.0.1", 1)
-        except NotImplementedError:
+        except OnlyInSteps:
             seen.append("no sockets")
 
     def run() -> None:
@@ -300,3 +306,122 @@ async def test_what_would_end_the_program_ends_its_task_alone(error: BaseExcepti
         return code.root.result()
 
     assert await check() == type(error).__name__
+
+
+async def test_code_that_only_yields_is_stopped_with_its_stack() -> None:
+    async def polls() -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    async def program(code: Code) -> None:
+        await polls()
+
+    def check() -> WorkflowStuck:
+        code = Code()
+        with pytest.raises(WorkflowStuck, match="poll with") as caught:
+            code.begin(program)
+        return caught.value
+
+    stuck = await on_outer_loop(check)()
+    assert "in program" in stuck.facts["stack"] and "in polls" in stuck.facts["stack"]
+
+
+async def test_many_tasks_and_yields_between_them_are_not_stuck() -> None:
+    async def one(n: int) -> int:
+        await asyncio.sleep(0)
+        return n
+
+    async def program(code: Code) -> int:
+        return sum(await asyncio.gather(*(one(n) for n in range(60_000))))
+
+    def check() -> int:
+        code = Code()
+        code.begin(program)
+        assert code.root is not None
+        return int(code.root.result())
+
+    assert await on_outer_loop(check)() == sum(range(60_000))
+
+
+MISUSES: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+    "a thread": lambda: asyncio.to_thread(int),
+    "a socket": lambda: asyncio.open_connection("127.0.0.1", 1),
+    "a subprocess": lambda: asyncio.create_subprocess_exec("true"),
+    "a shell": lambda: asyncio.create_subprocess_shell("true"),
+    "a foreign future": lambda: _foreign_future(),
+    "a resolver": lambda: asyncio.get_running_loop().getaddrinfo("localhost", 1),
+}
+
+
+async def _foreign_future() -> Any:
+    return await asyncio.wrap_future(concurrent.futures.Future())
+
+
+@pytest.mark.parametrize("name", MISUSES)
+async def test_what_only_a_step_may_call_is_refused_at_once_in_words(name: str) -> None:
+    async def program(code: Code) -> str:
+        try:
+            await MISUSES[name]()
+        except OnlyInSteps as error:
+            return str(error)
+        return "it was let through"
+
+    def check() -> str:
+        code = Code()
+        code.begin(program)
+        assert code.root is not None
+        return str(code.root.result())
+
+    assert "Put it into a step" in await on_outer_loop(check)()
+
+
+async def test_task_groups_and_cancel_scopes_of_anyio_work_as_those_of_asyncio() -> None:
+    async def program(code: Code) -> list[str]:
+        found = []
+
+        async def one(name: str) -> None:
+            found.append(await code.step(name))
+
+        with anyio.move_on_after(5):
+            async with anyio.create_task_group() as group:
+                group.start_soon(one, "a")
+                group.start_soon(one, "b")
+            await anyio.sleep(60)
+        return found
+
+    async def once() -> list[tuple[str, str]]:
+        def check() -> list[tuple[str, str]]:
+            code = Code()
+            code.begin(program)
+            for key in reversed(list(code.waiting)):
+                code.deliver("step", key)
+            code.deliver("timer", next(iter(code.timers)))
+            assert code.root is not None and code.root.result() == [key for key, _ in reversed(code.asked)]
+            return code.asked
+
+        found: list[tuple[str, str]] = await on_outer_loop(check)()
+        return found
+
+    assert await once() == await once()
+
+
+async def test_a_thread_that_calls_the_loop_is_reported_to_who_runs_the_code() -> None:
+    reported: asyncio.Future[OnlyInSteps] = asyncio.get_running_loop().create_future()
+
+    async def program(code: Code) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    def check() -> Code:
+        code = Code()
+        code.on_misuse = reported.set_result
+        code.begin(program)
+        return code
+
+    code = await on_outer_loop(check)()
+
+    def call() -> None:
+        with pytest.raises(OnlyInSteps):
+            code.loop.call_soon_threadsafe(print)
+
+    await asyncio.to_thread(call)
+    assert "thread" in str(await reported)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
+import anyio
 import pytest
 
 import boki
@@ -516,3 +518,97 @@ async def test_draining_cancels_steps_that_take_too_long() -> None:
             await old.drain(finish_s=20)
         async with working(cluster, app, "new", lease_s=LONG_S):
             assert await handle.result() == 2 and 20 <= ran[1] - ran[0] < 25
+
+
+async def blocked(worker: Worker, id: str) -> str:
+    """Return why a workflow is blocked, once it is."""
+    async with asyncio.timeout(20):
+        while (known := await worker.flow.known(id)) is None or not known.blocked:
+            await asyncio.sleep(0)
+    return known.blocked
+
+
+def _spins() -> None:
+    while True:
+        pass
+
+
+@pytest.mark.parametrize("wrong", ["spins", "blocks", "polls"])
+async def test_code_that_keeps_its_worker_from_running_others_is_stopped_and_they_go_on(
+    cluster: MemoryCluster, wrong: str
+) -> None:
+    app = App("shop")
+
+    @app.workflow
+    async def holds_up() -> None:
+        if wrong == "polls":
+            while True:
+                await asyncio.sleep(0)
+        _spins() if wrong == "spins" else hashlib.pbkdf2_hmac("sha256", b"", b"", 900_000)
+
+    @app.workflow
+    async def good() -> int:
+        return 1
+
+    async with working(cluster, app, stuck_after_s=0.05) as worker:
+        stuck = await worker.start(holds_up.call(), id="x")
+        assert await (await worker.start(good.call())).result() == 1
+        assert (await blocked(worker, "x")).startswith("WorkflowStuck: ") and await stuck.status() == "blocked"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # anyio's thread: it is told, too
+async def test_a_workflow_that_waits_for_a_thread_is_blocked_with_what_to_do(cluster: MemoryCluster) -> None:
+    app = App("shop")
+
+    @app.workflow
+    async def waits() -> int:
+        return await anyio.to_thread.run_sync(int)
+
+    async with working(cluster, app) as worker:
+        await worker.start(waits.call(), id="x")
+        assert "Put it into a step" in await blocked(worker, "x")
+
+
+async def test_a_stuck_workflow_runs_again_when_it_is_resumed_and_ends_when_it_is_cancelled(
+    cluster: MemoryCluster,
+) -> None:
+    ran: list[str] = []
+    stuck = True
+
+    def shop() -> App:
+        app = App("shop")
+
+        @app.workflow
+        async def waits() -> None:
+            await bokiflow.recv("never")
+
+        @app.workflow
+        async def polls() -> str:
+            ran.append("polls")
+            waiting = asyncio.create_task(waits())
+            await asyncio.sleep(0.001)
+            while stuck:
+                await asyncio.sleep(0)
+            waiting.cancel()
+            return "done"
+
+        return app
+
+    async with working(cluster, shop()) as worker:
+        for id in ("resumed", "cancelled"):
+            await worker.start(worker.flow.app.find("polls").call(), id=id)
+            await blocked(worker, id)
+        await worker.drain()
+    assert ran == ["polls", "polls"]
+    async with working(cluster, shop(), name="w2") as worker:
+        await worker._round()
+        await until(lambda: len(worker._takeover.aside) == 2)
+        assert ran == ["polls", "polls"], "the next worker does not begin it again"
+        await worker.handle("cancelled").cancel()
+        with pytest.raises(WorkflowCancelled):
+            await worker.handle("cancelled").result()
+        with pytest.raises(WorkflowCancelled):
+            await worker.handle("cancelled/0/1:1").result()
+        stuck = False
+        await worker.handle("resumed").resume()
+        assert await worker.handle("resumed").result() == "done" and ran == ["polls"] * 3

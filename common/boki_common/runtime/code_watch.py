@@ -1,0 +1,145 @@
+"""Stop code of users that keeps an event loop from running: `time.sleep(20)`, a long loop without an `await`.
+
+    watch = CodeWatch(after_s=5.0)
+    watch.run(call, report)       # in the event loop's thread; CodeStuck if `call` ran too long
+    watch.close()
+
+A thread looks at the piece of code that runs. If it is the same one for `after_s`, the thread calls `report` with its stack, once, and has
+the interpreter raise `CodeStuck` in it: at the next bytecode, so a blocking call into C ends first. Code that catches it and goes on is
+interrupted again.
+
+Invariant: `CodeStuck` is pending in a thread only while its piece runs. `_leave` takes back what was not raised yet, under the lock that
+the watching thread holds when it decides. A piece that was interrupted raises `CodeStuck` whatever became of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from types import FrameType
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+LOOKS: Final = 4
+"""The thread looks so many times in `after_s`, and so is late by at most a quarter of it."""
+STACK_FRAMES: Final = 32
+
+
+class CodeStuck(BaseException):
+    """Raised in code of users that ran for too long. No `Exception`, so that code which catches all errors does not catch it.
+
+    Attributes:
+        stack: the code's stack when it was interrupted, innermost call last.
+    """
+
+    stack = ""
+
+
+class _Piece:
+    """A piece of code that runs. `stack`: "" until it is interrupted."""
+
+    __slots__ = ("report", "stack", "thread")
+
+    def __init__(self, report: Callable[[str], None], thread: int) -> None:
+        self.report = report
+        self.stack = ""
+        self.thread = thread
+
+
+class CodeWatch:
+    """A thread that watches the code of one event loop, from the first `run` on until `close`."""
+
+    def __init__(self, after_s: float) -> None:
+        """
+        Args:
+            after_s: seconds that a piece of code may run without giving the event loop back.
+        """
+        self.after_s: Final = after_s
+        self._piece: _Piece | None = None
+        self._lock: Final = threading.Lock()
+        self._closed: Final = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def run(self, call: Callable[[], T], report: Callable[[str], None]) -> T:
+        """Call a piece of code and return what it returns. Not reentrant.
+
+        Args:
+            report: called with the code's stack from the watching thread, at most once, while the code runs.
+
+        Raises:
+            CodeStuck: it ran too long. What the code raises.
+        """
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._look_on, name="boki code watch", daemon=True)
+            self._thread.start()
+        piece = _Piece(report, threading.get_ident())
+        try:
+            try:
+                self._piece = piece
+                result = call()
+            finally:
+                self._leave(piece)
+        except CodeStuck:
+            self._leave(piece)
+            raise self._stuck(piece) from None
+        if piece.stack:
+            raise self._stuck(piece)
+        return result
+
+    def close(self) -> None:
+        """End the thread. Idempotent."""
+        self._closed.set()
+
+    def _leave(self, piece: _Piece) -> None:
+        with self._lock:
+            if self._piece is piece:
+                self._piece = None
+                if piece.stack:
+                    _raise_in(piece.thread, None)
+
+    @staticmethod
+    def _stuck(piece: _Piece) -> CodeStuck:
+        error = CodeStuck("code ran for too long without an await")
+        error.stack = piece.stack
+        return error
+
+    # -- the watching thread
+
+    def _look_on(self) -> None:
+        seen: _Piece | None = None
+        looks = 0
+        while not self._closed.wait(self.after_s / LOOKS):
+            piece = self._piece
+            looks = looks + 1 if piece is not None and piece is seen else 0
+            seen = piece
+            if piece is not None and looks >= LOOKS:
+                self._interrupt(piece)
+                looks = 0
+
+    def _interrupt(self, piece: _Piece) -> None:
+        with self._lock:
+            frame = sys._current_frames().get(piece.thread)
+            if self._piece is not piece or frame is None:
+                return
+            first = not piece.stack
+            piece.stack = piece.stack or _stack_of(frame)
+            _raise_in(piece.thread, CodeStuck)
+        if first:
+            piece.report(piece.stack)
+
+
+def _stack_of(frame: FrameType) -> str:
+    """The calls below `CodeWatch.run`, innermost last."""
+    calls = traceback.extract_stack(frame)
+    outside = max((at for at, call in enumerate(calls) if (call.filename, call.name) == (__file__, "run")), default=-1)
+    return "".join(traceback.format_list(calls[outside + 1 :][-STACK_FRAMES:])) or "no stack"
+
+
+def _raise_in(thread: int, error: type[BaseException] | None) -> None:
+    """Have the interpreter raise an error in a thread at its next bytecode; None takes back one that is not raised yet."""
+    raised = ctypes.py_object(error) if error is not None else None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)

@@ -1,0 +1,80 @@
+"""Code of users that keeps a loop from running is interrupted, and nothing else is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+
+from boki_common.runtime.code_watch import CodeStuck, CodeWatch
+
+
+@pytest.fixture
+def watch() -> Iterator[CodeWatch]:
+    made = CodeWatch(after_s=0.05)
+    yield made
+    made.close()
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+def sleeps() -> None:
+    time.sleep(0.2)
+
+
+def catches_all() -> None:
+    caught = 0
+    while caught < 2:
+        try:
+            spin()
+        except BaseException:  # noqa: BLE001 - what a user's code may do
+            caught += 1
+
+
+@pytest.mark.parametrize("code", [spin, sleeps, catches_all])
+def test_code_that_runs_too_long_is_interrupted_and_reported_once_with_its_stack(
+    watch: CodeWatch, code: Callable[[], None]
+) -> None:
+    stacks: list[str] = []
+    with pytest.raises(CodeStuck) as caught:
+        watch.run(code, stacks.append)
+    assert len(stacks) == 1 and f"in {code.__name__}" in stacks[0] and caught.value.stack == stacks[0]
+
+
+def test_what_short_code_returns_and_raises_comes_through(watch: CodeWatch) -> None:
+    assert [watch.run(partial(sum, range(n)), pytest.fail) for n in range(1_000)] == [
+        sum(range(n)) for n in range(1_000)
+    ]
+    with pytest.raises(ZeroDivisionError):
+        watch.run(lambda: 1 // 0, pytest.fail)
+
+
+def test_nothing_is_interrupted_once_the_code_has_ended() -> None:
+    """A thread interrupts whatever piece runs, at any moment of it: the error is raised by `run`, and nowhere else."""
+    watch, interrupted, over = CodeWatch(after_s=1_000.0), 0, threading.Event()
+
+    def interrupt_on() -> None:
+        while not over.is_set():
+            piece = watch._piece
+            if piece is not None:
+                watch._interrupt(piece)
+
+    thread = threading.Thread(target=interrupt_on)
+    thread.start()
+    n = 0
+    while interrupted < 50:
+        n += 1
+        try:
+            assert watch.run(partial(sum, range(n % 40)), lambda _: None) == sum(range(n % 40))
+        except CodeStuck:
+            interrupted += 1
+        sum(range(40))
+    over.set()
+    thread.join()
+    watch.close()
