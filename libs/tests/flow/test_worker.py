@@ -569,7 +569,7 @@ async def test_a_workflow_that_waits_for_a_thread_is_blocked_with_what_to_do(clu
         assert "Put it into a step" in await blocked(worker, "x")
 
 
-async def test_a_stuck_workflow_runs_again_when_it_is_resumed_and_ends_when_it_is_cancelled(
+async def test_a_stuck_workflow_runs_again_once_resumed_and_ends_once_cancelled(
     cluster: MemoryCluster,
 ) -> None:
     ran: list[str] = []
@@ -586,7 +586,7 @@ async def test_a_stuck_workflow_runs_again_when_it_is_resumed_and_ends_when_it_i
         async def polls() -> str:
             ran.append("polls")
             waiting = asyncio.create_task(waits())
-            await asyncio.sleep(0.001)
+            await bokiflow.recv("go")
             while stuck:
                 await asyncio.sleep(0)
             waiting.cancel()
@@ -596,7 +596,7 @@ async def test_a_stuck_workflow_runs_again_when_it_is_resumed_and_ends_when_it_i
 
     async with working(cluster, shop()) as worker:
         for id in ("resumed", "cancelled"):
-            await worker.start(worker.flow.app.find("polls").call(), id=id)
+            await (await worker.start(worker.flow.app.find("polls").call(), id=id)).signal("go")
             await blocked(worker, id)
         await worker.drain()
     assert ran == ["polls", "polls"]
