@@ -163,8 +163,9 @@ class Takeover:
                 self.others[id] = state.owner
                 return
             if is_stuck(state) and id not in self._resumed:
-                await self._settle_stuck(place, state, partition_claim)
-                return
+                if await self._settle_stuck(place, state, partition_claim):
+                    return
+                continue
             there = await inspection.call_of(host.log, id, state)
             if there is None:
                 return
@@ -190,27 +191,32 @@ class Takeover:
             self.others.pop(id, None)
             self._put_aside(id, lacking, history.carried_ms)
 
-    async def _settle_stuck(self, place: records.Place, state: Held, partition_claim: int | None) -> None:
-        """Set a stuck workflow aside, or end it if it was cancelled."""
-        history = await inspection.whole_history(self._host.log, place.id)
-        self.others.pop(place.id, None)
-        if not any(isinstance(event, Cancelled) for one in history.records for event in one.incoming):
-            if place.id not in self.aside:
-                self._put_aside(
-                    place.id, WorkflowStuck(state.blocked.partition(": ")[2], id=place.id), history.carried_ms
-                )
-            return
+    async def _settle_stuck(self, place: records.Place, state: Held, partition_claim: int | None) -> bool:
+        """Set a stuck workflow aside, or end it if it was cancelled; return False if it moved meanwhile, and has to be looked at again."""
         log = self._host.log
+        history = await inspection.whole_history(log, place.id)
+        self.others.pop(place.id, None)
+        sent = [event for one in history.records for event in one.incoming]
+        sent += [event for _, _, incoming in self._loading.get(place.id, ()) for event in incoming]
+        if not any(isinstance(event, Cancelled) for event in sent):
+            if place.id not in self.aside:
+                error = WorkflowStuck(state.blocked.partition(": ")[2], id=place.id)
+                self._put_aside(place.id, error, history.carried_ms)
+            return True
         for one in cancelling_children(place, history):
             await log.append(one)
         ended = end_of_stuck(history, log.now_ms())
+        part = end_without_code(place, ended, state.claim, partition_claim)
         try:
-            await log.append(end_without_code(place, ended, state.claim, partition_claim), settle=True)
-        except Conflict:
-            self.soon(place.id)  # another worker has its partition, or it was resumed
-            return
+            await log.append(part, settle=True)
+        except Conflict as conflict:
+            if partition_claim and place.partition_owner in log.moved(part.expect, conflict):
+                self._host.lost(place.partition, partition_claim)
+                return True
+            return False
         self.aside.pop(place.id, None)
         self._host.ended(place.id, ended)
+        return True
 
     def begin(self, history: History, claim: int) -> None:
         """Run a workflow that this worker owns, under a claim; it is set aside if this program lacks it."""
