@@ -6,6 +6,7 @@ larger than the window. After the first chunk that failed nothing more is submit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from boki._appends import Appends
@@ -74,12 +75,7 @@ async def _submit_chunks(
             first.check(numbers)  # who waited for a place before this was numbered before it
         if _error_of(chunks) is not None:
             return
-        end = min(start + free, start + CHUNK_RECORDS, len(encoded))
-        size, stop = 0, start
-        while stop < end and size < FRAME_TARGET_BYTES:
-            tags, data = encoded[stop]
-            size += tags.overhead_bytes + len(data)
-            stop += 1
+        stop, size = chunk_end(encoded, start, free)
         chunk = Chunk(encoded[start:stop], size)
         appends.queue(numbers, chunk)
         chunks.append(chunk)
@@ -87,6 +83,17 @@ async def _submit_chunks(
 
     while start < len(encoded) and _error_of(chunks) is None:
         await appends.take(numbers, max(deadline - appends.connection.now(), 0.0), submit_chunk)
+
+
+def chunk_end(encoded: Sequence[tuple[EncodedTags, bytes]], start: int, free: int) -> tuple[int, int]:
+    """Return where the chunk ends that begins at `start`, of at most `free` records, and its size in a frame."""
+    end = min(start + free, start + CHUNK_RECORDS, len(encoded))
+    size, stop = 0, start
+    while stop < end and size < FRAME_TARGET_BYTES:
+        tags, data = encoded[stop]
+        size += tags.overhead_bytes + len(data)
+        stop += 1
+    return stop, size
 
 
 def _error_of(chunks: list[Chunk]) -> BokiError | None:

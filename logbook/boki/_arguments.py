@@ -22,6 +22,7 @@ from boki_common.engine.engine_protocol import Consistency
 from boki_common.errors import InvalidArgument, InvalidTag, RecordTooLarge
 from boki_common.ids import ALL_RECORDS, SEQNUM_MAX, U64_MAX, book_id, tag_id
 from boki_common.ids import seqnum as seqnum_of
+from boki_common.records.batch_layout import EXPECTATION_ROW
 from boki_common.records.tag_names import pack_names
 
 Tag: TypeAlias = str | int
@@ -38,6 +39,8 @@ BEFORE_FIRST: Final = seqnum_of(1, 0) - 1
 TAG_CACHE_COMBINATIONS: Final = 4_096
 """Combinations of tag names whose encoding a process keeps; and names expected something of whose numbers it keeps."""
 
+ROW_BYTES: Final = 14
+"""Counted for what surrounds a record in a frame: its length, number of tags and checksum."""
 _U64: Final = Struct("<Q")
 _CONSISTENCIES: Final[dict[str, Consistency]] = {
     "session": Consistency.SESSION,
@@ -55,7 +58,7 @@ class EncodedTags(NamedTuple):
     names: bytes
     """What opens the payload: the names of the tags that have one."""
     overhead_bytes: int
-    """Bytes that the tags, and what surrounds them, take in a frame."""
+    """Bytes that the tags with their names, and what surrounds them, take in a frame."""
 
 
 _cache: dict[tuple[Tag, ...], EncodedTags] = {}
@@ -94,7 +97,8 @@ def _encode_tags(tags: Sequence[Tag]) -> EncodedTags:
         if isinstance(tag, str):
             names.append((index, tag.encode()))
     packed = b"".join(map(_U64.pack, numbers))
-    encoded = EncodedTags(packed, len(key), pack_names(names), 16 + len(packed))
+    packed_names = pack_names(names)
+    encoded = EncodedTags(packed, len(key), packed_names, ROW_BYTES + len(packed) + len(packed_names))
     if len(names) == len(key):
         if len(_cache) >= TAG_CACHE_COMBINATIONS:
             del _cache[next(iter(_cache))]
@@ -141,6 +145,11 @@ class Expectations(NamedTuple):
     keys: Mapping[int, Tag]
     highest: int = 0
     """The highest seqnum expected; 0 when all expect none."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that they take in a frame."""
+        return len(self.pairs) * EXPECTATION_ROW.size
 
 
 Content: TypeAlias = tuple[EncodedTags, bytes, Expectations]

@@ -60,7 +60,8 @@ class Ticket:
         self.tags = tags
         self.data = data
         self.expectations = expectations
-        self.size: Final = len(data) + tags.overhead_bytes
+        size = len(data) + tags.overhead_bytes
+        self.size: Final = size if expectations is NO_EXPECTATIONS else size + expectations.size
         self._owner = owner
         self._outcome: int | BokiError | None = None
         self._waiter: asyncio.Future[int | BokiError] | None = None

@@ -6,14 +6,15 @@ Rules:
 - Only an engine asks for headers, and has calls forwarded; an SDK is refused, and its connection ends.
 - Bytes that cannot be right raise ProtocolError: the peer is sent it, and its connection ends. What is right but not possible
   (a batch over a limit, a full queue) is refused by name, for that request only.
-- An append has no answer but a refusal; what was ordered is pushed, one push per connection for all that one turn applied.
+- An append has no answer but a refusal; what was ordered is pushed, for all that one turn applied, in messages of a size.
   What has lost for certain is answered at once, and ordered without its payload (`early_conflicts`).
 - SDKs push appends, so a refusal has no request to fail: it ends the SDK's connection at its end. The SDK connects again
   after a pause and sends everything undecided again under the same numbers; the numbers keep it from being applied twice.
 - An engine that indexes some slots forwards what is about other books (`forwarding`), unless it was forwarded already.
 - While the append queue is crowded, a connection that appended is not read from: its SDK slows down before it is refused.
 - Bounds: requests that wait (`PENDING_READS` a connection), bytes that the peer does not take
-  (`limits.CONNECTION_UNSENT_BYTES`). A peer that does not take its verdicts is dropped: it will ask again by resending.
+  (`limits.CONNECTION_UNSENT_BYTES`). Above that nothing is read from it: there is no more to answer than what it had appended, which
+  the append queue bounds. A peer that takes none for long is dropped: it will ask again by resending.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ from boki_common.records.record_batch import RecordBatch
 from boki_common.runtime.ports import Buffer
 from boki_logbook.append.router import AppendRouter
 from boki_logbook.connection_ports import EngineState, Hello
+from boki_logbook.intake import Intake
 from boki_logbook.peers.forwarding import FORWARDED, Forwarder, Neighbours, book_of
 from boki_logbook.peers.header_publisher import HeaderPublisher
 from boki_logbook.peers.pushed_headers import HEADERS
@@ -118,7 +120,7 @@ class SdkConnection:
         self._lost = lost
         self._role = ""
         """Of who connected, once it is greeted; of those of earlier versions, which say none, that of an engine."""
-        self._held_back = False
+        self._intake = Intake(peer.connection)
         self._waiting: dict[asyncio.Task[None], None] = {}
         self._takes_reads = False
         """Whether its HELLO has READS."""
@@ -182,6 +184,7 @@ class SdkConnection:
     def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
         for task in list(self._waiting):
             task.cancel()
+        self._intake.close()
         if self._forwarder is not None:
             self._forwarder.lost()
         self._headers.leave(peer)
@@ -191,21 +194,15 @@ class SdkConnection:
     # -- AppendSource
 
     def answered(self, token: Token, answers: Answers) -> None:
-        self._push(*answers.encode(token))
+        for body in answers.encode(token):
+            self._push(body)
 
     def answers_forwarded(self, body: memoryview) -> None:
         self._push(body)
 
-    def _push(self, *answers: Buffer) -> None:
-        connection = self._connection
-        if connection.paused and connection.unsent_bytes > limits.CONNECTION_UNSENT_BYTES:
-            connection.abort(
-                Overloaded(
-                    f"{connection.peer} takes no answers: {connection.unsent_bytes} bytes wait; it may connect again"
-                )
-            )
-            return
-        self._peer.push_now(wire.OP_ANSWERS, *answers)
+    def _push(self, answers: Buffer) -> None:
+        self._intake.answering()
+        self._peer.push_now(wire.OP_ANSWERS, answers)
 
     def refused(self, request_id: int, error: BokiError) -> None:
         if not self._peer.closed:
@@ -254,7 +251,7 @@ class SdkConnection:
     def announce_admission(self, admission: Admission) -> None:
         """Says whether new appends are taken; earlier versions pass it over, and wait."""
         if self._role == wire.ROLE_SDK and not self._peer.closed:
-            self._push(*encode_answers({}, [admission.row()]))
+            self._push(encode_answers({}, [admission.row()])[0])
 
     def _append(self, request_id: int, body: memoryview) -> None:
         token, view = wire.decode_token(body)
@@ -284,8 +281,8 @@ class SdkConnection:
                 answers = Answers()
                 answers.add(early.rows)
                 self.answered(early.token, answers)
-            if crowded and not self._held_back:
-                self._hold_back(self._appender.when_room)
+            if crowded:
+                self._intake.hold_back(self._appender.when_room)
 
     def _forward(self, token: memoryview, batch: RecordBatch, request_id: int) -> RecordBatch | None:
         """Sends what is of other slots where it belongs; returns what is left."""
@@ -295,8 +292,8 @@ class SdkConnection:
                 self._check_own(book)
             return batch
         rest = forwarder.append(bytes(token), batch, request_id)
-        if forwarder.crowded and not self._held_back:
-            self._hold_back(forwarder.when_room)
+        if forwarder.crowded:
+            self._intake.hold_back(forwarder.when_room)
         return rest
 
     def _forwarded(self, opcode: int, request_id: int, body: memoryview) -> bool:
@@ -323,15 +320,6 @@ class SdkConnection:
                 "forwarded: ask an engine that indexes it",
                 found=slot_of(book),
             )
-
-    def _hold_back(self, when_room: Callable[[Callable[[], None]], None]) -> None:
-        self._held_back = True
-        self._peer.connection.pause_reading()
-        when_room(self._go_on)
-
-    def _go_on(self) -> None:
-        self._held_back = False
-        self._peer.connection.resume_reading()
 
     def _read(self, request_id: int, body: memoryview) -> None:
         token, query = wire.decode_read(body)

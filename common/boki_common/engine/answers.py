@@ -1,8 +1,12 @@
-"""ANSWERS: what became of appended runs, pushed by an engine, one row a run (`engine_protocol` has the table). Pure."""
+"""ANSWERS: what became of appended runs, pushed by an engine, one row a run (`engine_protocol` has the table). Pure.
+
+What one turn answers may be any number of rows, of which each has up to `limits.RECORD_EXPECTATIONS` actual values. So it leaves in
+messages of a size, in order; each carries the token of all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from struct import Struct
 from struct import error as StructError
@@ -11,15 +15,17 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from boki_common import limits
 from boki_common.engine.engine_protocol import PAIR, Token, decode_token, encode_token, expect
 from boki_common.ids import Position, make_position
 from boki_common.records.numpy_pays import FEW_ROWS
-from boki_common.runtime.ports import Buffer
 
 _ANSWERS: Final = Struct("<II")
 _ROW: Final = Struct("<Q16sQQQIBBxxII")
 _ANSWERS_OF_ONE: Final = Struct("<HIIQIIQ16sQQQIBBxxII")
 """A token of one log, counts and one row."""
+ANSWERS_BYTES: Final = 1 * limits.MIB
+"""Rows of one message, with their actual values; a single row may be on its own."""
 _ROW_COLUMNS: Final = np.dtype(
     {
         "names": ["key", "book", "writer", "first", "first_seqnum", "position", "count", "others", "actual"],
@@ -98,8 +104,8 @@ class Answers:
         self._packed.append(rows.tobytes())
         self._count += len(runs)
 
-    def encode(self, token: Token) -> list[Buffer]:
-        """The body of the message."""
+    def encode(self, token: Token) -> list[bytes]:
+        """Return the bodies of the messages: one, or a few where the rows are over `ANSWERS_BYTES` together."""
         rows = self._rows
         if not self._count and len(rows) == len(token) == 1:  # one append, as it was asked for
             ((log, (term, entry)),) = token.items()
@@ -107,11 +113,27 @@ class Answers:
             if not actual:
                 return [_ANSWERS_OF_ONE.pack(1, log, term, entry, 1, 0, *row, flags, 0, 0)]
         self._pack()
-        head = _ANSWERS.pack(self._count, len(self._pairs))
-        return [b"".join([encode_token(token), head, *self._packed, *self._pairs])]
+        seen, count, pairs = encode_token(token), self._count, self._pairs
+        if count * _ROW.size + len(pairs) * PAIR.size > ANSWERS_BYTES:
+            return [b"".join([seen, *part]) for part in self._parts()]
+        return [b"".join([seen, _ANSWERS.pack(count, len(pairs)), *self._packed, *pairs])]
+
+    def _parts(self) -> Iterator[list[bytes]]:
+        """Yield the counts, rows and actual values of each message; a row and its values stay together."""
+        rows, pairs = b"".join(self._packed), self._pairs
+        actual = np.frombuffer(rows, _ROW_COLUMNS)["actual"].astype(np.int64)
+        values = np.concatenate(([0], np.cumsum(actual)))
+        sizes = np.arange(self._count + 1) * _ROW.size + values * PAIR.size
+        first = 0
+        while first < self._count:
+            stop = max(int(np.searchsorted(sizes, sizes[first] + ANSWERS_BYTES, "right")) - 1, first + 1)
+            of_rows = pairs[values[first] : values[stop]]
+            yield [_ANSWERS.pack(stop - first, len(of_rows)), rows[first * _ROW.size : stop * _ROW.size], *of_rows]
+            first = stop
 
 
-def encode_answers(token: Token, rows: Sequence[AnswerRow]) -> list[Buffer]:
+def encode_answers(token: Token, rows: Sequence[AnswerRow]) -> list[bytes]:
+    """`Answers.encode` of these rows."""
     return Answers([*rows]).encode(token)
 
 

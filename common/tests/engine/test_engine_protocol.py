@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from boki_common import limits
 from boki_common.engine import engine_protocol as protocol
-from boki_common.engine.answers import AnswerRow, Answers, decode_answers, decode_committed, encode_answers
+from boki_common.engine.answers import (
+    ANSWERS_BYTES,
+    AnswerRow,
+    Answers,
+    decode_answers,
+    decode_committed,
+    encode_answers,
+)
 from boki_common.engine.engine_protocol import Consistency, Direction, Query
 from boki_common.errors import ProtocolError
 from boki_common.ids import Position
@@ -44,7 +52,7 @@ queries = st.builds(
 )  # fmt: skip
 
 
-def flat(buffers: list[Buffer]) -> memoryview:
+def flat(buffers: Sequence[Buffer]) -> memoryview:
     return memoryview(b"".join(buffers))
 
 
@@ -71,6 +79,22 @@ def test_many_answers_of_what_was_committed_are_read_by_columns(
         answers[0]._replace(position=position ^ 1),
     ):
         assert decode_committed(flat(encode_answers(token, [*answers, other]))) is None
+
+
+@given(st.lists(st.tuples(st.sampled_from([0, 1, 256]), st.integers(1, 400)), max_size=3))
+def test_any_number_of_answers_leaves_in_messages_of_a_size(some: list[tuple[int, int]]) -> None:
+    token = {3: Position(1, 2), 4: Position(5, 6)}
+    rows = [
+        AnswerRow(1, bytes(16), first, 0, 9, 1, protocol.Verdict.CONFLICT, ((4, 5),) * actual)
+        for first, (actual, count) in enumerate(some, 1)
+        for _ in range(count)
+    ]
+    bodies = encode_answers(token, rows)
+    assert all(len(body) < ANSWERS_BYTES + 8_192 < limits.FRAME_BYTES for body in bodies)
+    assert len(bodies) <= 1 + sum(map(len, bodies)) // (ANSWERS_BYTES - 8_192)
+    decoded = [decode_answers(memoryview(body)) for body in bodies]
+    assert [row for _, of_body in decoded for row in of_body] == rows
+    assert all(seen == token for seen, _ in decoded)
 
 
 def test_few_answers_and_lame_ones_are_left_to_be_read_one_by_one() -> None:

@@ -191,6 +191,15 @@ async def test_a_named_writer_applies_a_number_once(requester: Requester) -> Non
     assert [record["text"] for record in records] == ["once", "once"]
 
 
+async def test_a_large_batch_holds_up_no_other_request(requester: Requester) -> None:
+    batch = [{"text": "x", "tags": [f"{at}/{tag}/".ljust(200, "t") for tag in range(60)]} for at in range(400)]
+    large = asyncio.ensure_future(requester.ask("POST", "/v1/books/theirs/records/batch", {"records": batch}))
+    mine = [await requester.append("mine", str(number)) for number in range(3)]
+    assert mine == sorted(mine) and len((await large).body["seqnums"]) == len(batch)
+    assert requester.client._connection is not None
+    assert requester.client._connection.attempts.fault is None, "the connection of all never ended"
+
+
 async def test_a_number_that_is_under_way_is_answered_once_it_is_decided(
     cluster: MemoryCluster, requester: Requester
 ) -> None:

@@ -164,6 +164,8 @@ class ModelEngine:
 
     def _append(self, peer: Peer, body: memoryview) -> None:
         _, rest = wire.decode_token(body)
+        if len(rest) > limits.ENTRY_BYTES:
+            raise RecordTooLarge(f"expected at most {limits.ENTRY_BYTES} bytes in one append frame, found {len(rest)}")
         batch = RecordBatch.parse(rest)
         self.frames += 1
         now_ms = self._clock.now_ms()
@@ -174,7 +176,8 @@ class ModelEngine:
             again = known and row.verdict == wire.Verdict.COMMITTED
             rows.append(row._replace(flags=wire.ROW_DUPLICATE) if again else row)
         if rows and not self.mute:
-            peer.push(wire.OP_ANSWERS, *encode_answers(self._token(), _joined(rows)))
+            for answers in encode_answers(self._token(), _joined(rows)):
+                peer.push(wire.OP_ANSWERS, answers)
         self._wake()
 
     def _row(self, item: Append, answer: Answer) -> AnswerRow:

@@ -59,7 +59,8 @@ class RecordingSource:
         await self._pushed.wait()
 
     def answered(self, token: Token, answers: Answers) -> None:
-        seen, rows = decode_answers(memoryview(b"".join(answers.encode(token))))
+        (body,) = answers.encode(token)
+        seen, rows = decode_answers(memoryview(body))
         self.pushes += 1
         self.tokens.append(seen)
         self.rows.extend(rows)

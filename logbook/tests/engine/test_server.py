@@ -511,7 +511,7 @@ async def test_clients_are_slowed_down_before_they_are_refused(served: Served, c
     async with boki.connect(url_of(served)) as first, boki.connect(url_of(served)) as second:
         peers = [client._connection.peer for client in (first, second) if client._connection is not None]
         appended = await submitted(cluster, first, second)
-        await cluster.until(lambda: all(connection._held_back for connection in served.connections))
+        await cluster.until(lambda: all(connection._intake.held_back for connection in served.connections))
         assert 75_000 < appender.queued_bytes < 150_000
         cluster.log.cut_by_itself = True
         cluster.log.cut_soon()
@@ -525,9 +525,9 @@ async def test_clients_that_were_slowed_down_go_on_when_the_shard_ends(served: S
     cluster.log.cut_by_itself = False
     async with boki.connect(url_of(served)) as first, boki.connect(url_of(served)) as second:
         appended = await submitted(cluster, first, second)
-        await cluster.until(lambda: any(connection._held_back for connection in served.connections))
+        await cluster.until(lambda: any(connection._intake.held_back for connection in served.connections))
         await cluster.log.end_term()
-        assert not any(connection._held_back for connection in served.connections)
+        assert not any(connection._intake.held_back for connection in served.connections)
         cluster.log.cut_by_itself = True
         await cluster.log.begin_term()
         await there_once_and_in_order(appended)
@@ -545,26 +545,6 @@ async def test_a_read_that_fails_inside_is_an_error_for_that_read_only(
 
 async def broken(token: dict[int, Position]) -> list[bytes]:
     raise ZeroDivisionError("a bug")
-
-
-async def test_who_takes_no_answers_is_dropped(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    sdk = await served.sdk()
-    monkeypatch.setattr(limits, "CONNECTION_UNSENT_BYTES", limits.MIB)
-    sdk.peer.connection.pause_reading()
-    (connection,) = served.connections
-    pushes = 0
-    while not connection._connection.closed:
-        assert pushes < 64
-        connection.answers_forwarded(memoryview(bytes(limits.MIB)))
-        pushes += 1
-        if connection._connection.unsent_bytes > limits.MIB:
-            with pytest.raises(Overloaded, match="bytes of answers wait"):
-                connection.message_received(
-                    connection._peer, wire.OP_READ, 1, memoryview(b"".join(wire.encode_read({}, query())))
-                )
-        await asyncio.sleep(0)
-    sdk.peer.connection.resume_reading()
-    assert isinstance(await sdk.lost, ConnectionLost)
 
 
 async def test_bytes_of_another_protocol(served: Served) -> None:
