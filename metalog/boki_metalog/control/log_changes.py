@@ -26,6 +26,7 @@ from boki_common import limits
 from boki_common.backoff import Backoff
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import BadVersion, BokiError, InvalidArgument, NoSequencer
+from boki_common.log_pace import LogPace
 from boki_common.logs import get_logger
 from boki_common.metadata.settle import compare_and_set
 from boki_common.metadata.store import MetadataStore
@@ -81,6 +82,7 @@ class LogChanges:
         self._confirm_timeout_s = confirm_timeout_s
         self._retry_first_s = retry_first_s
         self._retry_limit_s = retry_limit_s
+        self._retries = LogPace(_log.info, "not yet, trying again")
         self._asking = asking
         self._living: dict[str, SequencerMember] | None = None
         """Who answered just now; None: to be asked."""
@@ -218,7 +220,7 @@ class LogChanges:
         return await retry(
             attempt,
             Backoff(self._retry_first_s, self._retry_limit_s),
-            on_failure=lambda error, pause_s: _log.info("not yet, trying again", pause_s=pause_s, error=error),
+            on_failure=lambda error, pause_s: self._retries.say(error=error),
             timeout_s=self._retry_for_s,
         )
 

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 from boki_common.errors import LedgerError, NoSuchEntry, NoSuchLedger
+from boki_common.log_pace import LogPace
 from boki_common.logs import get_logger
 from boki_common.metadata.membership import members
 from boki_common.metadata.store import MetadataStore
@@ -76,6 +77,7 @@ class KeepTerms:
 
     def __init__(self) -> None:
         self._vacant = Vacant()
+        self._reports = LogPace(_log.info, "a log has no sequencer")
 
     async def run(self, cluster: Cluster) -> None:
         view = (await ensure_view(cluster.metadata)).view
@@ -87,7 +89,7 @@ class KeepTerms:
         )
         stuck: MetalogUnreadable | None = None
         for log in due:
-            _log.info("a log has no sequencer", log=log, term=view.term_of(log))
+            self._reports.say(log=log, term=view.term_of(log))
             try:
                 await cluster.changes.roll(log, suspect=view.term_of(log))
             except MetalogUnreadable as error:  # the other logs can do without it

@@ -43,6 +43,7 @@ from boki_common.errors import (
     Unreachable,
 )
 from boki_common.ids import Position, make_position
+from boki_common.log_pace import LogPace
 from boki_common.logs import get_logger
 from boki_common.metadata.store import MetadataStore
 from boki_common.net.connection import Address
@@ -267,6 +268,7 @@ class LogFollower:
         after = self._history.before(term, self._log, slots)
         await self._begin(TermInfo(term, self._log, slots, installed.metalog_ledger, after))
         backoff = self._settings.backoff()
+        away = LogPace(_log.info, "no sequencer")
         while self._is_current(feed, term):
             session = None
             if self._stopped is not None:  # a copy on a bookie may be better than what was pushed
@@ -275,13 +277,14 @@ class LogFollower:
                 session = await self._while_current(feed, term, self._connect(installed))
                 await self._live(feed, session, installed)
                 backoff.reset()
+                away.over()
             except AccessError as error:
                 # Who exchanges a token may be quicker here than there: it is asked again, as one that is away.
                 _log.warning(
                     "the sequencer does not let us in", term=term, incarnation=installed.sequencer, error=error
                 )
             except (NetworkError, TermOver, ProtocolError) as error:
-                _log.info("no sequencer", term=term, incarnation=installed.sequencer, error=error)
+                away.say(term=term, incarnation=installed.sequencer, error=error)
             finally:
                 if session is not None:
                     session.close()

@@ -27,6 +27,7 @@ import msgspec
 from boki_common.background_tasks import ended
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.errors import BokiError, InvalidArgument, NotEnoughBookies, ProtocolError, TermOver
+from boki_common.log_pace import LogPace
 from boki_common.logs import get_logger
 from boki_common.metadata.store import MetadataStore
 from boki_common.metrics import Metrics
@@ -104,6 +105,7 @@ class Sequencer:
         self._metrics = Metrics() if metrics is None else metrics
         self._metrics_of_logs: dict[int, SequencerMetrics] = {}
         self._take_over = take_over
+        self._retries = LogPace(_log.warning, "not yet a term, trying again")
         self._spare = SpareOffer(ledgers, self.incarnation, settings, self._member)
         self._standby = Standby(
             metadata,
@@ -319,14 +321,14 @@ class Sequencer:
         return self._metrics_of_logs[log]
 
     async def _retry(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Repeats while what fails is retryable."""
-        return await retry(
+        """Repeat an attempt while its error is retryable."""
+        found = await retry(
             attempt,
             self._settings.backoff(),
-            on_failure=lambda error, pause_s: _log.warning(
-                "not yet a term, trying again", incarnation=self.incarnation, pause_s=pause_s, error=error
-            ),
+            on_failure=lambda error, pause_s: self._retries.say(incarnation=self.incarnation, error=error),
         )
+        self._retries.over()
+        return found
 
     def _member(self, spares: tuple[int, ...]) -> bytes:
         return msgspec.json.encode(SequencerMember(str(self.advertised), spares, self._standby.only))
