@@ -222,7 +222,7 @@ class Engine:
 
     def faults(self) -> list[str]:
         """What `/healthz` reports of this engine: what keeps something of the logs from being served."""
-        refused = [] if self.admission.taken else [str(self.admission.error())]
+        refused = [] if self.admission.taken else [self.admission.sentence()]
         return refused + faults_of(self.core)
 
     @property

@@ -1,7 +1,7 @@
-"""Looks whether enough bookies take writes, while appends of an engine wait for long (`boki_common.engine.admission`).
+"""Looks whether enough bookies take writes (`boki_common.engine.admission`): when it starts, and when bookies come, go, or change.
 
-It asks nobody while all is well. Once it has reported that appends are refused, it looks until they are taken again; what it cannot
-find out leaves it at what it reported last.
+So the first append on a full disk is refused at once. While appends wait for long, or are refused, it also looks every `LOOK_S`. What it
+cannot find out leaves it at what it reported last.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from boki_common.bookkeeper.layout import available_bookies
+from boki_common.bookkeeper.layout import AVAILABLE, READ_ONLY, available_bookies
 from boki_common.engine.admission import TAKEN, Admission
 from boki_common.errors import BokiError
 from boki_common.logs import get_logger
@@ -49,11 +49,24 @@ class AdmissionWatch:
         self.now = TAKEN
 
     async def run(self) -> None:
-        """Ends only when cancelled."""
-        while True:
-            await asyncio.sleep(LOOK_S)
-            if self.due:
-                await self.look()
+        """Look whenever there is reason to. Ends only when cancelled."""
+        watches = [self._metadata.watch(path) for path in (AVAILABLE, READ_ONLY)]
+        changes = [asyncio.ensure_future(watch.changed()) for watch in watches]
+        try:
+            await self.look()
+            while True:
+                changed, _ = await asyncio.wait(changes, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+                changes = [
+                    asyncio.ensure_future(watch.changed()) if change in changed else change
+                    for watch, change in zip(watches, changes, strict=True)
+                ]
+                if changed or self.due:
+                    await self.look()
+        finally:
+            for change in changes:
+                change.cancel()
+            for watch in watches:
+                watch.close()
 
     @property
     def due(self) -> bool:

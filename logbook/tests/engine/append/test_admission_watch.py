@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from boki_common.bookkeeper.layout import register_bookie
@@ -55,3 +57,26 @@ async def test_it_asks_nobody_while_nothing_waits_for_long(waiting_s: float, due
         await register_bookie(store, name, AT, read_only=True)
     await watch.look()
     assert watch.due, "it looks until appends are taken again"
+
+
+async def test_it_looks_at_once_and_when_a_bookie_changes_though_nothing_waits() -> None:
+    store, changes = MemoryStore(), list[Admission]()
+    await store.start()
+    full = await register_bookie(store, "a", AT, read_only=True)
+    await register_bookie(store, "b", AT)
+    watch = watch_of(store, changes, waiting_s=0.0)
+    running = asyncio.ensure_future(watch.run())
+
+    async def until(count: int) -> None:
+        async with asyncio.timeout(5):
+            while len(changes) < count:
+                await asyncio.sleep(0)
+
+    await until(1)
+    assert changes == [Admission(1, 1, 2)]
+    await full.leave()
+    await register_bookie(store, "a", AT)
+    await until(2)
+    assert changes[1].taken
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
