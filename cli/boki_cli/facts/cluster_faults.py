@@ -20,6 +20,7 @@ from typing import Final
 from boki_cli.facts.cluster_access import open_parts_of
 from boki_cli.facts.cluster_facts import ClusterStatus, LedgerCopies, Part, is_served
 from boki_cli.wording import counted
+from boki_common.engine.admission import Admission
 from boki_logbook.upkeep.clock_rules import ClockReading, warning
 
 CLOCK_BOUND_MS: Final = 5_000
@@ -38,6 +39,11 @@ def faults_of(found: ClusterStatus) -> list[str]:
     ]
     faults += [
         f"engine {engine.address}: {fault}" for engine in found.engines for fault in engine.status.get("faults") or ()
+    ]
+    faults += [
+        f"engine {engine.address}: {Admission(**refused).sentence()}"
+        for engine in found.engines
+        if (refused := engine.status.get("appends_refused"))
     ]
     faults += [
         f"engine {engine.address} catches up"

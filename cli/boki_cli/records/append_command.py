@@ -200,6 +200,8 @@ async def _append(source: Source, lines: RecordLines, descriptor: int, stop: asy
     invocation = source.invocation
     async with connected(invocation, stop) as client:
         size = input_chunks.size_of(descriptor)
+        if client.refusal is not None:  # the number of the next record could not be asked for either
+            raise client.refusal
         try:
             target = await source.open(
                 client.book(source.book), cluster=client.cluster or invocation.url, regular=size is not None

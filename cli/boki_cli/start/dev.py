@@ -10,6 +10,7 @@ Rules:
 - Bookies that have a directory are started although fewer are asked for: old ledgers need them, new ones do not.
 - One bookie: ledgers have one copy. More: ledgers have up to three, and two must be durable. What is in the settings wins.
 - The gateway has the port of the settings; if that is the usual one and taken (by another `boki dev`), a free one.
+- New bookies are not formatted on a disk on which they would take no writes; bookies that are there start on any.
 - A sequencer, engine or controller that fails is started again in place, with growing pauses; a bookie that fails ends the process,
   because whatever it met (a full or broken disk) needs a person.
 """
@@ -22,6 +23,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Final
 
+from boki_bookie.settings import BookieSettings
 from boki_cli.roles import (
     Parts,
     ProcessSettings,
@@ -36,11 +38,13 @@ from boki_cli.roles import (
 )
 from boki_cli.start.gateway_command import address_of, running_gateway
 from boki_cli.start.role_process import ending_as_the_role_failed, until_failed
+from boki_cli.wording import size_text
 from boki_common.backoff import Backoff
-from boki_common.errors import BokiError, SettingsError, WrongDirectory
+from boki_common.errors import BokiError, DiskFull, SettingsError, WrongDirectory
 from boki_common.logs import get_logger
 from boki_common.net.connection import Address
 from boki_common.runtime import process
+from boki_common.runtime.posix_disk import PosixDisk
 from boki_gateway.settings import DEFAULT_PORT
 from boki_metalog.control.log_changes import LogChanges, ensure_logs
 from boki_metalog.terms.metadata_tree import ensure_view
@@ -52,6 +56,8 @@ PAUSE_LIMIT_S: Final = 10.0
 SOUND_S: Final = 60.0
 """A role that served this long begins again with the first pause."""
 
+SEGMENTS: Final = 3
+"""Of the journal, which a new bookie makes soon: one in use, the next one, and one that is emptied."""
 STARTING: Final = "not all roles are up yet"
 
 _log = get_logger("dev")
@@ -88,6 +94,41 @@ def metadata_address(data: Path) -> str:
     return f"sqlite://{data.resolve() / 'metadata.db'}"
 
 
+def space_needed(settings: BookieSettings, bookies: int) -> int:
+    """Return the free bytes that so many new bookies need on one disk: what they write at once, and what they leave free."""
+    written = settings.disk_reserve_bytes + SEGMENTS * settings.journal_segment_bytes
+    return settings.read_only_below_bytes + bookies * written
+
+
+def new_bookies(data: Path, bookies: int) -> int:
+    """Return how many of so many bookies have no directory yet."""
+    return sum(not (data / f"bookie-{number}").exists() for number in range(1, bookies + 1))
+
+
+async def check_space(settings: ProcessSettings, *, new: int) -> None:
+    """Refuse to format `new` bookies on a disk on which they would take no writes. Raises DiskFull.
+
+    Bookies that are there start on any disk: what they hold is read, trimmed, and saved.
+    """
+    if not new:
+        return
+    disk = PosixDisk(settings.data)
+    try:
+        free = await disk.free_bytes()
+    finally:
+        await disk.close()
+    needed = space_needed(settings.bookie, new)
+    if free < needed:
+        lowest = size_text(settings.bookie.read_only_below_bytes)
+        raise DiskFull(
+            f"expected {size_text(needed)} of free space for boki dev in {settings.data}, found {size_text(free)}: choose another disk "
+            f"with --data, free space, or lower the setting bookie.read_only_below_bytes ({lowest})",
+            expected=needed,
+            found=free,
+            path=str(settings.data),
+        )
+
+
 async def serve(
     settings: ProcessSettings,
     *,
@@ -105,7 +146,8 @@ async def serve(
             addresses of the metrics page and of the gateway or "".
 
     Raises:
-        RoleFailed: a bookie, or what keeps another role running, ended by itself. What keeps any role from starting the first time.
+        RoleFailed: a bookie, or what keeps another role running,
+            ended by itself. What keeps any role from starting the first time.
     """
     with ending_as_the_role_failed():
         await _serve(settings, bookies=bookies, logs=logs, announce=announce, stop=stop)

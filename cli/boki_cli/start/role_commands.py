@@ -156,12 +156,14 @@ def dev(
     flags["metadata"] = all_roles.metadata_address(chosen.data)
     settings = process_settings(invocation.config, flags | beneath)
     started = max(bookies, all_roles.bookies_there(settings.data))
+    new = all_roles.new_bookies(settings.data, started)
     begin_logs(invocation, settings)
     announce = _announce_dev(invocation, settings, bookies)
 
     async def main(stop: asyncio.Event) -> int:
         watch_stdin(stop, wanted=stop_with_stdin)
         await guard(settings, all_roles.listening(settings))
+        await all_roles.check_space(settings, new=new)
         await all_roles.serve(settings, bookies=started, logs=settings.logs, announce=announce, stop=stop)
         return exit_codes.OK
 

@@ -8,6 +8,7 @@ import pytest
 
 from boki_cli.facts.cluster_facts import ClusterStatus, LedgerCopies, Part
 from boki_cli.facts.cluster_faults import NAMED, clock_warnings, faults_of
+from boki_common.engine.admission import Admission
 
 NOW_MS = 1_800_000_000_000
 DAYS_MS = 10 * 24 * 3_600_000
@@ -131,11 +132,15 @@ def test_a_sequencer_whose_clock_is_ahead_is_said_and_a_slow_answer_is_not() -> 
     assert clock_warnings(slow) == []
 
 
+REFUSED = Admission(0, 1, 1)
+
+
 @pytest.mark.parametrize(
     ("status", "fault"),
     [
         ({"logs": [{"log": 1, "clock": {"warning": "differ"}}, {"log": 2, "clock": None}]}, "log 1: differ"),
         ({"faults": ["log 0 stops at entry 7"]}, "log 0 stops at entry 7"),
+        ({"appends_refused": REFUSED._asdict()}, f"DiskFull: {REFUSED.error()}"),
     ],
 )
 def test_what_an_engine_found_of_clocks_or_cannot_read_is_a_fault(status: dict[str, Any], fault: str) -> None:

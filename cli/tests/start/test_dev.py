@@ -12,9 +12,11 @@ import aiohttp
 import pytest
 
 import boki
-from boki_cli.roles import RunningRole
+from boki_bookie.settings import BookieSettings
+from boki_cli.roles import ProcessSettings, RunningRole
 from boki_cli.start import dev
-from boki_common.errors import ConnectionLost, Unreachable, WrongDirectory
+from boki_common.errors import ConnectionLost, DiskFull, Unreachable, WrongDirectory
+from boki_common.limits import MIB
 from boki_common.net.lasting_ports import lasting_port
 from itests.support import processes
 from itests.support.processes import Running
@@ -105,6 +107,27 @@ async def test_metrics_of_all_roles_are_on_one_page(tmp_path: Path) -> None:
     written = [value for name, value in values.items() if name.startswith("boki_bookie_write_cache_bytes{bookie=")]
     assert len(written) == 2
     assert all(value > 0 for value in written)
+
+
+@pytest.mark.parametrize(("bookies", "needed"), [(1, 100 + 10 + 3 * 4), (3, 100 + 3 * (10 + 3 * 4))])
+async def test_new_bookies_are_refused_on_a_disk_without_room_for_them(
+    tmp_path: Path, bookies: int, needed: int
+) -> None:
+    sizes = {"read_only_below_bytes": 100 * MIB, "disk_reserve_bytes": 10 * MIB, "journal_segment_bytes": 4 * MIB}
+    assert dev.space_needed(BookieSettings(**sizes), bookies) == needed * MIB
+    await dev.check_space(ProcessSettings(data=tmp_path), new=bookies)
+    vast = BookieSettings(read_only_below_bytes=2**60, writable_above_bytes=2**60)
+    too_much = ProcessSettings(data=tmp_path, bookie=vast)
+    with pytest.raises(
+        DiskFull, match=f"expected 11529.* GB of free space for boki dev in {tmp_path}, found .* --data"
+    ):
+        await dev.check_space(too_much, new=bookies)
+    await dev.check_space(too_much, new=0)
+
+
+def test_bookies_without_a_directory_are_new(tmp_path: Path) -> None:
+    (tmp_path / "bookie-2").mkdir()
+    assert [dev.new_bookies(tmp_path, count) for count in (1, 2, 3)] == [1, 1, 2]
 
 
 @pytest.mark.processes

@@ -50,6 +50,10 @@ class Admission(NamedTuple):
             read_only=self.read_only,
         )
 
+    def sentence(self) -> str:
+        """Name the error and say what it says, for pages and checks."""
+        return f"{DiskFull.__name__}: {self.error()}"
+
 
 TAKEN: Final = Admission(0, 0, 0)
 """Nothing is known against it."""

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import math
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
@@ -32,6 +31,7 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
 from boki_common import limits
 from boki_common.errors import BokiError, SettingsError, UsageError
+from boki_common.log_pace import LogPace
 from boki_common.logs import get_logger
 
 FIRST_HEAD_S: Final = 5.0
@@ -39,7 +39,6 @@ IDLE_S: Final = 75.0
 """Between two requests."""
 LINGER_S: Final = 2.0
 """After an answer the rest of a body is read and dropped for so long: a client that still sends it would not read the answer."""
-COMPLAIN_EVERY_S: Final = 60.0
 CONTINUE: Final = "100-continue"
 
 _TOO_MANY: Final = "Too many headers"
@@ -137,8 +136,8 @@ class _Server(web.Server):
         """Oldest first."""
         self.limit = limit
         self.first_head_s = first_head_s
-        self.unreadable = _Complaint("no request can be read from connections", _log.info)
-        self.dropped = _Complaint("connections are dropped: as many are open as allowed", _log.warning)
+        self.unreadable = LogPace(_log.info, "no request can be read from connections")
+        self.dropped = LogPace(_log.warning, "connections are dropped: as many are open as allowed")
 
     def __call__(self) -> _Connection:
         return _Connection(self)
@@ -148,7 +147,7 @@ class _Server(web.Server):
         if len(self.guests) >= self.limit:
             oldest = next(iter(self.strangers), connection)
             self.left(oldest)
-            self.dropped.add(connections=self.limit)
+            self.dropped.say(connections=self.limit)
             oldest.abort()
             if oldest is connection:
                 return
@@ -183,23 +182,6 @@ def admitted(request: web.BaseRequest) -> None:
     connection = request.protocol
     if isinstance(connection, _Connection):
         connection.server.strangers.pop(connection, None)
-
-
-class _Complaint:
-    """A log line about what anybody can cause: at most one a minute, with the count since the last one."""
-
-    def __init__(self, event: str, say: Callable[..., None]) -> None:
-        self._event = event
-        self._say = say
-        self._count = 0
-        self._next_at = -math.inf
-
-    def add(self, **facts: object) -> None:
-        self._count += 1
-        now = asyncio.get_running_loop().time()
-        if now >= self._next_at:
-            self._say(self._event, count=self._count, **facts)
-            self._count, self._next_at = 0, now + COMPLAIN_EVERY_S
 
 
 class _Connection(web.RequestHandler):
@@ -255,7 +237,7 @@ class _Connection(web.RequestHandler):
         self.received()
         if isinstance(exc, HttpProcessingError):
             error: BokiError = malformed(exc)
-            self.server.unreadable.add(peer=request.remote, error=str(error))
+            self.server.unreadable.say(peer=request.remote, error=str(error))
         else:
             error = BokiError("the server has a fault; its log says more")
             _log.error("a request could not be answered", status=status, error=repr(exc))

@@ -26,7 +26,7 @@ async def health(call: Call) -> Answer:
         reasons = [f"no engine answers this gateway: {error}"]
         return HealthAnswer("failing", reasons if call.admitted else [])
     refusal = call.parts.client.refusal
-    return HealthAnswer("ok", [str(refusal)] if refusal is not None and call.admitted else [])
+    return HealthAnswer("ok", [f"{type(refusal).__name__}: {refusal}"] if refusal is not None and call.admitted else [])
 
 
 async def metrics(call: Call) -> Answer:
