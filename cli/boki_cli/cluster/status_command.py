@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
+from click.core import ParameterSource
 from rich.console import Console
 from rich.text import Text
 
@@ -47,10 +48,13 @@ def status(invocation: Invocation, metadata: str | None, why: bool, check: bool)
     With --why each engine says what its pending operations wait for: a sequencer, bookies, the next term, a position.
     """
     settings = configured_settings(invocation, metadata)
-    return process.run_command(lambda: _status(invocation, settings, why=why, check=check))
+    is_usual = click.get_current_context().get_parameter_source("url") is ParameterSource.DEFAULT
+    return process.run_command(lambda: _status(invocation, settings, why=why, check=check, url_is_usual=is_usual))
 
 
-async def _status(invocation: Invocation, settings: ProcessSettings, *, why: bool, check: bool) -> int:
+async def _status(
+    invocation: Invocation, settings: ProcessSettings, *, why: bool, check: bool, url_is_usual: bool
+) -> int:
     from boki_cli import roles
     from boki_cli.facts import cluster_status
 
@@ -65,7 +69,9 @@ async def _status(invocation: Invocation, settings: ProcessSettings, *, why: boo
         )
     if settings.metadata or found is None:
         async with roles.open_metadata(settings) as parts:
-            found = await cluster_status.gather(invocation.url, parts.metadata, timeout_s=timeout_s, token=parts.token)
+            found = await cluster_status.gather(
+                invocation.url, parts.metadata, timeout_s=timeout_s, token=parts.token, url_is_usual=url_is_usual
+            )
     faults = cluster_status.faults_of(found)
     if invocation.json:
         whole: dict[str, Any] = msgspec.to_builtins(found)

@@ -92,9 +92,18 @@ class _How(NamedTuple):
 
 
 async def gather(
-    url: str, store: MetadataStore | None, *, timeout_s: float, token: ClusterToken = NO_TOKEN
+    url: str,
+    store: MetadataStore | None,
+    *,
+    timeout_s: float,
+    token: ClusterToken = NO_TOKEN,
+    url_is_usual: bool = False,
 ) -> ClusterStatus:
-    """Asks all parts at once, and shows them the token. Raises only what reading the metadata store raises."""
+    """Ask all parts at once, and show them the token. Raises only what reading the metadata store raises.
+
+    Args:
+        url_is_usual: nobody named the URL, so an engine that does not answer there is a part only if the store knows it.
+    """
     how = _How(timeout_s, token)
     engines = [(str(address), address) for address in engine_addresses(url)]
     if store is None:
@@ -111,10 +120,28 @@ async def gather(
     )
     status = ClusterStatus(*found[:3], view, found[3])
     await _add_absent(status.engines, store, ENGINE_ROLE, listed, how)
+    status.engines = _each_once(status.engines)
+    if url_is_usual:
+        unknown = {str(address) for address in engine_addresses(url)} - await _expected(store, listed)
+        status.engines = [part for part in status.engines if part.up or part.address not in unknown]
     await _add_absent(status.sequencers, store, SEQUENCER_ROLE, _addresses(sequencers), how)
     await _add_absent(status.controllers, store, CONTROLLER_ROLE, _addresses(controllers), how)
     status.ledgers = await _written_ledgers(store, status)
     return status
+
+
+async def _expected(store: MetadataStore, listed: Set[Address]) -> set[str]:
+    """Return the addresses of engines that the cluster has: those that are listed, and those that were not stopped."""
+    registered = (await registrations(store, ENGINE_ROLE)).values()
+    return {str(address) for address in (*listed, *(Address.parse(one.address) for one in registered))}
+
+
+def _each_once(engines: Sequence[Part]) -> list[Part]:
+    """Remove an engine that was asked at two of its addresses: at the one of the URL, and at the one that is listed."""
+    found: dict[object, Part] = {}
+    for part in engines:
+        found.setdefault(part.status.get("incarnation") or part.address, part)
+    return list(found.values())
 
 
 async def engines_of(store: MetadataStore, *, timeout_s: float, token: ClusterToken = NO_TOKEN) -> list[Part]:

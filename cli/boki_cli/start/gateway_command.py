@@ -1,17 +1,19 @@
 """`boki gateway`: LogBooks over HTTP, and the status page.
 
 It needs a cluster that is up: it finds engines as all clients do (`--url`), and the rest through the metadata store that an
-engine names, or `--metadata`. It holds no state: start as many as there should be. `boki dev` runs one in its process.
+engine names, or `--metadata`. With `--metadata` and without a URL it finds engines there too. It holds no state: start as many as
+there should be. `boki dev` runs one in its process.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import click
+from click.core import ParameterSource
 
 from boki_cli import exit_codes
 from boki_cli.clients import engine_answers
@@ -21,7 +23,8 @@ from boki_cli.start.listening import guard
 from boki_cli.start.role_process import INSECURE, METADATA, STOP_WITH_STDIN, announce_role, begin_logs, watch_stdin
 from boki_common.cluster_token import NO_TOKEN, ClusterToken
 from boki_common.engine.engine_url import split_options, with_token_file
-from boki_common.errors import SettingsError, Unreachable
+from boki_common.errors import MetadataError, SettingsError, Unreachable
+from boki_common.log_pace import LogPace
 from boki_common.logs import get_logger
 from boki_common.net.connection import Address
 from boki_common.runtime import process
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from boki_common.metrics import Metrics
 
 HOST: Final = "127.0.0.1"
+LOOK_S: Final = 1.0
+"""How often the metadata store is looked at while it lists no engine."""
 
 _log = get_logger("gateway")
 
@@ -73,6 +78,8 @@ def gateway(
     settings = roles.process_settings(invocation.config, flags)
     address = address_of(settings)
     begin_logs(invocation, settings)
+    if settings.metadata and click.get_current_context().get_parameter_source("url") is ParameterSource.DEFAULT:
+        invocation.url = ""  # engines are found in the metadata store
     return process.run(lambda stop: _run(invocation, settings, address, stop, stop_with_stdin=stop_with_stdin))
 
 
@@ -100,15 +107,15 @@ async def _run(
     watch_stdin(stop, wanted=stop_with_stdin)
     await guard(settings, [address])
     token = await token_of(settings.token_file)
-    bare = split_options(invocation.url).engines
-    url = with_token_file(bare, settings.token_file) if settings.token_file else invocation.url
     metrics = Metrics()
     waits = ["no engine answered yet"]
     async with (
         kept_current(settings.token_file, token),
         roles.metrics_page(metrics, settings, token=token, faults=tuple, unready=lambda: waits) as page,
     ):
-        while await engine_answers(url, settings.gateway.call_timeout_s, stop):
+        found = invocation.url or await _listed_engines(settings, stop)
+        url = with_token_file(split_options(found).engines, settings.token_file) if settings.token_file else found
+        while found and await engine_answers(url, settings.gateway.call_timeout_s, stop):
             try:
                 async with running_gateway(url, settings, metrics, address=address, token=token) as where:
                     waits.clear()
@@ -119,6 +126,40 @@ async def _run(
             except Unreachable as error:  # it went away between two calls
                 _log.info("waiting for an engine", url=url, error=error)
     return exit_codes.OK
+
+
+async def _listed_engines(settings: ProcessSettings, stop: asyncio.Event) -> str:
+    """Return the URL of the engines that the metadata store lists, once there are some; "" when `stop` was set before.
+
+    Raises:
+        SettingsError: what the settings name is not there, or no metadata store.
+    """
+    from boki_cli import roles
+    from boki_common.metadata.membership import members
+    from boki_metalog.terms.index_slots import ENGINE_ROLE, engine_members
+
+    waits = LogPace(_log.info, "waiting for an engine in the metadata store")
+    while not stop.is_set():
+        try:
+            async with roles.open_metadata(settings) as parts:
+                engines = engine_members(await members(parts.metadata, ENGINE_ROLE))
+            if url := url_of([address for engine in engines for address in engine.addresses]):
+                return url
+            waits.say(metadata=settings.metadata)
+        except MetadataError as error:
+            waits.say(metadata=settings.metadata, error=error)
+        try:
+            async with asyncio.timeout(LOOK_S):
+                await stop.wait()
+        except TimeoutError:
+            pass  # look again
+    return ""
+
+
+def url_of(addresses: Sequence[str]) -> str:
+    """Return the URL of engines at some addresses: all that are reached over TCP, else the first Unix socket; "" for none."""
+    over_tcp = [address for address in addresses if not address.startswith("unix://")]
+    return f"boki://{','.join(over_tcp)}" if over_tcp else next(iter(addresses), "")
 
 
 @asynccontextmanager

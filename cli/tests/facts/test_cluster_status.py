@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from boki_cli.facts import cluster_status
-from boki_cli.facts.cluster_status import engine_addresses, gather
+from boki_cli.facts.cluster_facts import Part
+from boki_cli.facts.cluster_status import _each_once, engine_addresses, gather
 from boki_common.bookkeeper import layout
 from boki_common.bookkeeper.ledger_metadata import LedgerMetadata, encode
 from boki_common.errors import InvalidArgument
@@ -60,6 +61,29 @@ async def test_what_is_expected_and_not_listed_is_down_and_says_how_to_forget_it
     assert "`boki forget bookie b1`" in lost["bookie"].problem
     for role, port in (("engine", 1), ("sequencer", 2), ("controller", 3)):
         assert f"`boki forget {role} node/127.0.0.1:{port}`" in lost[role].problem
+
+
+@pytest.mark.parametrize(("url_is_usual", "engines"), [(False, 2), (True, 1)])
+async def test_the_usual_url_is_a_part_only_if_the_cluster_knows_it(
+    store: MemoryStore, url_is_usual: bool, engines: int
+) -> None:
+    await registered.register(store, "engine", host="node", address=Address("127.0.0.1", 1), free_port=False)
+    for url, count in (("unix:///none/engine.sock", engines), ("boki://127.0.0.1:1", 1)):
+        found = await gather(url, store, timeout_s=1, url_is_usual=url_is_usual)
+        assert len(found.engines) == count and found.engines[-1].address == "127.0.0.1:1"
+
+
+def test_an_engine_that_was_asked_at_two_addresses_is_one_part() -> None:
+    def engine(address: str, **status: str) -> Part:
+        return Part("engine", address, bool(status), address, status=dict(status))
+
+    found = [
+        engine("localhost:1", incarnation="e"),
+        engine("127.0.0.1:1", incarnation="e"),
+        engine("a:1"),
+        engine("b:1"),
+    ]
+    assert [part.address for part in _each_once(found)] == ["localhost:1", "a:1", "b:1"]
 
 
 async def test_an_engine_of_the_url_that_is_expected_and_not_listed_says_so_too(store: MemoryStore) -> None:

@@ -113,8 +113,8 @@ async def test_metrics_of_all_roles_are_on_one_page(tmp_path: Path) -> None:
 async def test_new_bookies_are_refused_on_a_disk_without_room_for_them(
     tmp_path: Path, bookies: int, needed: int
 ) -> None:
-    sizes = {"read_only_below_bytes": 100 * MIB, "disk_reserve_bytes": 10 * MIB, "journal_segment_bytes": 4 * MIB}
-    assert dev.space_needed(BookieSettings(**sizes), bookies) == needed * MIB
+    small = BookieSettings(read_only_below_bytes=100 * MIB, disk_reserve_bytes=10 * MIB, journal_segment_bytes=4 * MIB)
+    assert dev.space_needed(small, bookies) == needed * MIB
     await dev.check_space(ProcessSettings(data=tmp_path), new=bookies)
     vast = BookieSettings(read_only_below_bytes=2**60, writable_above_bytes=2**60)
     too_much = ProcessSettings(data=tmp_path, bookie=vast)

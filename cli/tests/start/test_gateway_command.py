@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from boki_cli.roles import process_settings
-from boki_cli.start.gateway_command import address_of, listen_address
+from boki_cli.start.gateway_command import address_of, listen_address, url_of
 from boki_common.errors import SettingsError
 from boki_common.net.connection import Address
 from itests.support import processes
@@ -43,6 +43,11 @@ def test_addresses() -> None:
     assert listen_address("0.0.0.0:7080") == Address("0.0.0.0", 7080)
     with pytest.raises(SettingsError, match="browsers speak TCP"):
         listen_address("unix:///x")
+
+
+def test_the_url_of_engines_that_the_metadata_store_lists() -> None:
+    assert url_of(["unix:///run/e.sock", "a:1", "[::1]:2"]) == "boki://a:1,[::1]:2"
+    assert (url_of(["unix:///run/e.sock", "unix:///x"]), url_of([])) == ("unix:///run/e.sock", "")
 
 
 def test_where_it_listens_is_a_setting_and_flags_win(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,6 +105,13 @@ async def test_dev_has_a_gateway_that_shows_it_and_others_may_join(tmp_path: Pat
                 assert status["engines"][0]["records"] == 1
                 async with http.get(f"{gateway}/") as page:
                     assert page.content_type == "text/html"
+        metadata = f"sqlite://{tmp_path}/data/metadata.db"
+        async with running(tmp_path, "gateway", "--port", "0", "--metadata", metadata) as third:
+            there = f"http://{third['addresses'][0]}"
+            assert (await asked(http, f"{there}/v1/books/orders/records/tail"))["record"]["seqnum"] == appended[
+                "seqnum"
+            ]
+            assert (await asked(http, f"{there}/v1/status"))["cluster"]["faults"] == []
 
 
 @pytest.mark.processes
