@@ -21,7 +21,8 @@ from bokiflow_tools.command_parts import GROUP, ID, flow_of, json_text, opened, 
 
 if TYPE_CHECKING:
     from bokiflow_tools.life import Life
-    from bokiflow_tools.listing import Listing, Wanted
+    from bokiflow_tools.listing import Before, Listed, Wanted
+    from bokiflow_tools.living import Living
     from bokilib.ports import ConsistencyName
 
 _STATUSES: Final = ("running", "blocked", "completed", "failed", "cancelled")
@@ -46,10 +47,9 @@ def _register_ls(group: CommandGroup) -> None:
     @click.option("--attribute", metavar="K=V", help="Only those that were started with it.")
     @click.option("--since", "since_ms", callback=as_moment, metavar="T", help="Only what was started at T or later.")
     @click.option("--until", "until_ms", callback=as_moment, metavar="T", help="Only what was started before.")
-    @click.option("--limit", type=Whole(1), default=50, metavar="N", help="At most N of each app.", show_default=True)
-    @click.option(
-        "--before", type=Whole(1, 2**63 - 1), metavar="SEQ", help="Only what was started before it: the next page."
-    )
+    @click.option("--limit", type=Whole(1), default=50, metavar="N", help="At most N.", show_default=True)
+    @click.option("--before", metavar="PLACE", help="Only what was started before it: the next page.")
+    @click.option("--check", is_flag=True, help="Exit code 1 if there is none.")
     @CONSISTENCY
     def ls(
         invocation: Invocation,
@@ -61,13 +61,14 @@ def _register_ls(group: CommandGroup) -> None:
         since_ms: int | None,
         until_ms: int | None,
         limit: int,
-        before: int | None,
+        before: str | None,
+        check: bool,
         consistency: ConsistencyName,
     ) -> int:
         """List workflows, the newest first: status, when it was started, id, function, how long it took or who runs it, attributes.
 
         Without --group the whole book is read to learn of which apps it has workflows. Where there are more than N the last line says
-        what --before shows them; with --json it is an object with group and before.
+        what --before shows them; with --json it is an object with group and before. What no living worker runs says so.
 
         \b
             boki flow ls --book shop --status running --since 1h
@@ -76,7 +77,9 @@ def _register_ls(group: CommandGroup) -> None:
         from bokiflow_tools.listing import Wanted
 
         wanted = Wanted(frozenset(statuses), name, _pair(attribute), since_ms, until_ms)
-        return process.run_command(lambda: _ls(invocation, book, group, wanted, limit, before, consistency))
+        return process.run_command(
+            lambda: _ls(invocation, book, group, wanted, limit, before, consistency, check=check)
+        )
 
 
 def _pair(attribute: str | None) -> tuple[str, str] | None:
@@ -94,33 +97,52 @@ async def _ls(
     group: str | None,
     wanted: Wanted,
     limit: int,
-    before: int | None,
+    before: str | None,
     consistency: ConsistencyName,
+    *,
+    check: bool,
 ) -> int:
-    from bokiflow_tools.listing import groups, listing
+    from bokiflow_tools.listing import groups, listing, newest_of, parse_before
+    from bokiflow_tools.living import living
 
+    place = None if before is None else parse_before(before)
     async with opened(invocation, book) as log:
         await log.book.now(consistency=consistency)
-        for one in [group] if group is not None else await groups(log):
-            found = await listing(log, one, wanted, before=before, limit=limit)
-            _show_listing(invocation, one, found)
+        names = [group] if group is not None else await groups(log)
+        pages = {one: await listing(log, one, wanted, before=place, limit=limit) for one in names}
+        seen = {one: await living(log, one) for one in names}
+    rows, after = newest_of(pages, limit)
+    for one, row in rows:
+        _show_listed(invocation, one, row, seen[one])
+    if after is not None:
+        _show_more(invocation, names[0] if len(names) == 1 else None, after)
     flush()
+    if rows or after is not None:
+        return exit_codes.OK
+    which = "no workflow" if not names else "none of its workflows is one that was asked for"
+    text = f"book {book!r} has {which}" if not names else f"book {book!r}: {which}"
+    if check:
+        raise exit_codes.CheckFailed(text)
+    invocation.say(text)
     return exit_codes.OK
 
 
-def _show_listing(invocation: Invocation, group: str, found: Listing) -> None:
+def _show_listed(invocation: Invocation, group: str, one: Listed, seen: Living) -> None:
     from bokiflow_tools.wording import listed_facts, listed_line
 
-    for one in found.rows:
-        if invocation.json:
-            invocation.emit(listed_facts(one.seqnum, one.started, one.held) | {"group": group})
-        else:
-            write_line(listed_line(one.started, one.held, time_text(one.time_ms)).encode())
-    if found.before is not None:
-        if invocation.json:
-            invocation.emit({"group": group, "before": found.before})
-        else:
-            invocation.say(f"There may be more: --group {group} --before {found.before}")
+    if invocation.json:
+        unseen = {"unseen_ms": seen.unseen_ms(one.held)}
+        invocation.emit(listed_facts(one.seqnum, one.started, one.held) | {"group": group} | unseen)
+    else:
+        line = listed_line(one.started, one.held, time_text(one.time_ms))
+        write_line("  ".join([line, *([text] if (text := seen.text(one.held)) else [])]).encode())
+
+
+def _show_more(invocation: Invocation, group: str | None, after: Before) -> None:
+    if invocation.json:
+        invocation.emit({"group": group, "before": after.plain})
+    else:
+        invocation.say(f"There may be more: {'' if group is None else f'--group {group} '}--before {after}")
 
 
 def _register_show(group: CommandGroup) -> None:
@@ -131,8 +153,8 @@ def _register_show(group: CommandGroup) -> None:
     def show(invocation: Invocation, id: str, book: str, consistency: ConsistencyName) -> int:
         """Show a workflow: its call, status, who runs it, when it began and ended, and its result or error. Exit code 2: there is none.
 
-        With --json an object with id, name, args, status, group, owner, version, started_ms, ended_ms, attributes, parent, and result
-        or error.
+        With --json an object with id, name, args, status, group, owner, unseen_ms (for how long its worker has been silent), version,
+        started_ms, ended_ms, attributes, parent, and result or error.
 
         \b
             boki flow show order-7 --book shop
@@ -140,12 +162,17 @@ def _register_show(group: CommandGroup) -> None:
         """
 
         async def work() -> int:
+            from bokiflow_tools.living import living
             from bokiflow_tools.reading import life_of
             from bokiflow_tools.wording import life_facts, life_lines
 
             async with opened(invocation, book) as log:
                 found = await life_of(log, id, consistency=consistency)
-            show_facts(invocation, life_facts(found), *life_lines(found, time_text))
+                seen = await living(log, found.group)
+            lines = life_lines(found, time_text)
+            if text := seen.text(found.held):
+                lines.append(f"{'worker'.ljust(10)}{text}")
+            show_facts(invocation, life_facts(found) | {"unseen_ms": seen.unseen_ms(found.held)}, *lines)
             return exit_codes.OK
 
         return process.run_command(work)

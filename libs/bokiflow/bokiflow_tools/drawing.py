@@ -133,8 +133,8 @@ def _row(book: str, one: Listed) -> Element:
 # -- a workflow
 
 
-def known(book: str, life: Life) -> Element:
-    """What is known of a workflow."""
+def known(book: str, life: Life, alone: str = "") -> Element:
+    """What is known of a workflow. `alone`: that no living worker runs it."""
     rows: list[tuple[str, Node]] = [("Status", state(life.status))]
     started, ended = life.started, life.ended
     if started is not None:
@@ -143,6 +143,8 @@ def known(book: str, life: Life) -> Element:
         rows.append(("Because", make("span", printable(life.blocked), class_="wrong")))
     elif life.owner:
         rows.append(("Runs at", worker(life.owner)))
+    if alone:
+        rows.append(("Worker", make("span", alone, class_="wrong")))
     if ended is not None:
         rows.append(("Ended", moment(ended.at_ms)))
         if started is not None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from bokiflow.flow_events import Claimed, Ended, Started
 from bokiflow.history import Recorded
-from bokiflow.instance_state import Status, status_of
+from bokiflow.instance_state import Held, Status, status_of
 from bokiflow_tools.timeline import Timeline, timeline
 
 
@@ -16,7 +16,7 @@ class Life(NamedTuple):
     Attributes:
         started: how it began, or began again the last time; None: that is not kept any more.
         claims: who took it over, and when the log had that. records: its history since then; None: that is not kept any more.
-        blocked: why it cannot go on; "" if it can. position: as of when.
+        blocked: why it cannot go on; "" if it can. position: as of when. held: where it stands.
     """
 
     id: str
@@ -26,6 +26,12 @@ class Life(NamedTuple):
     records: list[Recorded] | None
     position: int
     blocked: str = ""
+    held: Held = Held(0)
+
+    @property
+    def group(self) -> str:
+        """The app that it is of."""
+        return self.started.group if self.started is not None else self.ended.group if self.ended is not None else ""
 
     @property
     def status(self) -> Status:

@@ -10,11 +10,11 @@ its partition's checkpoint.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import boki
-from boki_common.errors import Trimmed
+from boki_common.errors import InvalidArgument, Trimmed
 from bokiflow import inspection
 from bokiflow.flow_events import (
     PICKER,
@@ -36,6 +36,7 @@ from bokilib.ports import BookPort
 MOST: Final = 100_000
 """Records that are looked at for one page."""
 CHUNK: Final = 256
+AT_DIGITS: Final = 9
 
 
 class Wanted(NamedTuple):
@@ -64,12 +65,17 @@ class Wanted(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """One workflow: the record by which it is listed, how it began, and where it stands. `started` has no `args` if they are not kept."""
+    """One workflow: the record by which it is listed, how it began, and where it stands. `started` has no `args` if they are not kept.
+
+    Attributes:
+        at: which of the workflows of that record it is.
+    """
 
     seqnum: int
     time_ms: int
     started: Started
     held: Held
+    at: int = 0
 
     @property
     def status(self) -> Status:
@@ -77,16 +83,43 @@ class Listed(NamedTuple):
         return status_of(self.held.ended, self.held.blocked)
 
 
+class Before(NamedTuple):
+    """Where a page begins: with what is older than a record, and after so many workflows of that record; None: with none of them."""
+
+    seqnum: int
+    at: int | None = None
+
+    def __str__(self) -> str:
+        return str(self.seqnum) if self.at is None else f"{self.seqnum}:{self.at}"
+
+    @property
+    def plain(self) -> int | str:
+        """As JSON has it: a number, or text where a record is listed on two pages."""
+        return self.seqnum if self.at is None else str(self)
+
+
+def parse_before(text: str) -> Before:
+    """Return the place that `str` of it names. Raises InvalidArgument."""
+    seqnum, colon, at = text.partition(":")
+    digits = seqnum.isascii() and seqnum.isdigit() and (not colon or (at.isascii() and at.isdigit()))
+    if not digits or not 0 < int(seqnum) < 2**63 or len(at) > AT_DIGITS:
+        raise InvalidArgument(f"expected a place such as 90455 or 90455:2, found {text!r:.80}", found=text[:80])
+    return Before(int(seqnum), int(at) if colon else None)
+
+
 class Listing(NamedTuple):
     """A page. `before`: where the next one begins; None: there is none."""
 
     rows: list[Listed]
-    before: int | None
+    before: Before | None
 
 
-async def listing(log: Log, group: str, wanted: Wanted, *, before: int | None = None, limit: int = 50) -> Listing:
-    """The newest workflows of a group that are asked for, of those that began before a place."""
-    below = before if before is not None else await log.book.now() + 1
+async def listing(log: Log, group: str, wanted: Wanted, *, before: Before | None = None, limit: int = 50) -> Listing:
+    """The newest workflows of a group that are asked for, of those that began before a place: at most `limit`."""
+    below, shown = await log.book.now() + 1, -1
+    if before is not None:
+        below, shown = (before.seqnum, -1) if before.at is None else (before.seqnum + 1, before.at)
+    first = below - 1
     streams = [one for partition in range(tags.PARTITIONS) for one in _streams(group, wanted, partition)]
     found: list[Listed] = []
     looked = 0
@@ -99,12 +132,24 @@ async def listing(log: Log, group: str, wanted: Wanted, *, before: int | None = 
         for one in await _opened(log, group, wanted, records):
             if wanted.since_ms is not None and one.time_ms < wanted.since_ms:
                 return Listing(found, None)  # time in the log does not run backwards
-            if not wanted.fits(one):
+            if not wanted.fits(one) or (one.seqnum == first and one.at <= shown):
                 continue
-            if len(found) >= limit and one.seqnum < found[-1].seqnum:
-                return Listing(found, found[-1].seqnum)
+            if len(found) >= limit:
+                last = found[-1]
+                return Listing(found, Before(last.seqnum, last.at if one.seqnum == last.seqnum else None))
             found.append(one)
-    return Listing(found, below)
+    return Listing(found, Before(below))
+
+
+def newest_of(pages: Mapping[str, Listing], limit: int) -> tuple[list[tuple[str, Listed]], Before | None]:
+    """Return the newest workflows of the pages of several groups, each with its group, and where the next page of all of them begins."""
+    rows = [(group, one) for group, page in pages.items() for one in page.rows]
+    rows.sort(key=lambda row: (-row[1].seqnum, row[1].at))
+    ends = [page.before for page in pages.values() if page.before is not None]
+    if len(rows) <= limit:
+        return rows, max(ends, key=lambda end: end.seqnum, default=None)
+    last, following = rows[limit - 1][1], rows[limit][1]
+    return rows[:limit], Before(last.seqnum, last.at if following.seqnum == last.seqnum else None)
 
 
 def _streams(group: str, wanted: Wanted, partition: int) -> list[str]:
@@ -115,9 +160,10 @@ def _streams(group: str, wanted: Wanted, partition: int) -> list[str]:
 
 
 class _Mention(NamedTuple):
-    """A record has something of a workflow. `start`: where it began."""
+    """A record has something of a workflow. `start`: where it began. `at`: which of the record's it is."""
 
     record: boki.Record
+    at: int
     id: str
     start: int
     event: Started | Claimed | Ended | PartitionCheckpoint
@@ -126,8 +172,11 @@ class _Mention(NamedTuple):
 async def _opened(log: Log, group: str, wanted: Wanted, records: Sequence[boki.Record]) -> list[Listed]:
     mentions: list[_Mention] = []
     for record in records:
+        at = 0
         for event in PICKER.of(record.seqnum, await log.open(record)):
-            mentions += _mentions(record, event, group)
+            several = _mentions(record, event, at)
+            at += len(several)
+            mentions += [one for one in several if one.event.group == group]
     states = await inspection.newest_of(log, [one.id for one in mentions])
     known = [(one, held) for one, held in zip(mentions, states, strict=True) if held is not None]
     of_old = [one for one, _ in known if not isinstance(one.event, Started)]
@@ -138,18 +187,19 @@ async def _opened(log: Log, group: str, wanted: Wanted, records: Sequence[boki.R
         if started is None and (one.id, one.start) not in kept:
             started = await _began(log, one, held)
         if started is not None:
-            found.append(Listed(one.record.seqnum, one.record.time_ms, started, held))
+            found.append(Listed(one.record.seqnum, one.record.time_ms, started, held, one.at))
     return found
 
 
-def _mentions(record: boki.Record, event: AnyFlowEvent, group: str) -> list[_Mention]:
+def _mentions(record: boki.Record, event: AnyFlowEvent, at: int) -> list[_Mention]:
     if isinstance(event, Tombed):
         event = event.ended
-    if not isinstance(event, Started | Claimed | Ended | PartitionCheckpoint) or event.group != group:
+    if not isinstance(event, Started | Claimed | Ended | PartitionCheckpoint):
         return []
     if isinstance(event, PartitionCheckpoint):
-        return [_Mention(record, id, start, event) for id, start in zip(event.ids, event.starts, strict=False)]
-    return [_Mention(record, event.id, record.seqnum if isinstance(event, Started) else event.start, event)]
+        pairs = enumerate(zip(event.ids, event.starts, strict=False), at)
+        return [_Mention(record, number, id, start, event) for number, (id, start) in pairs]
+    return [_Mention(record, at, event.id, record.seqnum if isinstance(event, Started) else event.start, event)]
 
 
 async def _with_starts(log: Log, group: str, wanted: Wanted, mentions: Sequence[_Mention]) -> set[tuple[str, int]]:

@@ -25,7 +25,8 @@ from boki_gateway.pages.pages import Content, Live, Page, Visit
 from boki_gateway.pages.texts import printable
 from bokiflow.instance_state import Status
 from bokiflow_tools import drawing
-from bokiflow_tools.listing import Wanted, groups, listing
+from bokiflow_tools.listing import Wanted, groups, listing, parse_before
+from bokiflow_tools.living import living
 from bokiflow_tools.picture import picture
 from bokiflow_tools.reading import life_of
 from bokilib import tags
@@ -80,8 +81,10 @@ async def _book(log: Log, book: str, visit: Visit) -> tuple[Content, int]:
     chips = drawing.apps(book, found)
     if chips is not None:
         body.append(chips)
+    text = visit.text("before")
+    before = parse_before(text) if text else None
     for name in found[:APPS]:
-        rows = await listing(log, name, wanted, before=visit.whole("before"), limit=LIMIT)
+        rows = await listing(log, name, wanted, before=before, limit=LIMIT)
         body.append(drawing.workflows(book, name, rows, {key: query[key] for key in ("status", "name")}))
     if not found:
         body.append(make("p", "No workflow was met in the newest records: name the app.", class_="empty"))
@@ -91,9 +94,10 @@ async def _book(log: Log, book: str, visit: Visit) -> tuple[Content, int]:
 async def _workflow(log: Log, book: str, id: str, visit: Visit) -> Content:
     found = await life_of(log, id)
     part = visit.whole("part")
+    alone = (await living(log, found.group)).text(found.held)
     line = found.timeline
     now_ms = boki.SystemClock().now_ms()
-    known = [drawing.where(book, drawing.place(book, id) if part else None), drawing.known(book, found)]
+    known = [drawing.where(book, drawing.place(book, id) if part else None), drawing.known(book, found, alone)]
     if line is None:
         body = [make("p", "It is over, and its history is not kept any more.", class_="note")]
     else:

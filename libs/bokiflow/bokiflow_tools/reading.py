@@ -30,7 +30,7 @@ async def life_of(log: Log, id: str, *, consistency: ConsistencyName = "session"
     started = None if history is None else history.begins
     records = None if history is None else list(history.records)
     ended = await _ended(log, id, held)
-    return Life(id, started, await _claims(log, id, position), ended, records, position, held.blocked)
+    return Life(id, started, await _claims(log, id, position), ended, records, position, held.blocked, held)
 
 
 async def _claims(log: Log, id: str, last: int) -> list[tuple[int, Claimed]]:

@@ -79,6 +79,35 @@ def test_ls_goes_page_by_page(run: Run) -> None:
     assert "--before" in run("ls", "--book", "shop", "--limit", "1").err
 
 
+def test_ls_of_several_apps_is_one_list_of_so_many(url: str, run: Run) -> None:
+    async def start() -> None:
+        async with boki.connect(url) as client:
+            for number in range(6):
+                async with bokiflow.Flow(bokiflow.App(f"app {number % 2}"), client.book("apps")) as flow:
+                    await flow.start(SHOP.steps.call(1), id=f"x{number}")
+
+    asyncio.run(start())
+    assert len(run("ls", "--book", "apps", "--limit", "2").out.splitlines()) == 2
+    seen, more = list[object](), list[str]()
+    for _ in range(3):
+        found = lines(run("ls", "--book", "apps", "--limit", "2", "--json", *more))
+        seen += [one["id"] for one in found if "id" in one]
+        more = ["--before", str(found[-1].get("before"))]
+    assert seen == [f"x{number}" for number in reversed(range(6))]
+
+
+def test_ls_says_that_there_is_nothing(run: Run) -> None:
+    for arguments, words in (
+        (("--book", "nothing"), "book 'nothing' has no workflow"),
+        (("--book", "shop", "--name", "nothing"), "book 'shop': none of its workflows"),
+    ):
+        shown = run("ls", *arguments)
+        assert (shown.code, shown.out) == (0, "") and words in shown.err
+        assert run("ls", *arguments, "--check").code == 1
+    assert run("ls", "--book", "shop", "--check").code == 0
+    assert run("ls", "--book", "shop", "--before", "x").code == 2
+
+
 def test_show(run: Run) -> None:
     shown = run("show", "good", "--book", "shop").out
     assert "status    completed" in shown and "call      steps(2)" in shown and "result    1" in shown

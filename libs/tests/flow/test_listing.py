@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
+
+import pytest
 
 import boki
 from boki.testing import MemoryCluster
 from bokiflow import App, Flow, inspection
-from bokiflow.flow_events import PartitionCheckpoint
-from bokiflow_tools.listing import Listing, Wanted, groups, listing, newest
+from bokiflow.flow_events import PartitionCheckpoint, Started
+from bokiflow.instance_state import Held
+from bokiflow_tools.listing import (
+    Before,
+    Listed,
+    Listing,
+    Wanted,
+    groups,
+    listing,
+    newest,
+    newest_of,
+    parse_before,
+)
 from bokilib import tags
 from bokilib.contribution import Contribution
 from bokilib.log import Log
@@ -38,6 +52,52 @@ async def test_page_by_page_each_workflow_is_listed_once_newest_first(book: boki
         before = page.before
     assert seen == names[::-1] and before is None
     assert ids(await listing(log, "other", Wanted())) == []
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7])
+async def test_a_page_has_no_more_than_its_limit_though_a_record_starts_many(
+    cluster: MemoryCluster, limit: int
+) -> None:
+    shop, app = Shop(), App("shop")
+
+    @app.workflow
+    async def child(number: int) -> int:
+        return number
+
+    @app.workflow
+    async def parent() -> list[int]:
+        return list(await asyncio.gather(*(child(number) for number in range(5))))
+
+    async with working(cluster, app) as worker:
+        await (await worker.start(parent.call(), id="p")).result()
+        await worker.flow.start(shop.steps.call(1), id="other app's")
+        log, seen = worker.log, list[str]()
+        page = await listing(log, "shop", Wanted(name="child"), limit=limit)
+        while True:
+            assert len(page.rows) <= limit
+            seen += ids(page)
+            if page.before is None:
+                break
+            assert parse_before(str(page.before)) == page.before
+            page = await listing(log, "shop", Wanted(name="child"), before=page.before, limit=limit)
+        assert (
+            sorted(seen) == sorted(one for one in await worker.flow.find() if one.startswith("p/")) and len(seen) == 5
+        )
+
+
+def test_pages_of_several_groups_are_one_and_places_are_checked() -> None:
+    def row(seqnum: int, at: int = 0) -> Listed:
+        return Listed(seqnum, 0, Started(f"{seqnum}:{at}", "n", "d", [], 0), Held(seqnum), at)
+
+    pages = {"a": Listing([row(9), row(5, 1)], Before(5, 1)), "b": Listing([row(7), row(5, 0)], None)}
+    rows, after = newest_of(pages, 2)
+    assert [(group, one.seqnum) for group, one in rows] == [("a", 9), ("b", 7)] and after == Before(7)
+    rows, after = newest_of(pages, 3)
+    assert [(one.seqnum, one.at) for _, one in rows][2] == (5, 0) and str(after) == "5:0"
+    assert newest_of(pages, 4)[1] == Before(5, 1) and newest_of({}, 4) == ([], None)
+    for wrong in ("", "x", "-1", "0", "5:", "5:x", "5:1:2", "9" * 30, "²"):
+        with pytest.raises(boki.InvalidArgument, match="expected a place"):
+            parse_before(wrong)
 
 
 async def test_only_what_is_asked_for(cluster: MemoryCluster, book: boki.Book) -> None:

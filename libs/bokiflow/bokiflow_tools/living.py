@@ -1,0 +1,62 @@
+"""Whether a living worker runs a workflow, for people: by the heartbeats that the log has.
+
+A worker is named as silent after `SILENT_MS`, which is longer than the lease of any worker that has the default. Workers judge each
+other by what they observe; this says only what is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import boki
+from boki_gateway.pages.texts import span_text
+from bokiflow.instance_state import Held
+from bokilib import tags
+from bokilib.errors import ForeignRecord, UnknownEvent
+from bokilib.log import Log
+from bokilib.members import PICKER
+
+SILENT_MS: Final = 60_000
+
+
+class Living(NamedTuple):
+    """Workers of a group. `seen`: when each was seen last, by the clock of the log. `now_ms`: by that of this program."""
+
+    seen: Mapping[str, int]
+    now_ms: int
+
+    def unseen_ms(self, held: Held) -> int | None:
+        """Return for how long the worker that runs a workflow has been silent; None: it was never seen, or no worker runs it."""
+        seen_ms = self.seen.get(held.owner)
+        return None if held.ended is not None or seen_ms is None else max(0, self.now_ms - seen_ms)
+
+    def text(self, held: Held) -> str:
+        """Say that no living worker runs a workflow; "" if one does, or it has ended."""
+        if held.ended is not None:
+            return ""
+        newest_ms = max(self.seen.values(), default=None)
+        if newest_ms is None:
+            return "no worker of this app was seen"
+        if self.now_ms - newest_ms >= SILENT_MS:
+            return f"no worker of this app is alive: the last one was seen {span_text(self.now_ms - newest_ms)} ago"
+        unseen_ms = self.unseen_ms(held)
+        if held.owner and unseen_ms is None:
+            return "its worker is not seen: another one takes it over"
+        if unseen_ms is not None and unseen_ms >= SILENT_MS:
+            return f"its worker was seen {span_text(unseen_ms)} ago: another one takes it over"
+        return ""
+
+
+async def living(log: Log, group: str) -> Living:
+    """Read which workers of a group were seen."""
+    seen: dict[str, int] = {}
+    async for item in log.book.read(tags.member(group)):
+        if isinstance(item, boki.Gap):
+            continue  # of heartbeats that newer ones followed
+        try:
+            events = PICKER.of(item.seqnum, await log.open(item))
+        except (ForeignRecord, UnknownEvent):
+            continue
+        seen |= {event.member: item.time_ms for event in events if event.group == group}
+    return Living(seen, boki.SystemClock().now_ms())

@@ -1,0 +1,42 @@
+"""Whether a living worker runs a workflow, in the words of the commands and the page."""
+
+from __future__ import annotations
+
+import pytest
+
+from boki.testing import MemoryCluster
+from bokiflow.flow_events import Ended
+from bokiflow.instance_state import Held
+from bokiflow.outcomes import Outcome
+from bokiflow_tools.living import SILENT_MS, Living, living
+from libs.tests.flow.conftest import until, working
+from libs.tests.flow.shop import Shop
+
+NOW_MS = 10_000_000
+ENDED = Ended("x", 1, "n", "d", Outcome(1), 0)
+
+
+@pytest.mark.parametrize(
+    ("ages_ms", "held", "words"),
+    [
+        ({}, Held(1, "w"), "no worker of this app was seen"),
+        ({"w": SILENT_MS}, Held(1, "w"), "no worker of this app is alive: the last one was seen"),
+        ({"w": SILENT_MS - 1}, Held(1, "w"), ""),
+        ({"v": 0, "w": SILENT_MS}, Held(1, "w"), "its worker was seen 60.0 s ago"),
+        ({"v": 0}, Held(1, "w"), "its worker is not seen"),
+        ({"v": 0}, Held(1), ""),
+        ({}, Held(1, ended=ENDED), ""),
+    ],
+)
+def test_what_no_living_worker_runs_says_so(ages_ms: dict[str, int], held: Held, words: str) -> None:
+    seen = Living({name: NOW_MS - age_ms for name, age_ms in ages_ms.items()}, NOW_MS)
+    assert seen.text(held).startswith(words) and bool(seen.text(held)) is bool(words)
+
+
+async def test_workers_are_seen_by_their_heartbeats(cluster: MemoryCluster) -> None:
+    shop = Shop()
+    async with working(cluster, shop.app) as worker:
+        await until(lambda: worker.name in worker._peers._members.alive())
+        found = await living(worker.log, "shop")
+        assert list(found.seen) == [worker.name] and found.text(Held(1, worker.name)) == ""
+        assert (await living(worker.log, "other")).seen == {}
