@@ -45,6 +45,8 @@ async def fill(url: str) -> None:
         waits = await worker.start(SHOP.wait.call(2), id="waits")
         await waits.signal("go", 1)
         assert await anext(waits.events("got")) == 1
+        while "step" not in [one.kind async for one in waits.steps()]:  # one that is drained begins none
+            await asyncio.sleep(0)
         await worker.drain()
 
 
