@@ -8,6 +8,7 @@ from itests.mutations.disks import DISK_MUTATIONS
 from itests.mutations.expiry import EXPIRY_MUTATIONS
 from itests.mutations.http import HTTP_MUTATIONS
 from itests.mutations.hygiene import HYGIENE_MUTATIONS
+from itests.mutations.libraries import LIBRARIES_MUTATIONS
 from itests.mutations.mutation import Mutation
 from itests.mutations.numbers import NUMBERS_MUTATIONS
 from itests.mutations.patch import patches
@@ -255,6 +256,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     *HTTP_MUTATIONS,
     *TOKEN_MUTATIONS,
     *POISON_MUTATIONS,
+    *LIBRARIES_MUTATIONS,
     *NUMBERS_MUTATIONS,
     *STORE_MUTATIONS,
     *USERS_MUTATIONS,

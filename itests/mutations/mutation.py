@@ -25,6 +25,7 @@ COPIED: Final = (
     "logbook",
     "metalog",
     "sim",
+    "spark",
     "itests/support",
     "itests/sdk",
     "conftest.py",
@@ -42,6 +43,9 @@ PACKAGES: Final = {
     "cli": "cli/boki_cli",
     "bokilib": "libs/bokilib/bokilib",
     "bokistore": "libs/bokistore/bokistore",
+    "bokiqueue": "libs/bokiqueue/bokiqueue",
+    "bokiflow": "libs/bokiflow/bokiflow",
+    "spark": "spark/boki_spark",
 }
 TEST_TIMEOUT_S: Final = 60
 RUN_TIMEOUT_S: Final = 90
