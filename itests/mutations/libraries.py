@@ -45,8 +45,27 @@ bokiqueue libs/tests/queue/test_queue.py::test_only_a_handler_that_raised_is_a_f
 
 what waits for its key fills the memory
 bokiqueue libs/tests/queue/test_delivery_rules.py::test_more_than_is_read_ahead_waits_for_a_key_and_another_key_passes
--        return len(self) - min(len(self.entries), self._following + len(self._later))
+-        return len(self) - min(len(self.entries), self._following + len(self._later) + self._others)
 +        return len(self)
+
+a checkpoint's error hides what a pop took
+bokiqueue libs/tests/queue/test_popper.py::test_what_a_pop_took_is_returned_though_its_checkpoint_fails
+-            _ = self._spawn(self._checkpoint_behind(state))
++            await self._checkpoint(state)
+
+a pop waits for the shards of one cursor
+bokiqueue libs/tests/queue/test_popper.py::test_a_pop_waits_for_all_shards_though_a_cursor_has_fewer
+-        tags_of = [one.messages for one in chosen]
++        tags_of = [one.messages for one in chosen][:CURSOR_TAGS]
+
+a redrive holds what is no letter
+bokiqueue libs/tests/queue/test_redriving.py::test_letters_behind_more_than_a_prefetch_of_other_messages_are_moved
+-    return item.source is not None
++    return True
+@@
+-            assert source is not None, "the consumer hands out dead letters only"
++            if source is None:
++                continue
 
 files of any cluster are deleted
 spark spark/tests/test_offload_folder.py::test_files_of_other_clusters_are_of_nobody_here
