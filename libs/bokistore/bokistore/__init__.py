@@ -18,7 +18,7 @@ from bokilib.codec import Json, JsonObject
 from bokilib.isolation import Isolation
 from bokistore.collection import Collection, TxCollection
 from bokistore.diff import Change
-from bokistore.errors import AlreadyExists, InTransaction, NoSuchObject, OperationFailed, ResultUnknown
+from bokistore.errors import AlreadyExists, HistoryMissing, InTransaction, NoSuchObject, OperationFailed, ResultUnknown
 from bokistore.inspection import Version
 from bokistore.objects import StoreObject
 from bokistore.operations import (
@@ -46,6 +46,7 @@ __all__ = [
     "Change",
     "Collection",
     "Delete",
+    "HistoryMissing",
     "InTransaction",
     "Inc",
     "Isolation",

@@ -95,7 +95,7 @@ class Checkpointer:
             Its place, 0 if none was due, or somebody was faster.
         """
         snapshot = await self._log.book.now()
-        ((wholes, _),) = await self._views.kept([subject], snapshot)
+        ((wholes, _),) = await self._views.bases.kept([subject], snapshot)
         state = await self._state(subject, snapshot, wholes, None)
         if not state.records or (records and not due(state.records, state.size, records, size)):
             if state.view is not None:
@@ -179,13 +179,13 @@ class Checkpointer:
     async def _state_or_none(
         self, subject: Subject, wholes: Sequence[Whole], newest: int, snapshot: int, now_ms: int
     ) -> State | None:
-        """None: the snapshot is trimmed, so whoever made the checkpoint above it has carried the subject; or it cannot be read."""
+        """Return the state to carry. None: a checkpoint above the snapshot is there already, or the subject cannot be read."""
         try:
             if wholes and newest <= wholes[0].covers:
                 return self._idle(subject, wholes[0], snapshot)
             return await self._state(subject, snapshot, wholes, now_ms)
         except Trimmed:
-            return None
+            return None  # what replaced it was seen (`checkpoint_reads`)
         except BokiError as error:
             if error.retryable:
                 raise
@@ -195,9 +195,9 @@ class Checkpointer:
     async def _kept(
         self, subjects: Sequence[Subject], at: int | None = None, *, most: int = 2
     ) -> list[tuple[Subject, list[Whole], int]]:
-        """`Views.kept` of those that can be read: one that cannot does not keep the others from it."""
+        """`CheckpointReads.kept` of those that can be read: one that cannot does not keep the others from it."""
         try:
-            found = await self._views.kept(subjects, at, most=most)
+            found = await self._views.bases.kept(subjects, at, most=most)
         except BokiError as error:
             if error.retryable:
                 raise

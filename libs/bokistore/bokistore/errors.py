@@ -29,6 +29,14 @@ class NoSuchObject(LogBookError):
     """
 
 
+class HistoryMissing(LogBookError):
+    """Records of an object are trimmed that no checkpoint has: its state cannot be known.
+
+    Attributes:
+        object: its name. mark: records below are trimmed.
+    """
+
+
 class InTransaction(UsageError):
     """A transaction was used after it ended, or for what cannot be done in one."""
 

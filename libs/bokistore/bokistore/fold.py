@@ -95,5 +95,10 @@ def _json(value: object) -> Json:
 
 
 def gone(name: str, seen: int) -> View:
-    """An object of which nothing is there as of a place."""
+    """An object of which nothing is there as of a place. 0: as of which place is not known, or nothing was read yet."""
     return View(name, seen)
+
+
+def unchanged(before: View, after: View) -> bool:
+    """Whether an object is the same as of two places. One that is not there has no record that says so: its places differ."""
+    return before.seen == after.seen or not (before.exists or after.exists)

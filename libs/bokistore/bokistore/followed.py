@@ -89,7 +89,7 @@ class FollowedViews:
         """These were read from the log, and nothing newer of them was seen: those that are read often are followed from here on."""
         now_s = self._clock()
         for view in views:
-            if self._choice.read_from_log(view.name, now_s):
+            if view.seen and self._choice.read_from_log(view.name, now_s):
                 self._follow(view, now_s)
 
     async def close(self) -> None:

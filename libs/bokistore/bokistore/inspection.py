@@ -110,7 +110,7 @@ async def _oldest(views: Views, name: str, now: int) -> tuple[Version, fold.View
     """The oldest checkpoint that is kept: what is above it can be distinguished."""
     oldest = None
     newest = await views.log.book.read_prev(tags.store_checkpoint(name), at_most=now)
-    async for whole in views.checkpoints(Subject(name), newest):
+    async for whole in views.bases.wholes(Subject(name), newest):
         oldest = whole
     if oldest is None:
         return None

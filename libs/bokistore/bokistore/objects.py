@@ -16,9 +16,9 @@ from bokilib.contribution import Contribution
 from bokilib.ports import ConsistencyName
 from bokistore import inspection
 from bokistore.diff import Change
-from bokistore.errors import ResultUnknown
+from bokistore.errors import HistoryMissing, ResultUnknown
 from bokistore.events import Ops
-from bokistore.fold import View, after_record, apply_all
+from bokistore.fold import View, after_record, apply_all, gone
 from bokistore.inspection import Version
 from bokistore.operations import (
     AnyOperation,
@@ -90,14 +90,17 @@ class StoreObject:
         event, seqnum = await self._append(operations)
         try:
             before = await self._views.one(self.name, seqnum - 1)
-        except Trimmed as trimmed:
-            raise ResultUnknown(
-                f"the operation is in the log at {seqnum}, but what was before it is trimmed: {trimmed}",
-                object=self.name,
-                seqnum=seqnum,
-            ) from trimmed
+        except (Trimmed, HistoryMissing) as missing:
+            before = gone(self.name, 0)
+            if not (isinstance(operations[0], Set) and not operations[0].path):
+                raise ResultUnknown(
+                    f"the operation is in the log at {seqnum}, but what was before it is not known: {missing}",
+                    object=self.name,
+                    seqnum=seqnum,
+                ) from missing
         _, results = apply_all(before, operations)
-        self._views.learned(after_record(before, seqnum, [event]))
+        if before.seen:
+            self._views.learned(after_record(before, seqnum, [event]))
         for result in results:
             if isinstance(result, Failed):
                 raise result.error(self.name)

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from bokilib.isolation import Isolation
-from bokistore.fold import View
+from bokistore.fold import View, unchanged
 from bokistore.view_cache import Known, common_place
 
 
@@ -74,7 +74,7 @@ class OpenSnapshot:
         """Reads what was requested together with all that was read before, as of one place, which then is fixed; returns whether it
         does: not if something had changed. Then the place stays, and what is new has to be read there."""
         found = {view.name: view for view in views}
-        if any(name not in found or found[name].seen != base.seen for name, base in self.bases.items()):
+        if any(name not in found or not unchanged(base, found[name]) for name, base in self.bases.items()):
             self.stale = True
             self.fix(self.place)
             return False
@@ -107,4 +107,6 @@ class OpenSnapshot:
         return not self.stale and (self.from_log or not self.bases)
 
     def _changed(self, several: Iterable[Known]) -> bool:
-        return any(one.view.name in self.bases and one.view.seen != self.bases[one.view.name].seen for one in several)
+        return any(
+            one.view.name in self.bases and not unchanged(self.bases[one.view.name], one.view) for one in several
+        )

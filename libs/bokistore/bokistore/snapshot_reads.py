@@ -7,8 +7,9 @@ objects that are wanted, of one moment), and one more for each that has to be fo
 
 What is read often may be followed, and is read from memory while that is as new as the log (`followed`).
 
-- Nothing is concluded from what is absent: a fold names its start, and a gap in it is `Trimmed`. What was read as of now
-  begins anew then, because a checkpoint came between; a snapshot that a user holds is too old.
+- Nothing is concluded from what is absent: a fold names its start and where it ends (`checkpoint_reads`). When a checkpoint came between, a
+  read of now begins again; a snapshot that a user holds is too old.
+- An object that is not there is known as of a place (`fold.gone`), never as of all places before.
 - Cache and aux data change nothing but time: each view says up to where it has seen the object, and holds (`view_cache`).
 - A query without a place is of one moment, which its answer names: whoever needs a snapshot has it with what he reads first.
 """
@@ -16,27 +17,27 @@ What is read often may be followed, and is read from memory while that is as new
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 import boki
 from boki_common.errors import InvalidArgument, Lost, Trimmed
 from boki_common.limits import READ_TAGS
 from bokilib import tags
-from bokilib.checkpoint_rules import Part, Whole, newest_first
 from bokilib.contribution import Contribution
 from bokilib.events import Envelope
 from bokilib.log import Log
 from bokilib.news import NewRecords, News
 from bokilib.ports import ConsistencyName, Tag
 from bokistore import directory_rules, fold, view_format
+from bokistore.checkpoint_reads import CheckpointReads, Newest
 from bokistore.directory_rules import Directory
 from bokistore.events import PICKER, AnyEvent
 from bokistore.fold import View
 from bokistore.followed import FollowedViews
-from bokistore.subjects import Subject, of_bucket, parts_of
+from bokistore.subjects import Subject, of_bucket
 from bokistore.under_way import UnderWay
-from bokistore.view_cache import CACHED_VIEWS, ViewCache
+from bokistore.view_cache import CACHED_VIEWS, Known, ViewCache
 
 NAMES_AT_ONCE: Final = 1_024
 """Objects of one query; each has two streams."""
@@ -46,13 +47,8 @@ AUX_RECORDS: Final = 4
 """Who folded so many leaves the view beside the last; who keeps none, after one."""
 WALKED_RECORDS: Final = 32
 """So far back one looks for a view, a round trip a record; then the range is read from the checkpoint."""
-
-
-class Newest(NamedTuple):
-    """The newest record of a stream and of its checkpoints."""
-
-    record: boki.Record | None
-    checkpoint: boki.Record | None
+FIRST: Final = 1
+"""A place below every record: nothing is there as of it."""
 
 
 class Views:
@@ -72,6 +68,7 @@ class Views:
             cached, aux, followed, followed_within_s: see `StoreSettings`.
         """
         self.log: Final = log
+        self.bases: Final = CheckpointReads(log)
         self._follows = 0 if log.always_replay else followed, followed_within_s
         self._followed: FollowedViews | None = None
         self.cache: Final = ViewCache(0 if log.always_replay else cached)
@@ -110,7 +107,7 @@ class Views:
         """Objects, all as of one snapshot, in the order of the names.
 
         Raises:
-            Trimmed: the snapshot is older than what is kept. Lost. InvalidArgument.
+            Trimmed: the snapshot is older than what is kept. HistoryMissing. Lost. InvalidArgument.
         """
         await self.check_at(at)
         return (await self._retried(names, at, consistency, placed=False))[1]
@@ -171,7 +168,7 @@ class Views:
     ) -> tuple[int, list[View]]:
         """As `_many`, from the log."""
         found: dict[str, View] = {}
-        kept: list[View] = []
+        kept: list[Known] = []
         new: list[str] = []
         await self._under_way.ended(names)
         for name in dict.fromkeys(names):
@@ -181,14 +178,14 @@ class Views:
             elif at is not None and known.holds_at(at):
                 found[name] = known.view
             else:
-                kept.append(known.view)
+                kept.append(known)
         with self._under_way.reading(new):
             at = await self._read(kept, new, found, at, consistency, placed=placed)
         return at or 0, [found[name] for name in names]
 
     async def _read(
         self,
-        kept: Sequence[View],
+        kept: Sequence[Known],
         new: list[str],
         found: dict[str, View],
         at: int | None,
@@ -209,25 +206,25 @@ class Views:
         return at
 
     async def _brought_up(
-        self, views: Sequence[View], at: int | None, consistency: ConsistencyName
+        self, kept: Sequence[Known], at: int | None, consistency: ConsistencyName
     ) -> tuple[int, list[View], list[str]]:
-        """Views that were kept, as of a place, and which place that is; and names of those that have to be had anew."""
-        streams: dict[Tag, list[View]] = {}
-        for view in views:  # two names may share a stream
-            streams.setdefault(tags.store_object(view.name), []).append(view)
+        """Bring views that were kept up to a place; return it, the views, and names of those that have to be read from the beginning."""
+        streams: dict[Tag, list[Known]] = {}
+        for known in kept:  # two names may share a stream
+            streams.setdefault(tags.store_object(known.view.name), []).append(known)
         gone: list[str] = []
         if at is not None:
             consistency = "session"  # what it has seen, `at` among it, does not change any more
         while True:
-            seen = {stream: min(view.seen for view in some) for stream, some in streams.items()}
+            seen = {stream: min(known.beyond for known in some) for stream, some in streams.items()}
             try:
                 place, records = await self._since(seen, consistency)
             except (Trimmed, Lost) as error:  # a checkpoint came between; or what was lost may have been of any
                 stream = error.facts.get("tag")
                 for concerned in [stream] if stream in streams else list(streams):
-                    for view in streams.pop(concerned):
-                        self.cache.drop(view.name)
-                        gone.append(view.name)
+                    for known in streams.pop(concerned):
+                        self.cache.drop(known.view.name)
+                        gone.append(known.view.name)
                 continue
             if place >= max([at or 0, *seen.values()]):
                 break
@@ -236,12 +233,12 @@ class Views:
         opened: dict[int, Envelope] = {}
         for stream, some in streams.items():
             news = records.get(stream, ())
-            for view in some:
+            for known in some:
                 if news:
-                    held.append(await self._with_news(view, news, opened, at, place))
+                    held.append(await self._with_news(known, news, opened, at, place))
                 else:
-                    self.cache.put(view, upto=place, steady=True)
-                    held.append(view)
+                    self.cache.put(known.view, upto=place, steady=True)
+                    held.append(known.view)
         return at or place, held, gone
 
     async def _since(self, seen: Mapping[Tag, int], consistency: ConsistencyName) -> NewRecords:
@@ -251,10 +248,10 @@ class Views:
         return NewRecords(place, {stream: [one for one in records if stream in one.tags] for stream in seen})
 
     async def _with_news(
-        self, view: View, records: Sequence[boki.Record], opened: dict[int, Envelope], at: int | None, place: int
+        self, known: Known, records: Sequence[boki.Record], opened: dict[int, Envelope], at: int | None, place: int
     ) -> View:
         """A view that was kept, with what is new of its stream, as of `at`, or of the place as of which these are all."""
-        before, folded, last, then = view.seen, 0, None, None
+        view, before, folded, last, then = known.view, known.beyond, 0, None, None
         for record in records:
             if record.seqnum <= before:
                 continue
@@ -274,32 +271,26 @@ class Views:
 
     async def _anew(self, names: Sequence[str], at: int | None, consistency: ConsistencyName) -> list[View]:
         """Views of which nothing is kept that is old enough."""
-        seen = at or (0 if consistency == "any" else self.log.book.position or 0)
-        newest = await self._newest([Subject(name) for name in names], at, consistency)
+        seen = at or (0 if consistency == "any" else self.log.book.position or FIRST)
+        newest = await self.bases.newest([Subject(name) for name in names], at, consistency)
         views: list[View | None] = []
         folds = []
         for name, one in zip(names, newest, strict=True):
-            view = self._left(name, one)
+            view = fold.gone(name, seen) if one.nothing else self._left(name, one)
             views.append(view)
             if view is None:
                 folds.append(self._folded(name, one, at))
         missing = iter([await folds[0]] if len(folds) == 1 else await asyncio.gather(*folds))
         found = [next(missing) if view is None else view for view in views]
-        for view in found:
-            self.cache.put(view, upto=seen)
+        for view, one in zip(found, newest, strict=True):
+            if not one.nothing:
+                self.cache.put(view, upto=seen)
+            elif seen:
+                self.cache.put(view, upto=seen, proven=at is not None)
         return found
 
-    async def _newest(self, subjects: Sequence[Subject], at: int | None, consistency: ConsistencyName) -> list[Newest]:
-        queries: list[tuple[str | int | None, int | None]] = [
-            (tag, at) for subject in subjects for tag in (subject.stream, subject.checkpoints)
-        ]
-        found = await self.log.book.read_prev_many(queries, consistency=consistency)
-        return [Newest(*found[index : index + 2]) for index in range(0, len(found), 2)]
-
     def _left(self, name: str, newest: Newest) -> View | None:
-        """The view, if nothing more has to be read for it."""
-        if newest.record is None and newest.checkpoint is None:
-            return fold.gone(name, 0)
+        """The view that was left beside the newest record, if there is one."""
         if newest.record is not None and self._aux:
             return view_format.view_of(name, newest.record.seqnum, newest.record.aux_data)
         return None
@@ -327,20 +318,20 @@ class Views:
     async def recounted(self, name: str, snapshot: int) -> View:
         """An object folded from its newest checkpoint, whatever is cached: what lies above that is counted anew."""
         subject = Subject(name)
-        (newest,) = await self._newest([subject], snapshot, "session")
-        if newest.record is None and newest.checkpoint is None:
-            return fold.gone(name, 0)
+        (newest,) = await self.bases.newest([subject], snapshot, "session")
+        if newest.nothing:
+            return fold.gone(name, snapshot)
         return await self._folded(name, newest, snapshot, counted=True)
 
     async def _folded(self, name: str, newest: Newest, at: int | None, *, counted: bool = False) -> View:
         """The view from the nearest base below, and what lies above it; `counted`: the base is a checkpoint."""
         view = base = await self.checkpoint(name, newest.checkpoint) or fold.gone(name, 0)
         if newest.record is None:
-            await self._check_nothing_between(name, base, at)
+            await self._check_whole(base, newest, at)
         else:
             # Where views are kept, those of other processes are worth round trips only if a history is long.
             walk = not counted and (newest.checkpoint is not None or not self.cache.keeps)
-            view, folded = await self._up_to(name, newest.record, base, walk=walk)
+            view, folded = await self._up_to(newest, base, newest.record, walk=walk)
             self.folded += folded
             if self._aux and folded >= (AUX_RECORDS if self.cache.keeps else 1):
                 await self._leave(view, newest.record.aux_data)
@@ -348,12 +339,12 @@ class Views:
             self._changed(view)
         return view
 
-    async def _up_to(self, name: str, last: boki.Record, base: View, *, walk: bool) -> tuple[View, int]:
-        """The view as of a record, and how many records were folded for it.
+    async def _up_to(self, newest: Newest, base: View, last: boki.Record, *, walk: bool) -> tuple[View, int]:
+        """The view as of the newest record, and how many records were folded for it.
 
         With `walk` it goes back first, for a view that somebody left: behind each write that is nearer than a checkpoint.
         """
-        stream = tags.store_object(name)
+        name = base.name
         found, passed = await self._walk_back(name, last, base) if walk and self._aux else (None, [])
         if found is not None:
             view = found
@@ -363,12 +354,10 @@ class Views:
                 )
             return view, len(passed)
         view, folded = base, 0
-        if last.seqnum <= base.seen:
-            return view, folded
-        async for read in self.log.between(stream, base.seen + 1, last.seqnum - 1):
+        async for read in self.bases.above(Subject(name), newest, base.seen, last.seqnum, empty=not base.exists):
             seqnum = read.record.seqnum
             view, folded = fold.after_record(view, seqnum, PICKER.of(seqnum, read.envelope, name)), folded + 1
-        return fold.after_record(view, last.seqnum, PICKER.of(last.seqnum, await self.log.open(last), name)), folded + 1
+        return view, folded
 
     async def _walk_back(self, name: str, last: boki.Record, base: View) -> tuple[View | None, list[boki.Record]]:
         """The nearest view below a record, and the records above it, newest first; None: it is farther than one looks.
@@ -391,11 +380,11 @@ class Views:
                 return None, []
         return (base, passed) if record is not None else (None, [])
 
-    async def _check_nothing_between(self, name: str, base: View, at: int | None) -> None:
-        """The stream is empty: everything is in the checkpoint, or the checkpoint is too old."""
-        last = at if at is not None else base.seen
-        async for _ in self.log.between(tags.store_object(name), base.seen + 1, max(last, base.seen + 1)):
-            raise Trimmed(f"{name!r} changed while it was read; read again", mark=base.seen + 1)
+    async def _check_whole(self, base: View, newest: Newest, at: int | None) -> None:
+        """Check that a checkpoint has all of an object whose stream is empty. Raises as `CheckpointReads.above`."""
+        place = at or max(self.log.book.position or 0, base.seen + 1)
+        async for _ in self.bases.above(Subject(base.name), newest, base.seen, place, empty=not base.exists):
+            return  # it came after the query that found none
 
     async def _leave(self, view: View, aux: bytes | None) -> None:
         """Leaves a view beside its record, for whoever comes."""
@@ -407,45 +396,12 @@ class Views:
 
     async def checkpoint(self, name: str, newest: boki.Record | None) -> View | None:
         """The view that the newest complete checkpoint at or below a record is."""
-        async for whole in self.checkpoints(Subject(name), newest):
-            if whole.ended_ms is not None:
-                return fold.gone(name, whole.covers)
-            return fold.from_checkpoint(name, whole.covers, whole.data)
-        return None
-
-    async def checkpoints(self, subject: Subject, newest: boki.Record | None) -> AsyncIterator[Whole]:
-        """Complete checkpoints of an object or a bucket, newest first, as far as they are kept."""
-        parts: list[Part] = []
-        given = 0
-        record = newest
-        while record is not None:
-            envelope = await self.log.open(record)
-            events = PICKER.of(record.seqnum, envelope, subject.name)
-            parts += parts_of(subject, record.seqnum, record.time_ms, envelope.by, events)
-            wholes = newest_first(parts)
-            for whole in wholes[given:]:
-                yield whole
-            given = len(wholes)
-            try:
-                record = await self.log.book.read_prev(subject.checkpoints, at_most=record.seqnum - 1)
-            except Trimmed:
-                return
-
-    async def kept(
-        self, subjects: Sequence[Subject], at: int | None = None, *, most: int = 2
-    ) -> list[tuple[list[Whole], int]]:
-        """Of each its `most` newest checkpoints, and the seqnum of the newest record of its stream (0: none is live)."""
-        newest = await self._newest(subjects, at, "session")
-
-        async def some(subject: Subject, one: Newest) -> tuple[list[Whole], int]:
-            found: list[Whole] = []
-            async for whole in self.checkpoints(subject, one.checkpoint):
-                found.append(whole)
-                if len(found) == most:
-                    break
-            return found, one.record.seqnum if one.record is not None else 0
-
-        return await asyncio.gather(*(some(*pair) for pair in zip(subjects, newest, strict=True)))
+        whole = await self.bases.whole(Subject(name), newest)
+        if whole is None:
+            return None
+        if whole.ended_ms is not None:
+            return fold.gone(name, whole.covers)
+        return fold.from_checkpoint(name, whole.covers, whole.data)
 
     # -- directories
 
@@ -458,7 +414,7 @@ class Views:
             try:
                 snapshot = at or await self.log.book.now(consistency=consistency)
                 subjects = [of_bucket(collection, bucket) for bucket in range(tags.DIRECTORY_BUCKETS)]
-                newest = await self._newest(subjects, snapshot, consistency)
+                newest = await self.bases.newest(subjects, snapshot, consistency)
                 found = await asyncio.gather(
                     *(self._directory(*pair, snapshot) for pair in zip(subjects, newest, strict=True))
                 )
@@ -473,21 +429,20 @@ class Views:
 
     async def directory(self, subject: Subject, at: int) -> Directory:
         """One bucket as of a snapshot."""
-        (newest,) = await self._newest([subject], at, "session")
+        (newest,) = await self.bases.newest([subject], at, "session")
         return await self._directory(subject, newest, at)
 
     async def _directory(self, subject: Subject, newest: Newest, at: int) -> Directory:
         base = Directory(subject.collection, subject.bucket)
-        async for whole in self.checkpoints(subject, newest.checkpoint):
-            if whole.ended_ms is not None:
-                base = Directory(subject.collection, subject.bucket, whole.covers)
-            else:
-                base = directory_rules.from_checkpoint(subject.collection, subject.bucket, whole.covers, whole.data)
-            break
-        if newest.record is None and newest.checkpoint is None:
+        whole = await self.bases.whole(subject, newest.checkpoint)
+        if whole is not None and whole.ended_ms is not None:
+            base = Directory(subject.collection, subject.bucket, whole.covers)
+        elif whole is not None:
+            base = directory_rules.from_checkpoint(subject.collection, subject.bucket, whole.covers, whole.data)
+        if newest.nothing:
             return base
         records: list[tuple[int, list[AnyEvent]]] = []
-        async for read in self.log.between(subject.stream, base.seen + 1, at):
+        async for read in self.bases.above(subject, newest, base.seen, at, empty=not base.ids):
             records.append((read.record.seqnum, PICKER.of(read.record.seqnum, read.envelope, subject.collection)))
         self.folded += len(records)
         return directory_rules.after_records(base, records)

@@ -7,6 +7,10 @@
 A known view is the object as of every place from `view.seen` to `upto`: for these no request is needed. Several known views are a
 snapshot where their ranges meet (`common_place`). Whether they are the newest, only the log knows: an append that expects it, or
 a query.
+
+An object that is not there is known as of a place too, and says nothing of the places below: it may have been there, and be forgotten. One
+that was read as of now was missing as of some place at or above `view.seen`, and which one the log did not tell. Such a view is
+*unproven*: `upto` is 0, it holds at no place, and only what is new above it may be read (`beyond`).
 """
 
 from __future__ import annotations
@@ -32,6 +36,11 @@ class Known(NamedTuple):
     def holds_at(self, place: int) -> bool:
         """Whether it is the object as of a place."""
         return self.view.seen <= place <= self.upto
+
+    @property
+    def beyond(self) -> int:
+        """The place above which records of the object are new."""
+        return max(self.view.seen, self.upto)
 
 
 def common_place(several: Iterable[Known], least: int = 0) -> int:
@@ -59,17 +68,18 @@ class ViewCache:
             self._known.move_to_end(name)
         return known
 
-    def put(self, view: View, *, upto: int = 0, steady: bool | None = None) -> None:
-        """Notes a view, and that it holds up to a place; does nothing where a newer one is known.
+    def put(self, view: View, *, upto: int = 0, steady: bool | None = None, proven: bool = True) -> None:
+        """Note a view, and that it holds up to a place; do nothing where a newer one is known.
 
         Args:
             upto: at or below `view.seen` it has no effect.
             steady: None: as it was.
+            proven: whether it holds at `view.seen`; see the module.
         """
         before = self._known.get(view.name)
         if not self._limit or (before is not None and before.view.seen > view.seen):
             return
-        upto = max(upto, view.seen)
+        upto = max(upto, view.seen) if proven else 0
         if before is not None and before.view.seen == view.seen:
             upto = max(upto, before.upto)
         if steady is None:

@@ -44,7 +44,8 @@ async def watch(views: Views, name: str, start: int | None) -> AsyncIterator[Wat
         if isinstance(item, boki.Gap):
             after = await views.one(name)
             if after.seen > view.seen:
-                yield _watched(view, after, resync=True)
+                if (after.exists, after.value) != (view.exists, view.value):
+                    yield _watched(view, after, resync=True)
                 view = after
         elif item.seqnum > view.seen:
             after = after_record(view, item.seqnum, PICKER.of(item.seqnum, await views.log.open(item), name))

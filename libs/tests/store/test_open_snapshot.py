@@ -10,7 +10,7 @@ import pytest
 from boki.testing import MemoryCluster
 from bokilib.testing import FaultyBook
 from bokistore import BokiStore, StoreSettings, Transaction
-from bokistore.fold import View
+from bokistore.fold import View, gone
 from bokistore.open_snapshot import OpenSnapshot
 from bokistore.view_cache import Known
 from libs.tests.store.conftest import Another
@@ -269,3 +269,12 @@ async def test_an_object_comes_with_the_snapshot(cluster: MemoryCluster, another
         async with store.snapshot(of=["x", "nothing"]) as then:
             assert await then.get("x", "n") == 2
         assert len(book.operations) == asked + 1
+
+
+def test_an_object_that_stays_missing_is_no_change_though_it_is_read_as_of_another_place() -> None:
+    for found, same in [(gone("a", 9), True), (View("a", 8, True, {"n": 1}), False)]:
+        where = OpenSnapshot("serializable", 3, trusting=True)
+        assert where.take_known(["a"], {"a": Known(gone("a", 3), 5)})
+        assert not where.take_known(["b"], {"a": Known(found, 9), "b": Known(View("b", 6, True), 6)})
+        assert where.take_read(9, [found, View("b", 7, True)]) is same
+        assert (where.place, where.stale) == ((9, False) if same else (5, True))

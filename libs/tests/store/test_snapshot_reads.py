@@ -9,12 +9,13 @@ import pytest
 
 import boki
 from boki.testing import MemoryCluster
+from bokilib.checkpoint_rules import RETENTION_MS
 from bokilib.ports import BookPort
 from bokilib.tags import store_checkpoint, store_object
 from bokilib.testing import FaultyBook
-from bokistore import BokiStore, Inc, StoreSettings
+from bokistore import BokiStore, HistoryMissing, Inc, StoreSettings, Transaction
 from bokistore.snapshot_reads import AUX_RECORDS, WALKED_RECORDS
-from libs.tests.store.conftest import Another
+from libs.tests.store.conftest import Another, SetClock
 
 BARE = StoreSettings(checkpoints=False, cached_views=0, aux_data=False)
 
@@ -178,12 +179,23 @@ async def test_a_snapshot_that_is_too_old_is_trimmed(store: BokiStore, another: 
 async def test_a_history_trimmed_without_a_checkpoint_is_not_taken_for_a_whole_one(
     store: BokiStore, another: Another
 ) -> None:
-    """A fold from 0 would get no gap, and count three of six."""
+    """A fold from 0 would get no gap, and count three of six. Reading again would find the same: it is an error at once, and says why."""
     await grow(store, 6)
     half = (await store.object("x").view()).seen - 2
     await store.log.book.trim([(store_object("x"), half)])
-    with pytest.raises(boki.Trimmed):
-        await (await another(BARE)).object("x").get("n", consistency="linearizable")
+    counted = FaultyBook((await another(BARE)).log.book)
+    reader = BokiStore(counted, settings=BARE)
+    with pytest.raises(HistoryMissing, match=f"'x'.*below {half} was trimmed and no checkpoint has it") as raised:
+        await reader.object("x").get("n", consistency="linearizable")
+    assert (raised.value.object, raised.value.mark) == ("x", half)
+    assert len(counted.operations) <= 4, "nothing is read again and again"
+
+    async def delete(tx: Transaction) -> None:
+        tx.delete("x")
+
+    await reader.transact(delete)
+    await reader.object("x").inc("n")
+    assert await (await another(BARE)).object("x").get("n", consistency="linearizable") == 1
 
 
 async def test_always_replay_keeps_nothing_and_believes_no_view(cluster: MemoryCluster) -> None:
@@ -303,3 +315,92 @@ async def test_lists_that_overlap_are_had_anew_once_an_object(store: BokiStore, 
     found = await asyncio.gather(*first, reader.values("bc", at=place))
     assert found == [[{"n": 1}], [{"n": 1}] * 2, [{"n": 1}] * 2]
     assert reader.views.folded == 3
+
+
+async def coupon_used_and_forgotten(store: BokiStore, clock: SetClock) -> int:
+    """An object that was there, was changed together with another one, and is forgotten; returns a place at which it was there."""
+    await store.object("coupon").set("left", 100)
+    then = await store.log.book.now()
+
+    async def use(tx: Transaction) -> None:
+        tx["coupon"].inc("left", -1)
+        tx["total"].inc("n")
+
+    await store.transact(use)
+    await store.delete("coupon")
+    clock.ms += 2 * RETENTION_MS
+    await store.object("clock").set("n", 1)
+    for _ in range(2):
+        await store.tend("coupon")
+    return then
+
+
+async def pay(tx: Transaction) -> list[object]:
+    coupon, total = await tx.values(["coupon", "total"])
+    if coupon is not None:
+        tx["orders"].inc("n")
+    tx["total"].inc("looked")
+    return [coupon, total]
+
+
+@pytest.mark.parametrize("followed", [0, 10])
+async def test_a_deleted_object_does_not_come_back_with_what_was_written_with_it(
+    store: BokiStore, another: Another, clock: SetClock, followed: int
+) -> None:
+    """The record that changed both is new of the one, and is no record of the other any more."""
+    other = await another(StoreSettings(checkpoints=False, followed_objects=followed))
+    await store.object("total").set("n", 0)
+    await other.log.book.now(consistency="linearizable")
+    for _ in range(3):
+        assert await other.object("total").value() == {"n": 0}
+    await coupon_used_and_forgotten(store, clock)
+    for _ in range(3):
+        assert await other.object("coupon").value() is None
+        assert await other.values(["coupon", "total"], consistency="linearizable") == [None, {"n": 1}]
+        await asyncio.sleep(0)
+    assert await other.transact(pay) == [None, {"n": 1}]
+    async with other.transaction() as tx:
+        assert await tx["coupon"].value() is None
+        assert await tx["total"].get("n") == 1
+    assert await (await another()).values(["coupon", "orders"], consistency="linearizable") == [None, None]
+
+
+@pytest.mark.parametrize("settings", [StoreSettings(checkpoints=False), BARE, StoreSettings(followed_objects=10)])
+async def test_the_past_of_a_forgotten_object_is_trimmed_whatever_is_known_of_it(
+    store: BokiStore, another: Another, clock: SetClock, settings: StoreSettings
+) -> None:
+    then = await coupon_used_and_forgotten(store, clock)
+    for looks_before in (0, 1, 3):
+        other = await another(settings)
+        now = await other.log.book.now(consistency="linearizable")
+        for _ in range(looks_before):
+            assert await other.object("coupon").value() is None
+        with pytest.raises(boki.Trimmed):
+            await other.object("coupon").value(at=then)
+        assert await other.object("coupon").value(at=now) is None
+        async with other.snapshot(at=then) as past:
+            with pytest.raises(boki.Trimmed):
+                await past.value("coupon")
+
+
+async def test_an_idle_process_does_not_date_an_absence_back_to_where_it_was(
+    store: BokiStore, another: Another, clock: SetClock
+) -> None:
+    """As of the place that its session had seen the object was there; it reads at a later one, which the answer does not name."""
+    other = await another()
+    await store.object("coupon").set("left", 100)
+    idle = await other.log.book.now(consistency="linearizable")
+    await coupon_used_and_forgotten(store, clock)
+    assert await other.object("coupon").value() is None
+    with pytest.raises(boki.Trimmed):
+        await other.object("coupon").value(at=idle)
+
+
+async def test_what_is_missing_in_a_new_book_can_be_written_blind(store: BokiStore) -> None:
+    assert await store.object("x").value() is None
+
+    async def put(tx: Transaction) -> None:
+        tx["x"].set("n", 1)
+
+    await store.transact(put)
+    assert await store.object("x").value() == {"n": 1}

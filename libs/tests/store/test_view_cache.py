@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bokistore.fold import View
+from bokistore.fold import View, gone
 from bokistore.view_cache import Known, ViewCache, common_place
 
 
@@ -37,6 +37,18 @@ def test_a_view_holds_from_where_it_was_seen_to_where_nothing_more_was_found() -
     cache.drop("a")
     assert cache.get("a") is None
     cache.drop("a")
+
+
+def test_what_was_missing_as_of_an_unknown_place_holds_nowhere_until_it_is_looked_at_again() -> None:
+    cache = ViewCache()
+    cache.put(gone("a", 5), upto=5, proven=False)
+    known = cache.get("a")
+    assert known is not None and not any(known.holds_at(place) for place in range(12))
+    assert (known.beyond, common_place([known])) == (5, 0)
+    cache.put(gone("a", 5), upto=9)
+    known = cache.get("a")
+    assert known is not None and [place for place in range(12) if known.holds_at(place)] == [5, 6, 7, 8, 9]
+    assert known.beyond == 9, "up to there it was looked at"
 
 
 def test_whether_others_change_it_is_remembered_until_it_is_looked_at_again() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from bokilib.checkpoint_rules import RETENTION_MS
 from bokilib.tags import store_object
 from bokistore import MISSING, BokiStore, Change, Inc, Set
-from libs.tests.store.conftest import Another
+from libs.tests.store.conftest import Another, SetClock
 
 
 async def test_changes_as_they_come(store: BokiStore, another: Another) -> None:
@@ -54,3 +55,21 @@ async def test_who_was_overtaken_by_a_trim_gets_all_changes_as_one(store: BokiSt
     await x.inc("n")
     last = await anext(changes)
     assert (last.before, last.after, last.resync) == ({"n": 7}, {"n": 8}, False)
+
+
+async def test_who_was_away_while_an_object_was_deleted_and_forgotten_sees_it_end(
+    store: BokiStore, another: Another, clock: SetClock
+) -> None:
+    await store.object("x").set("n", 1)
+    away = await another()
+    start = await away.log.book.now(consistency="linearizable") + 1
+    changes = away.object("x").watch(start=start)
+    view = await away.object("x").view()
+    assert view.exists
+    await store.delete("x")
+    clock.ms += 2 * RETENTION_MS
+    await store.object("clock").set("n", 1)
+    for _ in range(2):
+        await store.tend("x")
+    end = await anext(changes)
+    assert (end.before, end.after, end.resync) == ({"n": 1}, None, True)

@@ -1,0 +1,151 @@
+"""Checkpoints of objects and buckets as they are read, and the records above them: where a fold begins, and whether it is whole.
+
+- The newest complete checkpoint at or below a record counts (`bokilib.checkpoint_rules`).
+- A fold names its start, and ends at a record that lives or at the place of its query: only then does the log say what is missing
+  (a stream of which nothing lives below the end of the range may have been forgotten after that).
+- Above a checkpoint with a state it starts behind what that covers. Above one that says that there is nothing it starts at 1, and what is
+  missing below `covers` is not needed. The stream may have been forgotten meanwhile: from a start above 1 that would be a gap.
+- Missing records are taken for replaced only when what replaced them is *seen*: a newer checkpoint, or that all of the subject is
+  forgotten. Then `Trimmed` is raised and the read begins again, or its snapshot is too old. Else nobody has the history any more:
+  `HistoryMissing`, at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Final, NamedTuple
+
+import boki
+from boki_common.errors import Trimmed
+from bokilib.checkpoint_rules import Part, Whole, newest_first
+from bokilib.log import Log, Read
+from bokilib.ports import ConsistencyName
+from bokistore.errors import HistoryMissing
+from bokistore.events import PICKER
+from bokistore.subjects import Subject, parts_of
+
+
+class Newest(NamedTuple):
+    """The newest record of a stream and of its checkpoints."""
+
+    record: boki.Record | None
+    checkpoint: boki.Record | None
+
+    @property
+    def nothing(self) -> bool:
+        """Whether there is neither."""
+        return self.record is None and self.checkpoint is None
+
+
+class CheckpointReads:
+    """See the module."""
+
+    def __init__(self, log: Log) -> None:
+        self._log: Final = log
+
+    async def newest(self, subjects: Sequence[Subject], at: int | None, consistency: ConsistencyName) -> list[Newest]:
+        """Read the newest record and checkpoint of each, all of one moment. Raises Trimmed: `at` is older than what is kept."""
+        try:
+            return await self._newest(subjects, at, consistency)
+        except Trimmed:
+            if len(subjects) > 1:  # as of a place they may be read apart
+                each = await asyncio.gather(*(self.newest([subject], at, consistency) for subject in subjects))
+                return [one for found in each for one in found]
+            return [await self._without_checkpoint(subjects[0], at, consistency)]
+
+    async def _newest(self, subjects: Sequence[Subject], at: int | None, consistency: ConsistencyName) -> list[Newest]:
+        queries: list[tuple[str | int | None, int | None]] = [
+            (tag, at) for subject in subjects for tag in (subject.stream, subject.checkpoints)
+        ]
+        found = await self._log.book.read_prev_many(queries, consistency=consistency)
+        return [Newest(*found[index : index + 2]) for index in range(0, len(found), 2)]
+
+    async def _without_checkpoint(self, subject: Subject, at: int | None, consistency: ConsistencyName) -> Newest:
+        """Read the newest record where it is not known whether there was a checkpoint as of `at`. A fold of all records needs none, and
+        finds out whether all are there. Raises Trimmed: no record is."""
+        record = await self._log.book.read_prev(subject.stream, at_most=at, consistency=consistency)
+        if record is None:
+            raise Trimmed(f"what {subject.name!r} was as of {at} is not kept any more", mark=at, object=subject.name)
+        return Newest(record, None)
+
+    async def whole(self, subject: Subject, newest: boki.Record | None) -> Whole | None:
+        """Return the newest complete checkpoint at or below a record of the checkpoint stream."""
+        async for whole in self.wholes(subject, newest):
+            return whole
+        return None
+
+    async def wholes(self, subject: Subject, newest: boki.Record | None) -> AsyncIterator[Whole]:
+        """Yield the complete checkpoints at or below a record, newest first, as far as they are kept."""
+        parts: list[Part] = []
+        given = 0
+        record = newest
+        while record is not None:
+            envelope = await self._log.open(record)
+            events = PICKER.of(record.seqnum, envelope, subject.name)
+            parts += parts_of(subject, record.seqnum, record.time_ms, envelope.by, events)
+            wholes = newest_first(parts)
+            for whole in wholes[given:]:
+                yield whole
+            given = len(wholes)
+            try:
+                record = await self._log.book.read_prev(subject.checkpoints, at_most=record.seqnum - 1)
+            except Trimmed:
+                return
+
+    async def kept(
+        self, subjects: Sequence[Subject], at: int | None = None, *, most: int = 2
+    ) -> list[tuple[list[Whole], int]]:
+        """Return of each its `most` newest checkpoints, and the seqnum of the newest record of its stream (0: none lives)."""
+        newest = await self.newest(subjects, at, "session")
+
+        async def some(subject: Subject, one: Newest) -> tuple[list[Whole], int]:
+            found: list[Whole] = []
+            async for whole in self.wholes(subject, one.checkpoint):
+                found.append(whole)
+                if len(found) == most:
+                    break
+            return found, one.record.seqnum if one.record is not None else 0
+
+        return await asyncio.gather(*(some(*pair) for pair in zip(subjects, newest, strict=True)))
+
+    async def above(
+        self, subject: Subject, newest: Newest, covers: int, last: int, *, empty: bool
+    ) -> AsyncIterator[Read]:
+        """Yield the records of a subject above `covers` up to `last`.
+
+        Args:
+            newest: as it was read before; what replaced missing records is newer.
+            covers: of the checkpoint below, 0 where there is none. empty: it says that there is nothing.
+            last: the newest record, or the place of the query.
+
+        Raises:
+            Trimmed: a newer checkpoint has replaced some of them, or all was forgotten. HistoryMissing. Lost.
+        """
+        start = 1 if empty else covers + 1
+        async for item in self._log.book.read(subject.stream, start=start, stop=max(last, covers) + 1):
+            if not isinstance(item, boki.Gap):
+                if item.seqnum > covers:
+                    yield Read(item, await self._log.open(item))
+            elif item.last > covers:
+                error = item.error()
+                if isinstance(error, Trimmed):
+                    await self._check_replaced(subject, newest, error)
+                raise error
+
+    async def _check_replaced(self, subject: Subject, before: Newest, trimmed: Trimmed) -> None:
+        """Look for what replaced the records that a read missed. Raises HistoryMissing: nothing did."""
+        (now,) = await self.newest([subject], None, "session")
+        known = before.checkpoint.seqnum if before.checkpoint is not None else 0
+        if now.nothing or (now.checkpoint is not None and now.checkpoint.seqnum > known):
+            return
+        what = (
+            f"bucket {subject.bucket} of the collection {subject.collection!r}" if subject.collection else subject.name
+        )
+        raise HistoryMissing(
+            f"expected all records of {what!r} or a checkpoint of them, found that what is below {trimmed.mark} was trimmed and no "
+            "checkpoint has it. A store never trims so: something else trimmed its streams. Delete the object in a transaction that "
+            "does not read it, and write it again",
+            object=subject.name,
+            mark=trimmed.mark,
+        ) from trimmed
