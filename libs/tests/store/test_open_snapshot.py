@@ -271,7 +271,7 @@ async def test_an_object_comes_with_the_snapshot(cluster: MemoryCluster, another
         assert len(book.operations) == asked + 1
 
 
-def test_an_object_that_stays_missing_is_no_change_though_it_is_read_as_of_another_place() -> None:
+def test_an_object_that_stays_missing_is_no_change() -> None:
     for found, same in [(gone("a", 9), True), (View("a", 8, True, {"n": 1}), False)]:
         where = OpenSnapshot("serializable", 3, trusting=True)
         assert where.take_known(["a"], {"a": Known(gone("a", 3), 5)})

@@ -39,7 +39,7 @@ def test_a_view_holds_from_where_it_was_seen_to_where_nothing_more_was_found() -
     cache.drop("a")
 
 
-def test_what_was_missing_as_of_an_unknown_place_holds_nowhere_until_it_is_looked_at_again() -> None:
+def test_what_was_missing_as_of_an_unknown_place_holds_nowhere() -> None:
     cache = ViewCache()
     cache.put(gone("a", 5), upto=5, proven=False)
     known = cache.get("a")
