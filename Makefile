@@ -208,6 +208,10 @@ lock: setup ## Refreshes requirements.lock and requirements-spark.lock to the ne
 	touch $(stamp)
 	$(MAKE) --always-make setup
 
+.PHONY: wheel
+wheel: setup ## Builds dist/boki-VERSION-py3-none-any.whl, which pip installs elsewhere: Boki is not on PyPI.
+	@$(bin)/python -m hatchling build -t wheel -d dist
+
 .PHONY: changelog
 changelog: setup ## Shows what the fragments in changelog.d will become at the next release.
 	@$(bin)/towncrier build --draft

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from boki_ledger.client import LedgerClient
     from boki_spark.offload import Offloaded, Offloader
 
-MISSING = "expected the packages of the extra `spark`, found none: pip install 'boki[spark]'"
+MISSING = "expected the packages of the extra `spark`, found none: pip install pyspark pyarrow fsspec"
 
 
 def register(group: click.Group) -> None:

@@ -56,7 +56,7 @@ class KazooLink:
             import kazoo.security
         except ImportError as error:
             raise SettingsError(
-                f"metadata in ZooKeeper (zk://{hosts}) needs the library kazoo: pip install 'boki[zookeeper]'"
+                f"metadata in ZooKeeper (zk://{hosts}) needs the library kazoo: pip install kazoo"
             ) from error
         self._errors = kazoo.exceptions
         self._new_handler: Callable[[], Any] = kazoo.handlers.threading.SequentialThreadingHandler

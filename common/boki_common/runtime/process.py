@@ -79,7 +79,7 @@ def loop_factory(environ: Mapping[str, str] = os.environ) -> LoopFactory:
         import uvloop
     except ImportError as fault:
         if wanted == "uvloop":
-            raise SettingsError(f"BOKI_LOOP asks for uvloop: {fault}; pip install 'boki[uvloop]'") from fault
+            raise SettingsError(f"BOKI_LOOP asks for uvloop: {fault}; pip install uvloop") from fault
         return asyncio.new_event_loop
     return uvloop.new_event_loop
 

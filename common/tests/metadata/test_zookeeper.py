@@ -81,7 +81,7 @@ async def test_without_kazoo_the_remedy_is_named(opened: Opener, monkeypatch: py
     for name in [name for name in sys.modules if name.startswith("kazoo")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "kazoo", None)
-    with pytest.raises(SettingsError, match=r"pip install 'boki\[zookeeper\]'"):
+    with pytest.raises(SettingsError, match=r"pip install kazoo"):
         await opened("127.0.0.1:1")
 
 

@@ -60,7 +60,7 @@ try:
     )
     from cassandra.protocol import ConfigurationException, ErrorMessage, SyntaxException
 except ImportError as missing:
-    raise ImportError("tables of Cassandra need its driver: pip install 'boki[cassandra]'") from missing
+    raise ImportError("tables of Cassandra need its driver: pip install cassandra-driver") from missing
 
 T = TypeVar("T")
 
