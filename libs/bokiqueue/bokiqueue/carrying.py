@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from boki_common.errors import BokiError, Conflict
 from boki_common.logs import get_logger
 from bokilib import tags
@@ -65,6 +67,22 @@ async def trim_dropped(log: Log, found: Found, groups: Sequence[tuple[int, str]]
     dropped = [(shard, group) for shard, group in groups if config.mode != "pop" and group not in config.groups]
     makes = (tags.queue_consumer, tags.queue_owner)
     marks = [(make(config.queue, *one), found.seqnum) for one in dropped for make in makes]
+    for first in range(0, len(marks), MARKS):
+        await log.book.trim(marks[first : first + MARKS])
+
+
+async def trim_deleted(log: Log, config: Config, place: int) -> None:
+    """Trim all of a queue below the place at which it was deleted. `config`: as it was before; groups that it lacks were trimmed."""
+    queue, groups = config.queue, [*config.groups, ""]
+    marks = [
+        (tag, place)
+        for shard in range(config.shards)
+        for tag in (
+            tags.queue_messages(queue, shard),
+            tags.queue_old(queue, shard),
+            *(make(queue, shard, group) for group in groups for make in (tags.queue_consumer, tags.queue_owner)),
+        )
+    ]
     for first in range(0, len(marks), MARKS):
         await log.book.trim(marks[first : first + MARKS])
 
@@ -131,8 +149,13 @@ class QueueCarried:
     async def _carry(
         self, queue: str, groups: Sequence[tuple[int, str]], now_ms: int, fence: Expected, carry_ms: int
     ) -> int:
-        found = await settings.find(self._log, queue)
+        found = await settings.newest(self._log, queue)
         if found is None:
+            return 0
+        if found.config.deleted:
+            before = msgspec.structs.replace(found.config, groups=dict.fromkeys((group for _, group in groups), 0))
+            await trim_deleted(self._log, before, found.seqnum)
+            await self._log.book.trim([(tags.queue_config(queue), found.seqnum + 1)])
             return 0
         turn, carried = Turn(found, now_ms, carry_ms, fence), 0
         record = await self._log.book.read_prev(tags.queue_config(queue), at_most=found.seqnum)

@@ -40,8 +40,8 @@ from bokiqueue.messages import Message, check_lease
 from bokiqueue.producer import Producer
 from bokiqueue.rebalance_rules import NOBODY, Standing
 from bokiqueue.receipts import Receipt
-from bokiqueue.settings import Found, no_such_group
-from bokiqueue.shard_member import Member
+from bokiqueue.settings import Found, no_such_group, no_such_queue
+from bokiqueue.shard_member import Member, members_of
 from bokiqueue.shard_owner import ShardOwner
 from bokiqueue.together import Together
 
@@ -49,6 +49,7 @@ T = TypeVar("T")
 
 PREFETCH: Final = 64
 LEASE_S: Final = 30.0
+FINISH_S: Final = 30.0
 
 log = get_logger(__name__)
 
@@ -122,12 +123,13 @@ class Consumer(Generic[T]):
         prefetch: int,
         lease_s: float,
         member_lease_s: float,
-        dead_letters: Producer | None,
+        dead_letters: Callable[[str], Producer],
         carry_ms: int = CARRY_MS,
         only: Callable[[Item], bool] | None = None,
     ) -> None:
         self.found = found
-        self.dead_letters: Final = dead_letters
+        self._producers = dead_letters
+        self._letters: tuple[str, Producer] | None = None
         self.together: Final = Together(opened, settle=True)
         self._log = opened
         self._member = Member(who, opened.incarnations.give(), carry_ms, only)
@@ -136,7 +138,7 @@ class Consumer(Generic[T]):
         tick_s = lease_rules.beat_every(member_lease_s) / 2
         self._pace = Pace(check_prefetch(prefetch), check_lease(lease_s), tick_s)
         self._members = Members(
-            opened, f"queue/{found.config.queue}/{group}", who, lease_s=member_lease_s, changed=self._members_changed
+            opened, members_of(found.config.queue, group), who, lease_s=member_lease_s, changed=self._members_changed
         )
         self._follower = Follower(opened)
         self._claims = Claims(found.config.queue, found.config.shards, group)
@@ -148,6 +150,7 @@ class Consumer(Generic[T]):
         self._tasks: list[asyncio.Task[None]] = []
         self._giving: dict[int, asyncio.Task[None]] = {}
         self._turn = 0
+        self._draining = False
         self._quiet_until_s = 0.0
         """Nothing else is handed out until then, because of a message that comes alone; 0: there is none."""
         self._alone: ShardOwner | None = None
@@ -186,6 +189,43 @@ class Consumer(Generic[T]):
             await self._follower.__aexit__(None, None, None)
             self.wake()
 
+    async def drain(self, finish_s: float = FINISH_S) -> bool:
+        """Take nothing new, let handlers finish what they have, and give the shards back: before a stop or a deploy.
+
+        Iteration ends. What waits in the prefetch, or is not done in time, comes again elsewhere, and no attempt of it failed.
+
+        Args:
+            finish_s: seconds that handlers have.
+
+        Returns:
+            Whether all of them finished.
+
+        Raises:
+            InvalidArgument.
+        """
+        if not 0 <= finish_s < float("inf"):
+            raise InvalidArgument(f"expected seconds to finish in, found {finish_s!r}", found=finish_s)
+        self._draining = True
+        self._ready.clear()
+        self.wake()
+        ends = [*self._tasks, *self._giving.values()]
+        for task in ends:
+            task.cancel()
+        await asyncio.gather(*ends, return_exceptions=True)
+        owners = [owner for owner in self._owners.values() if owner.owned]
+        loop = asyncio.get_running_loop()
+        giving = [loop.create_task(owner.give_back(), name="bokiqueue give back") for owner in owners]
+        if not giving:
+            return True
+        done, late = await asyncio.wait(giving, timeout=finish_s)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+        await asyncio.gather(*(owner.leave() for owner in owners))
+        for task in done:
+            task.result()
+        return not late
+
     @property
     def who(self) -> str:
         """This member, in the log."""
@@ -213,6 +253,8 @@ class Consumer(Generic[T]):
         while True:
             if self._failed is not None:
                 raise self._failed
+            if self._draining:
+                raise StopAsyncIteration
             self._wake.clear()
             now_s = asyncio.get_running_loop().time()
             message = self._next(now_s)
@@ -308,6 +350,16 @@ class Consumer(Generic[T]):
         """Something changed."""
         self._wake.set()
 
+    @property
+    def dead_letters(self) -> Producer | None:
+        """Pushes dead letters; None: there is no queue for them."""
+        name = self.found.config.dead_letter
+        if name is None:
+            return None
+        if self._letters is None or self._letters[0] != name:
+            self._letters = name, self._producers(name)
+        return self._letters[1]
+
     def deliver(self, owner: ShardOwner, hands: list[Hand]) -> None:
         """What had to wait for its DELIVER."""
         self._ready.extend((owner, hand) for hand in hands)
@@ -355,7 +407,8 @@ class Consumer(Generic[T]):
             if self._group not in config.groups:
                 for owner in list(self._owners.values()):
                     owner.over()
-                await self._fails(no_such_group(config, self._group))
+                gone = no_such_queue(config.queue) if config.deleted else no_such_group(config, self._group)
+                await self._fails(gone)
                 return
             if not self._members.may_act():
                 for task in list(self._handling):

@@ -403,11 +403,12 @@ class Deliveries:
 
     # -- rates
 
-    def rates(self, own: Mapping[str, float]) -> None:
-        """Keys may have other rates from now on; what waits for one is looked at again."""
+    def rates(self, own: Mapping[str, float], per_second: float) -> None:
+        """Keys may have other rates from now on; what waits for one is looked at again. `per_second`: of keys without one of their own."""
         before, self._rates.own = self._rates.own, own
-        for key in dict.fromkeys((*before, *own)):
-            if before.get(key) == own.get(key) or key not in self._keys:
+        usual, self._rates.per_second = self._rates.per_second, per_second
+        for key in list(self._keys) if usual != per_second else dict.fromkeys((*before, *own)):
+            if (before.get(key, usual) == own.get(key, per_second)) or key not in self._keys:
                 continue
             head = self.entries[self._keys[key][0]]
             if head.due_ms and head.id not in self.progress.due and head.id not in self.flights:

@@ -92,7 +92,7 @@ class Config(Event, tag="queue.config", frozen=True):
         groups: of consumers, each with the seqnum from which it gets messages.
         max_deliveries: failed attempts until a message becomes a dead letter, 0: any number; of a queue without dead letters it means
             nothing (`attempts_most`). key_rates: messages a second of single keys, 0 for any, where not as of `limits`.
-        dropped: records of messages that could not be opened, and that nobody gets.
+        dropped: records of messages that could not be opened, and that nobody gets. deleted: there is no such queue since then.
     """
 
     queue: str
@@ -106,6 +106,7 @@ class Config(Event, tag="queue.config", frozen=True):
     paused: bool = False
     key_rates: dict[str, float] = msgspec.field(default_factory=dict)
     dropped: tuple[int, ...] = ()
+    deleted: bool = False
 
     @property
     def attempts_most(self) -> int:

@@ -24,7 +24,7 @@ from boki_common.logs import get_logger
 from bokilib.contribution import Contribution
 from bokilib.errors import AppendUnknown
 from bokiqueue.attempts import backoff_s
-from bokiqueue.consumer import Consumer
+from bokiqueue.consumer import FINISH_S, Consumer
 from bokiqueue.errors import StaleReceipt
 from bokiqueue.messages import Message, outcome_of
 
@@ -95,6 +95,10 @@ class Handler(Generic[T, X]):
         assert self.consumer is not None, "it was entered"
         await self.consumer.__aexit__(kind, error, trace)
         self.consumer = None
+
+    async def drain(self, finish_s: float = FINISH_S) -> bool:
+        """Take no new messages and let the functions that run finish: see `Consumer.drain`. `run` returns then."""
+        return self.consumer is None or await self.consumer.drain(finish_s)
 
     async def run(self) -> None:
         """Handles messages until it is cancelled. Raises what ends a worker: an error that no message causes."""

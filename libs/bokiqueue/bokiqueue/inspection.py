@@ -5,6 +5,7 @@ The streams are folded as an owner folds them, as of one place. Large backlogs t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import boki
@@ -13,7 +14,9 @@ from bokilib import tags
 from bokilib.codec import Json
 from bokilib.errors import ForeignRecord, UnknownEvent
 from bokilib.fence import PICKER as CLAIMS
+from bokilib.lease_rules import LEASE_S
 from bokilib.log import Log
+from bokilib.members import PICKER as BEATS
 from bokiqueue.checkpointing import stream
 from bokiqueue.delivery_rules import Deliveries, Entry
 from bokiqueue.events import (
@@ -36,9 +39,12 @@ from bokiqueue.old_messages import Set, messages, newest
 from bokiqueue.pop_state import PopState
 from bokiqueue.pop_state import decode as pop_decode
 from bokiqueue.settings import no_such_group
+from bokiqueue.shard_member import members_of
 from bokiqueue.shard_state import fold
 
 MANY: Final = 255
+ALIVE_MS: Final = round(LEASE_S * 1_000)
+"""A member that was seen so lately is alive."""
 WINDOW_MS: Final = 60_000
 """Rates are of so long."""
 
@@ -61,11 +67,19 @@ class ShardStats(NamedTuple):
     unopened: int = 0
 
 
+class Seen(NamedTuple):
+    """A member of a group, and the time of its newest heartbeat, by the log's clock."""
+
+    member: str
+    seen_ms: int
+
+
 class Stats(NamedTuple):
     """A queue for one group.
 
     Attributes:
         now_ms: the newest time of the log that was seen, 0 for none; `age_ms` is as of then.
+        members: of the group, by name: those of which a heartbeat is kept. at_ms: `alive` is as of then.
     """
 
     queue: str
@@ -74,6 +88,23 @@ class Stats(NamedTuple):
     paused: bool
     shards: list[ShardStats]
     now_ms: int
+    members: Sequence[Seen] = ()
+    at_ms: int = 0
+
+    @property
+    def alive(self) -> list[str]:
+        """Members that were seen within a lease."""
+        return [one.member for one in self.members if self.at_ms - one.seen_ms <= ALIVE_MS]
+
+    @property
+    def consumed(self) -> bool:
+        """Whether a member is alive; a queue that is popped has none."""
+        return bool(self.alive)
+
+    @property
+    def seen_ms(self) -> int | None:
+        """When a member was seen last; None: none is known."""
+        return max((one.seen_ms for one in self.members), default=None)
 
     @property
     def depth(self) -> int:
@@ -140,8 +171,15 @@ class _Shard(NamedTuple):
     now_ms: int
 
 
-async def look(log: Log, config: Config, group: str, most: int = 0) -> tuple[Stats, list[Peeked]]:
-    """What is in a queue, and its oldest messages, `most` at most. Raises NoSuchGroup."""
+async def look(log: Log, config: Config, group: str, most: int = 0, *, at_ms: int = 0) -> tuple[Stats, list[Peeked]]:
+    """What is in a queue, and its oldest messages, `most` at most.
+
+    Args:
+        at_ms: what time it is, for who knows it: the log's time stands still while nobody writes.
+
+    Raises:
+        NoSuchGroup.
+    """
     if config.mode == "consume" and group not in config.groups:
         raise no_such_group(config, group)
     if config.mode == "pop":
@@ -156,7 +194,9 @@ async def look(log: Log, config: Config, group: str, most: int = 0) -> tuple[Sta
         break
     now_ms = max([last.time_ms if last is not None else 0, *(shard.now_ms for shard in shards)])
     peeked = sorted((one for shard in shards for one in shard.entries), key=lambda one: (one.seqnum, one.number))
-    stats = Stats(config.queue, group, config.mode, config.paused, [shard.stats for shard in shards], now_ms)
+    seen = await _members(log, config, group, snapshot)
+    whole = [shard.stats for shard in shards]
+    stats = Stats(config.queue, group, config.mode, config.paused, whole, now_ms, seen, max(at_ms, now_ms))
     return stats, peeked[:most]
 
 
@@ -350,6 +390,23 @@ async def _popped(log: Log, config: Config, shard: int, snapshot: int) -> list[E
     return [Entry(id, item, times[id.seqnum]) for id, item in state.waiting()]
 
 
+async def _members(log: Log, config: Config, group: str, snapshot: int) -> list[Seen]:
+    """Members whose heartbeats are kept. What a later version or somebody else wrote there is passed."""
+    about = members_of(config.queue, group)
+    seen: dict[str, int] = {}
+    async for item in log.book.read(tags.member(about), start=1, stop=snapshot + 1):
+        if isinstance(item, boki.Gap):
+            continue
+        try:
+            beats = BEATS.of(item.seqnum, await log.open(item), about=about)
+        except BokiError as error:
+            if error.retryable:
+                raise
+            continue
+        seen.update((beat.member, item.time_ms) for beat in beats)
+    return [Seen(name, seen[name]) for name in sorted(seen)]
+
+
 async def _owner(log: Log, config: Config, group: str, shard: int, snapshot: int) -> str:
     record = await log.book.read_prev(tags.queue_owner(config.queue, shard, group), at_most=snapshot)
     if record is None or config.mode == "pop":
@@ -368,4 +425,4 @@ async def queues(log: Log) -> list[Config]:
         except (ForeignRecord, UnknownEvent):
             continue
         found |= {event.queue: event for event in events if isinstance(event, Config)}
-    return [found[name] for name in sorted(found)]
+    return [found[name] for name in sorted(found) if not found[name].deleted]

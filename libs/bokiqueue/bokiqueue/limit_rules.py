@@ -59,33 +59,33 @@ class Rate:
 
     def __init__(self, per_second: float, now_s: float) -> None:
         """`per_second`: 0: no limit."""
-        self._per_second = per_second
+        self.per_second: Final = per_second
         self._most = max(1.0, per_second)
         self._tokens = 0.0
         self._at_s = now_s
 
     def allowed(self, now_s: float) -> int:
         """How many may be handed out."""
-        if not self._per_second:
+        if not self.per_second:
             return UNLIMITED
         self._fill(now_s)
         return int(self._tokens + 1e-9)
 
     def take(self, count: int, now_s: float) -> None:
         """So many were."""
-        if self._per_second:
+        if self.per_second:
             self._fill(now_s)
             self._tokens -= count
 
     def next_s(self, now_s: float) -> float | None:
         """When one more may be handed out; None: no limit."""
-        if not self._per_second:
+        if not self.per_second:
             return None
         self._fill(now_s)
-        return now_s + max(0.0, 1.0 - self._tokens) / self._per_second
+        return now_s + max(0.0, 1.0 - self._tokens) / self.per_second
 
     def _fill(self, now_s: float) -> None:
-        self._tokens = min(self._most, self._tokens + max(0.0, now_s - self._at_s) * self._per_second)
+        self._tokens = min(self._most, self._tokens + max(0.0, now_s - self._at_s) * self.per_second)
         self._at_s = max(self._at_s, now_s)
 
 
@@ -95,7 +95,7 @@ class KeyRate:
     def __init__(self, per_second: float, since_ms: int, own: Mapping[str, float] | None = None) -> None:
         """`per_second`: 0: no limit. `since_ms`: when this owner began. `own`: of single keys, where it is another; 0: no limit."""
         self.own: Mapping[str, float] = own or {}
-        self._per_second = per_second
+        self.per_second = per_second
         self._since_ms = since_ms
         self._last_ms: dict[str, int] = {}
         self._over: list[tuple[float, str]] = []
@@ -104,7 +104,7 @@ class KeyRate:
         return len(self._last_ms)
 
     def _every_ms(self, key: str) -> float:
-        per_second = self.own.get(key, self._per_second) if self.own else self._per_second
+        per_second = self.own.get(key, self.per_second) if self.own else self.per_second
         return 1000 / per_second if per_second else 0.0
 
     def due_ms(self, key: str | None, now_ms: int) -> int:

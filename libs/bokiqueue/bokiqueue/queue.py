@@ -25,28 +25,26 @@ from bokilib.log import Log, Tokens
 from bokilib.ports import BookPort, PayloadHook
 from bokiqueue import inspection, settings
 from bokiqueue.attempts import BACKOFF_S
-from bokiqueue.carrying import trim_dropped
+from bokiqueue.carrying import trim_deleted, trim_dropped
 from bokiqueue.consumer import LEASE_S, PREFETCH, Consumer
 from bokiqueue.errors import QueueDiffers, WrongMode
 from bokiqueue.events import Config, Item, Limits, Mode
 from bokiqueue.handlers import AT_ONCE, Handler, Transacts, X
 from bokiqueue.inspection import Peeked, Stats, check_unopened
 from bokiqueue.items import GROUP, check_name, item_of
-from bokiqueue.limit_rules import check_limits
 from bokiqueue.messages import Message
 from bokiqueue.popper import Popper
 from bokiqueue.producer import Producer
 from bokiqueue.redriving import QUIET_S, is_letter, redrive
 from bokiqueue.settings import Found
-from bokiqueue.sharding import SHARDS, check_shards
+from bokiqueue.sharding import SHARDS
 
 K = TypeVar("K")
 T = TypeVar("T")
 
-MAX_DELIVERIES: Final = 5
-"""Of a queue with dead letters. Without them there is no limit: what was acknowledged is not dropped."""
 DEDUP_S: Final = 300.0
 NO_LIMITS: Final = Limits()
+CHANGEABLE: Final = ("dead_letter", "max_deliveries", "limits")
 
 
 class Queue(Generic[T]):
@@ -114,12 +112,11 @@ class Queue(Generic[T]):
         given = {field: value for field, value in wanted.items() if value is not None}
         found = await settings.find(log, name)
         if found is None:
-            made = _config(name, given)
+            before = await settings.newest(log, name)  # one that was deleted
+            made = _config(name, given, 1 if before is None else before.seqnum + 1)
             found = await settings.change(log, name, lambda config: config or made)
         _check_same(found.config, given)
-        if found.config.dead_letter is not None:
-            dead = _config(found.config.dead_letter, {"shards": 1})
-            await settings.change(log, dead.queue, lambda config: config or dead)
+        await _make_dead_letters(log, found.config)
         return Queue(log, found, kind, random or boki.SystemRandom())
 
     # -- pushing
@@ -217,9 +214,6 @@ class Queue(Generic[T]):
         config = self._found.config
         if group not in config.groups:
             raise settings.no_such_group(config, group)
-        dead = None
-        if config.dead_letter is not None:
-            dead = Producer(self.log, _config(config.dead_letter, {"shards": 1}), self._random)
         return Consumer(
             self.log,
             self._found,
@@ -229,7 +223,7 @@ class Queue(Generic[T]):
             prefetch=prefetch,
             lease_s=lease_s,
             member_lease_s=member_lease_s,
-            dead_letters=dead,
+            dead_letters=lambda name: Producer(self.log, _config(name, {"shards": 1}), self._random),
             carry_ms=round(carry_s * 1000),
             only=only,
         )
@@ -273,6 +267,11 @@ class Queue(Generic[T]):
         return decorate
 
     @property
+    def limits(self) -> Limits:
+        """The limits of each group, as far as this program has read them."""
+        return self._found.config.limits
+
+    @property
     def groups(self) -> list[str]:
         """Groups of consumers, by name."""
         return sorted(self._found.config.groups)
@@ -281,8 +280,7 @@ class Queue(Generic[T]):
         """Adds a group of consumers, which gets what is pushed from now on; nothing, if there is one. It keeps messages until dropped."""
         self._check_mode("consume")
         check_name(group, "group", slash=False)
-        now = await self.log.book.now(consistency="linearizable")
-        await self._change(lambda config: settings.with_group(config, group, now + 1))
+        self._found = await settings.register(self.log, self.name, group)
 
     async def drop(self, group: str) -> None:
         """Ends a group: it holds back no messages any more. Raises NoSuchGroup."""
@@ -294,9 +292,17 @@ class Queue(Generic[T]):
 
     # -- tending
 
-    async def stats(self, group: str = GROUP) -> Stats:
-        """How much waits for a group, since when, with whom. It appends nothing. Raises NoSuchGroup."""
-        return (await inspection.look(self.log, (await self._newest()).config, group))[0]
+    async def stats(self, group: str = GROUP, *, at_ms: int = 0) -> Stats:
+        """How much waits for a group, since when, with whom. It appends nothing.
+
+        Args:
+            at_ms: what time it is (`boki.SystemClock().now_ms()`): while nobody writes, the log's time stands still. Without it a member
+                that died is alive until somebody writes.
+
+        Raises:
+            NoSuchGroup, NoSuchQueue.
+        """
+        return (await inspection.look(self.log, (await self._newest()).config, group, at_ms=at_ms))[0]
 
     async def peek(self, most: int = 10, *, group: str = GROUP) -> list[Peeked]:
         """The oldest messages that are not done, as JSON. It appends nothing. Raises NoSuchGroup."""
@@ -310,6 +316,40 @@ class Queue(Generic[T]):
     async def resume(self) -> None:
         """Messages are handed out again."""
         await self._change(lambda config: msgspec.structs.replace(config, paused=False))
+
+    async def change(
+        self,
+        *,
+        dead_letter: str | None = None,
+        max_deliveries: int | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """Change settings of the queue, for all its processes: members apply them when they read them.
+
+        Args:
+            dead_letter: the queue that gets dead letters from now on; "": none, so nothing is given up any more. None: as it is.
+            max_deliveries, limits: as of `open`. None: as it is.
+
+        Raises:
+            InvalidArgument. WrongMode: the queue is popped.
+        """
+        self._check_mode("consume")
+        await self._change(lambda config: settings.with_limits(config, dead_letter, max_deliveries, limits))
+        await _make_dead_letters(self.log, self._found.config)
+
+    async def delete(self) -> None:
+        """Delete the queue, with all that waits in it. Its members get NoSuchQueue; who opens it by its name makes a new one.
+
+        Stop what pushes to it first: what is pushed to a queue that is deleted waits for one that is made later. Raises NoSuchQueue.
+        """
+        before: list[Config] = []
+
+        def deleted(config: Config) -> Config:
+            before.append(config)
+            return settings.deleted(config)
+
+        self._found = await settings.change_existing(self.log, self.name, deleted)
+        await trim_deleted(self.log, before[-1], self._found.seqnum)
 
     async def limit_key(self, key: str, per_second: float | None) -> None:
         """Gives one key a rate of its own, for each group: messages handed out a second; 0: any; None: as all keys of the queue.
@@ -391,50 +431,39 @@ class Queue(Generic[T]):
             )
 
 
-def _config(name: str, given: Mapping[str, object]) -> Config:
-    """The settings of a new queue. Raises InvalidArgument."""
+async def _make_dead_letters(log: Log, config: Config) -> None:
+    """Makes the queue of dead letters that the settings name, if there is none."""
+    if config.dead_letter is not None:
+        dead = _config(config.dead_letter, {"shards": 1})
+        await settings.change(log, dead.queue, lambda found: found or dead)
+
+
+def _config(name: str, given: Mapping[str, object], start: int = 1) -> Config:
+    """The settings of a new queue, whose messages are those from `start` on. Raises InvalidArgument."""
     chosen: dict[str, object] = {
         "mode": "consume",
         "shards": SHARDS,
-        "max_deliveries": MAX_DELIVERIES if given.get("dead_letter") is not None else 0,
+        "max_deliveries": settings.MAX_DELIVERIES if given.get("dead_letter") is not None else 0,
         "dead_letter": None,
         "dedup_ms": round(DEDUP_S * 1000),
         "limits": NO_LIMITS,
         **given,
     }
-    config = Config(queue=name, groups={GROUP: 1} if chosen["mode"] == "consume" else {}, **chosen)  # type: ignore[arg-type] # see below
-    if config.mode not in ("consume", "pop"):
-        raise InvalidArgument(f"expected mode to be 'consume' or 'pop', found {config.mode!r}", found=config.mode)
-    check_shards(config.shards, check_limits(config.limits).in_flight)
-    if type(config.max_deliveries) is not int or config.max_deliveries < 0:
-        raise InvalidArgument(f"expected max_deliveries, or 0 for any number, found {config.max_deliveries!r}")
-    _check_limited(config, given)
-    if config.dead_letter is not None:
-        check_name(config.dead_letter, "queue")
-        if config.dead_letter == name:
-            raise InvalidArgument(f"expected another queue for dead letters, found {name!r} itself", found=name)
-    return config
-
-
-def _check_limited(config: Config, given: Mapping[str, object]) -> None:
-    """Raises InvalidArgument: attempts are limited, and nothing takes what failed so often."""
-    most = given.get("max_deliveries")
-    if most and config.dead_letter is None and given.get("dead_letter") is None:
-        raise InvalidArgument(
-            f"expected dead_letter= beside max_deliveries={most!r}: queue {config.queue!r} has no queue of dead letters, "
-            "and drops nothing; name one, or leave max_deliveries out",
-            found=most,
-        )
+    groups = {GROUP: start} if chosen["mode"] == "consume" else {}
+    return settings.checked(Config(queue=name, groups=groups, **chosen))  # type: ignore[arg-type] # checked by it
 
 
 def _check_same(config: Config, given: Mapping[str, object]) -> None:
     """Raises QueueDiffers, InvalidArgument."""
-    _check_limited(config, given)
+    most = given.get("max_deliveries")
+    if isinstance(most, int) and given.get("dead_letter") is None:
+        settings.check_limited(config, most)
     for field, value in given.items():
         found = config.attempts_most if field == "max_deliveries" else getattr(config, field)
         if found != value:
+            what = "`queue.change` changes it" if field in CHANGEABLE else "that is the same for its whole life"
             raise QueueDiffers(
-                f"queue {config.queue!r} exists with {field}={found!r}, asked for {value!r}: that is the same for its whole life",
+                f"queue {config.queue!r} exists with {field}={found!r}, asked for {value!r}: {what}",
                 expected=value,
                 found=found,
             )

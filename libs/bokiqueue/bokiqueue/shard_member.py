@@ -23,6 +23,11 @@ class Member(NamedTuple):
     only: Callable[[Item], bool] | None = None
 
 
+def members_of(queue: str, group: str) -> str:
+    """Return the name under which the members of a group send heartbeats."""
+    return f"queue/{queue}/{group}"
+
+
 def fence_name(queue: str, shard: int, group: str) -> str:
     """Of a shard's fence, in its claims."""
     return f"shard {shard} of queue {queue!r} for {group!r}"

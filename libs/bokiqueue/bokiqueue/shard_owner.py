@@ -35,7 +35,7 @@ from bokiqueue import receipts
 from bokiqueue.arrivals import Arrivals
 from bokiqueue.checkpointing import Checkpointing, stream
 from bokiqueue.delivery_rules import Batch, Deliveries, Hand
-from bokiqueue.events import Acked, Id, Item, Nacked, Source, consumer_id
+from bokiqueue.events import Acked, Config, Id, Item, Nacked, Source, consumer_id
 from bokiqueue.limit_rules import KeyRate, Rate, share
 from bokiqueue.old_rules import Renewal
 from bokiqueue.outbox import Letter, Outbox
@@ -356,8 +356,16 @@ class ShardOwner:
             self._checkpoints.begins(start, self._owned().progress)
             if self._checkpoints.first:
                 self._send()
-            self._owned().rates(self._around.found.config.key_rates)
+            self._limit(self._around.found.config)
             self._read_on()
+
+    def _limit(self, config: Config) -> None:
+        """Applies the limits of the settings."""
+        self._owned().rates(config.key_rates, config.limits.key_per_second)
+        self._share = share(config.limits.in_flight, config.shards, self.shard)
+        per_second = config.limits.per_second / config.shards
+        if per_second != self._rate.per_second:
+            self._rate = Rate(per_second, self._now_s())
 
     def expire(self, now_s: float | None = None) -> None:
         """Messages whose lease ran out come again. `now_s`: of who has just looked."""

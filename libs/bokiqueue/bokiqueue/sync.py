@@ -25,7 +25,7 @@ from bokilib.checkpoint_rules import CARRY_MS
 from bokilib.contribution import Contribution
 from bokilib.log import Log
 from bokilib.ports import PayloadHook
-from bokiqueue.consumer import LEASE_S, PREFETCH
+from bokiqueue.consumer import FINISH_S, LEASE_S, PREFETCH
 from bokiqueue.events import Limits, Mode, Source
 from bokiqueue.inspection import Peeked, Stats
 from bokiqueue.items import GROUP
@@ -134,7 +134,13 @@ class Consumer(_Face, Generic[T]):
         return self
 
     def __next__(self) -> Message[T]:
-        return Message(self._book, self._run(self.consumer.__anext__()))
+        found = self._run(anext(self.consumer, None))
+        if found is None:
+            raise StopIteration
+        return Message(self._book, found)
+
+    def drain(self, finish_s: float = FINISH_S) -> bool:
+        return self._run(self.consumer.drain(finish_s))
 
 
 class Queue(_Face, Generic[T]):
@@ -226,8 +232,8 @@ class Queue(_Face, Generic[T]):
     def drop(self, group: str) -> None:
         self._run(self.queue.drop(group))
 
-    def stats(self, group: str = GROUP) -> Stats:
-        return self._run(self.queue.stats(group))
+    def stats(self, group: str = GROUP, *, at_ms: int = 0) -> Stats:
+        return self._run(self.queue.stats(group, at_ms=at_ms))
 
     def peek(self, most: int = 10, *, group: str = GROUP) -> list[Peeked]:
         return self._run(self.queue.peek(most, group=group))
@@ -237,6 +243,18 @@ class Queue(_Face, Generic[T]):
 
     def resume(self) -> None:
         self._run(self.queue.resume())
+
+    def change(
+        self,
+        *,
+        dead_letter: str | None = None,
+        max_deliveries: int | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self._run(self.queue.change(dead_letter=dead_letter, max_deliveries=max_deliveries, limits=limits))
+
+    def delete(self) -> None:
+        self._run(self.queue.delete())
 
     def limit_key(self, key: str, per_second: float | None) -> None:
         self._run(self.queue.limit_key(key, per_second))

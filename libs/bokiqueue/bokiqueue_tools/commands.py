@@ -1,4 +1,4 @@
-"""`boki queue ls | stats | peek | redrive | purge | pause | resume | limit`: the queues of a book, for people and scripts.
+"""`boki queue ls | stats | peek | redrive | purge | pause | resume | limit | change | delete`: queues of a book, for people and scripts.
 
 `boki_cli` finds `register` by the entry point group `boki.commands`. Importing this module imports no library: those that a command
 needs are there once it runs, so that `boki --help` costs what it did.
@@ -44,6 +44,8 @@ def register(group: click.Group) -> None:
         _register_purge,
         _register_pause,
         _register_limit,
+        _register_change,
+        _register_delete,
     ):
         add(queue)
 
@@ -97,22 +99,37 @@ def _register_stats(group: CommandGroup) -> None:
     @_NAME
     @BOOK
     @_GROUP
-    def stats(invocation: Invocation, name: str, book: str, consumers: str) -> int:
-        """Show how much waits for a group, how much is in flight, how old the oldest is, and who has which shard. It appends nothing.
+    @click.option(
+        "--check", is_flag=True, help="Exit code 1 if nobody consumes it, or there is no such queue or group."
+    )
+    def stats(invocation: Invocation, name: str, book: str, consumers: str, check: bool) -> int:
+        """Show how much waits for a group, how much is in flight, how old the oldest is, who consumes and who has which shard.
 
-        With --json an object with depth, in_flight, delayed, unopened, age_ms, paused and shards.
+        It appends nothing. With --json an object with depth, in_flight, delayed, unopened, age_ms, paused, consumed, members and shards.
 
         \b
             boki queue stats emails --book shop
             boki queue stats emails --book shop --group audit --json
+            boki queue stats emails --book shop --check
         """
 
         async def work() -> int:
-            from bokiqueue_tools.wording import stats_facts, stats_lines
+            import boki
+            from bokiqueue.errors import NoSuchGroup, NoSuchQueue
+            from bokiqueue_tools.wording import consumers_line, stats_facts, stats_lines
 
-            async with _opened(invocation, book, name) as queue:
-                found = await queue.stats(consumers)
+            try:
+                async with _opened(invocation, book, name) as queue:
+                    found = await queue.stats(consumers, at_ms=boki.SystemClock().now_ms())
+            except (NoSuchQueue, NoSuchGroup) as error:
+                if not check:
+                    raise
+                invocation.say(str(error))
+                return exit_codes.CHECK_FAILED
             _show(invocation, stats_facts(found), *stats_lines(found))
+            if check and found.mode == "consume" and not found.consumed:
+                invocation.say(consumers_line(found))
+                return exit_codes.CHECK_FAILED
             return exit_codes.OK
 
         return process.run_command(work)
@@ -197,9 +214,13 @@ def _register_purge(group: CommandGroup) -> None:
 
 
 def _confirmed(name: str, consumers: str, record: int | None) -> bool:
-    if not sys.stdin.isatty():
-        raise UsageError(f"expected --yes, since nobody can be asked: purging {name!r} is for good")
     what = f"all that waits in {name!r} for {consumers!r}" if record is None else f"record {record} of {name!r}"
+    return _sure(name, what)
+
+
+def _sure(name: str, what: str) -> bool:
+    if not sys.stdin.isatty():
+        raise UsageError(f"expected --yes, since nobody can be asked: what is dropped of {name!r} is gone for good")
     return click.confirm(f"Drop {what}?", err=True)
 
 
@@ -245,6 +266,65 @@ def _register_limit(group: CommandGroup) -> None:
             raise UsageError("expected --per-second N or --usual, one of them")
         done = "as usual" if per_second is None else f"{per_second:g}/s"
         return _change(invocation, book, name, lambda queue: queue.limit_key(key, per_second), done)
+
+
+def _register_change(group: CommandGroup) -> None:
+    @command(group, "change", writes=True, client=True, short_help="Change settings of a queue.")
+    @_NAME
+    @BOOK
+    @click.option("--dead-letter", metavar="QUEUE", help="Gets dead letters from now on.")
+    @click.option("--no-dead-letter", is_flag=True, help="Nothing is given up any more.")
+    @click.option("--max-deliveries", type=Whole(0), metavar="N", help="Failed attempts until a dead letter; 0: any.")
+    @click.option("--in-flight", type=Whole(0), metavar="N", help="Messages of a group that handlers have; 0: any.")
+    @click.option("--per-second", type=float, metavar="N", help="Messages of a group handed out a second; 0: any.")
+    @click.option("--key-per-second", type=float, metavar="N", help="The same of one key; 0: any.")
+    def change(
+        invocation: Invocation,
+        name: str,
+        book: str,
+        dead_letter: str | None,
+        no_dead_letter: bool,
+        max_deliveries: int | None,
+        in_flight: int | None,
+        per_second: float | None,
+        key_per_second: float | None,
+    ) -> int:
+        """Change what becomes of messages that fail, and the limits of a queue. Members apply it when they read it.
+
+        \b
+            boki queue change emails --dead-letter emails.dead --max-deliveries 5 --book shop
+            boki queue change emails --in-flight 16 --book shop
+        """
+        if dead_letter is not None and no_dead_letter:
+            raise UsageError("expected --dead-letter QUEUE or --no-dead-letter, found both")
+        given = {"in_flight": in_flight, "per_second": per_second, "key_per_second": key_per_second}
+        wanted: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+
+        async def work(queue: Queue[object]) -> None:
+            import msgspec
+
+            limits = msgspec.structs.replace(queue.limits, **wanted) if wanted else None
+            letters = "" if no_dead_letter else dead_letter
+            await queue.change(dead_letter=letters, max_deliveries=max_deliveries, limits=limits)
+
+        return _change(invocation, book, name, work, "changed")
+
+
+def _register_delete(group: CommandGroup) -> None:
+    @command(group, "delete", writes=True, client=True, short_help="Delete a queue with all that waits in it.")
+    @_NAME
+    @BOOK
+    @_YES
+    def delete(invocation: Invocation, name: str, book: str, yes: bool) -> int:
+        """Delete a queue, with all that waits in it. Its members end with an error. Asks on a terminal; elsewhere --yes is needed.
+
+        \b
+            boki queue delete emails --book shop --yes
+        """
+        if not yes and not _sure(name, f"queue {name!r} with all that waits in it"):
+            invocation.say("Nothing was deleted.")
+            return exit_codes.REFUSED
+        return _change(invocation, book, name, lambda queue: queue.delete(), "deleted")
 
 
 def _change(

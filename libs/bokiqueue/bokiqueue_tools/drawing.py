@@ -14,7 +14,7 @@ from boki_gateway.pages.parts import field, moment
 from boki_gateway.pages.texts import preview, printable
 from bokiqueue.events import Config
 from bokiqueue.inspection import Peeked, Rates, Stats
-from bokiqueue_tools.wording import PREVIEW, per_second, seconds
+from bokiqueue_tools.wording import PREVIEW, consumers_line, per_second, seconds
 
 PATH: Final = "/pages/queue"
 
@@ -83,12 +83,9 @@ def _state(stats: Stats) -> Element:
         return make("span", f"{stats.unopened} cannot be opened", class_="state warn")
     if not stats.depth:
         return make("span", "empty", class_="state idle")
-    owned = all(shard.owner for shard in stats.shards if shard.depth) or stats.mode == "pop"
-    return (
-        make("span", "is consumed", class_="state good")
-        if owned
-        else make("span", "nobody consumes", class_="state warn")
-    )
+    if stats.consumed or stats.mode == "pop":
+        return make("span", "is consumed", class_="state good")
+    return make("span", "nobody consumes", class_="state warn")
 
 
 # -- a queue
@@ -101,6 +98,7 @@ def facts(config: Config, stats: Stats, rates: Rates) -> Element:
         ("Not done", f"{stats.depth:,}"),
         ("In flight", f"{stats.in_flight:,}"),
         ("Delayed", f"{stats.delayed:,}"),
+        *([("Consumers", consumers_line(stats))] if stats.mode == "consume" else []),
         ("Oldest", seconds(stats.age_ms) if stats.depth else "none"),
         ("Pushed", per_second(rates.pushed_per_s)),
         ("Done", per_second(rates.done_per_s)),
@@ -160,7 +158,7 @@ def oldest(stats: Stats, found: Sequence[Peeked]) -> Element:
 def letters(book: str, config: Config, found: Sequence[Peeked], depth: int) -> Element:
     """What was given up, of this queue and others that share its queue of dead letters."""
     if config.dead_letter is None:
-        none = "There is no queue of dead letters: what is handed out too often is dropped, with a warning."
+        none = "There is no queue of dead letters: each message comes again, as often as it takes."
         return _section("letters", "Dead letters", make("p", none, class_="note"), None)
     rows = [
         make(

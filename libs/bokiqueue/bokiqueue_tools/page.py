@@ -15,6 +15,7 @@ import pkgutil
 from typing import Final
 from xml.etree.ElementTree import Element
 
+import boki
 from boki_gateway.calls.names import parse_name
 from boki_gateway.pages.markup import make
 from boki_gateway.pages.pages import Content, Live, Page, Visit
@@ -33,7 +34,7 @@ QUEUES: Final = 100
 """More of a book are not looked into."""
 
 
-async def show(visit: Visit) -> Content:
+async def show(visit: Visit, clock: boki.Clock) -> Content:
     """Whatever the query asks."""
     book, name = visit.text("book"), visit.text("queue")
     if book is None:
@@ -42,29 +43,31 @@ async def show(visit: Visit) -> Content:
     log = Log(visit.client.book(number))
     live = Live(number, None, await log.book.now())
     if name is None:
-        return Content(f"Queues of {printable(book)}", [drawing.ask(book, None, None), await _queues(log, book)], live)
+        return Content(
+            f"Queues of {printable(book)}", [drawing.ask(book, None, None), await _queues(log, book, clock)], live
+        )
     group = visit.text("group") or GROUP
     body = [drawing.ask(book, name, group), drawing.where(book)]
     try:
         config = (await settings.existing(log, name)).config
-        body += await _queue(log, book, config, group)
+        body += await _queue(log, book, config, group, clock)
     except (NoSuchQueue, NoSuchGroup) as error:
         return Content(printable(name), [*body, make("p", printable(str(error)), class_="empty")], status=404)
     return Content(printable(name), body, live)
 
 
-async def _queues(log: Log, book: str) -> Element:
+async def _queues(log: Log, book: str, clock: boki.Clock) -> Element:
     found = []
     configs = await inspection.queues(log)
     for config in configs[:QUEUES]:
         for group in sorted(config.groups) or [""]:
-            found.append((config, (await inspection.look(log, config, group))[0]))
+            found.append((config, (await inspection.look(log, config, group, at_ms=clock.now_ms()))[0]))
     return drawing.queues(book, found, len(configs) - QUEUES)
 
 
-async def _queue(log: Log, book: str, config: Config, group: str) -> list[Element]:
+async def _queue(log: Log, book: str, config: Config, group: str, clock: boki.Clock) -> list[Element]:
     """Of one group. Raises NoSuchGroup."""
-    stats, oldest = await inspection.look(log, config, group, OLDEST)
+    stats, oldest = await inspection.look(log, config, group, OLDEST, at_ms=clock.now_ms())
     rates = await inspection.rates(log, config, group)
     letters: list[Peeked] = []
     more = 0
@@ -87,10 +90,15 @@ def _file(name: str) -> bytes:
     return data
 
 
-PAGE: Final = Page(
-    "queue",
-    "Queues",
-    "Queues of a book: what waits, since when, with whom; dead letters.",
-    show,
-    files={"queue.css": _file("queue.css")},
-)
+def page(clock: boki.Clock) -> Page:
+    """Return the page. `clock`: says who was silent for a lease; the log's time stands still while nobody writes."""
+    return Page(
+        "queue",
+        "Queues",
+        "Queues of a book: what waits, since when, with whom; dead letters.",
+        lambda visit: show(visit, clock),
+        files={"queue.css": _file("queue.css")},
+    )
+
+
+PAGE: Final = page(boki.SystemClock())

@@ -62,6 +62,8 @@ def stats_facts(stats: Stats) -> dict[str, Any]:
         "delayed": stats.delayed,
         "unopened": stats.unopened,
         "age_ms": stats.age_ms,
+        "consumed": stats.consumed,
+        "members": [one._asdict() for one in stats.members],
         "shards": [one._asdict() for one in stats.shards],
     }
 
@@ -74,10 +76,23 @@ def stats_lines(stats: Stats) -> list[str]:
     if stats.unopened:
         whole += f", {stats.unopened} records that this program cannot open"
     lines = [f"{printable(stats.queue)}  {whole}{'  paused' if stats.paused else ''}"]
+    if stats.mode == "consume":
+        lines.append(f"    {consumers_line(stats)}")
     for one in stats.shards:
         owner = printable(one.owner) or "nobody"
         lines.append(f"    shard {one.shard}  {one.depth} not done, {one.in_flight} in flight  {owner}")
     return lines
+
+
+def consumers_line(stats: Stats) -> str:
+    """Who consumes, or since when nobody does."""
+    if stats.alive:
+        return f"consumed by {', '.join(printable(name) for name in stats.alive)}"
+    if stats.seen_ms is None:
+        return f"nobody consumes: no member of group {printable(stats.group)!r} is known"
+    last = max(stats.members, key=lambda one: one.seen_ms)
+    ago = seconds(max(0, stats.at_ms - last.seen_ms))
+    return f"nobody consumes: {printable(last.member)} was seen last, {ago} ago"
 
 
 def peeked_facts(one: Peeked) -> dict[str, Any]:

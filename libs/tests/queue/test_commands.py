@@ -69,8 +69,17 @@ def test_stats_and_peek(book: boki.sync.Book, run: Run) -> None:
     queue.push("later", delay_s=900)
     assert run("stats", "emails").out.splitlines() == [
         "emails  2 not done, 0 in flight, 1 delayed, oldest 0.0 s",
+        "    nobody consumes: no member of group 'default' is known",
         "    shard 0  2 not done, 0 in flight  nobody",
     ]
+    check = run("stats", "emails", "--check")
+    assert (check.code, check.err) == (1, "nobody consumes: no member of group 'default' is known\n")
+    with queue.consume(who="host-7") as messages:
+        next(messages)
+        assert run("stats", "emails", "--check").out.splitlines()[1] == "    consumed by host-7"
+    for name, group in (("other", "default"), ("emails", "other")):
+        assert "there is no queue" in (said := run("stats", name, "--group", group, "--check")).err or group in said.err
+        assert said.code == 1
     stats = json.loads(run("stats", "emails", "--json").out)
     assert (stats["depth"], stats["delayed"], stats["shards"][0]["owner"]) == (2, 1, "")
     first, second = run("peek", "emails").out.splitlines()
@@ -144,7 +153,18 @@ def test_every_command_has_help_with_an_example() -> None:
     commands.register(group)
     queue = group.commands["queue"]
     assert isinstance(queue, CommandGroup)
-    assert sorted(queue.commands) == ["limit", "ls", "pause", "peek", "purge", "redrive", "resume", "stats"]
+    assert sorted(queue.commands) == [
+        "change",
+        "delete",
+        "limit",
+        "ls",
+        "pause",
+        "peek",
+        "purge",
+        "redrive",
+        "resume",
+        "stats",
+    ]
     for name in queue.commands:
         text = run_command_line("queue", name, "--help").out
         assert f"boki queue {name} " in text.partition("\n\n")[2], name
@@ -162,3 +182,16 @@ def test_help_imports_no_library() -> None:
 
 def test_the_command_is_an_entry_point() -> None:
     assert main.of_libraries()["queue"].value == "bokiqueue_tools.commands:register"
+
+
+def test_settings_are_changed_and_a_queue_is_deleted(book: boki.sync.Book, run: Run) -> None:
+    queue = bokiqueue.sync.Queue.open(book, "emails", object, shards=1)
+    assert run("change", "emails", "--max-deliveries", "3").code == 2, "without dead letters nothing is given up"
+    assert run("change", "emails", "--dead-letter", "dead", "--max-deliveries", "3", "--in-flight", "4").code == 0
+    again = bokiqueue.sync.Queue.open(book, "emails", object, dead_letter="dead", max_deliveries=3)
+    assert again.queue.limits.in_flight == 4
+    queue.push("gone")
+    assert run("delete", "emails").code == 2, "nobody can be asked"
+    assert run("delete", "emails", "--yes") == (0, "deleted\n", "")
+    assert run("stats", "emails").code != 0
+    assert [line.split()[0] for line in run("ls").out.splitlines()] == ["dead"]

@@ -241,3 +241,36 @@ async def test_a_member_that_can_do_nothing_more_raises_and_others_take_over(ano
         assert all(task.done() for task in messages._members._tasks), "nobody waits for it any more"
         with pytest.raises(boki.Trimmed):
             await messages.has(1)
+
+
+async def test_a_drain_lets_handlers_finish_and_counts_nothing_that_it_gives_back(another: Another) -> None:
+    queue = await another(shards=2, max_deliveries=1, dead_letter="jobs.dead")
+    await queue.push_many(list(range(6)))
+    async with queue.consume(member_lease_s=600) as messages:
+        held = await take(messages, 2)
+        draining = asyncio.create_task(messages.drain(30))
+        await asyncio.sleep(0)
+        with pytest.raises(StopAsyncIteration):
+            await anext(messages)
+        assert not draining.done()
+        for message in held:
+            async with message:
+                pass
+        assert await draining
+    async with queue.consume() as messages:
+        assert [(message.body, message.attempt) for message in await take(messages, 4)] == [
+            (number, 1) for number in range(2, 6)
+        ]
+
+
+async def test_what_is_not_done_in_time_is_given_back_by_a_drain(another: Another) -> None:
+    queue = await another(shards=1)
+    await queue.push("slow")
+    async with queue.consume(member_lease_s=600) as messages:
+        slow = await anext(messages)
+        assert not await messages.drain(0)
+        with pytest.raises(StaleReceipt):
+            await slow.ack()
+    async with queue.consume() as messages:
+        again = await anext(messages)
+        assert (again.body, again.attempt) == ("slow", 1)

@@ -314,5 +314,5 @@ def test_a_key_whose_rate_changes_is_looked_at_again() -> None:
     deliveries = Deliveries("s", Progress(1, Window(0)), attempts_most=0, careful=False, keys=keys)
     deliveries.offer(1, 0, (item("k"),))
     assert ids(deliveries, now_ms=5_000) == []
-    deliveries.rates({})
+    deliveries.rates({}, 0.0)
     assert ids(deliveries, now_ms=5_000) == [1]

@@ -12,15 +12,15 @@ import pytest
 from boki.testing import MemoryCluster
 from boki_gateway.testing import Requester, running_gateway
 from bokiqueue import Queue, inspection
-from bokiqueue_tools.page import PAGE
+from bokiqueue_tools.page import page
 from libs.tests.queue.conftest import Another, SetClock, all_appended
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;\x1b[31m\u202e"
 
 
 @pytest.fixture
-async def requester(cluster: MemoryCluster) -> AsyncIterator[Requester]:
-    async with running_gateway(cluster, pages=(PAGE,)) as one:
+async def requester(cluster: MemoryCluster, clock: SetClock) -> AsyncIterator[Requester]:
+    async with running_gateway(cluster, pages=(page(clock),)) as one:
         yield one
 
 

@@ -13,7 +13,17 @@ from boki.testing import MemoryCluster
 from boki_common.errors import InvalidArgument
 from bokilib import Fenced, NotEncodable
 from bokilib.testing import FaultyBook
-from bokiqueue import Limits, NoSuchGroup, Queue, QueueDiffers, QueueEmpty, StaleReceipt, WrongMode, settings
+from bokiqueue import (
+    Limits,
+    NoSuchGroup,
+    NoSuchQueue,
+    Queue,
+    QueueDiffers,
+    QueueEmpty,
+    StaleReceipt,
+    WrongMode,
+    settings,
+)
 from bokiqueue.attempts import backoff_s
 from libs.tests.queue.conftest import Another, SetClock, all_appended, take
 
@@ -333,3 +343,81 @@ async def test_a_member_of_a_group_that_is_dropped_is_told(another: Another) -> 
             await anext(messages)
         with pytest.raises(StaleReceipt):
             await message.ack()
+
+
+async def test_a_group_that_is_registered_while_it_is_dropped_begins_above_the_drop(cluster: MemoryCluster) -> None:
+    """What is below is trimmed by the process that drops."""
+
+    async def drop_it(number: int) -> None:
+        if begun and number == begun[0] + 1:
+            begun.clear()
+            await other.drop("audit")
+
+    begun: list[int] = []
+    book = FaultyBook((await cluster.connect()).book("shop"), pause=drop_it)
+    queue = await Queue.open(book, "jobs", object, shards=1)
+    other = await Queue.open((await cluster.connect()).book("shop"), "jobs", object)
+    await other.register("audit")
+    async with other.consume(group="audit") as messages:
+        await messages.has(1)
+    for _ in range(2):
+        begun.append(len(book.operations))
+        await queue.register("audit")
+        await queue.push("first")
+        fresh = await Queue.open((await cluster.connect()).book("shop"), "jobs", object)
+        async with fresh.consume(group="audit") as messages:
+            assert (await anext(messages)).body == "first"
+
+
+async def test_settings_that_may_be_changed_are_and_members_apply_them(another: Another) -> None:
+    queue = await another(shards=1)
+    with pytest.raises(QueueDiffers, match=r"queue\.change"):
+        await another(dead_letter="jobs.dead")
+    await queue.push("bad")
+    async with queue.consume() as messages:
+        await (await anext(messages)).nack()
+        with pytest.raises(InvalidArgument, match="dead_letter="):
+            await (await another()).change(max_deliveries=2)
+        await (await another()).change(dead_letter="jobs.dead", max_deliveries=2, limits=Limits(in_flight=3))
+        message = await anext(messages)
+        while messages.found.config.dead_letter is None:
+            await asyncio.sleep(0)
+        await message.nack()
+        await all_appended(messages)
+        assert messages._owners[0]._share == 3
+    (letter,) = await (await another("jobs.dead")).peek()
+    assert (letter.body, (await another(dead_letter="jobs.dead", max_deliveries=2)).name) == ("bad", "jobs")
+    await queue.change(dead_letter="")
+    assert queue._found.config.attempts_most == queue._found.config.max_deliveries == 0
+
+
+async def test_a_queue_that_is_deleted_is_gone_with_its_messages_and_can_be_made_again(another: Another) -> None:
+    queue = await another(shards=2)
+    await queue.push_many(["a", "b"])
+    async with queue.consume() as messages:
+        await messages.has(2)
+        await (await another()).delete()
+        with pytest.raises(NoSuchQueue):
+            while True:
+                await anext(messages)
+    with pytest.raises(NoSuchQueue):
+        await queue.stats()
+    with pytest.raises(NoSuchQueue):
+        await queue.delete()
+    made = await another(shards=3)
+    await made.push("new")
+    async with made.consume() as messages:
+        assert (await anext(messages)).body == "new"
+        assert (await made.stats()).depth == 1
+
+
+async def test_stats_say_who_consumes_and_since_when_nobody_does(another: Another, clock: SetClock) -> None:
+    queue = await another(shards=1)
+    assert (await queue.stats()).seen_ms is None
+    async with queue.consume(who="host-7") as messages:
+        await messages.has(1)
+        stats = await queue.stats()
+        assert (stats.alive, stats.consumed, stats.shards[0].owner) == (["host-7"], True, "host-7")
+        at_ms = clock.ms + 16_000
+        late = await queue.stats(at_ms=at_ms)
+        assert (late.alive, late.consumed, late.seen_ms) == ([], False, clock.ms)
