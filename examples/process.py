@@ -6,8 +6,12 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from boki_common.runtime.process import loop_factory
+
+LINGER_S: Final = 30.0
+"""How long a process may take to end once its standard input is closed: the cluster may be gone too."""
 
 
 def parser(module: str) -> argparse.ArgumentParser:
@@ -19,12 +23,22 @@ def parser(module: str) -> argparse.ArgumentParser:
 
 
 def serve(work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    """Runs until standard input closes; `work` is given the event of that."""
+    """Run until standard input closes; `work` is given the event of that, and is cancelled if it goes on for long after it."""
 
     async def run() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        loop.add_reader(sys.stdin.fileno(), stop.set)  # nobody writes to it: it can be read once it is closed
+        stdin = sys.stdin.fileno()
+
+        task = asyncio.current_task()
+        assert task is not None
+
+        def closed() -> None:
+            loop.remove_reader(stdin)  # a closed pipe stays readable: the loop would do nothing else
+            stop.set()
+            loop.call_later(LINGER_S, task.cancel)
+
+        loop.add_reader(stdin, closed)  # nothing is written to it: it can be read once it is closed
         await work(stop)
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:

@@ -118,9 +118,7 @@ async def test_who_carries_does_not_take_a_missing_history_for_one_that_was_carr
             await read
 
 
-async def test_a_result_that_depends_on_a_missing_history_is_unknown(
-    store: BokiStore, another: Another
-) -> None:
+async def test_a_result_that_depends_on_a_missing_history_is_unknown(store: BokiStore, another: Another) -> None:
     for number in range(3):
         await store.object("x").set("n", number)
     newest = await book_of(store).read_prev(store_object("x"))
