@@ -16,9 +16,10 @@ import bokilib
 from boki.testing import MemoryCluster
 from boki_common.testing.virtual_time import let_pass
 from bokiflow import App, Call, NonDeterminism, NotRegistered, Worker, WorkflowCancelled
-from bokiflow.flow_events import PICKER, Claimed, Ended
+from bokiflow.flow_events import PICKER, Claimed, Ended, PartitionClaimed
 from bokiflow.testing import in_virtual_time
 from bokilib import tags
+from bokilib.contribution import Contribution
 from bokilib.log import Log
 from libs.tests.flow.conftest import Inline, until, working
 from libs.tests.flow.shop import Shop
@@ -613,3 +614,29 @@ async def test_a_stuck_workflow_runs_again_once_resumed_and_ends_once_cancelled(
         stuck = False
         await worker.handle("resumed").resume()
         assert await worker.handle("resumed").result() == "done" and ran == ["polls"] * 3
+
+
+async def test_what_is_started_between_a_claim_and_its_answer_is_run(cluster: MemoryCluster) -> None:
+    """Its worker follows the partition, since it owned it once: it is told of the start before it knows that its claim counts."""
+    shop = Shop()
+    partition = tags.partition_of("x")
+    outside = bokiflow.Flow(shop.app, (await cluster.connect()).book("shop"))
+    async with outside, working(cluster, shop.app, "a", lease_s=LONG_S) as a:
+        append, started = a.log.append, []
+
+        async def late(one: Contribution, **options: Any) -> int:
+            seqnum = await append(one, **options)
+            if not started and any(isinstance(event, PartitionClaimed) for event in one.events):
+                started.append(await outside.start(shop.steps.call(1), id="x"))
+                last = await outside.log.book.now()
+                await until(lambda: a._follower.position >= last)
+            return seqnum
+
+        async with working(cluster, shop.app, "b", lease_s=LONG_S) as b:
+            assert await b._partitions.claim([partition])
+            await until(lambda: partition not in a._partitions.mine)
+            a.log.append = late  # type: ignore[method-assign]  # its answer is late
+            await b.drain()
+            await until(lambda: bool(started))
+        await until(lambda: bool(shop.ran))
+        assert await started[0].result() == 0
