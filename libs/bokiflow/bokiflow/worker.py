@@ -479,6 +479,11 @@ class Worker:
         """See `executor.Host`."""
         self._no_more(id)
         self._takeover.others.pop(id, None)
+        failure = ended.outcome.error
+        if failure is not None and not ended.outcome.cancelled:
+            log.warning(
+                "workflow failed", id=id, name=ended.name, error=failure.message, type=failure.type, stack=failure.stack
+            )
         self.spans.end(id, ended)
         self.flow.results.ended(id, ended)
 

@@ -16,7 +16,7 @@ from bokiflow.flow_events import Ended, Started
 from bokiflow.instance_state import Status
 from bokiflow_tools.life import Life
 from bokiflow_tools.listing import Listed, Listing
-from bokiflow_tools.wording import call_text, outcome_text, worker_text
+from bokiflow_tools.wording import call_text, outcome_text, stack_lines, worker_text
 
 PATH: Final = "/pages/flow"
 STATUSES: Final = (
@@ -115,7 +115,7 @@ def _row(book: str, one: Listed) -> Element:
         error = ended.outcome.error is not None
         node = make("span", outcome_text(ended.outcome), class_="sub wrong" if error else "sub")
     elif one.held.blocked:
-        node = make("span", printable(one.held.blocked)[:200], class_="sub wrong")
+        node = make("span", printable(one.held.blocked.partition("\n")[0])[:200], class_="sub wrong")
     elif one.held.owner:
         node = make("span", "by ", worker(one.held.owner), class_="sub")
     took = None if ended is None else span_text(max(0, ended.at_ms - started.at_ms))
@@ -140,7 +140,8 @@ def known(book: str, life: Life, alone: str = "") -> Element:
     if started is not None:
         rows += _began(book, started)
     if life.blocked:
-        rows.append(("Because", make("span", printable(life.blocked), class_="wrong")))
+        why, _, stack = life.blocked.partition("\n")
+        rows.append(("Because", make("div", make("span", printable(why), class_="wrong"), stack_block(stack))))
     elif life.owner:
         rows.append(("Runs at", worker(life.owner)))
     if alone:
@@ -177,7 +178,15 @@ def _ending(id: str, ended: Ended) -> Element:
         return make("section", make("h2", "Result"), node, class_="panel")
     kind = make("strong", printable(error.type.rpartition(":")[2]), title=printable(error.type))
     node = make("p", kind, f": {printable(error.message)}", class_="problem")
-    return make("section", make("h2", "Error"), node, class_="panel")
+    return make("section", make("h2", "Error"), node, stack_block(error.stack), class_="panel")
+
+
+def stack_block(stack: str) -> Node:
+    """A stack trace, folded; None for an empty one."""
+    if not stack:
+        return None
+    text = make("pre", "\n".join(stack_lines(stack)[1:]), tabindex=0, role="region", aria_label="The stack trace")
+    return make("details", make("summary", "Stack, innermost call last"), text)
 
 
 def call(id: str, started: Started) -> Element:

@@ -24,7 +24,8 @@ def outcome_facts(outcome: Outcome | None) -> dict[str, Any]:
     if outcome is None:
         return {}
     if outcome.error is not None:
-        return {"error": {"type": outcome.error.type, "message": outcome.error.message}}
+        facts = {"type": outcome.error.type, "message": outcome.error.message}
+        return {"error": facts | ({"stack": outcome.error.stack} if outcome.error.stack else {})}
     return {"result": outcome.value}
 
 
@@ -114,15 +115,24 @@ def life_lines(life: Life, time_text: Callable[[int], str]) -> list[str]:
         rows += [("parent", printable(started.parent))] if started.parent else []
         rows += [("attribute", f"{printable(one)}={printable(value)}") for one, value in started.attributes.items()]
         rows += [("started", time_text(started.at_ms))]
+    stack: list[str] = []
     if life.blocked:
-        rows.append(("blocked", printable(life.blocked)))
+        why, _, below = life.blocked.partition("\n")
+        rows.append(("blocked", printable(why)))
+        stack = stack_lines(below)
     elif life.owner:
         rows.append(("runs at", printable(life.owner)))
     if ended is not None:
         took = "" if started is None else f", after {span_text(max(0, ended.at_ms - started.at_ms))}"
         rows.append(("ended", f"{time_text(ended.at_ms)}{took}"))
         rows.append(("error" if ended.outcome.error is not None else "result", outcome_text(ended.outcome)))
-    return [f"{name.ljust(10)}{value}" for name, value in rows]
+        stack = stack_lines(ended.outcome.error.stack) if ended.outcome.error is not None else []
+    return [*(f"{name.ljust(10)}{value}" for name, value in rows), *stack]
+
+
+def stack_lines(stack: str) -> list[str]:
+    """Return a stack trace as lines that can be printed, innermost call last; none of an empty one."""
+    return ["stack, innermost call last:", *map(printable, stack.rstrip("\n").split("\n"))] if stack else []
 
 
 def span_facts(span: Span) -> dict[str, Any]:

@@ -69,3 +69,19 @@ def test_lists_for_programs_are_exact() -> None:
     whole = life_facts(Life(EVIL, STARTED, [], None, [record], 1))
     assert whole["args"] == [[EVIL], {EVIL: 1}] and whole["attributes"] == {EVIL: EVIL} and "result" not in whole
     assert life_facts(Life("x", None, [], ENDED, None, 1))["started_ms"] is None
+
+
+def test_the_stack_of_a_failed_and_of_a_stuck_workflow_is_shown() -> None:
+    def charge() -> None:
+        raise ValueError("no money")
+
+    try:
+        charge()
+    except ValueError as error:
+        outcome = failed(error)
+    failed_one = Life("x", STARTED, [], Ended("x", 1, "f", "", outcome, 3_500), [], 1)
+    lines = life_lines(failed_one, str)
+    assert "stack, innermost call last:" in lines and any(line.endswith("in charge") for line in lines)
+    assert "in charge" in life_facts(failed_one)["error"]["stack"]
+    stuck = life_lines(Life("x", STARTED, [], None, [], 1, "WorkflowStuck: it ran on\n  File f, line 1, in spin"), str)
+    assert "blocked   WorkflowStuck: it ran on" in stuck and stuck[-1] == "  File f, line 1, in spin"
