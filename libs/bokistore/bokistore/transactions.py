@@ -165,7 +165,7 @@ class Transaction:
     def operate(self, name: str, operation: AnyOperation) -> None:
         """Changes an object. Raises OperationFailed, if the object was read and it cannot be done; InvalidArgument."""
         self._check_open()
-        checked(operation)
+        operation = checked(operation)
         view = self._loaded.get(name)
         if view is not None:
             after, (result,) = apply_all(view, [operation])
