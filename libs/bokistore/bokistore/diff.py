@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from bokilib.codec import JsonObject
+from bokilib.codec import JsonObject, copy_json
 from bokistore.dotted_paths import join
 from bokistore.operations import MISSING, Found, Missing
 
@@ -22,10 +22,15 @@ class Change(NamedTuple):
 
 
 def differences(before: JsonObject | Missing, after: JsonObject | Missing) -> list[Change]:
-    """The changes, in the order in which they can be applied; one change with the empty path if one of them is not there."""
+    """The changes, in the order in which they can be applied; one change with the empty path if one of them is not there. Their values
+    are copies."""
     found: list[Change] = []
     _compare((), before, after, found)
-    return found
+    return [Change(change.path, _copy(change.before), _copy(change.after)) for change in found]
+
+
+def _copy(value: Found) -> Found:
+    return value if isinstance(value, Missing) else copy_json(value)
 
 
 def _compare(keys: tuple[str | int, ...], before: Found, after: Found, found: list[Change]) -> None:

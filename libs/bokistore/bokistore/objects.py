@@ -11,7 +11,7 @@ from typing import Final
 
 from boki_common.errors import InvalidArgument, Trimmed
 from bokilib import tags
-from bokilib.codec import Json, JsonObject
+from bokilib.codec import Json, JsonObject, copy_json
 from bokilib.contribution import Contribution
 from bokilib.ports import ConsistencyName
 from bokistore import inspection
@@ -81,7 +81,7 @@ class StoreObject:
     # -- operations
 
     async def apply(self, *operations: AnyOperation) -> list[Json]:
-        """Several operations as one record, one after the other; returns their results.
+        """Several operations as one record, one after the other; returns their results. Values are taken as they are when it is called.
 
         Raises:
             OperationFailed: of the first that could not be done; the others were.
@@ -98,13 +98,13 @@ class StoreObject:
                     object=self.name,
                     seqnum=seqnum,
                 ) from missing
-        _, results = apply_all(before, operations)
+        _, results = apply_all(before, event.operations)
         if before.seen:
             self._views.learned(after_record(before, seqnum, [event]))
         for result in results:
             if isinstance(result, Failed):
                 raise result.error(self.name)
-        return [result for result in results if not isinstance(result, Failed)]
+        return [copy_json(result) for result in results if not isinstance(result, Failed)]
 
     async def send(self, *operations: AnyOperation) -> int:
         """As `apply`, without looking at what comes of it: one round trip. Returns where it is in the log."""

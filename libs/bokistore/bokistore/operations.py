@@ -26,7 +26,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from boki_common.errors import InvalidArgument
-from bokilib.codec import INT_MAX, INT_MIN, Json, JsonObject, check_json
+from bokilib.codec import INT_MAX, INT_MIN, Json, JsonObject, check_json, copy_json
 from bokistore.dotted_paths import Keys, index_of, parse
 from bokistore.errors import OperationFailed
 from bokistore.merge_patch import merged
@@ -122,19 +122,22 @@ class _Refused(Exception):
 
 
 def checked(operation: AnyOperation) -> AnyOperation:
-    """An operation before it is sent. Raises InvalidArgument, NotEncodable."""
+    """Return an operation as it is when it is given: nothing of it is shared with the caller. Raises InvalidArgument, NotEncodable."""
     parse(operation.path)
-    if isinstance(operation, (Set, Push)):
-        check_json(operation.value)
-    elif isinstance(operation, Merge):
-        check_json(operation.patch)
-    elif isinstance(operation, Inc) and (
+    if isinstance(operation, Set):
+        return Set(operation.path, copy_json(check_json(operation.value)))
+    if isinstance(operation, Merge):
+        return Merge(operation.path, copy_json(check_json(operation.patch)))
+    if isinstance(operation, Push):
+        limit = operation.limit
+        value = copy_json(check_json(operation.value))
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise InvalidArgument(f"expected a limit of 1 or more, or None, found {limit!r}")
+        return Push(operation.path, value, limit)
+    if isinstance(operation, Inc) and (
         isinstance(operation.delta, bool) or not isinstance(check_json(operation.delta), (int, float))
     ):
         raise InvalidArgument(f"expected a number to add, found {operation.delta!r}")
-    limit = operation.limit if isinstance(operation, Push) else None
-    if limit is not None and (type(limit) is not int or limit < 1):
-        raise InvalidArgument(f"expected a limit of 1 or more, or None, found {limit!r}")
     return operation
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 import boki
+from bokilib.codec import Json
 from bokilib.errors import AppendUnknown, AtomicTooLarge, ForeignRecord, NotEncodable
 from bokilib.log import Log
 from bokilib.tags import store_object
 from bokilib.testing import Fault, FaultyBook
-from bokistore import BokiStore, Inc, OperationFailed, Push, ResultUnknown, Set, StoreSettings
+from bokistore import BokiStore, Inc, OperationFailed, Push, ResultUnknown, Set, StoreSettings, Transaction
 from libs.tests.store.conftest import Another
 
 
@@ -72,6 +74,55 @@ async def test_what_a_caller_is_given_is_his(store: BokiStore) -> None:
     assert got == [1] and isinstance(got, list)
     got.append(3)
     assert await x.value() == {"a": [1]}
+    changes = x.watch(start=(await x.history())[0].seqnum)
+    change = (await anext(changes)).changes[0].after
+    assert isinstance(change, dict)
+    change["a"] = 4
+    await x.push("list", [5])
+    popped = await x.pop("list")
+    assert isinstance(popped, list)
+    popped.append(6)
+    assert await x.value() == {"a": [1], "list": []}
+    assert [version.value for version in await x.history()][-2:] == [{"a": [1], "list": [[5]]}, {"a": [1], "list": []}]
+
+
+async def test_what_it_is_given_is_taken_as_it_is_at_the_call(store: BokiStore, another: Another) -> None:
+    """A program goes on with its lists: what was written stays, here, for others, in checkpoints and in later transactions."""
+    x = store.object("x")
+    ways: dict[str, Callable[[Json], Awaitable[object]]] = {
+        "set": lambda mine: x.set("set", mine),
+        "push": lambda mine: x.push("push", mine),
+        "merge": lambda mine: x.merge("", {"merge": mine}),
+        "send": lambda mine: x.send(Set("send", mine)),
+        "transact": lambda mine: store.transact(_puts, "transact", mine, False),
+        "read before": lambda mine: store.transact(_puts, "read before", mine, True),
+        "sent": lambda mine: store.transact(_sends, "sent", mine),
+    }
+    for way, write in ways.items():
+        mine: list[Json] = [1, {"a": [2]}]
+        await write(mine)
+        mine[1]["a"].append("later")  # type: ignore[index,union-attr,call-overload]  # a dict with a list
+        mine.append("later")
+        assert await x.get(way) == ([[1, {"a": [2]}]] if way == "push" else [1, {"a": [2]}]), way
+    await store.checkpointer.checkpoint("x")
+    await store.transact(_copies)
+    assert await x.get("copy") == await x.get("set")
+    assert await (await another()).object("x").value(consistency="linearizable") == await x.value()
+    assert "later" not in str(await x.value())
+
+
+async def _puts(tx: Transaction, way: str, mine: Json, reads: bool) -> None:
+    if reads:
+        await tx["x"].exists()
+    tx["x"].set(way, mine)
+
+
+async def _sends(tx: Transaction, way: str, mine: Json) -> None:
+    tx.send("x", Set(way, mine))
+
+
+async def _copies(tx: Transaction) -> None:
+    tx["x"].set("copy", await tx["x"].get("set"))
 
 
 async def test_to_send_is_one_round_trip_and_returns_where(store: BokiStore) -> None:
