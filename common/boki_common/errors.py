@@ -11,7 +11,7 @@ A message tells a person what was expected, what was found, and what to do next.
     BokiError
     ├── UsageError             the caller broke the contract
     │   ├── InvalidArgument, RecordTooLarge, InvalidTag, WindowFull, ClosedError,
-    │   │   IteratorBusy, WrongCluster
+    │   │   IteratorBusy, WrongCluster, WrongLoop
     │   └── SettingsError
     ├── ProtocolError          the peer sent bytes that cannot be right
     │   └── VersionMismatch
@@ -96,6 +96,10 @@ class WindowFull(UsageError):
 
 class IteratorBusy(UsageError, RuntimeError):
     """Somebody else waits for the next item of this iterator: as with a generator, one at a time."""
+
+
+class WrongLoop(UsageError, RuntimeError):
+    """The object belongs to another event loop than the one that runs here, if one does: nothing was done."""
 
 
 class WrongCluster(InvalidArgument):

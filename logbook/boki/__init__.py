@@ -55,6 +55,7 @@ from boki_common.errors import (
     WindowFull,
     WriterForgotten,
     WrongCluster,
+    WrongLoop,
 )
 from boki_common.runtime.ports import MachineClock as Clock
 from boki_common.runtime.ports import Random
@@ -107,6 +108,7 @@ __all__ = [
     "Writer",
     "WriterForgotten",
     "WrongCluster",
+    "WrongLoop",
     "connect",
     "connect_like",
     "sync",

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from threading import get_ident  # noqa: TID251  # it starts none: it asks which one this is
 from typing import Final
 
 from boki._connection import Connection
@@ -55,8 +56,9 @@ class Appends:
         self._admission = TAKEN
         """What the engine says of new appends."""
         self._flush_scheduled = False
-        """Whether something is queued in this turn of the loop, which began appending at (`elapsed`):"""
+        """Whether something is queued in this turn of the loop, which began appending at (`elapsed`), in this thread:"""
         self._turn_began = 0.0
+        self._turn_thread = 0
         connection.serve(self)
 
     # -- numbering
@@ -103,9 +105,13 @@ class Appends:
             raise WindowFull("this writer was given up; `await writer.ready()` asks the log for its last number")
 
     def queue(self, numbers: Numbers, item: Ticket | Chunk) -> None:
-        """Numbers an item, and has it sent. There is a place, and the client is open. Raises InvalidArgument."""
+        """Number an item, and have it sent. There is a place, and the client is open. Raises InvalidArgument; WrongLoop before anything
+        else: looked at once in a turn, since asking for the running loop costs a system call, and by the thread else."""
         if not self._flush_scheduled:
+            self.connection.check_here()
             self._schedule_flush()
+        elif get_ident() != self._turn_thread:
+            self.connection.check_here()
         begins = numbers.oldest is None
         now = self._turn_began  # one object for all books of a turn: an own one is cold later
         if not numbers.add(item, now):
@@ -143,11 +149,13 @@ class Appends:
             self._check_taken(numbers)
             take(free)
 
+        self.connection.check_here()
         self._check_taken(numbers)
         await self.places.take(numbers, timeout, take_if_taken)
 
     async def ready(self, numbers: Numbers) -> None:
-        """Waits until `submit` finds a place. Raises as `take`."""
+        """Wait until `submit` finds a place. Raises as `take`."""
+        self.connection.check_here()
         while not self.places.of(numbers):
             self._check_taken(numbers)
             await self.places.ready(numbers)
@@ -188,6 +196,7 @@ class Appends:
     def _schedule_flush(self) -> None:
         """What is queued from now on leaves at the end of this turn of the loop."""
         self._turn_began = self.connection.elapsed()
+        self._turn_thread = get_ident()
         self._flush_scheduled = True
         self.connection.loop.call_soon(self.flush)
 
@@ -351,6 +360,7 @@ class Appends:
         if known is not None:
             return known
         self.connection.check_open()
+        self.connection.check_here()
         in_doubt.check_age(number, self.connection.elapsed())
         inquiry = in_doubt.inquiry()
         if settle and in_doubt.settle(inquiry, number):
@@ -367,6 +377,7 @@ class Appends:
         """Sends a record again under a number of a named writer that the log has decided. Returns who asks for it. Raises
         ClosedError."""
         self.connection.check_open()
+        self.connection.check_here()
         inquiry = inquiry_of(numbers, numbers.writer, number, numbers.flags, number)
         inquiry.sent_before(number)
         self.queue(inquiry, ticket)
@@ -391,6 +402,10 @@ class _Inquirer:
     def __init__(self, appends: Appends, in_doubt: InDoubt[Ticket]) -> None:
         self._appends: Final = appends
         self._in_doubt: Final = in_doubt
+
+    @property
+    def home(self) -> Connection:
+        return self._appends.connection
 
     async def why_undecided(self, ticket: Ticket) -> Why:
         return await self._appends.why(None, ticket)

@@ -55,16 +55,16 @@ class Book:
         return self._numbers.book
 
     @property
-    def _connection(self) -> Connection:
+    def home(self) -> Connection:
+        """For the SDK: where its tickets are decided."""
         return self._appends.connection
 
     @property
     def _reader(self) -> Reader:
         """Made when the book is first read: a program may have 100,000 books that it only appends to."""
-        reader = self._own_reader
-        if reader is None:
-            reader = self._own_reader = Reader(self._connection, self._numbers, self.name)
-        return reader
+        if self._own_reader is None:
+            self._own_reader = Reader(self.home, self._numbers, self.name)
+        return self._own_reader
 
     def __repr__(self) -> str:
         return f"<boki.Book {self.name!r}>"
@@ -113,7 +113,7 @@ class Book:
             OutcomeUnknown: given up after it was sent: it may or may not be in the log.
             Unreachable: given up before it was sent. CallTimeout: with `writer`, no answer about it; the number may have been sent
                 before. WindowFull: no place became free in time. DiskFull: too few bookies take writes; it has no number.
-            InvalidArgument, InvalidTag, RecordTooLarge: nothing was sent. ClosedError.
+            InvalidArgument, InvalidTag, RecordTooLarge, WrongLoop, ClosedError: nothing was sent.
             NumberReused, AnswerForgotten, WriterForgotten: of a named writer.
 
         Source: DESIGN §6; Boki (SOSP 2021) §3, `logAppend`, and Halfmoon's conditional append.
@@ -126,7 +126,7 @@ class Book:
         self, writer: tuple[str, int], data: Data, tags: Sequence[Tag], expect: Expect | None, timeout: float | None
     ) -> int:
         name, number = arguments.check_writer(writer)
-        within, named = Within.of(timeout, self._connection), self._named(name)
+        within, named = Within.of(timeout, self.home), self._named(name)
         if named.last_unknown(number):
             named = await self.writer(name, timeout=within.timeout_s)
         return await named.append_within(number, data, tags, expect, within)
@@ -160,8 +160,8 @@ class Book:
 
         Raises:
             OutcomeUnknown, Unreachable, WindowFull, LogBookError: with the facts `committed`, how many records
-                certainly are in the log, `seqnums`, theirs, and `behind`, how many more are behind one that failed, which only
-                two users of a named writer meet. With Unreachable and WindowFull it is no more than these.
+                certainly are, `seqnums`, theirs, and `behind`, how many are behind one that failed. With Unreachable and
+                WindowFull it is no more than these.
             InvalidArgument, InvalidTag, RecordTooLarge: with the fact `index`; nothing was sent. ClosedError.
         """
         encoded = arguments.encode_many(records)
@@ -254,7 +254,7 @@ class Book:
         start = 0 if at_least is None else arguments.check_bound(at_least, "at_least", 0)
         wait_s = 0.0 if wait is None else arguments.check_seconds(wait, "wait", 0.0)
         chosen = Consistency.SESSION if consistency == "session" else arguments.check_consistency(consistency)
-        timeout_s = self._connection.give_up_s if timeout is None else self._timeout(timeout)
+        timeout_s = self.home.give_up_s if timeout is None else self._timeout(timeout)
         reader = self._own_reader or self._reader
         return await reader.one(tag, start, chosen, wait_s=wait_s, timeout_s=timeout_s, bounded=bool(at_least))
 
@@ -277,7 +277,7 @@ class Book:
         start = SEQNUM_MAX if at_most is None else arguments.check_bound(at_most, "at_most", SEQNUM_MAX)
         chosen = Consistency.SESSION if consistency == "session" else arguments.check_consistency(consistency)
         chosen = arguments.at_snapshot(chosen, start, self._numbers.position)
-        timeout_s = self._connection.give_up_s if timeout is None else self._timeout(timeout)
+        timeout_s = self.home.give_up_s if timeout is None else self._timeout(timeout)
         reader = self._own_reader or self._reader
         bounded = at_most is not None
         found = await reader.one(tag, start, chosen, downwards=True, timeout_s=timeout_s, bounded=bounded)
@@ -497,4 +497,4 @@ class Book:
         return await self._reader.set_aux(seqnum, arguments.check_aux(data), self._timeout(timeout))
 
     def _timeout(self, timeout: float | None) -> float:
-        return arguments.check_seconds(timeout, "timeout", self._connection.give_up_s)
+        return arguments.check_seconds(timeout, "timeout", self.home.give_up_s)

@@ -37,6 +37,9 @@ class Link(Protocol):
     def check_open(self) -> None:
         """Raises ClosedError, or what ended the client."""
 
+    def check_here(self) -> None:
+        """Raise WrongLoop in another event loop."""
+
     def backoff_s(self, attempt: int) -> float:
         """How long to wait before the next attempt."""
 
@@ -83,9 +86,11 @@ class Calls:
 
         Raises:
             CallTimeout: no answer within `timeout_s`. Unreachable: no engine could be reached in that time, and none was asked.
-            ConnectionLost: the client was closed after somebody was asked for a change. ClosedError: it was closed else.
+            ConnectionLost: the client was closed after somebody was asked for a change. ClosedError: it was closed else. WrongLoop.
         """
         link = self._link
+        if asyncio.get_running_loop() is not self._loop:
+            link.check_here()
         self._unanswered += 1
         link.watch()
         peer, fault = link.peer, None
@@ -186,7 +191,8 @@ class Calls:
             return None
 
     async def why(self) -> Why:
-        """What undecided appends wait for, as far as this client and its engine know."""
+        """Return what undecided appends wait for, as far as this client and its engine know. Raises WrongLoop."""
+        self._link.check_here()
         peer = self._link.peer
         future = self.start(wire.OP_STATUS, ())
         if peer is None or future is None:

@@ -31,7 +31,8 @@ class Client:
         async with boki.connect("boki://127.0.0.1:7040") as client: ...
         client = await boki.connect("boki://127.0.0.1:7040")       # close it yourself
 
-    Belongs to the event loop it was opened in. Any number of tasks may use it at once.
+    Belongs to the event loop it was opened in: calls from another loop or thread raise WrongLoop, and do nothing. Any number of tasks
+    may use it at once.
     """
 
     def __init__(
@@ -77,7 +78,8 @@ class Client:
     async def close(self) -> None:
         """Waits up to 5 s for undecided appends, then closes. Idempotent.
 
-        What is undecided then fails with OutcomeUnknown. Closing a session that `session()` made closes nothing.
+        What is undecided then fails with OutcomeUnknown. Closing a session that `session()` made closes nothing. A client whose event
+        loop is closed has nothing to wait for. Raises WrongLoop while its loop is another one.
         """
         if self._owner is self and self._connection is not None:
             await self._connection.close(CLOSE_TIMEOUT_S)
@@ -226,7 +228,7 @@ def connect_like(book: Book, *, timeout: float) -> Client | None:
     Returns:
         A client that is not open yet; None if the cluster is in the memory of this process (`boki.testing`).
     """
-    connection = book._connection
+    connection = book.home
     if not isinstance(connection.dialer, SocketDialer):
         return None
     timeout_s = arguments.check_seconds(timeout, "timeout", limits.SDK_GIVE_UP_S)

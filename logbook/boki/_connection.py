@@ -39,6 +39,7 @@ from boki_common.errors import (
     Unreachable,
     VersionMismatch,
     WrongCluster,
+    WrongLoop,
 )
 from boki_common.logs import get_logger
 from boki_common.runtime import forks
@@ -163,7 +164,14 @@ class Connection:
         raise Unreachable("no engine answers: " + "; ".join(map(str, faults))) from faults[0]
 
     async def close(self, timeout_s: float) -> None:
-        """Waits up to `timeout_s` for verdicts, then ends everything; what is undecided gets OutcomeUnknown."""
+        """Wait up to `timeout_s` for verdicts, then end everything; what is undecided gets OutcomeUnknown. Nothing is left to end where
+        the loop is closed. Raises WrongLoop."""
+        if self.closed:
+            return
+        if self.loop.is_closed():
+            self.closed, self._failure = True, ClosedError("the client is closed")
+            return
+        self.check_here()
         try:
             async with asyncio.timeout(timeout_s):
                 while self._side.owed and not self.closed:
@@ -177,6 +185,20 @@ class Connection:
         """Raises ClosedError, or what ended the client."""
         if self.closed:
             raise ClosedError("the client is closed") if self._failure is None else self._failure.again()
+
+    def check_here(self) -> None:
+        """Raise WrongLoop unless the event loop that this client was opened in is what runs here."""
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is self.loop:
+            return
+        gone = "is closed" if self.loop.is_closed() else "is another one than runs here"
+        raise WrongLoop(
+            f"the event loop that this client was opened in {gone}: nothing was done; open a client in each loop, or use boki.sync, whose "
+            "clients any thread may use"
+        )
 
     def forked(self) -> None:
         """See `forks`. The loop is not this process's, nor is the socket: nothing is closed, and no call fails."""

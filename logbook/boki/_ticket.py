@@ -29,8 +29,21 @@ class Duplicate(int):
     __slots__ = ()
 
 
+class Home(Protocol):
+    """Where tickets are decided: the connection of a client."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+    def check_here(self) -> None:
+        """Raise WrongLoop in another event loop."""
+
+
 class Owner(Protocol):
     """Who a ticket asks about its record."""
+
+    @property
+    def home(self) -> Home: ...
 
     async def why_undecided(self, ticket: Ticket) -> Why:
         """What the record waits for."""
@@ -96,7 +109,11 @@ class Ticket:
         Args:
             loop: the running one, from who knows it: CPython 3.11 makes a system call to find it.
         """
-        future: asyncio.Future[int | BokiError] = (loop or asyncio.get_running_loop()).create_future()
+        if loop is None:
+            loop = asyncio.get_running_loop()
+            if self._owner is not None and self._owner.home.loop is not loop:
+                self._owner.home.check_here()
+        future: asyncio.Future[int | BokiError] = loop.create_future()
         if self._waiter is None:
             self._waiter = future
         elif self._others is None:

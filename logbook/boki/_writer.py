@@ -20,6 +20,7 @@ from boki._append import Within, append, append_in, encode, nothing_sent, submit
 from boki._append_many import First, append_many
 from boki._appends import Appends
 from boki._arguments import Content, Data, Expect, Tag
+from boki._connection import Connection
 from boki._numbers import Numbers
 from boki._outcome import Why
 from boki._pending import checksum
@@ -204,6 +205,11 @@ class Writer:
     async def refresh_view(self, timeout: float | None = None) -> None:
         """For the SDK: ask what the session may see of the book by now."""
         await self._book.refresh_view(timeout)
+
+    @property
+    def home(self) -> Connection:
+        """For the SDK: where its tickets are decided."""
+        return self._appends.connection
 
     async def why_undecided(self, ticket: Ticket) -> Why:
         """For the SDK: what a record of this writer waits for."""

@@ -132,7 +132,7 @@ async def test_what_is_appended_without_a_connection_leaves_with_the_next(
     book, other = client.book(1), client.book(2)
     await book.append(b"1")
     engine.peers[0].close()
-    while book._connection.peer is not None:
+    while book.home.peer is not None:
         await asyncio.sleep(0)
     tickets = [book.submit(b"2"), other.submit(b"a")]
     await asyncio.sleep(0)
@@ -144,7 +144,7 @@ async def test_what_is_appended_without_a_connection_leaves_with_the_next(
 async def test_a_row_about_another_number_does_not_decide_it(book: Book, engine: FaultyEngine) -> None:
     first = await book.append(b"1")
     ticket = await under_way(engine, book, b"2")
-    connection, (run, _) = book._connection, engine.runs
+    connection, (run, _) = book.home, engine.runs
     assert connection.peer is not None
     again = AnswerRow(1, run.writer, 1, first, first, 1, Verdict.COMMITTED)
     body = b"".join(encode_answers({0: Position(1, 1)}, [again]))
@@ -156,7 +156,7 @@ async def test_a_row_about_another_number_does_not_decide_it(book: Book, engine:
 
 async def test_a_number_that_was_not_sent_cannot_be_decided(book: Book) -> None:
     ticket = book.submit(b"1")
-    connection = book._connection
+    connection = book.home
     assert connection.peer is not None
     row = AnswerRow(1, book._numbers.writer, 1, 5, 5, 1, Verdict.COMMITTED)
     body = b"".join(encode_answers({}, [row]))

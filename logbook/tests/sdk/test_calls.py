@@ -38,6 +38,9 @@ class Link:
         self.changed = asyncio.Event()
         self.answers = 0
 
+    def check_here(self) -> None:
+        pass
+
     def check_open(self) -> None:
         if self.closed:
             raise ClosedError("closed")

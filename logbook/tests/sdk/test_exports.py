@@ -18,7 +18,8 @@ def test_names() -> None:
         "NumberReused", "Outcome", "OutcomeUnknown", "Overloaded", "ProtocolError", "Record",
         "Random", "RecordIterator", "RecordTooLarge", "RemoteError", "Since", "SystemClock",
         "SystemRandom", "Ticket", "TooManyWriters", "Trimmed", "Unreachable", "UsageError",
-        "VersionMismatch", "Why", "WindowFull", "Writer", "WriterForgotten", "WrongCluster", "connect", "sync", "testing",
+        "VersionMismatch", "Why", "WindowFull", "Writer", "WriterForgotten", "WrongCluster", "WrongLoop", "connect",
+        "connect_like", "sync", "testing",
     }  # fmt: skip
     assert sorted(boki.sync.__all__) == ["Book", "Client", "Cursor", "RecordIterator", "Ticket", "Writer", "connect"]
     assert sorted(boki.testing.__all__) == ["MemoryCluster", "simulated", "tag_number", "virtual_time"]
@@ -40,7 +41,7 @@ def public(kind: type) -> dict[str, inspect.Signature | None]:
 
 
 def test_both_faces_have_the_same_calls() -> None:
-    of_the_sdk = {"refresh_view", "why_undecided", "ask_outcome"}
+    of_the_sdk = {"refresh_view", "why_undecided", "ask_outcome", "home"}
     for asynchronous, blocking, only_asynchronous in (
         (boki.Book, boki.sync.Book, {"id", "idle", "writer_last", *of_the_sdk}),
         (boki.Client, boki.sync.Client, {"open"}),

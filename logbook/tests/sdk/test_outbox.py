@@ -120,7 +120,7 @@ async def test_a_book_stays_in_its_outbox_until_that_was_sent(engine: TwoLogs, c
     waiting = book.submit(b"second")
     row = AnswerRow(2, book._numbers.writer, 2, 99, 99, 1, wire.Verdict.COMMITTED)
     body = b"".join(encode_answers({1: Position(1, 1)}, [row]))
-    connection = book._connection
+    connection = book.home
     assert connection.peer is not None
     connection.message_received(connection.peer, wire.OP_ANSWERS, 0, memoryview(body))
     assert answered.done() and not waiting.done()
