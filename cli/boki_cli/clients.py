@@ -76,7 +76,7 @@ async def _open(
         left_s = max(deadline - loop.time(), 0.0)
         try:
             async with asyncio.timeout(None if math.isinf(left_s) else left_s):
-                return await client.open()
+                return await client.open(wait=False)
         except TimeoutError as error:
             raise Unreachable(f"no engine at {url} answered within {retry_for_s:g} s; is it up?") from error
         except Unreachable as error:

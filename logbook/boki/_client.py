@@ -47,6 +47,8 @@ class Client:
         self._dialer = dialer
         self._credential = credential
         self._timeout_s = timeout_s
+        self._wait_s = 0.0
+        """How long an engine is waited for when it is opened."""
         self._rng = rng
         self._clock = SystemClock() if clock is None else clock
         self._connection: Connection | None = None
@@ -57,8 +59,11 @@ class Client:
 
     # -- opening and closing
 
-    async def open(self) -> Client:
-        """Connects to the first engine of the URL that answers; returns this client.
+    async def open(self, *, wait: bool = True) -> Client:
+        """Connect to the first engine of the URL that answers; return this client.
+
+        Args:
+            wait: while none answers, try again for the `timeout` that `connect` was given. False: try each once.
 
         Raises:
             Unreachable: none does; the message says why, for each. VersionMismatch. ClosedError: was open before.
@@ -71,7 +76,7 @@ class Client:
             self._dialer, self._rng, self._clock, give_up_s=self._timeout_s, credential=self._credential
         )
         appends = Appends(connection)
-        await connection.open()
+        await connection.open(self._wait_s if wait else 0.0)
         self._connection, self._appends = connection, appends
         return self
 
@@ -192,7 +197,8 @@ def connect(
         url: `boki://host:port` (port 7040 by default), `unix:///path`, or several engines of one cluster separated by
             commas: the first that answers is used, the others when it fails. Default: the environment's BOKI_URL. It may end
             with `?token_file=/path`.
-        timeout: seconds a call keeps trying before it gives up, by default 540 (DESIGN §6.9).
+        timeout: seconds a call keeps trying before it gives up, by default 540 (DESIGN §6.9). If it is given, connecting waits so
+            long for an engine, too; else it fails at once when none answers.
         token: the cluster token, if the cluster has one.
         token_file: or the file that holds it, which is read at each connection. Default: what the URL names, else the
             environment's BOKI_TOKEN_FILE.
@@ -213,7 +219,9 @@ def connect(
             f"found {timeout}",
             found=timeout,
         )
-    return Client(dialer_for(engines.engines), timeout_s=timeout_s, rng=SystemRandom(), credential=credential)
+    client = Client(dialer_for(engines.engines), timeout_s=timeout_s, rng=SystemRandom(), credential=credential)
+    client._wait_s = 0.0 if timeout is None else timeout_s
+    return client
 
 
 def connect_like(book: Book, *, timeout: float) -> Client | None:

@@ -149,8 +149,22 @@ class Connection:
 
     # -- opening and closing
 
-    async def open(self) -> None:
-        """Connects to the first engine that answers. Raises Unreachable, VersionMismatch, Unauthenticated."""
+    async def open(self, wait_s: float = 0.0) -> None:
+        """Connect to the first engine that answers; while none does, try again for so long. Raises Unreachable, VersionMismatch,
+        Unauthenticated."""
+        deadline, attempt = self.now() + wait_s, 0
+        while True:
+            try:
+                await self._open()
+                return
+            except Unreachable:
+                pause_s = self.backoff_s(attempt)
+                if self.now() + pause_s >= deadline:
+                    raise
+                await asyncio.sleep(pause_s)
+                attempt += 1
+
+    async def _open(self) -> None:
         faults: list[BokiError] = []
         for _ in range(self.dialer.engines):
             try:

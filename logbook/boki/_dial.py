@@ -144,8 +144,14 @@ def _address(part: str, url: str) -> Address:
     text = part.removeprefix("boki://").removesuffix("/") if not part.startswith("unix://") else part
     if "://" in text.removeprefix("unix://") or not text:
         raise InvalidArgument(f"expected a URL such as {_FORMS}, found {part!r} in {url!r}", found=url)
-    if not text.startswith("unix://") and (":" not in text or text.endswith("]")):
-        text = f"{text}:{DEFAULT_PORT}"
+    if not text.startswith("unix://"):
+        if ":" not in text or text.endswith("]"):
+            text = f"{text}:{DEFAULT_PORT}"
+        host = text.rpartition(":")[0]
+        if (host[:1] == "[") != (host[-1:] == "]") or (":" in host and host[:1] != "["):
+            raise InvalidArgument(
+                f"expected an IPv6 address in brackets, boki://[::1]:7040, found {part!r} in {url!r}", found=url
+            )
     try:
         return Address.parse(text)
     except InvalidArgument as fault:

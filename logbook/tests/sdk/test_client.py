@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 import pytest
 
 import boki
 from boki import _client
+from boki._dial import EngineHandler, EnginePeer, local_clusters
 from boki.testing import MemoryCluster
+from boki_common.testing.virtual_time import VirtualTimeLoop
 
 
 async def test_a_book_is_made_once(memory: MemoryCluster) -> None:
@@ -43,3 +48,44 @@ async def test_a_client_is_opened_by_with_or_await(memory: MemoryCluster) -> Non
     async with opened as same:
         assert same is opened
         assert await same.book(1).append(b"y")
+
+
+class Late:
+    """A `Dialer` whose engine begins to answer after a while."""
+
+    engines = 1
+
+    def __init__(self, cluster: MemoryCluster, after_s: float) -> None:
+        self._cluster = cluster
+        self._begins = asyncio.get_running_loop().time() + after_s
+
+    async def dial(self, handler: EngineHandler) -> EnginePeer:
+        if asyncio.get_running_loop().time() < self._begins:
+            raise boki.Unreachable("not yet")
+        return await self._cluster.dial(handler)
+
+    def learn(self, addresses: Sequence[str]) -> None: ...
+
+
+@pytest.mark.parametrize(("timeout", "found"), [(30.0, True), (10.0, False), (None, False)])
+def test_connecting_waits_for_an_engine_as_long_as_it_is_told(
+    timeout: float | None, found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        loop = asyncio.get_running_loop()
+        async with MemoryCluster() as cluster:
+            monkeypatch.setitem(local_clusters, "late", Late(cluster, 20.0))
+            began = loop.time()
+            try:
+                client = await boki.connect("memory://late", timeout=timeout)
+            except boki.Unreachable:
+                assert not found and began <= loop.time() <= began + (timeout or 0)
+            else:
+                assert found and 20 <= loop.time() - began < 23
+                await client.close()
+            with pytest.raises(boki.Unreachable):
+                monkeypatch.setitem(local_clusters, "late", Late(cluster, 20.0))
+                _ = await boki.connect("memory://late", timeout=timeout).open(wait=False)
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(play())

@@ -46,6 +46,14 @@ def test_what_is_no_url(url: object) -> None:
         _ = boki.connect(url)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "url", ["boki://[::1:7040", "boki://::1]:7040", "boki://::1:7040", "boki://::1", "boki://a:1,[::1:2"]
+)
+def test_an_address_with_colons_needs_both_brackets(url: str) -> None:
+    with pytest.raises(boki.InvalidArgument, match=r"IPv6 address in brackets, boki://\[::1\]:7040, found"):
+        _ = boki.connect(url)
+
+
 def test_the_environment_names_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BOKI_URL", raising=False)
     with pytest.raises(boki.InvalidArgument, match="BOKI_URL"):
