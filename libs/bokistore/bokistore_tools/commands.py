@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _SEQNUM: Final = Whole(1, 2**63 - 1)
 _NAME: Final = click.argument("name", metavar="OBJECT")
+_CHECK: Final = click.option("--check", is_flag=True, help="Exit code 1 if there is nothing to show.")
 _AT: Final = click.option("--at", type=_SEQNUM, metavar="SEQ", help="As it was at this seqnum, not as it is now.")
 
 
@@ -102,6 +103,7 @@ def _register_ls(group: CommandGroup) -> None:
     @BOOK
     @click.option("--prefix", default="", metavar="P", help="Only names that begin so.")
     @click.option("--limit", type=Whole(1), metavar="N", help="At most N.")
+    @_CHECK
     @_AT
     @CONSISTENCY
     def ls(
@@ -110,6 +112,7 @@ def _register_ls(group: CommandGroup) -> None:
         book: str,
         prefix: str,
         limit: int | None,
+        check: bool,
         at: int | None,
         consistency: ConsistencyName,
     ) -> int:
@@ -122,7 +125,23 @@ def _register_ls(group: CommandGroup) -> None:
             boki store ls --book shop --prefix cart/
             boki store ls user --book shop --limit 100 --json
         """
-        return process.run_command(lambda: _ls(invocation, collection, book, prefix, limit, at, consistency))
+
+        async def work() -> int:
+            count = await _ls(invocation, collection, book, prefix, limit, at, consistency)
+            what = f"names that begin with {prefix!r}" if prefix else "objects" if collection is None else "ids"
+            where = (
+                f"the book {book!r}" if collection is None else f"the collection {collection!r} of the book {book!r}"
+            )
+            return _ended(invocation, count, f"no {what} in {where}", check=check)
+
+        return process.run_command(work)
+
+
+def _ended(invocation: Invocation, count: int, nothing: str, *, check: bool) -> int:
+    """Say so where nothing was shown: a misspelt name shows nothing too."""
+    if not count:
+        invocation.say(f"There are {nothing}.")
+    return exit_codes.CHECK_FAILED if check and not count else exit_codes.OK
 
 
 async def _ls(
@@ -148,7 +167,7 @@ async def _ls(
                 if count == limit:
                     break
     flush()
-    return exit_codes.OK
+    return count
 
 
 async def _names(
@@ -173,6 +192,7 @@ def _register_history(group: CommandGroup) -> None:
     @click.option("--to", "stop", type=_SEQNUM, metavar="SEQ", help="Last seqnum, exclusive.")
     @click.option("--limit", type=Whole(1), metavar="N", help="Only the newest N.")
     @click.option("--values", is_flag=True, help="Also the object after each.")
+    @_CHECK
     @CONSISTENCY
     def history(
         invocation: Invocation,
@@ -182,6 +202,7 @@ def _register_history(group: CommandGroup) -> None:
         stop: int | None,
         limit: int | None,
         values: bool,
+        check: bool,
         consistency: ConsistencyName,
     ) -> int:
         """Show what happened to an object, oldest first, as far as the log keeps it.
@@ -199,7 +220,7 @@ def _register_history(group: CommandGroup) -> None:
             for version in found:
                 _show_version(invocation, version, values=values)
             flush()
-            return exit_codes.OK
+            return _ended(invocation, len(found), f"no records of {name!r} in the book {book!r}", check=check)
 
         return process.run_command(work)
 

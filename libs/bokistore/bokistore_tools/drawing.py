@@ -161,8 +161,11 @@ def facts(exists: bool, seen: int, expires_ms: int | None, known: Newest) -> Ele
     """What is known of an object now."""
     state = "exists" if exists else "deleted" if known.versions else "never seen"
     rows: list[tuple[str, Node]] = [("State", make("span", state, class_=f"state {'good' if exists else 'idle'}"))]
-    if seen:
-        rows.append(("Last record", str(seen)))
+    last = (
+        seen if exists else known.versions[-1].seqnum if known.versions else 0
+    )  # a place says nothing of what is not there
+    if last:
+        rows.append(("Last record", str(last)))
     if expires_ms is not None:
         rows.append(("May be deleted after", moment(expires_ms)))
     return facts_of(rows)

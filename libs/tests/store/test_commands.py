@@ -71,6 +71,18 @@ def test_what_is_not_there_is_reported_with_an_exit_code(shop: bokistore.sync.Bo
     assert run_command_line("store", "ls", "--book", "b", *away).code == 3
 
 
+def test_a_list_of_nothing_says_so_and_fails_a_check(shop: bokistore.sync.BokiStore, run: Run) -> None:
+    for options, what in [
+        ((), "objects in the book 'shop'"),
+        (("--prefix", "c"), "names that begin with 'c' in the book 'shop'"),
+        (("user",), "ids in the collection 'user' of the book 'shop'"),
+    ]:
+        assert run("ls", *options) == (0, "", f"There are no {what}.\n")
+        assert run("ls", *options, "--check") == (1, "", f"There are no {what}.\n")
+    shop.object("cart").set("n", 1)
+    assert run("ls", "--check", "--consistency", "linearizable") == (0, "cart\n", "")
+
+
 def test_ls(shop: bokistore.sync.BokiStore, run: Run) -> None:
     users = shop.collection("user", dict)
     for id in ("bob", "ann", EVIL):
@@ -84,7 +96,7 @@ def test_ls(shop: bokistore.sync.BokiStore, run: Run) -> None:
     assert exact == [{"id": id, "object": f"user/{id}"} for id in (EVIL, "ann", "bob")]
     assert run("ls", "--prefix", "cart/", "--limit", "1").out == "cart/1\n"
     assert run("ls", "user", "--prefix", "b").out == "bob\n"
-    assert run("ls", "nobody") == (0, "", "")
+    assert run("ls", "nobody").out == ""
     assert run("ls", "a/b").code == 2, "no name of a collection"
     first = str(shop.object("user/bob").history()[0].seqnum)
     assert run("ls", "--at", first).out == "user/bob\n"
@@ -119,7 +131,10 @@ def test_history(shop: bokistore.sync.BokiStore, run: Run) -> None:
     middle = str(versions[1]["seqnum"])
     ranged = run("history", "cart", "--from", middle, "--to", str(versions[2]["seqnum"]), "--json").out.splitlines()
     assert [json.loads(line)["seqnum"] for line in ranged] == [versions[1]["seqnum"]]
-    assert run("history", "nothing") == (0, "", "")
+    nothing = "There are no records of 'nothing' in the book 'shop'.\n"
+    assert run("history", "nothing") == (0, "", nothing)
+    assert run("history", "nothing", "--check") == (1, "", nothing)
+    assert run("history", "cart", "--check").code == 0
 
 
 def test_diff(shop: bokistore.sync.BokiStore, run: Run) -> None:
