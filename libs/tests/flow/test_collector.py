@@ -20,6 +20,7 @@ from bokiflow.collector import Collected, Collector
 from bokiflow.flow_events import PICKER, Signalled
 from bokiflow.histories import encode
 from bokiflow.records import Place, send
+from bokiflow_tools.reading import life_of
 from bokilib import tags
 from bokilib.checkpoint_rules import Ages
 from bokilib.log import Log
@@ -121,6 +122,10 @@ async def test_the_history_of_what_failed_is_kept_for_a_week_and_can_be_forked(
             assert clock.ms - await oldest_ms(book) < 2 * DAY_MS
             assert [one.kind async for one in handle.steps()] == [one.kind for one in first]
             assert [value async for value in handle.events("state", follow=False)] == ["begun"]
+            line = (await life_of(worker.log, "x")).timeline
+            assert line is not None and [span.kind for span in line.spans].count("step") == 1, (
+                "show, steps and the page"
+            )
         good = True
         assert await (await handle.fork(id="again")).result() == 7 and shop.ran == ["add 1 1"]
         for _ in range(2):
