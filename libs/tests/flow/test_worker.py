@@ -622,7 +622,8 @@ async def test_what_is_started_between_a_claim_and_its_answer_is_run(cluster: Me
     partition = tags.partition_of("x")
     outside = bokiflow.Flow(shop.app, (await cluster.connect()).book("shop"))
     async with outside, working(cluster, shop.app, "a", lease_s=LONG_S) as a:
-        append, started = a.log.append, []
+        append = a.log.append
+        started: list[bokiflow.Handle[Any]] = []
 
         async def late(one: Contribution, **options: Any) -> int:
             seqnum = await append(one, **options)
