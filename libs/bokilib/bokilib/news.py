@@ -6,6 +6,9 @@ All callers of one turn get one answer, of one place. Who calls while a query is
 its call.
 
 An error of one stream, of which something is gone, is raised to those who wanted that stream, and to nobody else.
+
+A call from another event loop (a workflow's, say) is refused by the book (`boki.WrongLoop`). Until then it waits apart: that loop may never
+run again, and holds up nobody else's query.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ class News:
 
     def __init__(self, book: BookPort) -> None:
         self._book = book
-        self._wanted: list[_Wanted] = []
+        self._wanted: dict[asyncio.AbstractEventLoop, list[_Wanted]] = {}
         self._queries: dict[asyncio.Task[None], None] = {}
         self.queries = 0
         """How many were sent so far."""
@@ -58,14 +61,14 @@ class News:
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[NewRecords] = loop.create_future()
-        if not self._wanted:
-            loop.call_soon(self._leave)
-        self._wanted.append(_Wanted(seen, future))
+        if loop not in self._wanted:
+            loop.call_soon(self._leave, loop)
+        self._wanted.setdefault(loop, []).append(_Wanted(seen, future))
         return await future
 
-    def _leave(self) -> None:
+    def _leave(self, loop: asyncio.AbstractEventLoop) -> None:
         """Sends what was wanted in this turn, as few queries as hold it."""
-        wanted, self._wanted = self._wanted, []
+        wanted = self._wanted.pop(loop)
         together: list[_Wanted] = []
         streams: dict[Tag, None] = {}
         for one in wanted:

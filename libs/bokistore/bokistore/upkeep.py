@@ -65,8 +65,9 @@ class Upkeep:
         self._entered.pop(subject, None)
         if len(self._due) < DUE_SUBJECTS:
             self._due[subject] = None
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._tend(), name="bokistore checkpoints")
+        loop = asyncio.get_running_loop()
+        if self._task is None or self._task.done() or self._task.get_loop() is not loop:
+            self._task = loop.create_task(self._tend(), name="bokistore checkpoints")
 
     async def _tend(self) -> None:
         while self._due:

@@ -404,3 +404,23 @@ async def test_what_is_missing_in_a_new_book_can_be_written_blind(store: BokiSto
 
     await store.transact(put)
     assert await store.object("x").value() == {"n": 1}
+
+
+async def test_a_read_from_an_event_loop_that_stops_holds_up_nobody(store: BokiStore) -> None:
+    """As a workflow's does, which is never run again: the next read of this process is answered."""
+    await store.object("x").set("n", 1)
+
+    def begin() -> tuple[asyncio.AbstractEventLoop, asyncio.Task[object]]:
+        loop = asyncio.new_event_loop()
+        task: asyncio.Task[object] = loop.create_task(store.object("x").value())
+        loop.run_until_complete(asyncio.sleep(0))
+        return loop, task
+
+    loop, task = await asyncio.to_thread(begin)
+    assert not task.done()
+    async with asyncio.timeout(10):
+        assert await store.object("x").value() == {"n": 1}
+        assert await store.values(["x", "y"]) == [{"n": 1}, None]
+    task.cancel()
+    await asyncio.to_thread(loop.run_until_complete, asyncio.gather(task, return_exceptions=True))
+    loop.close()
