@@ -18,7 +18,15 @@ from bokilib.codec import Json, JsonObject
 from bokilib.isolation import Isolation
 from bokistore.collection import Collection, TxCollection
 from bokistore.diff import Change
-from bokistore.errors import AlreadyExists, HistoryMissing, InTransaction, NoSuchObject, OperationFailed, ResultUnknown
+from bokistore.errors import (
+    AlreadyExists,
+    HistoryMissing,
+    InTransaction,
+    NoSuchObject,
+    OperationFailed,
+    ResultUnknown,
+    TransactionTimeout,
+)
 from bokistore.inspection import Version
 from bokistore.objects import StoreObject
 from bokistore.operations import (
@@ -67,6 +75,7 @@ __all__ = [
     "StoreObject",
     "StoreSettings",
     "Transaction",
+    "TransactionTimeout",
     "TxCollection",
     "TxObject",
     "Version",

@@ -49,3 +49,11 @@ class ResultUnknown(LogBookError):
     """
 
     definite = False
+
+
+class TransactionTimeout(LogBookError):
+    """The body of a transaction ran for longer than a transaction may. It was cancelled, and nothing of it is in the log.
+
+    Attributes:
+        body: its name. ran_s: for how many seconds it ran. expected: how many it may.
+    """

@@ -1,20 +1,24 @@
 """Transactions of one process that commit as one record (`group_rules`).
 
-While a record is on its way, transactions queue. Then all that wait run at once, and join one record in the
-order in which they came; those that had to see an earlier one's writes run again, on its state. So a hot object takes as many
-transactions a round trip as there are in the queue, and none of them conflicts with another.
+A body runs as a task of its own (`bodies`), and holds up no other body and no record. What has run is *ready*. While no record is on its
+way, transactions that are ready join the next one in the order in which they came; one that must see an earlier one's writes runs again
+first, on its state. So a hot object takes as many transactions a round trip as are ready, and none of them conflicts with another.
 
-They begin with what is known here (`open_snapshot`); one that was wrong, or whose result nothing would prove, runs again and reads the log.
-
-An unknown outcome is raised to all whose record it was. Nothing is concluded from a Conflict but who has to run again.
+- A record waits for reads that bodies have under way, no longer than about two round trips, and for nothing else that they do. A body
+  that takes longer runs outside, against what is committed; each time others were faster it lost, and after some losses it has the turn
+  for its objects (`turns`).
+- A body begins with what is known here (`open_snapshot`); one that was wrong, or whose result nothing would prove, runs again and reads
+  the log.
+- After a Conflict the transactions that lost run again together, once what moved was read, after a pause if they lost to another process.
+- An unknown outcome is raised to all callers whose record it was.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Generic, TypeVar, cast
+import contextvars
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
 
 from boki_common.errors import BokiError, Conflict, Trimmed
 from bokilib.contribution import Contribution, joined
@@ -23,66 +27,27 @@ from bokilib.events import encode_events
 from bokilib.isolation import Isolation
 from bokilib.ports import ConsistencyName
 from bokilib.tags import store_object
+from bokistore.bodies import Bodies
 from bokistore.events import AnyEvent
 from bokistore.fold import View
-from bokistore.group_rules import Member, after_conflict, must_see, record_of
+from bokistore.group_rules import Draft, Member, Newest, Standing, after_conflict, outdated, standing
+from bokistore.jobs import How, Job, Staged, member_of, name_of, transaction_of, written
 from bokistore.snapshot_reads import Views
 from bokistore.transaction_rules import Overlay
 from bokistore.transactions import NOTHING, Transaction
+from bokistore.turns import LOSSES, Contention, Turns
 
-JOBS_AT_ONCE: Final = 64
+JOBS_AT_ONCE: Final = 128
+"""Transactions that are looked at for one record."""
 RETRIES: Final = 32
+UNTIL_IT_COMMITS: Final = 1 << 62
+"""Retries of a transaction that only its owner gives up."""
+LIMIT_S: Final = 60.0
+PATIENCE_LEAST_S: Final = 0.004
+PATIENCE_MOST_S: Final = 0.02
+"""How long a record waits, in all, for reads of bodies that run, or run again, and could join it."""
 
 R = TypeVar("R")
-
-
-class _Job(Generic[R]):
-    """One transaction that somebody waits for."""
-
-    def __init__(
-        self,
-        body: Callable[[Transaction], Awaitable[R]],
-        isolation: Isolation,
-        retries: int,
-        consistency: ConsistencyName,
-    ) -> None:
-        self.body = body
-        self.isolation: Isolation = isolation
-        self.retries = retries
-        self.consistency: ConsistencyName = consistency
-        self.trusting = consistency == "session"
-        """Whether it may read what is known here, without a request."""
-        self.future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self.transaction: Transaction | None = None
-        self.result: R | None = None
-        self.error: BaseException | None = None
-        self.member: Member | None = None
-
-    async def run(self, transaction: Transaction) -> None:
-        """Runs the body; what it returns or raises counts later."""
-        self.transaction, self.result, self.error = transaction, None, None
-        try:
-            self.result = await self.body(transaction)
-        except Exception as error:  # noqa: BLE001 - it is the caller's, and raised to him
-            self.error = error
-        transaction.end()
-        try:
-            await transaction.placed(proven=self.error is not None or transaction.staging.empty)
-        except BokiError as error:
-            self.fail(error)
-
-    def fail(self, error: BaseException) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
-
-    def finish(self) -> None:
-        """It is decided: what it returned or raised is so."""
-        if self.future.done():
-            return
-        if self.error is not None:
-            self.future.set_exception(self.error)
-        else:
-            self.future.set_result(cast(R, self.result))  # if it is None, the body returned None
 
 
 class GroupCommit:
@@ -98,220 +63,393 @@ class GroupCommit:
         *,
         isolation: Isolation = "serializable",
         retries: int = RETRIES,
+        limit_s: float = LIMIT_S,
         committed: Callable[[Sequence[AnyEvent]], None] | None = None,
     ) -> None:
         """
         Args:
-            isolation, retries: of transactions that name none.
+            isolation, retries: of transactions that name none. limit_s: for how long a body may run.
             committed: called with the events of each record that was appended.
         """
         self.views: Final = views
         self.runs = 0
         self._isolation: Final[Isolation] = isolation
-        self._retries = retries
+        self._retries: Final = retries
         self._notify = committed
-        self._log = views.log
-        self._queue: deque[_Job[Any]] = deque()
-        self._kept: list[_Job[Any]] = []
+        self._log: Final = views.log
+        self._newest: Final = Newest()
+        self._turns: Final = Turns()
+        self._contention: Final = Contention(self._log.by)
+        self._bodies: Final = Bodies(views, limit_s, ran=self._ran, failed=self._fail)
+        self._ready: Final[dict[int, Job[Any]]] = {}
+        self._parked: Final[dict[int, Job[Any]]] = {}
+        """Those that wait for another one's turn to end."""
+        self._resting: Final[dict[str, int]] = {}
+        """Streams that nothing is sent for meanwhile, and for how many pauses."""
+        self._context: Final = contextvars.copy_context()
         self._driver: asyncio.Task[None] | None = None
-        self._numbers = 0
+        self._jobs = 0
+        self._members = 0
+        self._append_s = PATIENCE_MOST_S / 2
+
+    # -- callers
 
     async def run(
         self,
         body: Callable[[Transaction], Awaitable[R]],
         *,
+        name: str = "",
         isolation: Isolation | None = None,
         retries: int | None = None,
         consistency: ConsistencyName = "session",
     ) -> R:
-        """Runs a transaction until it commits; returns what its body returned.
+        """Run a transaction until it commits; return what its body returned.
 
         Raises:
-            Conflict: it lost so often. Fenced: another library's fence moved. AppendUnknown: perhaps it committed.
-            What the body raised: then nothing was committed.
+            Conflict: it lost too often. Fenced: another library's fence moved. AppendUnknown: perhaps it committed.
+            TransactionTimeout: its body took too long. Whatever the body raised: then nothing was committed.
         """
         most = self._retries if retries is None else retries
-        job: _Job[R] = _Job(body, isolation or self._isolation, most, consistency)
-        self._queue.append(job)
-        if self._driver is None or self._driver.done():
-            self._driver = asyncio.get_running_loop().create_task(self._drive(), name="bokistore group commit")
-        return await job.future
-
-    async def _drive(self) -> None:
-        jobs: list[_Job[Any]] = []
+        how = How(body, name or name_of(body), isolation or self._isolation, consistency)
+        job = Job(self._next_job(), how, most)
+        self._start(job)
         try:
-            while self._queue or self._kept:
-                jobs = [*self._kept]
-                new: list[_Job[Any]] = []
-                while self._queue and len(new) < JOBS_AT_ONCE:
-                    job = self._queue.popleft()
-                    if not job.future.done():
-                        new.append(job)
-                jobs += new
-                await self._round(new)
-        except BaseException as error:
-            for job in [*jobs, *self._kept, *self._queue]:
-                job.fail(error)
-            self._kept, self._queue = [], deque()
-            if isinstance(error, asyncio.CancelledError):
-                raise
+            return (await job.future).result
+        except asyncio.CancelledError:
+            if job.future.cancelled():  # its caller was: the body ends before the caller goes on
+                await self.withdraw(job)
+            raise
 
-    async def _round(self, new: Sequence[_Job[Any]]) -> None:
-        """Runs what is new, sends one record, and sees what became of it."""
-        withdrawn = [job for job in self._kept if job.future.done()]
-        if withdrawn:
-            self._rerun_dependents(withdrawn)
-            self._kept = [job for job in self._kept if job not in withdrawn]
-        if new:
-            await asyncio.gather(*(self._attempt(job, NOTHING) for job in new))
-            overlay = Overlay()
-            for job in self._kept:
-                overlay.add(_written(job))
-            for job in new:
-                await self._join(job, overlay)
-        record = record_of([_member(job) for job in self._kept])
-        by_number = {_member(job).number: job for job in self._kept}
-        jobs = [by_number[member.number] for member in record.members]
-        self._kept = [by_number[member.number] for member in record.waiting]
-        if not record.part.events:
-            for job in jobs:
-                job.finish()
-            return
-        await self._send(record.part, jobs)
+    def stage(
+        self, body: Callable[[Transaction], Awaitable[R]], *, name: str = "", isolation: Isolation | None = None
+    ) -> Staged[R]:
+        """Run a transaction that commits once its owner says so, together with the owner's part."""
+        how = How(body, name or name_of(body), isolation or self._isolation, "session", staged=True)
+        job = Job(self._next_job(), how, UNTIL_IT_COMMITS)
+        self._start(job)
+        return Staged(self, job)
 
-    async def _attempt(self, job: _Job[Any], overlay: Overlay) -> None:
+    def join(self, job: Job[Any]) -> None:
+        """The owner of a staged transaction has given its part."""
+        job.joins, job.held = True, False
+        if not job.future.done():
+            job.member = self._member_of(job, job.member.ran_on if job.member is not None else ())
+            self._ready[job.number] = job
+            self._kick()
+
+    async def withdraw(self, job: Job[Any]) -> None:
+        """Give a transaction up, unless it is decided; return when its body has ended."""
+        job.future.cancel()
+        job.tell(True)
+        self._forget(job)
+        task = job.task
+        if task is not None and not task.done() and task is not asyncio.current_task():
+            task.cancel()
+            await asyncio.wait([task])
+
+    def _next_job(self) -> int:
+        self._jobs += 1
+        return self._jobs
+
+    # -- bodies
+
+    def _start(self, job: Job[Any], overlay: Overlay = NOTHING, before: Sequence[Member] = ()) -> None:
         self.runs += 1
-        await job.run(Transaction(self.views, job.isolation, job.consistency, trusting=job.trusting, overlay=overlay))
+        self._bodies.start(job, overlay, before)
 
-    async def _join(self, job: _Job[Any], overlay: Overlay) -> None:
-        """Puts a transaction that ran behind those that are to commit before it; `overlay`: what these wrote."""
+    def _ran(self, job: Job[Any], before: Sequence[Member]) -> None:
+        """A body ended: it is decided at once, runs again, or is ready."""
         if job.future.done():
             return
         if isinstance(job.error, Trimmed) and job.retries > 0:
             job.retries -= 1
-            self._queue.appendleft(job)
+            self._start(job)
             return
-        before = [_member(other) for other in self._kept]
-        member = self._member_of(job, ())
-        if any(must_see(member, earlier) for earlier in before):
-            await self._attempt(job, overlay)
-            if job.future.done():
-                return
-            seen = _transaction(job).staging
-            touched = {*seen.read_streams, *seen.joined_streams}
-            member = self._member_of(job, [earlier.number for earlier in before if earlier.joined & touched])
-        where = _transaction(job).where
-        if where.stale or not (member.part.events or member.ran_on or where.proven()):
-            job.trusting = False
-            self._queue.appendleft(job)
+        transaction = transaction_of(job)
+        touched = {*transaction.staging.read_streams, *transaction.staging.joined_streams}
+        member = self._member_of(job, [one.number for one in before if not one.joined.isdisjoint(touched)])
+        writes = bool(member.part.events) or (job.how.staged and job.error is None)
+        where = transaction.where
+        if where.stale or not (writes or member.ran_on or where.proven()):
+            if where.stale:
+                job.least = max(job.least, self._log.book.position or 0)
+            job.trusting = job.trusting and writes
+            self._start(job)
             return
         job.member = member
-        if not member.part.events and not member.ran_on:
-            job.finish()
+        if not writes and not member.ran_on:
+            self._finish(job)
+        elif job.joins or job.error is not None:
+            self._ready[job.number] = job
+            self._kick()
         else:
-            self._kept.append(job)
-            overlay.add(_written(job))
+            job.held = True
+            job.tell(True)
 
-    def _member_of(self, job: _Job[Any], ran_on: Sequence[int]) -> Member:
-        staging = _transaction(job).staging
-        part = joined([staging.contribution(), *staging.extra])
+    def _fail(self, job: Job[Any], error: BaseException) -> None:
+        job.fail(error)
+        self._forget(job)
+
+    def _finish(self, job: Job[Any]) -> None:
+        job.finish()
+        self._forget(job)
+
+    def _forget(self, job: Job[Any]) -> None:
+        """A transaction is decided: others may have its turn."""
+        self._bodies.forget(job)
+        self._ready.pop(job.number, None)
+        self._parked.pop(job.number, None)
+        if self._turns.ended(job.number):
+            self._unpark()
+
+    def _unpark(self) -> None:
+        """A turn ended: those that waited for it run again."""
+        parked = [job for _, job in sorted(self._parked.items())]
+        self._parked.clear()
+        self._run_all(parked)
+
+    # -- records
+
+    def _kick(self) -> None:
+        if self._driver is None or self._driver.done():
+            loop, context = asyncio.get_running_loop(), self._context.copy()  # it is no caller's
+            self._driver = loop.create_task(self._drive(), name="bokistore group commit", context=context)
+
+    async def _drive(self) -> None:
+        """Send record after record, as long as something is ready that may be sent."""
+        try:
+            while any(not self._rests(job) for job in self._ready.values()):
+                await self._bodies.reads_ended(self._patience_s())
+                draft, jobs = await self._compose()
+                draft, jobs = self._without_withdrawn(draft, jobs)
+                for job in jobs.values():
+                    self._ready.pop(job.number, None)
+                part = draft.part()
+                if part.events:
+                    await self._send(part, list(jobs.values()))
+                for job in jobs.values():
+                    if not part.events:
+                        self._finish(job)
+        except BaseException as error:
+            for job in list(self._ready.values()):
+                self._fail(job, error)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+
+    def _rests(self, job: Job[Any]) -> bool:
+        return bool(self._resting) and not self._resting.keys().isdisjoint(member_of(job).part.expect)
+
+    async def _compose(self) -> tuple[Draft, dict[int, Job[Any]]]:
+        """Put the next record together; return it, and its transactions by number of the member."""
+        draft, jobs, overlay = Draft(), dict[int, Job[Any]](), Overlay()
+        until_s = asyncio.get_running_loop().time() + self._patience_s()
+        for job in self._in_order():
+            if job.slow and (member_of(job).ran_on or outdated(member_of(job), self._newest)):
+                self._run_outside(job)
+        for job in self._in_order()[:JOBS_AT_ONCE]:
+            if job.future.done():
+                self._forget(job)
+            if self._ready.get(job.number) is not job or not draft.takes(member_of(job)):
+                continue
+            if self._turns.waits(job.number, member_of(job).joined):
+                self._park(job)
+                continue
+            if standing(member_of(job), draft, self._newest) is Standing.RUNS_AGAIN and (
+                job.slow or not await self._run_again(job, draft, overlay, until_s)
+            ):
+                continue  # one that is slow has its chance when this record is decided
+            member = member_of(job)
+            became = standing(member, draft, self._newest)
+            if became is Standing.RUNS_AGAIN:
+                self._run_outside(job)
+            elif became is Standing.JOINS and not self._turns.waits(job.number, member.joined):
+                draft.add(member)
+                jobs[member.number] = job
+                overlay.add(written(job))
+        return draft, jobs
+
+    def _in_order(self) -> list[Job[Any]]:
+        """Return those that may be sent, in the order in which they came."""
+        return [job for _, job in sorted(self._ready.items()) if not self._rests(job)]
+
+    async def _run_again(self, job: Job[Any], draft: Draft, overlay: Overlay, until_s: float) -> bool:
+        """Run a body on the state of a draft; return whether it ended in time, and is ready."""
+        del self._ready[job.number]
+        job.least = max(job.least, outdated(member_of(job), self._newest))
+        self._start(job, overlay.copy(), draft.members)
+        if not await self._bodies.ended(job, until_s):
+            job.slow = True
+            self._release(job)
+        return self._ready.get(job.number) is job
+
+    def _run_outside(self, job: Job[Any]) -> None:
+        """A body did not see what came before it: run it against what is committed."""
+        self._ready.pop(job.number, None)
+        job.least = max(job.least, outdated(member_of(job), self._newest))
+        self._lost(job)
+        self._release(job)
+        self._start(job)
+
+    def _park(self, job: Job[Any]) -> None:
+        """It runs again when the turn that it waits for has ended."""
+        self._ready.pop(job.number, None)
+        self._release(job)
+        self._parked[job.number] = job
+
+    def _lost(self, job: Job[Any]) -> None:
+        job.losses += 1
+        job.trusting = job.trusting and job.losses < LOSSES  # what is known here did not help so far
+        member = member_of(job)
+        if self._turns.lost(job.number, job.losses, [tag for tag in member.part.expect if tag not in member.fences]):
+            job.losses = 0
+            self._unpark()
+
+    def _release(self, job: Job[Any]) -> None:
+        """A staged transaction runs again: its owner need not wait for that."""
+        if job.how.staged:
+            job.joins, job.part = False, None
+            job.tell(False)
+
+    def _without_withdrawn(self, draft: Draft, jobs: dict[int, Job[Any]]) -> tuple[Draft, dict[int, Job[Any]]]:
+        """Leave out transactions that were given up meanwhile, and those that ran on their state: they run again."""
+        gone = [number for number, job in jobs.items() if job.future.done()]
+        if not gone:
+            return draft, jobs
+        rest, dependents = draft.without(gone)
+        for number in gone:
+            self._forget(jobs[number])
+        return rest, {member.number: jobs[member.number] for member in rest.members if member.number not in dependents}
+
+    def _patience_s(self) -> float:
+        return min(PATIENCE_MOST_S, max(PATIENCE_LEAST_S, 2 * self._append_s))
+
+    def _member_of(self, job: Job[Any], ran_on: Iterable[int]) -> Member:
+        staging = transaction_of(job).staging
+        extra = list(staging.extra)
+        if job.part is not None and job.error is None:
+            extra.append(job.part(job.result))
+        part = joined([staging.contribution(), *extra])
         reads = Contribution((), dict.fromkeys(staging.read_streams, staging.snapshot))
+        saw = frozenset(ran_on)
         if job.error is not None:  # nothing of it is written; whether it is right to raise depends on what it read
             part = reads
-        elif ran_on:  # it saw a state that never was, unless nothing of what it read moves before the record
+        elif saw:  # it saw a state that never was, unless nothing of what it read moves before the record
             part = joined([part, reads])
-        self._numbers += 1
+        self._members += 1
         return Member(
-            self._numbers,
-            job.isolation,
+            self._members,
+            job.how.isolation,
             frozenset(staging.read_streams),
             frozenset(staging.written_streams),
             frozenset(staging.joined_streams) if job.error is None else frozenset(),
-            staging.fences if job.error is None else {},
+            {tag: seqnum for one in extra for tag, seqnum in one.expect.items()} if job.error is None else {},
             part,
             len(encode_events(part.events)),
-            frozenset(ran_on),
+            saw,
         )
 
-    async def _send(self, part: Contribution, jobs: list[_Job[Any]]) -> None:
+    async def _send(self, part: Contribution, jobs: list[Job[Any]]) -> None:
+        loop = asyncio.get_running_loop()
+        sent_s = loop.time()
         try:
             seqnum = await self._log.append(part)
         except Conflict as conflict:
+            self._append_s = loop.time() - sent_s
             self._after_conflict(jobs, part, conflict)
         except AtomicTooLarge as error:
             if len(jobs) == 1:
-                jobs[0].fail(error)
+                self._fail(jobs[0], error)
             else:
-                await self._send(_member(jobs[0]).part, jobs[:1])
-                self._again(jobs[1:])
-        except BokiError as error:
+                await self._send(member_of(jobs[0]).part, jobs[:1])
+                self._back(jobs[1:])
+        except BaseException as error:
             for job in jobs:
-                job.fail(error)
-            self._rerun_dependents(jobs)
+                self._fail(job, error)
+            if not isinstance(error, BokiError):
+                raise
         else:
+            self._append_s = loop.time() - sent_s
             self._committed(seqnum, part, jobs)
 
-    def _committed(self, seqnum: int, part: Contribution, jobs: Sequence[_Job[Any]]) -> None:
+    def _back(self, jobs: Iterable[Job[Any]]) -> None:
+        """These are ready as before."""
+        for job in jobs:
+            if not job.future.done():
+                self._ready[job.number] = job
+
+    def _committed(self, seqnum: int, part: Contribution, jobs: Sequence[Job[Any]]) -> None:
         bases: dict[str, View] = {}
         events: list[AnyEvent] = []
+        moved: dict[str, None] = {}
+        expected: dict[str, None] = {}
         for job in jobs:
-            transaction = _transaction(job)
-            where, expected = transaction.where, _member(job).part.expect
+            transaction, member = transaction_of(job), member_of(job)
+            where = transaction.where
             known = where.bases | where.unseen  # of what it does not expect, others may know better
-            bases |= {name: base for name, base in known.items() if store_object(name) in expected}
+            bases |= {name: base for name, base in known.items() if store_object(name) in member.part.expect}
+            moved.update(dict.fromkeys(sorted(member.joined)))
+            expected.update(dict.fromkeys(tag for tag in member.part.expect if tag not in member.fences))
             if job.error is None:
                 transaction.seqnum = seqnum
-                events += _written(job)
+                events += written(job)
+        self._newest.moved(moved, seqnum)
         self.views.committed(seqnum, part, events, bases.values())
         if self._notify is not None:
             self._notify(events)
         for job in jobs:
-            job.finish()
-        moved = {stream for job in jobs for stream in _member(job).joined}
-        late = [job for job in self._kept if moved & _member(job).part.expect.keys()]
-        self._again(late)
+            self._finish(job)
+        contended, pause_s = self._contention.won([tag for tag in expected if tag in moved], self._append_s)
+        if contended:
+            self._rest(contended, pause_s)
 
-    def _after_conflict(self, jobs: Sequence[_Job[Any]], part: Contribution, conflict: Conflict) -> None:
-        by_number = {_member(job).number: job for job in jobs}
+    def _after_conflict(self, jobs: Sequence[Job[Any]], part: Contribution, conflict: Conflict) -> None:
+        by_number = {member_of(job).number: job for job in jobs}
         moved = self._log.moved(part.expect, conflict)
-        verdict = after_conflict([_member(job) for job in jobs], {tag: one.newest for tag, one in moved.items()})
+        verdict = after_conflict([member_of(job) for job in jobs], {tag: one.newest for tag, one in moved.items()})
+        for tag, one in moved.items():
+            self._newest.moved([tag], one.newest or 0)
         for member in verdict.dropped:
-            by_number[member.number].fail(Fenced(f"a fence of the transaction moved: {conflict}", **conflict.facts))
+            fenced = Fenced(f"a fence of the transaction moved: {conflict}", **conflict.facts)
+            self._fail(by_number[member.number], fenced)
         again = [by_number[member.number] for member in verdict.again]
         kept = [by_number[member.number] for member in verdict.kept]
         if not again and not verdict.dropped:
             again, kept = kept, []
+        self._back(kept)
+        foreign = False
         for job in again:
-            lost = not _transaction(job).where.guessed  # else what was known here was old: it lost to nobody
-            job.trusting = False
+            lost = bool(job.conflicts) or not transaction_of(job).where.guessed  # else what was known here was old
+            foreign = foreign or lost
+            job.conflicts += 1
+            job.least = max(job.least, conflict.facts.get("position", 0))
             job.retries -= lost
+            self._release(job)
+            if lost:
+                self._lost(job)
             if job.retries < 0:
-                job.fail(conflict)
-        self._kept = kept + self._kept
-        self._again(again)
-        self._rerun_dependents([*again, *(by_number[member.number] for member in verdict.dropped)])
+                self._fail(job, conflict)
+        pause_s = self._contention.lost(moved, self._append_s) if foreign else 0.0
+        self._rest(list(moved), pause_s, again)
 
-    def _again(self, jobs: Sequence[_Job[Any]]) -> None:
-        """Runs them in the next round, before what came later."""
-        self._kept = [job for job in self._kept if job not in jobs]
-        self._queue.extendleft(reversed([job for job in jobs if not job.future.done()]))
+    def _rest(self, streams: Sequence[str], pause_s: float, jobs: Sequence[Job[Any]] = ()) -> None:
+        """Send nothing that expects these streams for a while, and then run transactions again."""
+        if not pause_s:
+            self._run_all(jobs)
+            return
+        for stream in streams:
+            self._resting[stream] = self._resting.get(stream, 0) + 1
+        _ = asyncio.get_running_loop().call_later(pause_s, self._rested, streams, jobs, context=self._context)
 
-    def _rerun_dependents(self, jobs: Sequence[_Job[Any]]) -> None:
-        """Of those that wait, who ran on the state of one that is not in the log."""
-        gone = {_member(job).number for job in jobs}
-        self._again([job for job in self._kept if _member(job).ran_on & gone])
+    def _rested(self, streams: Sequence[str], jobs: Sequence[Job[Any]]) -> None:
+        for stream in streams:
+            self._resting[stream] -= 1
+            if not self._resting[stream]:
+                del self._resting[stream]
+        self._run_all(jobs)
+        if self._ready:
+            self._kick()
 
-
-def _written(job: _Job[Any]) -> Sequence[AnyEvent]:
-    """What it writes: nothing, if its body raised."""
-    return () if job.error is not None else _transaction(job).staging.events
-
-
-def _member(job: _Job[Any]) -> Member:
-    assert job.member is not None
-    return job.member
-
-
-def _transaction(job: _Job[Any]) -> Transaction:
-    assert job.transaction is not None
-    return job.transaction
+    def _run_all(self, jobs: Sequence[Job[Any]]) -> None:
+        for job in jobs:
+            if not job.future.done():
+                self._start(job)

@@ -32,10 +32,11 @@ class OpenSnapshot:
             changed since. from_log: the place is what the log answered.
     """
 
-    def __init__(self, isolation: Isolation, seen: int, *, trusting: bool) -> None:
+    def __init__(self, isolation: Isolation, seen: int, *, trusting: bool, least: int = 0) -> None:
         """
         Args:
-            seen: what the session has seen when the transaction begins. trusting: known views are taken without a request.
+            seen: what the session has seen when the transaction begins. trusting: known views are taken without a request, as of
+                `least` at the lowest.
         """
         self.place = 0
         self.fixed = False
@@ -44,8 +45,9 @@ class OpenSnapshot:
         self.bases: Final[dict[str, View]] = {}
         self.unseen: Final[dict[str, View]] = {}
         self._isolation: Final = isolation
-        self._least: Final = 0 if isolation == "serializable" else seen
+        self._least: Final = least if isolation == "serializable" else max(least, seen)
         self._trusting: Final = trusting
+        self._known_least: Final = least
 
     def fix(self, place: int) -> None:
         """It reads at this place from now on."""
@@ -90,7 +92,13 @@ class OpenSnapshot:
         found: dict[str, int] = {}
         for name in names:
             one = known.get(name)
-            if not self._trusting or one is None or not one.steady or name in self.bases:
+            if (
+                not self._trusting
+                or one is None
+                or not one.steady
+                or name in self.bases
+                or one.upto < self._known_least
+            ):
                 continue
             upto = one.upto if self._isolation == "serializable" else min(one.upto, self.place)
             if one.view.seen <= upto:

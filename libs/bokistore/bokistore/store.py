@@ -30,6 +30,7 @@ from bokistore.collection import Collection
 from bokistore.errors import NoSuchObject
 from bokistore.expiry import delete_with_entry, sweep_all
 from bokistore.group_commit import RETRIES, GroupCommit
+from bokistore.jobs import Staged
 from bokistore.objects import StoreObject
 from bokistore.shared_parts import decode_context, decode_written
 from bokistore.snapshot import Snapshot, whole_value
@@ -56,7 +57,8 @@ class StoreSettings(msgspec.Struct, frozen=True):
         aux_data: whether views are left with the engines.
         checkpoints: whether this process makes checkpoints of what it sees change, and trims by them.
         checkpoint_records, checkpoint_bytes: a checkpoint is due when so much lies above the last one.
-        grace_ms: how old a snapshot may be. retention_ms: for how long what was deleted is remembered.
+        grace_ms: how old a snapshot may be, and for how long the body of a transaction may run.
+        retention_ms: for how long what was deleted is remembered.
         forget_ms: how old a stream has to be for the log to forget it.
     """
 
@@ -124,7 +126,11 @@ class BokiStore:
         )
         self.views.due, self.views.due_directory = self._upkeep.saw, self._upkeep.saw_directory
         self._commits = GroupCommit(
-            self.views, isolation=settings.isolation, retries=settings.retries, committed=self._upkeep.committed
+            self.views,
+            isolation=settings.isolation,
+            retries=settings.retries,
+            limit_s=settings.grace_ms / 1_000,
+            committed=self._upkeep.committed,
         )
 
     # -- objects
@@ -203,7 +209,8 @@ class BokiStore:
         run at the same time commit as one record.
 
         Raises:
-            Conflict: it lost too often. AppendUnknown: perhaps it committed. What the body raised: nothing was committed.
+            Conflict: it lost too often. AppendUnknown: perhaps it committed. TransactionTimeout: the body ran for longer than
+                `grace_ms`. Whatever the body raised. But for AppendUnknown nothing was committed.
         """
         return await self.transactional()(body)(*args, **options)
 
@@ -227,12 +234,20 @@ class BokiStore:
             @wraps(body)
             async def run(*args: P.args, **options: P.kwargs) -> R:
                 return await self._commits.run(
-                    lambda tx: body(tx, *args, **options), isolation=isolation, retries=retries, consistency=consistency
+                    lambda tx: body(tx, *args, **options),
+                    name=getattr(body, "__qualname__", type(body).__qualname__),
+                    isolation=isolation,
+                    retries=retries,
+                    consistency=consistency,
                 )
 
             return run
 
         return decorate
+
+    def stage(self, body: Callable[[Transaction], Awaitable[R]], *, name: str = "") -> Staged[R]:
+        """Run a transaction that commits once its owner gives a part of its own: a step of a workflow. See `group_commit.Staged`."""
+        return self._commits.stage(body, name=name)
 
     @asynccontextmanager
     async def transaction(

@@ -164,22 +164,38 @@ class Staging:
 
 
 class Overlay:
-    """What transactions wrote that are to commit before another one, in the same record: in order, and by object."""
+    """Writes of transactions that are to commit before another one, in the same record: in order, and by object."""
 
     def __init__(self) -> None:
-        self.events: Final[list[AnyEvent]] = []
-        self._by_name: Final[dict[str, list[AnyEvent]]] = {}
+        self.events: list[AnyEvent] = []
+        self._by_name: dict[str, tuple[AnyEvent, ...]] = {}
+        self._after: dict[str, tuple[View, int, View]] = {}
+        """By object: a view, how many of the writes were applied to it, and the view after them. Shared with copies."""
 
     def add(self, events: Iterable[AnyEvent]) -> None:
-        """One more transaction."""
+        """Add the writes of one more transaction."""
         for event in events:
             self.events.append(event)
             if not isinstance(event, Entry):
-                self._by_name.setdefault(event.name, []).append(event)
+                self._by_name[event.name] = (*self._by_name.get(event.name, ()), event)
+
+    def copy(self) -> Overlay:
+        """Return these writes, without those that are added here later. Only one of the two may be added to."""
+        made = Overlay()
+        made.events, made._by_name, made._after = list(self.events), dict(self._by_name), self._after
+        return made
 
     def on(self, view: View) -> View:
-        """An object after them: as of the same place."""
-        return with_writes(view, self._by_name.get(view.name, ()))
+        """Return an object after them: as of the same place."""
+        events = self._by_name.get(view.name)
+        if events is None:
+            return view
+        base, count, after = self._after.get(view.name, (view, 0, view))
+        if base is not view or count > len(events):
+            count, after = 0, view
+        after = with_writes(after, events[count:])
+        self._after[view.name] = view, len(events), after
+        return after
 
 
 def with_writes(view: View, events: Iterable[AnyEvent]) -> View:

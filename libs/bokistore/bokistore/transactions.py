@@ -14,8 +14,9 @@ Conflict: `store.transact` and `store.transactional` run theirs again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import Final, TypeVar
 
 from boki_common.errors import InvalidArgument
 from bokilib.codec import Json, JsonObject
@@ -56,12 +57,14 @@ from bokistore.transaction_rules import Overlay, Staging
 
 NOTHING: Final = Overlay()
 
+T = TypeVar("T")
+
 
 class Transaction:
     """See the module.
 
     Attributes:
-        where: it reads. seqnum: where it is in the log, 0 before.
+        where: it reads. seqnum: where it is in the log, 0 before. reads: how many of its reads of the log are under way.
     """
 
     def __init__(
@@ -71,16 +74,19 @@ class Transaction:
         consistency: ConsistencyName = "session",
         *,
         trusting: bool = False,
+        least: int = 0,
         overlay: Overlay = NOTHING,
     ) -> None:
         """
         Args:
-            consistency: of its snapshot. trusting: what is known here is read without a request; whoever commits it runs it again.
-            overlay: what transactions wrote that are to commit before it, in the same record.
+            consistency: of its snapshot. trusting: what is known here, as of `least` or above, is read without a request: it is run
+                again if that was old. overlay: what transactions wrote that are to commit before it, in the same record.
         """
-        self.where: Final = OpenSnapshot(isolation, views.log.book.position or 0, trusting=trusting)
+        self.where: Final = OpenSnapshot(isolation, views.log.book.position or 0, trusting=trusting, least=least)
         self.staging: Final = Staging(0, isolation)
         self.seqnum = 0
+        self.reads = 0
+        self._read_ended: asyncio.Future[None] | None = None
         self._views = views
         self._consistency: ConsistencyName = consistency
         self._trusting = trusting
@@ -123,14 +129,15 @@ class Transaction:
             await self._read_now(names)
         missing = [name for name in names if name not in where.bases]
         if missing:
-            where.bases.update({view.name: view for view in await self._views.many(missing, where.place)})
+            found = await self._reading(self._views.many(missing, where.place))
+            where.bases.update({view.name: view for view in found})
         return [where.bases[name] for name in names]
 
     async def _read_now(self, names: Sequence[str]) -> None:
         """Reads these and all that was read before, as of now; unless another read of this transaction was faster."""
         where = self.where
         wanted = list(dict.fromkeys((*where.bases, *names)))
-        place, views = await self._views.as_of(wanted, self._consistency)
+        place, views = await self._reading(self._views.as_of(wanted, self._consistency))
         if not where.fixed and where.bases.keys() <= set(wanted):
             where.take_read(place, views)
 
@@ -149,7 +156,8 @@ class Transaction:
         self._check_open()
         found: set[str] = set()
         directory_rules.check_collection(collection)
-        for directory in await self._views.directories(collection, await self.fixed()):
+        place = await self.fixed()
+        for directory in await self._reading(self._views.directories(collection, place)):
             found |= directory_rules.after_events(directory, [*self._overlay.events, *self.staging.events]).ids
         self.staging.scans(collection)
         return sorted(found)
@@ -157,7 +165,8 @@ class Transaction:
     async def bucket(self, subject: Subject) -> frozenset[str]:
         """The ids in one bucket of a collection's directory. It expects nothing of it: the object of an id that is there stands for it."""
         self._check_open()
-        directory = await self._views.directory(subject, await self.fixed())
+        place = await self.fixed()
+        directory = await self._reading(self._views.directory(subject, place))
         return directory_rules.after_events(directory, [*self._overlay.events, *self.staging.events]).ids
 
     # -- writing
@@ -240,7 +249,25 @@ class Transaction:
         if self._ended:
             raise InTransaction("this transaction has ended: begin another one")
 
-    # -- for who commits it
+    async def _reading(self, read: Awaitable[T]) -> T:
+        self.reads += 1
+        try:
+            return await read
+        finally:
+            self.reads -= 1
+            if self._read_ended is not None and not self.reads:
+                self._read_ended.set_result(None)
+                self._read_ended = None
+
+    # -- for the room that commits it
+
+    def read_ended(self) -> asyncio.Future[None]:
+        """Return what is done once none of its reads is under way."""
+        if self._read_ended is None:
+            self._read_ended = asyncio.get_running_loop().create_future()
+            if not self.reads:
+                self._read_ended.set_result(None)
+        return self._read_ended
 
     def end(self) -> None:
         """Nothing more is read or written."""
@@ -256,7 +283,8 @@ class Transaction:
         if proven and where.bases:
             await self.fixed()
         elif not where.place:
-            where.fix(await self._views.log.book.now(consistency="any" if self._trusting else self._consistency))
+            now = self._views.log.book.now(consistency="any" if self._trusting else self._consistency)
+            where.fix(await self._reading(now))
         self.staging.snapshot = where.place
         cache, written = self._views.cache, self.staging.written
         unread = [name for name in written if name not in where.bases and name not in self.staging.elsewhere]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from bokilib.contribution import Contribution, joined
 from bokilib.events import Event
 from bokilib.isolation import Isolation
-from bokistore.group_rules import Member, after_conflict, must_see, record_of
+from bokistore.group_rules import Draft, Member, Newest, Standing, after_conflict, must_see, outdated, standing
 
 
 class Did(Event, tag="mine.did", frozen=True):
@@ -41,6 +41,17 @@ def member(
     )
 
 
+def draft_of(members: list[Member]) -> tuple[Draft, list[Member]]:
+    """A record of those that join it in order, and the others."""
+    draft, others = Draft(), []
+    for one in members:
+        if standing(one, draft, Newest()) is Standing.JOINS:
+            draft.add(one)
+        else:
+            others.append(one)
+    return draft, others
+
+
 def test_who_read_what_an_earlier_one_writes_has_to_see_it() -> None:
     first = member(1, "x", "x")
     assert must_see(member(2, "x", "y"), first)
@@ -52,23 +63,33 @@ def test_who_read_what_an_earlier_one_writes_has_to_see_it() -> None:
 
 
 def test_a_group_expects_the_lowest_snapshot_of_each_stream() -> None:
-    record = record_of([member(1, "x", "x", snapshot=9), member(2, "xy", "y", snapshot=5)])
-    assert record.part.expect == {"x": 5, "y": 5}
-    assert [one.number for one in record.members] == [1, 2] and record.waiting == []
+    draft, others = draft_of([member(1, "x", "x", snapshot=9), member(2, "xy", "y", snapshot=5, ran_on=(1,))])
+    assert draft.part().expect == {"x": 5, "y": 5}
+    assert [one.number for one in draft.members] == [1, 2] and others == []
 
 
-def test_who_does_not_fit_waits_and_so_does_who_ran_on_his_state() -> None:
+def test_a_member_that_does_not_fit_waits_and_one_on_its_state_runs_again() -> None:
     members = [
         member(1, "", "x", size=300_000),
         member(2, "", "y", size=300_000),
         member(3, "y", "z", ran_on=(2,)),
         member(4, "", "w"),
     ]
-    record = record_of(members)
-    assert [one.number for one in record.members] == [1, 4]
-    assert [one.number for one in record.waiting] == [2, 3]
-    alone = record_of([member(1, "", "x", size=10**7), member(2, "", "y")])
+    draft, others = draft_of(members)
+    assert [one.number for one in draft.members] == [1, 4]
+    assert [standing(one, draft, Newest()) for one in others] == [Standing.WAITS, Standing.RUNS_AGAIN]
+    alone, _ = draft_of([member(1, "", "x", size=10**7), member(2, "", "y")])
     assert [one.number for one in alone.members] == [1], "it is refused by itself, and takes nobody along"
+
+
+def test_a_record_takes_so_many_streams_and_expectations() -> None:
+    def on(number: int) -> Member:
+        part = Contribution((f"t{number}",), {f"t{number}": 5, f"e{number}": 5}, (Did(str(number)),))
+        return Member(number, "snapshot", frozenset(), frozenset(), frozenset(part.tags), {}, part, 10)
+
+    draft, others = draft_of([on(number) for number in range(200)])
+    assert (len(draft.members), len(others)) == (128, 72), "256 expectations"
+    assert len(draft.part().expect) == 256
 
 
 def test_who_expects_that_an_id_is_new_waits_for_another_who_begins_it() -> None:
@@ -76,8 +97,35 @@ def test_who_expects_that_an_id_is_new_waits_for_another_who_begins_it() -> None
         part = Contribution(("own",), {"own": None}, (Did(str(number)),))
         return Member(number, "snapshot", frozenset(), frozenset(), frozenset(), {"own": None}, part, 10, frozenset())
 
-    record = record_of([begins(1), member(2, "", "x", fences={"claim": 3}), begins(3)])
-    assert ([one.number for one in record.members], [one.number for one in record.waiting]) == ([1, 2], [3])
+    draft, others = draft_of([begins(1), member(2, "", "x", fences={"claim": 3}), begins(3)])
+    assert ([one.number for one in draft.members], [one.number for one in others]) == ([1, 2], [3])
+    assert standing(others[0], draft, Newest()) is Standing.WAITS
+
+
+def test_a_member_of_which_something_is_known_to_have_moved_is_not_sent() -> None:
+    newest = Newest(limit=2)
+    one = member(1, "x", "x", snapshot=7, fences={"f": 3})
+    newest.moved(["x"], 7)
+    newest.moved(["f"], 9)
+    assert outdated(one, newest) == 0, "what moved, it saw; a fence is the log's to judge"
+    newest.moved(["x"], 8)
+    assert (outdated(one, newest), standing(one, Draft(), newest)) == (8, Standing.RUNS_AGAIN)
+    newest.moved(["x"], 5)
+    assert outdated(one, newest) == 8, "the newest counts"
+    newest.moved(["y", "z"], 10)
+    assert outdated(one, newest) == 0, "it keeps so many streams; what it forgot costs a Conflict"
+
+
+def test_those_who_ran_on_one_that_was_given_up_run_again() -> None:
+    members = [
+        member(1, "", "x"),
+        member(2, "x", "y", ran_on=(1,)),
+        member(3, "y", "z", ran_on=(2,)),
+        member(4, "", "w"),
+    ]
+    draft, _ = draft_of(members)
+    rest, dependents = draft.without([1])
+    assert ([one.number for one in rest.members], dependents) == ([4], [2, 3])
 
 
 def test_who_ran_on_the_state_of_one_that_failed_runs_again_and_so_on() -> None:
@@ -114,9 +162,9 @@ MEMBERS = st.lists(
 
 @given(MEMBERS, st.dictionaries(st.sampled_from("xyz"), st.integers(1, 12)))
 def test_everybody_gets_one_verdict_and_who_is_kept_holds_still(members: list[Member], newest: dict[str, int]) -> None:
-    record = record_of(members)
-    assert sorted(one.number for one in [*record.members, *record.waiting]) == [one.number for one in members]
-    assert record.part == joined(one.part for one in record.members)
+    draft, others = draft_of(members)
+    assert sorted(one.number for one in [*draft.members, *others]) == [one.number for one in members]
+    assert draft.part() == joined(one.part for one in draft.members)
     verdict = after_conflict(members, newest)
     assert sorted(one.number for part in verdict for one in part) == [one.number for one in members]
     for one in verdict.kept:

@@ -115,10 +115,10 @@ async def test_the_higher_snapshot_of_a_group_loses_updates_and_the_check_finds_
         return together
 
     monkeypatch.setattr("bokilib.contribution.lowest", highest)
-    monkeypatch.setattr("bokistore.group_commit.must_see", lambda later, earlier: False)
+    monkeypatch.setattr("bokistore.group_rules.must_see", lambda later, earlier: False)
     assert await found_in(range(40), "serializable", grouped=True)
 
 
 async def test_members_that_do_not_see_one_another_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bokistore.group_commit.must_see", lambda later, earlier: False)
+    monkeypatch.setattr("bokistore.group_rules.must_see", lambda later, earlier: False)
     assert await found_in(range(40), "serializable", grouped=True)

@@ -114,7 +114,7 @@ def test_it_has_the_names_of_the_asynchronous_one() -> None:
     """All but what follows, which has no end without a loop."""
     without = {
         "StoreObject": {"watch", "view"},
-        "BokiStore": {"begin", "commit", "tend", "carried"},
+        "BokiStore": {"begin", "commit", "stage", "tend", "carried"},
     }
     for name in ("BokiStore", "Collection", "Snapshot", "StoreObject"):
         ours, theirs = (

@@ -70,7 +70,7 @@ def test_lost_updates_are_found_when_they_are_planted(monkeypatch: pytest.Monkey
 
 
 def test_members_of_a_group_that_do_not_see_one_another_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bokistore.group_commit.must_see", lambda later, earlier: False)
+    monkeypatch.setattr("bokistore.group_rules.must_see", lambda later, earlier: False)
     with pytest.raises(AssertionError, match="cycle"):
         run_on_models(range(0, 90, 3))
 
