@@ -37,7 +37,7 @@ from bokiflow.lock_room import Ready
 from bokiflow.lock_seats import TakeLock
 from bokiflow.outcomes import Outcome, failed
 from bokiflow.timers import DurableTimers, TimerDue
-from bokiflow.transactional import Ran, RunTransaction
+from bokiflow.transactional import Committing, Ran
 from bokiflow.under_way import Body, BodyEnded, Received, Turn, UnderWay
 
 T = TypeVar("T")
@@ -225,14 +225,12 @@ class Executor:
 
     def _commit(self, ran: Ran) -> None:
         wait, ask = self.instance.pending.get(ran.key), self._under_way.ran(ran.key)
-        if wait is None or ask is None:  # nobody waits for it any more
-            ran.tx.end()
+        if wait is None or ask is None:
+            self._under_way.later(transactional.end(ran))  # the code waits for it no more
             return
         event = events.Transacted(self.id, ran.key, wait.name, wait.digest, self._now_ms, ran.outcome, self._flush.seen)
-        part = records.own(self._composer.place, event, self._composer.held)
-        self._run_exclusively(
-            lambda: transactional.commit(ask, ran, part), lambda became: self._committed(ask, event, became)
-        )
+        one = Committing(ask, ran, self._composer.place, self._composer.held, event)
+        self._run_exclusively(lambda: one.commit(lambda: self._over), lambda became: self._committed(one, became))
 
     def _take_place(self, ready: Ready) -> None:
         key, wait = ready.ask.key, self.instance.pending.get(ready.ask.key)
@@ -314,18 +312,20 @@ class Executor:
 
         self._host.locks.wait(self.id, key, name, number, on_turn)
 
-    def _committed(self, ask: RunTransaction, event: events.Transacted, became: int | Outcome) -> None:
-        """It is in the log; or it lost to others, and is run again; or it cannot be."""
+    def _committed(self, one: Committing, became: int | Outcome) -> None:
+        ask, event = one.ask, one.event
         if isinstance(became, Outcome):
             self._ended(BodyEnded(ask.key, became))
         elif became == transactional.PARK:
             self.park()
-        elif became:
+        elif became > 0:
             self.instance.deliver(event, event.at_ms)
             self.instance.looks.cursor = became
             self._collect()
         elif ask.key in self.instance.pending:
-            self._under_way.begin(ask)
+            self._under_way.begin(*one.again(became))
+        else:
+            self._under_way.later(transactional.end(one.ran))
 
     def _deliver(self, item: _Item) -> None:
         instance = self.instance

@@ -1,7 +1,10 @@
 """Transactions of a store as steps of a workflow: the step's outcome and the objects' changes are one record, so both happen, or neither.
 
-A store is whatever has these methods; `bokistore.BokiStore` does. It is made of the workers' `bokilib.Log`: what commits together
-lives in one book. A transaction that meets another one is run again; one whose workflow is somebody else's by now is not.
+A store is anything that has these methods; `bokistore.BokiStore` has. It is made of the workers' `bokilib.Log`: what commits together
+lives in one book. A transaction that meets another one is run again; one whose workflow another worker runs by now is not.
+
+A store that stages transactions (`StagingStore`) runs their bodies itself, and commits them with others of its process, in one record. The
+workflow stands still only while its record is put together and sent: a body that takes long runs again outside of that.
 
 A workflow that a transaction calls is a part of it (`family`), if the store is a `SharedStore`: its own transactions are not committed,
 they go back to the one that called it.
@@ -10,18 +13,23 @@ they go back to the one that called it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import zlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+import msgspec
 
 import boki
 from boki_common.errors import BokiError, Conflict, InvalidArgument, Trimmed
+from boki_common.runtime.bodies import interrupted
+from bokiflow import records
 from bokiflow.body import within_bounds
 from bokiflow.cancellation import WorkflowCancelled
-from bokiflow.flow_events import Part, Within
+from bokiflow.flow_events import Part, Transacted, Within
 from bokiflow.flush import SHARED_BYTES, size_of
 from bokiflow.outcomes import CANCELLED_OUTCOME, Outcome, failed, succeeded
 from bokilib.contribution import Contribution
-from bokilib.errors import AppendUnknown, AtomicTooLarge
+from bokilib.errors import AppendUnknown, AtomicTooLarge, Fenced
 from bokilib.log import Log
 from bokilib.pauses import pauses
 
@@ -37,6 +45,8 @@ class StoreTransaction(Protocol):
 
 
 TX = TypeVar("TX", bound=StoreTransaction)
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
 class TransactionalStore(Protocol[TX]):
@@ -71,22 +81,59 @@ class SharedStore(Protocol):
         """A part of a transaction, after other parts that wrote this."""
 
 
+class InLog(Protocol[R_co]):
+    """A staged transaction that committed."""
+
+    @property
+    def seqnum(self) -> int: ...
+
+    @property
+    def result(self) -> R_co: ...
+
+
+class StagedTransaction(Protocol[R_co]):
+    """A transaction that a store runs, and that commits with a part of its owner's (`bokistore.Staged`)."""
+
+    async def ran(self) -> R_co:
+        """Wait until a run of the body has ended; return what it returned. Raises what it raised: then the transaction has ended."""
+
+    async def commit(self, part: Callable[[R_co], Contribution]) -> InLog[R_co] | None:
+        """Commit it with the part that is made of what the body returned; return None if the body runs again."""
+
+    async def end(self) -> None:
+        """Give it up, unless it is decided."""
+
+
+@runtime_checkable
+class StagingStore(Protocol):
+    """A store that commits transactions of its process together."""
+
+    def stage(self, body: Callable[[Any], Awaitable[R]], *, name: str = "") -> StagedTransaction[R]:
+        """Run a body until its owner commits it."""
+
+
 class RunTransaction(NamedTuple):
-    """A transaction shall run, once all that was done before is in the log; or (`within`) a part of one that others commit."""
+    """The request to run a transaction, once all that was done before is in the log; or (`within`) a part of one that others commit.
+
+    Attributes:
+        losses: how often it lost to others so far.
+    """
 
     key: str
     name: str
     store: TransactionalStore[Any]
     body: Callable[[Any], Awaitable[Any]]
     within: Within | None = None
+    losses: int = 0
 
 
 class Ran(NamedTuple):
-    """A transaction's body ended, and wants to commit."""
+    """A transaction whose body ended, and that wants to commit: one that its store has staged, or else the transaction itself."""
 
     key: str
-    tx: StoreTransaction
     outcome: Outcome
+    tx: StoreTransaction | None = None
+    staged: StagedTransaction[Outcome] | None = None
 
 
 class RanPart(NamedTuple):
@@ -110,29 +157,96 @@ class Attempts(Protocol):
         """Nothing more is."""
 
 
-async def run(ask: RunTransaction, log: Log, attempts: Attempts) -> Ran | RanPart | Outcome:
-    """Runs a body against a new snapshot; the outcome alone, if it raised: then nothing is written."""
+class _Raised(Exception):
+    """What a body raised, on its way through a store that has errors of its own."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(repr(type(error)))
+        self.error = error
+
+
+async def run(
+    ask: RunTransaction, log: Log, attempts: Attempts, staged: StagedTransaction[Outcome] | None = None
+) -> Ran | RanPart | Outcome:
+    """Run a body against a new snapshot; return the outcome alone, if it raised: then nothing is written.
+
+    Args:
+        staged: the store runs it already.
+    """
     fault = _fault(ask, log)
     if fault is not None:
         return failed(fault)
     pause = pauses()
+    if ask.losses and staged is None:
+        await asyncio.sleep(pause_after(log.by, ask.key, ask.losses))
     while True:
         try:
             if ask.within is not None:
                 return await _part(ask, ask.within, attempts)
+            if isinstance(ask.store, StagingStore):
+                return await _staged(ask, ask.store, attempts, staged)
             tx = await ask.store.begin()
             outcome = await _body(ask, tx, attempts)
             break
-        except WorkflowCancelled:  # what it called was, and it did not mind
-            return CANCELLED_OUTCOME
-        except Exception as error:  # noqa: BLE001 - whatever a body raises is its outcome, but for what the log will do later
-            if not isinstance(error, Trimmed) and not (isinstance(error, BokiError) and error.retryable):
-                return failed(error)
+        except BaseException as error:  # whatever a body raises is its outcome, but for what the log will do later
+            if interrupted(error) or _is_cancelled(error):
+                raise
+            ended = outcome_of(error.error if isinstance(error, _Raised) else error)
+            if ended is not None:
+                return ended
+        staged = None
         await asyncio.sleep(pause.next())
     if outcome.error is not None:
         tx.end()
         return outcome
-    return Ran(ask.key, tx, outcome)
+    return Ran(ask.key, outcome, tx)
+
+
+def outcome_of(error: BaseException) -> Outcome | None:
+    """Return how a transaction ended with an error; None: it is run again, later."""
+    if isinstance(error, WorkflowCancelled):  # what it called was, and it did not mind
+        return CANCELLED_OUTCOME
+    if isinstance(error, Trimmed) or (isinstance(error, BokiError) and error.retryable):
+        return None
+    return failed(error)
+
+
+def _is_cancelled(error: BaseException) -> bool:
+    """Return whether the task that runs a body was cancelled, and not a workflow that the body called."""
+    return isinstance(error, asyncio.CancelledError) and not isinstance(error, WorkflowCancelled)
+
+
+def pause_after(seed: str, key: str, losses: int) -> float:
+    """Return how many seconds a transaction waits that lost so often in a row: longer each time, and unlike others'."""
+    drawn = zlib.crc32(f"{seed}/{key}/{losses}".encode()) / 0xFFFF_FFFF
+    longest: float = min(PAUSE_MOST_S, PAUSE_FIRST_S * 2.0 ** min(losses - 1, 16))
+    return longest * (0.5 + 0.5 * drawn)
+
+
+async def _staged(
+    ask: RunTransaction, store: StagingStore, attempts: Attempts, staged: StagedTransaction[Outcome] | None
+) -> Ran | Outcome:
+    """Have the store run a body. Raises what it raised (`_Raised`), and errors of the log."""
+
+    async def body(tx: StoreTransaction) -> Outcome:
+        try:
+            return await _body(ask, tx, attempts)
+        except BaseException as error:
+            if interrupted(error) or _is_cancelled(error):
+                raise
+            raise _Raised(error) from error
+
+    if staged is None:
+        staged = store.stage(body, name=ask.name)
+    try:
+        outcome = await staged.ran()
+    except asyncio.CancelledError:
+        await staged.end()
+        raise
+    if outcome.error is not None:
+        await staged.end()
+        return outcome
+    return Ran(ask.key, outcome, staged=staged)
 
 
 def _fault(ask: RunTransaction, log: Log) -> InvalidArgument | None:
@@ -146,7 +260,7 @@ def _fault(ask: RunTransaction, log: Log) -> InvalidArgument | None:
 
 
 async def _part(ask: RunTransaction, within: Within, attempts: Attempts) -> RanPart:
-    """Runs a body where the transaction reads that it is a part of. What it read counts whatever it raised.
+    """Run a body where the transaction reads that it is a part of. What it read counts whatever it raised.
 
     Raises:
         Errors that are retryable: it may be run again.
@@ -157,8 +271,10 @@ async def _part(ask: RunTransaction, within: Within, attempts: Attempts) -> RanP
         outcome = await _body(ask, tx, attempts)
     except WorkflowCancelled:
         outcome = CANCELLED_OUTCOME
-    except Exception as error:
-        if isinstance(error, BokiError) and error.retryable and not isinstance(error, Trimmed):
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:
+        if interrupted(error) or (isinstance(error, BokiError) and error.retryable and not isinstance(error, Trimmed)):
             raise
         outcome = failed(error)
     tx.end()
@@ -168,7 +284,7 @@ async def _part(ask: RunTransaction, within: Within, attempts: Attempts) -> RanP
 
 
 async def _body(ask: RunTransaction, tx: StoreTransaction, attempts: Attempts) -> Outcome:
-    """What the body returned; a transaction whose body raised, or was cancelled, is over."""
+    """Return what the body returned. A transaction whose body raised, or was cancelled, has ended."""
     attempts.begins(tx)
     try:
         outcome = await _returned(ask, tx, attempts)
@@ -192,30 +308,95 @@ async def _returned(ask: RunTransaction, tx: StoreTransaction, attempts: Attempt
     return outcome
 
 
+PAUSE_FIRST_S: Final = 0.002
+PAUSE_MOST_S: Final = 1.0
+
 AGAIN: Final = 0
 PARK: Final = -1
+RUNS: Final = -2
 
 
-async def commit(ask: RunTransaction, ran: Ran, part: Contribution) -> int | Outcome:
-    """Commits a transaction with the workflow's part. Returns where it is in the log, else AGAIN or PARK; or why it never can be.
+async def end(ran: Ran) -> None:
+    """Give up a transaction that wanted to commit."""
+    if ran.staged is not None:
+        await ran.staged.end()
+    elif ran.tx is not None:
+        ran.tx.end()
 
-    Raises:
-        Errors of the log: the outcome is unknown.
+
+class Committing:
+    """A transaction of a workflow on its way into the log.
+
+    Attributes:
+        ask, ran: see there. event: what goes into the record for the workflow, of the newest run of the body.
     """
-    ran.tx.add(part)
-    try:
-        return await ask.store.commit(ran.tx)
-    except Conflict as conflict:
-        return _after(ask, part, conflict)
-    except AppendUnknown as unknown:
-        known = await unknown.outcome()
-        if isinstance(known, Conflict):
-            return _after(ask, part, known)
-        return known.seqnum if isinstance(known, boki.Committed) else AGAIN
-    except AtomicTooLarge as error:
-        return failed(error)
 
+    def __init__(
+        self, ask: RunTransaction, ran: Ran, place: records.Place, held: Mapping[str, int | None], event: Transacted
+    ) -> None:
+        """
+        Args:
+            place, held: of the workflow.
+        """
+        self.ask: Final = ask
+        self.ran: Final = ran
+        self.event = event
+        self._place: Final = place
+        self._held: Final = held
 
-def _after(ask: RunTransaction, part: Contribution, conflict: Conflict) -> int:
-    """Whose expectation failed: that of the workflow's fence, or one of the data."""
-    return PARK if ask.store.log.moved(part.expect, conflict) else AGAIN
+    async def commit(self, given_up: Callable[[], bool]) -> int | Outcome:
+        """Commit it with the workflow's part. Return where it is in the log, or why it never can be; else AGAIN (run it anew), PARK
+        (another worker runs the workflow) or RUNS (its store runs it again).
+
+        Args:
+            given_up: whether the workflow has been stopped here meanwhile.
+
+        Raises:
+            Errors of the log: the outcome is unknown.
+        """
+        became = await self._commit()
+        if became == RUNS and given_up():
+            await end(self.ran)
+        return became
+
+    def again(self, became: int) -> tuple[RunTransaction, tuple[()], StagedTransaction[Outcome] | None]:
+        """Return what begins the next run, after AGAIN or RUNS, as `UnderWay.begin` takes it."""
+        if became == RUNS:
+            return self.ask, (), self.ran.staged
+        return self.ask._replace(losses=self.ask.losses + 1), (), None
+
+    def _part(self, outcome: Outcome) -> Contribution:
+        """Make the workflow's part of the record: again, if the store runs the body again for it."""
+        self.event = msgspec.structs.replace(self.event, outcome=outcome)
+        return records.own(self._place, self.event, self._held)
+
+    async def _commit(self) -> int | Outcome:
+        ask, ran = self.ask, self.ran
+        try:
+            if ran.staged is not None:
+                committed = await ran.staged.commit(self._part)
+                return RUNS if committed is None else committed.seqnum
+            assert ran.tx is not None, "a transaction is staged, or here"
+            ran.tx.add(self._part(ran.outcome))
+            return await ask.store.commit(ran.tx)
+        except _Raised as raised:
+            return outcome_of(raised.error) or AGAIN
+        except Fenced as fenced:
+            return self._after(Conflict(str(fenced), **fenced.facts))
+        except Conflict as conflict:
+            return self._after(conflict)
+        except AppendUnknown as unknown:
+            known = await unknown.outcome()
+            if isinstance(known, Conflict):
+                return self._after(known)
+            return known.seqnum if isinstance(known, boki.Committed) else AGAIN
+        except AtomicTooLarge as error:
+            return failed(error)
+        except BokiError as error:
+            if ran.staged is None or not error.definite:
+                raise
+            return outcome_of(error) or AGAIN
+
+    def _after(self, conflict: Conflict) -> int:
+        """Decide by whose expectation failed: that of the workflow's fence, or one of the data."""
+        return PARK if self.ask.store.log.moved(self._held, conflict) else AGAIN

@@ -22,7 +22,7 @@ from bokiflow.lock_room import LockRoom, Ready
 from bokiflow.lock_seats import TakeLock
 from bokiflow.outcomes import Outcome, failed
 from bokiflow.traces import note
-from bokiflow.transactional import Ran, RanPart, RunTransaction
+from bokiflow.transactional import Ran, RanPart, RunTransaction, StagedTransaction
 
 log = get_logger(__name__)
 
@@ -95,7 +95,7 @@ class UnderWay:
         self._moved: Final = moved
         self._outer: Final = asyncio.get_running_loop()
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._transactions: dict[str, RunTransaction] = {}
+        self._transactions: dict[str, tuple[RunTransaction, Ran]] = {}
         self._steps: dict[str, None] = {}
 
     @property
@@ -109,16 +109,25 @@ class UnderWay:
 
     # -- bodies
 
-    def begin(self, ask: Body, orphans: tuple[Attempted, ...] = ()) -> None:
-        """Runs a body. `orphans`: children of an attempt of it that somebody made who is no more."""
+    def begin(
+        self,
+        ask: Body,
+        orphans: tuple[Attempted, ...] = (),
+        staged: StagedTransaction[Outcome] | None = None,
+    ) -> None:
+        """Run a body.
+
+        Args:
+            orphans: children of an attempt of it that a worker made which has lost the workflow. staged: its store runs it already.
+        """
         if isinstance(ask, RunBody):
             if self._host.finishing and not ask.step.how.at_most_once:
                 return
             self._steps[ask.key] = None
-        elif self._host.finishing:
+        elif self._host.finishing and staged is None:
             return
         self._tasks[ask.key] = self._outer.create_task(
-            self._body(ask, orphans), name=f"bokiflow body of {self._started.id}"
+            self._body(ask, orphans, staged), name=f"bokiflow body of {self._started.id}"
         )
 
     def stop(self, key: str) -> None:
@@ -130,12 +139,13 @@ class UnderWay:
             task.cancel()
 
     def ran(self, key: str) -> RunTransaction | None:
-        """Which transaction it was that wants to commit; it is returned once."""
-        return self._transactions.pop(key, None)
+        """Return the transaction that wants to commit, once."""
+        found = self._transactions.pop(key, None)
+        return None if found is None else found[0]
 
-    async def _body(self, ask: Body, orphans: tuple[Attempted, ...]) -> None:
+    async def _body(self, ask: Body, orphans: tuple[Attempted, ...], staged: StagedTransaction[Outcome] | None) -> None:
         try:
-            ended = await self._run(ask, orphans)
+            ended = await self._run(ask, orphans, staged)
         except asyncio.CancelledError:
             if self._tasks.get(ask.key) is not asyncio.current_task():
                 raise
@@ -146,17 +156,19 @@ class UnderWay:
             del self._tasks[ask.key]
             self._steps.pop(ask.key, None)
             if isinstance(ask, RunTransaction) and isinstance(ended, Ran):
-                self._transactions[ask.key] = ask
+                self._transactions[ask.key] = ask, ended
             self._on_ended(ended)
 
-    async def _run(self, ask: Body, orphans: tuple[Attempted, ...]) -> BodyEnded | Ran | Ready:
+    async def _run(
+        self, ask: Body, orphans: tuple[Attempted, ...], staged: StagedTransaction[Outcome] | None
+    ) -> BodyEnded | Ran | Ready:
         began_s, attempts, part = self._outer.time(), 1, None
         if isinstance(ask, RunBody):
             with self._host.spans.body(self._started.id, "step", ask.step.name, ask.key) as span:
                 outcome, attempts = await run_body(ask.step, ask.args, ask.options, self._host.bodies)
                 note(span, outcome)
         elif isinstance(ask, RunTransaction):
-            ran = await self._transact(ask, orphans)
+            ran = await self._transact(ask, orphans, staged)
             if isinstance(ran, Ran):
                 return ran
             outcome, part = ran if isinstance(ran, RanPart) else (ran, None)
@@ -167,11 +179,13 @@ class UnderWay:
             outcome = found
         return BodyEnded(ask.key, outcome, round((self._outer.time() - began_s) * 1_000), attempts, part)
 
-    async def _transact(self, ask: RunTransaction, orphans: tuple[Attempted, ...]) -> Ran | RanPart | Outcome:
+    async def _transact(
+        self, ask: RunTransaction, orphans: tuple[Attempted, ...], staged: StagedTransaction[Outcome] | None
+    ) -> Ran | RanPart | Outcome:
         self.cancel_orphans(orphans)
         attempts = Family(self._host, self._started, self.age, ask, self._held, self._moved)
         with self._host.spans.body(self._started.id, "transact", ask.name, ask.key) as span:
-            ran = await transactional.run(ask, self._host.log, attempts)
+            ran = await transactional.run(ask, self._host.log, attempts, staged)
             note(span, ran if isinstance(ran, Outcome) else ran.outcome)
             return ran
 
@@ -202,11 +216,13 @@ class UnderWay:
         task.add_done_callback(lambda done: self._tasks.pop(done.get_name(), None))
 
     def stop_all(self) -> list[asyncio.Task[None]]:
-        """What the code wanted to happen shall not. Returns what ends now."""
+        """Stop what the code wanted to happen. Return what ends now."""
         tasks, self._tasks = self._tasks, {}
         self._steps.clear()
         for task in tasks.values():
             task.cancel()
+        waiting = [ran for _, ran in self._transactions.values() if ran.staged is not None]
         self._transactions.clear()
         self._host.locks.unwait_all(self._started.id)
-        return list(tasks.values())
+        given_up = [self._outer.create_task(transactional.end(ran), name="bokiflow given up") for ran in waiting]
+        return [*tasks.values(), *given_up]
