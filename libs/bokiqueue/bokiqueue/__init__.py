@@ -17,6 +17,8 @@ from bokilib.codec import Json, JsonObject
 from bokiqueue.carrying import carried
 from bokiqueue.consumer import Consumer
 from bokiqueue.errors import (
+    HandlerExited,
+    HandlerTimeout,
     NoSuchGroup,
     NoSuchQueue,
     QueueDiffers,
@@ -35,6 +37,8 @@ from bokiqueue.receiving import Received, Receiving
 __all__ = [
     "Consumer",
     "Handler",
+    "HandlerExited",
+    "HandlerTimeout",
     "Json",
     "JsonObject",
     "Limits",

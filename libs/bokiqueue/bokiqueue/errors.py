@@ -2,7 +2,7 @@
 
 BokiError
 ├── UsageError      WrongMode, QueueDiffers, NoSuchGroup
-└── LogBookError    NoSuchQueue, StaleReceipt, QueueEmpty, ResultTrimmed
+└── LogBookError    HandlerTimeout, HandlerExited, NoSuchQueue, StaleReceipt, QueueEmpty, ResultTrimmed
 """
 
 from __future__ import annotations
@@ -50,4 +50,20 @@ class ResultTrimmed(LogBookError):
 
     Attributes:
         seqnum: of the pop.
+    """
+
+
+class HandlerTimeout(LogBookError):
+    """A handler ran for longer than the lease of its message. It was cancelled, nothing of it is in the log, and the attempt failed.
+
+    Attributes:
+        handler: its name. ran_s: for how many seconds it ran. expected: how many it may.
+    """
+
+
+class HandlerExited(LogBookError):
+    """A handler raised what ends programs or tasks (`SystemExit`, `CancelledError` that nobody asked for). The attempt failed.
+
+    Attributes:
+        handler: its name. `__cause__` is what it raised.
     """

@@ -7,30 +7,40 @@
 
     async with ship: ...                                   # or: await ship.run()
 
-- `store` is whatever runs transactions over the same log: it runs the body again while it loses, and what it does outside of `tx` with it.
+- `store` is anything that runs transactions over the same log: it runs the body again while it loses, and with it what the body does
+  outside of `tx`.
 - An error gives the message back, later each time, up to a minute; the queue's dead letters end that, if it has them (`attempts`).
+- A handler runs for as long as its message is leased; then it is cancelled, and the attempt failed. Others of the process go on meanwhile.
+- Whatever a handler raises is a failed attempt of its message, and logged with its stack: `SystemExit` too. It ends nothing else.
 - A member whose heartbeats do not arrive stops its handlers before others have their messages.
 """
 
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from boki_common.errors import BokiError, InvalidArgument
 from boki_common.logs import get_logger
+from boki_common.runtime.bodies import interrupted
 from bokilib.contribution import Contribution
 from bokilib.errors import AppendUnknown
 from bokiqueue.attempts import backoff_s
 from bokiqueue.consumer import FINISH_S, Consumer
-from bokiqueue.errors import StaleReceipt
-from bokiqueue.messages import Message, outcome_of
+from bokiqueue.errors import HandlerExited, HandlerTimeout, StaleReceipt
+from bokiqueue.messages import LEASE_MOST_S, Message, outcome_of
 
 T = TypeVar("T")
 
 AT_ONCE: Final = 16
+SPARE_S: Final = 1.0
+"""A message is leased for so much longer than its handler may run."""
+ERROR_CHARACTERS: Final = 2_000
+STACK_CHARACTERS: Final = 8_000
+STACK_FRAMES: Final = 20
 
 log = get_logger(__name__)
 
@@ -66,6 +76,7 @@ class Handler(Generic[T, X]):
         *,
         at_once: int,
         backoff: float,
+        lease_s: float,
     ) -> None:
         if type(at_once) is not int or at_once < 1:
             raise InvalidArgument(f"expected one handler at once at least, found {at_once!r}", found=at_once)
@@ -75,6 +86,7 @@ class Handler(Generic[T, X]):
         self._store = store
         self._at_once = at_once
         self._backoff_s = backoff
+        self._lease_s = lease_s
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Handler[T, X]:
@@ -121,12 +133,19 @@ class Handler(Generic[T, X]):
                 return  # its outcome is known: it happened
             retryable = isinstance(error, BokiError) and error.retryable
             log.warning(
-                "a message was not handled",
+                "message not handled: it comes again",
                 message=message.id,
                 attempt=message.attempt,
-                error=repr(error),
+                handler=self.name,
+                error=described(error),
                 retryable=retryable,
+                stack=stack_of(error),
             )
+
+    @property
+    def name(self) -> str:
+        """The function's."""
+        return getattr(self.body, "__qualname__", type(self.body).__qualname__)
 
     async def _transact(self, message: Message[T]) -> None:
         """Raises what became of the record: `transact` itself does, but for a wait that was ended."""
@@ -137,9 +156,10 @@ class Handler(Generic[T, X]):
             if message.parted:
                 await message.part_ended(happened, error=unknown)
             raise
-        except BokiError as error:
-            if message.parted:
-                await message.part_ended(False if error.definite else None, error=error)
+        except Exception as error:
+            if message.parted:  # but for what is not definite, nothing of it is in the log
+                unknown_yet = isinstance(error, BokiError) and not error.definite
+                await message.part_ended(None if unknown_yet else False, error=error)
             raise
         except BaseException as error:
             if message.parted:
@@ -148,5 +168,73 @@ class Handler(Generic[T, X]):
         await message.part_ended(True)
 
     async def _run(self, message: Message[T], tx: X) -> None:
-        await self.body(message, tx)
+        """Run the body once, for no longer than the message's lease, and add the ACK.
+
+        Raises:
+            HandlerTimeout. HandlerExited. What the body raised.
+        """
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        limit = asyncio.timeout(self._lease_s)
+        try:
+            async with limit:
+                if not message.parted:  # else its lease does not run out any more
+                    message.extend(
+                        min(LEASE_MOST_S, self._lease_s + SPARE_S)
+                    )  # it is given back before others may have it
+                message.extended = lambda lease_s: limit.reschedule(loop.time() + lease_s)
+                await self.body(message, tx)
+        except BaseException as error:
+            if limit.expired():
+                raise self._timeout(loop.time() - began_s) from error
+            if isinstance(error, Exception) or _asked(error):
+                raise
+            raise HandlerExited(f"the handler {self.name!r} raised {described(error)}", handler=self.name) from error
+        finally:
+            message.extended = None
+        if limit.expired():  # its body was cancelled, and went on
+            raise self._timeout(loop.time() - began_s)
         tx.add(message.acked())
+
+    def _timeout(self, ran_s: float) -> HandlerTimeout:
+        return HandlerTimeout(
+            f"the handler {self.name!r} ran for {ran_s:.1f} s, and its message was leased for {self._lease_s:g} s: it was"
+            " cancelled, and the message comes again. Give `queue.handler(..., lease_s=...)` more, or call"
+            " `message.extend(...)` while it works",
+            handler=self.name,
+            ran_s=ran_s,
+            expected=self._lease_s,
+        )
+
+
+def _asked(error: BaseException) -> bool:
+    """Return whether others ended the handler, or a person the program: not the handler itself."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return interrupted(error)
+
+
+def described(error: BaseException) -> str:
+    """Return an error for a log line: bounded, printable, whatever its text is."""
+    try:
+        text = repr(error)
+    except Exception:  # noqa: BLE001 - an error of users that cannot be shown
+        text = f"{type(error).__name__}, which cannot be shown"
+    return _printable(text, ERROR_CHARACTERS)
+
+
+def stack_of(error: BaseException) -> str:
+    """Return the stack of an error, with its causes, for a log line: bounded and printable."""
+    try:
+        text = "".join(traceback.format_exception(error, limit=-STACK_FRAMES))
+    except Exception:  # noqa: BLE001 - an error of users that cannot be shown
+        text = "".join(traceback.format_tb(error.__traceback__, limit=-STACK_FRAMES))
+    return _printable(text, STACK_CHARACTERS)
+
+
+def _printable(text: str, most: int) -> str:
+    """Return a text without lone surrogates, its middle left out if it is long."""
+    if len(text) > most:
+        text = f"{text[: most // 2]} … {len(text) - most} characters … {text[-(most // 2) :]}"
+    return text.encode(errors="backslashreplace").decode()

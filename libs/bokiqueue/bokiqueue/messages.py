@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Generic, TypeVar
 
@@ -57,6 +58,8 @@ class Message(Generic[T]):
         self.item: Final[Item] = item
         self.parted = False
         self.receipt: Final = receipt
+        self.extended: Callable[[float], None] | None = None
+        """Called with the seconds that its handler got more, for a handler with a time-out."""
         self._owner = owner
         self._kind = kind
         self._again_s: float | None = None
@@ -101,6 +104,8 @@ class Message(Generic[T]):
     def extend(self, lease_s: float) -> None:
         """Its handler needs so many seconds from now on. Raises StaleReceipt."""
         self._owner.extend(self.receipt, check_lease(lease_s))
+        if self.extended is not None:
+            self.extended(lease_s)
 
     def acked(self) -> Contribution:
         """What makes a record of any library its ACK: for `bokilib.Atomic`, or `tx.add` of a transaction.

@@ -247,7 +247,8 @@ class Queue(Generic[T]):
 
         Args:
             store: runs transactions over this queue's log: `bokistore.BokiStore(...)`, with `Queue.open(store.log, ...)`.
-            at_once: messages handled at once. backoff_s: after an error it comes again so much later, twice as long each time.
+            at_once: messages handled at once. lease_s: a handler may run for so long; `message.extend` asks for more.
+            backoff_s: after an error it comes again so much later, twice as long each time.
             The rest is as of `consume`.
         """
 
@@ -262,7 +263,7 @@ class Queue(Generic[T]):
                     carry_s=carry_s,
                 )
 
-            return Handler(consume, store, body, at_once=at_once, backoff=backoff_s)
+            return Handler(consume, store, body, at_once=at_once, backoff=backoff_s, lease_s=lease_s)
 
         return decorate
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from boki_common.errors import InvalidArgument
+from boki_common.logs import configured
 from bokilib import Atomic, Log
 from bokiqueue import Message, Queue
 from bokiqueue.attempts import backoff_s
+from bokiqueue.handlers import described, stack_of
 from bokistore import BokiStore, Transaction
 from libs.tests.queue.conftest import Another, book_of
 
@@ -141,3 +144,92 @@ async def test_a_wait_that_was_ended_proves_nothing_about_its_record(another: An
             await ship.handle(await anext(messages))
         assert (await anext(messages)).body == "second"
     assert [one.body for one in await emails.peek()] == ["first"]
+
+
+async def test_a_handler_that_hangs_ends_with_its_lease_and_holds_up_no_other(another: Another) -> None:
+    """Its message comes again, as a failed attempt; the others were handled once."""
+    store, orders = await shop(another)
+    runs: list[tuple[object, int]] = []
+
+    @orders.handler(store, lease_s=0.1, backoff_s=0.01)
+    async def ship(order: Message[object], tx: Transaction) -> None:
+        runs.append((order.body, order.attempt))
+        if order.body == 1:
+            await asyncio.Event().wait()
+        tx["done"].inc(str(order.body))
+
+    dead = await Queue.open(store.log, "orders.dead", object)
+    async with ship, dead.consume() as letters:
+        await orders.push_many(list(range(6)))
+        async with asyncio.timeout(10):
+            async with await anext(letters) as letter:
+                assert letter.body == 1 and letter.source is not None and letter.source.attempts == 2
+    assert sorted((one for one in runs if one[0] != 1), key=str) == [(n, 1) for n in (0, 2, 3, 4, 5)]
+    assert await store.object("done").value() == {str(n): 1 for n in (0, 2, 3, 4, 5)}
+
+
+async def test_a_handler_that_asks_for_more_time_has_it(another: Another) -> None:
+    store, orders = await shop(another)
+    done = asyncio.Event()
+
+    @orders.handler(store, lease_s=0.1)
+    async def ship(order: Message[object], tx: Transaction) -> None:
+        order.extend(30)
+        await asyncio.sleep(0.15)
+        done.set()
+
+    await orders.push("slow")
+    async with ship, asyncio.timeout(10):
+        await done.wait()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SystemExit(3),
+        KeyboardInterrupt(),
+        GeneratorExit(),
+        asyncio.CancelledError("nobody asked"),
+        StopIteration(),
+        BaseExceptionGroup("two", [SystemExit(1)]),
+        ValueError("\ud83d" * 10),
+        ValueError("x" * 1_000_000),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_whatever_a_handler_raises_is_an_attempt_that_failed(another: Another, error: BaseException) -> None:
+    store, orders = await shop(another)
+    stream = io.StringIO()
+
+    @orders.handler(store, backoff_s=0.001)
+    async def ship(order: Message[object], tx: Transaction) -> None:
+        if order.body == "bad":
+            raise error
+        tx["done"].inc("n")
+
+    dead = await Queue.open(store.log, "orders.dead", object)
+    with configured(stream=stream):
+        async with ship, dead.consume() as letters:
+            await orders.push_many(["fine", "bad", "fine"])
+            async with asyncio.timeout(10), await anext(letters) as letter:
+                assert letter.body == "bad"
+                await orders.push("fine")
+                while await store.object("done").get("n", 0) != 3:
+                    await asyncio.sleep(0.01)
+    line = next(line for line in stream.getvalue().splitlines() if "message not handled" in line)
+    assert "ship" in line and "Traceback" in line and len(line) < 20_000
+
+
+def test_errors_are_shown_whatever_they_are() -> None:
+    class Shy(Exception):
+        def __repr__(self) -> str:
+            raise RuntimeError("not shown")
+
+        __str__ = __repr__
+
+    assert described(Shy()) == "Shy, which cannot be shown"
+    assert "\\ud83d" in described(ValueError("\ud83d"))
+    assert len(described(ValueError("x" * 10**6))) < 2_100
+    with pytest.raises(Shy) as raised:
+        raise Shy
+    assert "test_errors_are_shown" in stack_of(raised.value)
