@@ -12,7 +12,6 @@ from boki_common.errors import InvalidArgument
 from boki_common.logs import configured
 from bokilib import Atomic, Log
 from bokiqueue import Message, Queue
-from bokiqueue.attempts import backoff_s
 from bokiqueue.handlers import described, stack_of
 from bokistore import BokiStore, Transaction
 from libs.tests.queue.conftest import Another, book_of
@@ -109,10 +108,6 @@ async def test_a_member_whose_heartbeats_end_stops_its_handlers(another: Another
             task.cancel()
         async with asyncio.timeout(5):
             await stopped.wait()
-
-
-def test_it_comes_again_later_each_time() -> None:
-    assert [backoff_s(attempt, 1.0) for attempt in (1, 2, 3, 11, 1_000)] == [1.0, 2.0, 4.0, 60.0, 60.0]
 
 
 async def test_no_handlers_are_refused(another: Another) -> None:

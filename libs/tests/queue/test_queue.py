@@ -24,7 +24,6 @@ from bokiqueue import (
     WrongMode,
     settings,
 )
-from bokiqueue.attempts import backoff_s
 from libs.tests.queue.conftest import Another, SetClock, all_appended, take
 
 
@@ -254,7 +253,7 @@ async def test_the_higher_priority_is_handed_out_first_to_each_group(another: An
         await queue.push(1, priority=10)
 
 
-async def test_without_dead_letters_nothing_is_given_up_and_back_off_grows_to_a_minute(another: Another) -> None:
+async def test_without_dead_letters_nothing_is_given_up(another: Another) -> None:
     queue = await another(shards=1)
     await queue.push("poison")
     async with queue.consume() as messages:
@@ -262,7 +261,6 @@ async def test_without_dead_letters_nothing_is_given_up_and_back_off_grows_to_a_
             message = await anext(messages)
             assert message.attempt == attempt
             await message.nack()
-    assert [backoff_s(attempt) for attempt in (1, 2, 6, 7, 100)] == [1, 2, 32, 60, 60]
     assert (await queue.stats()).depth == 1
 
 
