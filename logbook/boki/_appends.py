@@ -55,6 +55,7 @@ class Appends:
         self._inquiries: Final[dict[Numbers, None]] = {}
         self._admission = TAKEN
         """What the engine says of new appends."""
+        self._loop: Final = connection.loop
         self._flush_scheduled = False
         """Whether something is queued in this turn of the loop, which began appending at (`elapsed`), in this thread:"""
         self._turn_began = 0.0
@@ -108,7 +109,8 @@ class Appends:
         """Number an item, and have it sent. There is a place, and the client is open. Raises InvalidArgument; WrongLoop before anything
         else: looked at once in a turn, since asking for the running loop costs a system call, and by the thread else."""
         if not self._flush_scheduled:
-            self.connection.check_here()
+            if asyncio._get_running_loop() is not self._loop:
+                self.connection.check_here()
             self._schedule_flush()
         elif get_ident() != self._turn_thread:
             self.connection.check_here()

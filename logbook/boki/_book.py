@@ -79,8 +79,8 @@ class Book:
 
     @property
     def idle(self) -> bool:
-        """Whether no append of this book and session is undecided, and it has no named writers."""
-        return self._numbers.oldest is None and not self._writers
+        """Whether no append of this book and session is undecided, under its own writer or a named one."""
+        return self._numbers.oldest is None and all(writer.idle for writer in (self._writers or {}).values())
 
     # -- appending
 

@@ -6,6 +6,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Generator
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from boki import _arguments as arguments
 from boki._appends import Appends
@@ -21,7 +22,7 @@ from boki_common.runtime.ports import MachineClock, Random
 from boki_common.runtime.process import SystemClock, SystemRandom
 
 SESSION_BOOKS: Final = 16_384
-"""Books that a session keeps; beyond that the longest unused one without undecided appends is dropped."""
+"""Books that a session keeps, with their named writers; beyond that the longest unused one without undecided appends is dropped."""
 CLOSE_TIMEOUT_S: Final = limits.CALL_TIMEOUT_S
 
 
@@ -56,6 +57,8 @@ class Client:
         self._owner: Client = self
         self._session = Session()
         self._books: OrderedDict[str | int, Book] = OrderedDict()
+        self._held: WeakValueDictionary[str | int, Book] = WeakValueDictionary()
+        """Books that were dropped, and that the program, a writer or a ticket still holds: a name has one object."""
 
     # -- opening and closing
 
@@ -110,8 +113,8 @@ class Client:
         book = books.get(name) if type(name) in (str, int) else None
         if book is None:
             appends = self._open()
-            book = Book(appends, appends.numbers(self._session, arguments.book_number(name)), name)
-            books[name] = book
+            number = arguments.book_number(name)
+            book = books[name] = self._held.get(name) or Book(appends, appends.numbers(self._session, number), name)
             self._drop_unused()
         else:
             books.move_to_end(name)
@@ -121,7 +124,7 @@ class Client:
         if len(self._books) > SESSION_BOOKS:
             unused = next((name for name, book in self._books.items() if book.idle), None)
             if unused is not None:
-                del self._books[unused]
+                self._held[unused] = self._books.pop(unused)
 
     def session_token(self) -> str:
         """What this session has seen, as text safe in URLs, headers and environment variables.

@@ -207,6 +207,11 @@ class Writer:
         await self._book.refresh_view(timeout)
 
     @property
+    def idle(self) -> bool:
+        """For the SDK: whether no append of it is undecided."""
+        return self._numbers.oldest is None
+
+    @property
     def home(self) -> Connection:
         """For the SDK: where its tickets are decided."""
         return self._appends.connection

@@ -55,5 +55,8 @@ class EngineState(Protocol):
     def end_scan(self, owner: object) -> None:
         """End the scan of a connection that ended."""
 
+    def check_named(self, batch: RecordBatch) -> None:
+        """Check the named writers of a batch before it is ordered. Raises TooManyWriters."""
+
     def early_conflicts(self, token: Token, batch: RecordBatch) -> EarlyConflicts | None:
         """The records of a batch that have lost already."""

@@ -307,6 +307,10 @@ class EngineCore:
         """Wall clock; the time of the newest cut where there is none."""
         return self.state.places.last_time_ms if self._clock is None else self._clock.now_ms()
 
+    def check_named(self, batch: RecordBatch) -> None:
+        """Check the named writers of a batch before it is ordered. Raises TooManyWriters."""
+        self.state.verdicts.check_named(batch.runs)
+
     def early_conflicts(self, token: Token, batch: RecordBatch) -> EarlyConflicts | None:
         """The records of an appended batch that have lost already; the caller orders `batch` and answers `rows`."""
         found = early_conflicts(batch, token, self.state, self)

@@ -238,6 +238,9 @@ class Engine:
     def reads(self) -> Counter:
         return self.core.reads
 
+    def check_named(self, batch: RecordBatch) -> None:
+        self.core.check_named(batch)
+
     def early_conflicts(self, token: Token, batch: RecordBatch) -> EarlyConflicts | None:
         return self.core.early_conflicts(token, batch)
 

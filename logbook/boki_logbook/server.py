@@ -275,6 +275,8 @@ class SdkConnection:
                 return
             batch = rest
         if batch.run_count:
+            if batch.crc_count:
+                self._engine.check_named(batch)
             early = self._engine.early_conflicts(token, batch) if batch.expectation_count else None
             crowded = self._appender.append(batch if early is None else early.batch, self, request_id)
             if early is not None:

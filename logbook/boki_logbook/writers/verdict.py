@@ -40,6 +40,7 @@ from numpy.typing import NDArray
 
 from boki_common import limits
 from boki_common.engine.engine_protocol import NEWEST_FORGOTTEN
+from boki_common.errors import TooManyWriters
 from boki_common.records.batch_layout import NO_EXPECTATIONS, Expectations
 from boki_common.records.record_batch import RUN_NAMED, RUN_VOID, Run
 from boki_logbook.writers.foreign_runs import RUN_FOREIGN, ForeignRuns
@@ -51,6 +52,8 @@ from boki_logbook.writers.writers import Answer as Answer
 BOOK_NAMED_WRITERS: Final = 1 << 20
 """Named writers of one book. An engine refuses the first append of one more before it is numbered: nothing that can be
 refused is numbered. So several engines together may let in a few more."""
+NAMED_WRITERS_SPARED: Final = 1 << 16
+"""Writers that may begin beyond that, having been admitted while there was room."""
 
 _pack_key = WRITER_KEY.pack
 
@@ -157,6 +160,19 @@ class Verdicts:
     def admits(self, book: int, writer: bytes) -> bool:
         """Whether a named writer may begin, or go on, in a book; asked before its append is numbered."""
         return self._named.get(book, 0) < BOOK_NAMED_WRITERS or (book, writer) in self.writers
+
+    def check_named(self, runs: Sequence[Run]) -> None:
+        """Check a batch before it is numbered. Raises TooManyWriters: a named writer begins in a book that has none to spare. SDKs ask
+        before (`admits`), so this meets peers that do not; `NAMED_WRITERS_SPARED` lets those in that asked at the same time."""
+        for run in runs:
+            begins = run.first == 1 and run.flags & RUN_NAMED
+            most = BOOK_NAMED_WRITERS + NAMED_WRITERS_SPARED
+            if begins and self._named.get(run.book, 0) >= most and (run.book, run.writer) not in self.writers:
+                raise TooManyWriters(
+                    f"expected at most {BOOK_NAMED_WRITERS} named writers of book {run.book}: ask for the writer before it appends",
+                    found=self._named[run.book],
+                    book=run.book,
+                )
 
     def expire(self, book: int, writer: bytes, last: int, *, for_good: bool = True) -> bool:
         """Forgets a writer, unless it went on: False. `for_good`: a session writer does not begin anew, nor one as old."""

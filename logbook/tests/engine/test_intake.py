@@ -1,4 +1,4 @@
-"""SDKs that are slower than what they are answered, and one that takes nothing."""
+"""SDKs that are slower than what they are answered, one that takes nothing, and one that begins named writers unasked."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from boki_common import limits
 from boki_common.engine import engine_protocol as wire
 from boki_common.engine.answers import AnswerRow, Answers
 from boki_common.engine.engine_protocol import Verdict
-from boki_common.errors import ConnectionLost, Overloaded
+from boki_common.errors import ConnectionLost, Overloaded, TooManyWriters
 from boki_common.ids import Position
+from boki_common.records.record_batch import RUN_NAMED
+from boki_logbook.testing.cluster import RecordSpec, RunSpec
+from boki_logbook.writers import verdict
 
 __all__ = ["served"]
 
@@ -49,3 +52,25 @@ async def test_any_number_of_answers_of_a_turn_reach_who_takes_them(
     assert await sdk.answers(3_001) == [*rows, rows[0]]
     sdk.append(run(1, b"x"))
     assert (await sdk.answers(3_002))[-1].verdict == Verdict.COMMITTED, "it is read from again"
+
+
+async def test_a_peer_that_asks_for_no_writer_does_not_fill_a_book_with_named_ones(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verdict, "BOOK_NAMED_WRITERS", 1)
+    monkeypatch.setattr(verdict, "NAMED_WRITERS_SPARED", 1)
+    sdk, other = await served.sdk(), await served.sdk()
+
+    def named(name: bytes, number: int = 1) -> RunSpec:
+        return RunSpec(1, name.ljust(16), number, (RecordSpec(data=b"x"),), flags=RUN_NAMED)
+
+    for name in (b"a", b"b"):  # one more than admitted: it may have been, at the same time as another
+        sdk.append(named(name))
+    await sdk.answers(2)
+    sdk.append(named(b"a", 2), named(b"b", 2))
+    assert (await sdk.answers(4))[-1].verdict == Verdict.COMMITTED, "those that are there go on"
+    sdk.append(named(b"c"))
+    assert isinstance(await sdk.lost, TooManyWriters)
+    other.append(run(1, b"x"))
+    assert (await other.answers(1))[0].verdict == Verdict.COMMITTED
+    assert len(served.core.state.verdicts.writers) == 3

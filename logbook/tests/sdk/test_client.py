@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Sequence
 
 import pytest
@@ -33,6 +34,22 @@ async def test_unused_books_are_dropped_and_busy_ones_kept(
     assert len(client._books) == 10
     assert client.book("busy") is busy
     await ticket
+
+
+async def test_books_with_named_writers_are_dropped_and_stay_one_object_while_in_use(
+    memory: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_client, "SESSION_BOOKS", 10)
+    client = await memory.connect()
+    held = await client.book("held").writer("w")
+    await held.append(b"1")
+    for number in range(30):
+        await client.book(number).append(b"x", writer=("w", 1))
+    assert len(client._books) == 10 and "held" not in client._books
+    gc.collect()
+    assert len(client._held) == 1, "of the others nothing is left"
+    assert await client.book("held").writer("w") is held
+    assert await client.book(0).append(b"x", writer=("w", 2)) > await client.book(0).append(b"x", writer=("w", 1))
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), 541, "5"])
