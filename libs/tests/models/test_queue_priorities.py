@@ -114,6 +114,7 @@ class Shard:
 
     def _taken(self, owner: Deliveries) -> Iterator[tuple[str, Shard]]:
         ready = {id for id in owner._ready if id in owner.entries and id not in owner.flights}
+        had = {id: owner.progress.attempt(id) for id in owner.entries}
         batch = owner.take(1, 0)
         if not batch.hands or batch.delivered is None:
             return
@@ -122,7 +123,7 @@ class Shard:
         delivered = batch.delivered if self.rules.says_what_is_passed else _without_held(batch.delivered)
         waits = 0 if message == min(ready).seqnum else self.waits + 1
         after = replace(self._decided(("take", message), delivered), handed=(*self.handed, message), waits=waits)
-        yield f"{message} is handed out", replace(after, wrong=after._wrong(hand.attempt))
+        yield f"{message} is handed out", replace(after, wrong=after._wrong(had[hand.entry.id] + 1))
 
     def _wrong(self, attempt: int) -> str | None:
         """What is wrong with the last that was handed out."""

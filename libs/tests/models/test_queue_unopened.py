@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 import pytest
 
-from bokiqueue.delivery_rules import Deliveries, Entry
+from bokiqueue.delivery_rules import NO_BATCH, Batch, Deliveries, Entry
 from bokiqueue.events import Acked, Checkpoint, ConsumerEvent, Delivered, Id, Item
 from bokiqueue.shard_state import Row, fold
 from libs.tests.models.search import search
@@ -59,6 +59,9 @@ class SuspectsWait(Deliveries):
         if self._suspecting and self.progress.is_delivered(entry.id):
             self._suspects.add(entry.id)
 
+    def _take_suspect(self, most: int, now_ms: int) -> Batch | None:
+        return super()._take_suspect(most, now_ms) or NO_BATCH
+
 
 Act: TypeAlias = tuple[str, int]
 Line: TypeAlias = Push | ConsumerEvent | None
@@ -99,7 +102,7 @@ class Shard:
 
     def _act(self, deliveries: Deliveries, act: str, place: int) -> None:
         if act == "take":
-            deliveries.take(1, place)
+            taken(deliveries, place)
         elif act == "ack":
             deliveries.over(Id(place, 0))
         elif act == "drop":
@@ -173,7 +176,7 @@ class Shard:
         for place in self._droppable():
             after = replace(self, drops=self.drops - 1, dropped=self.dropped | {place}, log=(*self.log, None))
             yield f"{place} is dropped", replace(after, acts=(*self.acts, ("drop", place)))
-        batch = owner.take(1, len(self.log))
+        batch = taken(owner, len(self.log))
         if batch.delivered is not None:
             log = (*self.log, batch.delivered)
             yield (
@@ -184,6 +187,14 @@ class Shard:
     def _droppable(self) -> list[int]:
         places = [at for at, line in enumerate(self.log, 1) if isinstance(line, Push) and line.sealed]
         return [at for at in places if self.drops and at not in self.dropped and at not in self.acked()]
+
+
+def taken(deliveries: Deliveries, now_ms: int) -> Batch:
+    """What an owner hands out next: a message that comes alone, where it has no other."""
+    batch = deliveries.take(1, now_ms)
+    if batch.delivered is None and not deliveries.flights and deliveries.wants_alone(now_ms):
+        return deliveries.take_alone(now_ms)
+    return batch
 
 
 X, SEALED_X = Push("x"), Push("x", sealed=True)
