@@ -1,8 +1,10 @@
 """Queues in the simulator: `boki sim run --profile queue`.
 
 Producers push orders under ids, some under a key, some first, and push again what they do not know. A handler changes two objects and
-pushes an e-mail. Somebody carries forward what is older than a second. All are hosts of their own, killed, paused, cut off, with wrong
-clocks. In the end each order that was acknowledged was handled, none twice, those of a key in order, and nothing waits.
+pushes an e-mail; another member ends two orders in one record, perhaps of two shards. Two auditors drop their group and register it again.
+A carrier carries forward what is older than a second. All are hosts of their own, killed, paused, cut off, with wrong clocks and short
+time-outs. In the end each order that was acknowledged was handled, none twice, those of a key in order, and nothing waits; no auditor saw
+an order twice, and none is missing that was pushed after the group was registered last. The same holds when days have gone by.
 """
 
 from __future__ import annotations
@@ -12,13 +14,19 @@ from typing import Any, Final
 
 import boki
 import boki.sim
+from boki_common.errors import BokiError, Conflict
 from bokilib import Carrier, Log
+from bokilib.errors import AppendUnknown, Fenced
 from bokiqueue import Message, Queue, carried
+from bokiqueue.errors import NoSuchGroup, StaleReceipt
 from bokistore import BokiStore, StoreSettings, Transaction
 
 LEASE_S: Final = 1.5
 CARRY_MS: Final = 1_000
 SECONDS: Final = 4.0
+AUDIT: Final = "audit"
+DAYS_S: Final = 9 * 86_400.0
+TIMEOUTS_S: Final = (1.0, 4.0, 20.0)
 
 
 class Shop:
@@ -26,6 +34,8 @@ class Shop:
 
     def __init__(self, cluster: boki.sim.Cluster) -> None:
         self.acknowledged: list[str] = []
+        self.registered = 0
+        """Orders that were acknowledged when the group of auditors was registered last."""
         self.stop = False
         self._cluster = cluster
 
@@ -33,28 +43,57 @@ class Shop:
         """Everybody works until the faults are over and all is handled; then it is checked."""
         cluster = self._cluster
         producers = [cluster.host(f"producer-{number}", self.produce) for number in (1, 2)]
-        members = [cluster.host(f"member-{number}", self.handle) for number in (1, 2, 3)]
+        others = [cluster.host(f"member-{number}", self.handle) for number in (1, 2)]
+        others += [cluster.host("pairs", self.handle_pairs)]
         carriers = [cluster.host(f"carrier-{number}", self.carry) for number in (1, 2)]
-        await cluster.faults_over()
-        self.stop = True
-        for host in producers:
-            await host.result()
+        others += [cluster.host(f"auditor-{number}", self.audit) for number in (1, 2)]
+        changing = [cluster.host(f"registrar-{number}", self.register) for number in (1, 2)]
+        await asyncio.sleep(SECONDS * 0.7)
+        for host in changing:
+            await host.stop()
         async with await cluster.connect() as client:
             _, orders, _ = await self.open(client)
-            while (await orders.stats()).depth:  # noqa: ASYNC110 - virtual time: nobody waits
-                await asyncio.sleep(0.2)
-            for host in (*members, *carriers):
+            await orders.register(AUDIT)
+            self.registered = len(self.acknowledged)
+            await cluster.faults_over()
+            self.stop = True
+            for host in producers:
+                await host.result()
+            for host in carriers:
+                await host.stop()
+            for group in ("default", AUDIT):
+                while (await orders.stats(group)).depth:  # noqa: ASYNC110 - virtual time: nobody waits
+                    await asyncio.sleep(2.0)
+            for host in others:
                 await host.stop()
             await self.check(client)
+        await self.days()
+
+    async def days(self) -> None:
+        """Days go by, and a carrier tidies up: what was true is true, and an order is handled as on the first day."""
+        await self._cluster.rest(DAYS_S)
+        async with await self._cluster.connect() as client:
+            store, orders, emails = await self.open(client)
+            await Carrier(store.log, [carried(store.log), store.carried()], who="last").round()
+            await orders.push("late")
+            async with orders.consume() as messages, await anext(messages) as late, store.transaction() as tx:
+                self._ship(tx, emails, late)
+                tx.add(late.acked())
+            await self.check(client)
+
+    def _ship(self, tx: Transaction, emails: Queue[object], order: Message[object]) -> None:
+        tx["stock"].inc("left", -1)
+        tx["sales"].push("l", str(order.body))
+        tx.add(emails.pushed(order.body))
 
     async def open(self, client: boki.Client) -> tuple[BokiStore, Queue[object], Queue[object]]:
         store = BokiStore(client.book("shop"), settings=StoreSettings(checkpoints=False))
-        orders = await Queue.open(store.log, "orders", object, shards=2, max_deliveries=0, dedup_s=3600)
+        orders = await Queue.open(store.log, "orders", object, shards=4, max_deliveries=0, dedup_s=3600)
         return store, orders, await Queue.open(store.log, "emails", object, shards=1)
 
     async def produce(self, env: boki.sim.Environment) -> None:
         """Orders of one producer and one of its lives, in order."""
-        async with await env.connect(timeout=4.0) as client:
+        async with await env.connect(timeout=TIMEOUTS_S[env.random.below(3)]) as client:
             _, orders, _ = await self.open(client)
             life = env.random.token(4).hex()
             number = 0
@@ -74,14 +113,14 @@ class Shop:
 
     async def carry(self, env: boki.sim.Environment) -> None:
         """Who carries."""
-        async with await env.connect(timeout=4.0) as client:
+        async with await env.connect(timeout=TIMEOUTS_S[env.random.below(3)]) as client:
             log = Log(client.book("shop"))
             async with Carrier(log, [carried(log)], who=env.name, every_s=0.4, carry_ms=CARRY_MS):
                 await asyncio.Event().wait()
 
     async def handle(self, env: boki.sim.Environment) -> None:
         """A member."""
-        async with await env.connect(timeout=4.0) as client:
+        async with await env.connect(timeout=TIMEOUTS_S[env.random.below(3)]) as client:
             store, orders, emails = await self.open(client)
 
             @orders.handler(
@@ -95,13 +134,56 @@ class Shop:
             )
             async def ship(order: Message[object], tx: Transaction) -> None:
                 await tx["stock"].get("left", 0)
-                tx["stock"].inc("left", -1)
-                tx["sales"].push("l", str(order.body))
-                tx.add(emails.pushed(order.body))
+                self._ship(tx, emails, order)
                 if env.random.below(20) == 0:
                     raise ValueError("by chance")
 
             await ship.run()
+
+    async def handle_pairs(self, env: boki.sim.Environment) -> None:
+        """A member that ends two orders in one record, if two come."""
+        async with await env.connect(timeout=TIMEOUTS_S[env.random.below(3)]) as client:
+            store, orders, emails = await self.open(client)
+            consumer = orders.consume(
+                who=env.random.token(6).hex(), member_lease_s=LEASE_S, lease_s=3.0, carry_s=CARRY_MS / 1000
+            )
+            async with consumer as messages:
+                while True:
+                    some = [await anext(messages)]
+                    try:
+                        async with asyncio.timeout(0.5):
+                            some.append(await anext(messages))
+                    except TimeoutError:
+                        pass
+                    try:
+                        async with some[0], some[-1], store.transaction() as tx:
+                            for order in some:
+                                self._ship(tx, emails, order)
+                                tx.add(order.acked())
+                    except BokiError as error:
+                        if not (error.retryable or isinstance(error, (Conflict, Fenced, StaleReceipt, AppendUnknown))):
+                            raise
+
+    async def register(self, env: boki.sim.Environment) -> None:
+        """Drops the group of auditors and registers it again, while another host does so too."""
+        async with await env.connect(timeout=4.0) as client:
+            _, orders, _ = await self.open(client)
+            while True:
+                await asyncio.sleep(env.random.below(600) / 1000)
+                try:
+                    await (orders.drop(AUDIT) if env.random.below(2) else orders.register(AUDIT))
+                except NoSuchGroup:
+                    pass
+
+    async def audit(self, env: boki.sim.Environment) -> None:
+        """A member of the group that comes and goes; it begins again when its group is gone."""
+        async with await env.connect(timeout=TIMEOUTS_S[env.random.below(3)]) as client:
+            store, orders, _ = await self.open(client)
+
+            async def look(order: Message[object], tx: Transaction) -> None:
+                tx["audited"].push("l", str(order.body))
+
+            await orders.handler(store, group=AUDIT, member_lease_s=LEASE_S, lease_s=3.0, backoff_s=0.05)(look).run()
 
     async def check(self, client: boki.Client) -> None:
         store, _, emails = await self.open(client)
@@ -110,6 +192,12 @@ class Shop:
         assert len(sold) == len(set(sold)), "an order was handled twice"
         assert set(self.acknowledged) <= set(sold), "an order that was acknowledged was not handled"
         assert left == -len(sold), "objects of one record differ"
+        audited: Any = await store.object("audited").get("l", [], consistency="linearizable")
+        assert len(audited) == len(set(audited)), "an order was audited twice"
+        missing = set(self.acknowledged[self.registered :]) - set(audited)
+        assert not missing, (
+            f"orders that were pushed after the group was registered were not audited: {sorted(missing)[:3]}"
+        )
         sent = [one.body for one in await emails.peek(1_000_000)]
         assert sent == sold, "an e-mail is missing, or was pushed twice"
 

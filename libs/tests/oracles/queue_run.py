@@ -35,6 +35,7 @@ from bokiqueue import Message, Queue, arrivals, checkpointing, delivery_rules
 from bokiqueue.errors import NoSuchGroup, StaleReceipt
 from bokiqueue.sharding import shard_of
 from bokistore import BokiStore
+from bokistore.errors import TransactionTimeout
 from bokistore.events import PICKER, Commit
 from bokistore.transactions import Transaction
 from libs.tests.oracles.rough_book import CALM, STOPPED_S, WEATHERS, RoughBook
@@ -81,7 +82,7 @@ class Shape(NamedTuple):
             groups=(DEFAULT, "g2") if chances.random() < 0.3 else (DEFAULT,),
             messages=chances.choice((15, 30, 60)),
             dedup_s=chances.choice((5, 300, 100_000)),
-            max_deliveries=chances.choice((0, 0, 4)),
+            max_deliveries=chances.choice((None, None, 4)),
             comes_and_goes=chances.random() < 0.3,
         )
 
@@ -240,7 +241,7 @@ class World:
             if drawn < 0.18:
                 await asyncio.sleep(chances.choice((1, 40)))  # perhaps longer than its lease
             await self._handle_together(process, group, messages, fails=drawn > 0.9)
-        except (HandlerFails, StaleReceipt, Fenced, Conflict):
+        except (HandlerFails, StaleReceipt, Fenced, Conflict, TransactionTimeout):
             pass
         except AppendUnknown:
             self.counted["unknown outcomes"] += 1

@@ -30,7 +30,7 @@ from bokilib.codec import JsonObject
 from bokilib.errors import AppendUnknown, Fenced
 from bokilib.events import Envelope
 from bokistore import BokiStore, Inc, StoreSettings
-from bokistore.errors import AlreadyExists
+from bokistore.errors import AlreadyExists, ResultUnknown, TransactionTimeout
 from bokistore.events import PICKER, Commit, Deleted, Entry, Expires, Ops
 from bokistore.fold import View, after_event
 from bokistore.transactions import Transaction
@@ -94,6 +94,10 @@ class Plan(NamedTuple):
 
 class FailsByChance(Exception):
     """Raised by a body: nothing was committed."""
+
+
+EXPECTED: Final = (FailsByChance, Conflict, Trimmed, AppendUnknown, AlreadyExists, Fenced, TransactionTimeout)
+"""Errors that callers may get in such weather; what the log has after them is judged all the same."""
 
 
 class Oracle:
@@ -197,12 +201,17 @@ class World:
             place = number % len(self.stores)
             if chances.random() < 0.06:  # the process ends, and begins again with nothing in memory
                 self.stores[place] = await self.process()
+            before_ms = self._clock.now_ms()
             try:
                 await self._once(self.stores[place])
                 if chances.random() < 0.06:
                     await self._days()
-            except (FailsByChance, Conflict, Trimmed, AppendUnknown, AlreadyExists, Fenced) as error:
+            except EXPECTED as error:
                 self.counted[type(error).__name__] += 1
+            except ResultUnknown:
+                if self._clock.now_ms() - before_ms < self._grace_ms:
+                    raise  # what was before the operation may be trimmed once it is older than the grace, and no sooner
+                self.counted["ResultUnknown"] += 1
             if chances.random() < 0.3:
                 self._clock.ahead_ms += chances.choice(STEPS_MS) if chances.random() < 0.6 else 0
             for _ in range(chances.randrange(3)):

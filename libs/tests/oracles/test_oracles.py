@@ -23,6 +23,16 @@ BLOCK: Final = 250
 BLOCKS: Final = [range(first, first + BLOCK) for first in range(1, NIGHTLY + 1, BLOCK)]
 
 
+def test_stores_are_what_their_log_says() -> None:
+    counted = run_seeds(store_run.run, range(1, 51))
+    assert counted["commits"] > 400 and counted["reads"] > 250
+
+
+def test_queues_hand_out_each_message_once_and_lose_none() -> None:
+    counted = run_seeds(queue_run.run, range(1, 9))
+    assert counted["effects"] > 100
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("seeds", BLOCKS, ids=str)

@@ -8,7 +8,8 @@ beside the simulation, so it survives its process, and in the end is compared wi
 - no cycle of dependencies that the level forbids (`cycles`);
 - a counter without conditions has at least what was acknowledged and at most what was begun, and nobody reads less than he has seen;
 - who watches an object sees each change begin where the one before ended;
-- an object that was deleted is gone, one that was made anew begins empty.
+- an object that was deleted is gone, one that was made again begins empty;
+- when days have gone by, and younger objects were forgotten, all of this is still there.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import boki
 import boki.sim
 from boki_common.errors import BokiError, Conflict
 from boki_common.runtime.ports import Random
+from bokilib.codec import Json, JsonObject
 from bokilib.isolation import Isolation
 from bokistore.store import BokiStore, StoreSettings
 from bokistore.testing.cycles import Transacted, anomalies
@@ -36,9 +38,11 @@ TASKS: Final = 3
 """Of a worker: their transactions commit together."""
 LEVELS: Final[tuple[tuple[Isolation, ...], ...]] = (("serializable",), ("snapshot",), ("serializable", "snapshot"))
 """A seed takes one of these; under the last one, histories are held to the weaker level."""
+DAYS_S: Final = 9 * 86_400.0
+HOUR_S: Final = 2 * 3_600.0
 AFTERWARDS_S: Final = 1.0
 """So long everybody goes on when the faults are over."""
-TIMEOUTS_S: Final = (2.0, 8.0, 60.0)
+TIMEOUTS_S: Final = (1.0, 8.0, 60.0)
 
 
 @dataclass
@@ -120,6 +124,35 @@ class Shop:
         assert isinstance(counter, int)
         found = faults_of(notes, last, counter, serializable=self.levels == ("serializable",))
         assert not found, found[0]
+        lists: dict[str, JsonObject] = {key: {"l": list[Json](values)} for key, values in last.items() if values}
+        await self.days({**lists, **({COUNTER: {"n": counter}} if counter else {})})
+
+    async def days(self, last: dict[str, JsonObject]) -> None:
+        """Days go by in which objects that are younger than the others are deleted and forgotten: the others stay as they are, for
+        every process, whether it reads, writes blindly or runs a transaction."""
+        cluster = self._cluster
+        for number in range(2):
+            async with await cluster.connect() as client:
+                store = BokiStore(client.book(BOOK))
+                await store.object(f"young/{number}").set("n", 1)
+                await store.delete(f"young/{number}")
+            await cluster.rest(DAYS_S)
+            async with await cluster.connect() as client:
+                store = BokiStore(client.book(BOOK))
+                await store.object("clock").inc("days")
+                for _ in range(2):
+                    await store.tend(f"young/{number}")
+                await cluster.rest(HOUR_S)
+                await store.tend(f"young/{number}")
+            async with await cluster.connect() as client:
+                store = BokiStore(client.book(BOOK))
+                found = dict(zip(last, await store.values(list(last)), strict=True))
+                assert found == last, f"after days objects are {found}, expected {last}"
+                if COUNTER in last and (counted := last[COUNTER].get("n", 0)):
+                    assert isinstance(counted, int)
+                    assert await store.object(COUNTER).inc("n") == counted + 1, "a blind operation began from nothing"
+                    last[COUNTER] = {"n": counted + 1}
+                assert await store.object(f"young/{number}").value() is None, "what was deleted is back"
 
     async def store(self, env: boki.sim.Environment) -> BokiStore:
         """Of one start of a host, with settings that it draws."""

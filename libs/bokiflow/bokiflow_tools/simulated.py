@@ -1,0 +1,251 @@
+"""Workflows in the simulator: `boki sim run --profile flow`.
+
+Customers start orders, signal them and ask for results; some call a debounced workflow. Workers run them, first under an old program that
+lacks two workflows and a schedule, then, host by host, under the new one: for a while both run side by side. All are hosts of their own,
+killed, paused, cut off, with wrong clocks, and with time-outs short enough that outcomes stay unknown. Many orders change one object.
+
+When the faults are over every order ended with its result, its sale happened once, and the schedule left nothing out. Then days go by:
+what ended is forgotten, what lives is readable, and the schedule can be listed and changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
+
+import boki
+import boki.sim
+import bokiflow
+from boki_common.errors import BokiError
+from bokiflow import App, Flow, Worker
+from bokilib import Log
+from bokistore import BokiStore, StoreSettings, Transaction
+
+BOOK: Final = "office"
+SECONDS: Final = 4.0
+LEASE_S: Final = 2.0
+DAYS: Final = 9
+DAY_S: Final = 86_400.0
+TIMEOUTS_S: Final = (1.0, 4.0, 20.0)
+EVERY_S: Final = 1.0
+HOT: Final = "total"
+
+
+class Program:
+    """The code of one process. `new`: with the workflows `audit` and `report`, and the schedule."""
+
+    def __init__(self, log: Log, *, new: bool) -> None:
+        self.store: Final = BokiStore(log, settings=StoreSettings(checkpoint_records=20))
+        self.app: Final = App("office")
+
+        @self.app.step
+        async def price(order: str) -> int:
+            return len(order)
+
+        async def sell(tx: Transaction, order: str, cents: int) -> None:
+            tx[f"sale/{order}"].inc("times")
+            sold = await tx[HOT].get("cents", 0)
+            assert isinstance(sold, int)
+            tx[HOT].set("cents", sold + cents)
+
+        @self.app.workflow
+        async def pack(order: str) -> str:
+            await asyncio.sleep(0.1)
+            return f"box {order}"
+
+        @self.app.workflow
+        async def deliver(order: str) -> str:
+            cents, box = await asyncio.gather(price(order), pack(order))
+            await bokiflow.transact(self.store, sell, order, cents)
+            return f"{box} to {await bokiflow.recv('address')}"
+
+        self.deliver: Final = deliver
+        if new:
+            self._add_new()
+
+    def _add_new(self) -> None:
+        async def count(tx: Transaction, name: str) -> None:
+            tx[name].inc("times")
+
+        @self.app.workflow
+        async def audit(name: str) -> str:
+            await bokiflow.transact(self.store, count, f"audit/{name}")
+            return f"audited {name}"
+
+        @self.app.workflow
+        async def report() -> str:
+            return "reported"
+
+        self.audit = audit
+        self.app.schedule("report", report.call(), every_s=EVERY_S)
+
+
+class Office:
+    """One run, and the answers that everybody got."""
+
+    def __init__(self, cluster: boki.sim.Cluster) -> None:
+        self.started: Final[dict[str, str]] = {}
+        """Ids of workflows that were acknowledged → what they return."""
+        self.told: Final[dict[str, object]] = {}
+        self.debounced: Final[list[str]] = []
+        self.deployed = 0
+        """So many workers' hosts begin the new program when they are begun next."""
+        self.stop = False
+        self._cluster = cluster
+
+    async def run(self) -> None:
+        """Everybody works until the faults are over and everything has ended; then it is checked, and once more after days."""
+        cluster = self._cluster
+        customers = [cluster.host(f"customer-{number}", self.buy) for number in (1, 2)]
+        workers = [cluster.host(f"worker-{number}", self.work) for number in (1, 2, 3)]
+        await asyncio.sleep(SECONDS / 2)
+        for number in (1, 2, 3):  # a deploy, host by host
+            self.deployed = number
+            workers[number - 1].kill()
+            await asyncio.sleep(SECONDS / 8)
+        await cluster.faults_over()
+        self.stop = True
+        for host in customers:
+            await host.result()
+        async with await cluster.connect() as client:
+            await self.check(client.book(BOOK))
+        for host in workers:
+            await host.stop()
+        await self.days()
+
+    def program(self, log: Log, worker: int = 3) -> Program:
+        """What a host begins now."""
+        return Program(log, new=self.deployed >= worker)
+
+    async def work(self, env: boki.sim.Environment) -> None:
+        """A worker. Its incarnations share a name, or each has its own."""
+        number = int(env.name[-1])
+        async with await env.connect(timeout=TIMEOUTS_S[env.random.below(3)]) as client:
+            log = Log(client.book(BOOK), random=env.random)
+            name = env.name if env.random.below(2) else None
+            worker = Worker(
+                self.program(log, number).app,
+                log,
+                name=name,
+                lease_s=LEASE_S,
+                collect_every_s=1.0,
+                random=env.random,
+                bodies=env.bodies,
+            )
+            async with worker:
+                await asyncio.Event().wait()
+
+    async def buy(self, env: boki.sim.Environment) -> None:
+        """Orders of one customer and one of its lives."""
+        async with await env.connect(timeout=TIMEOUTS_S[env.random.below(3)]) as client:
+            log = Log(client.book(BOOK), random=env.random)
+            program = Program(log, new=True)
+            life, number = env.random.token(4).hex(), 0
+            async with Flow(program.app, log, random=env.random) as flow, asyncio.TaskGroup() as group:
+                while not self.stop:
+                    number += 1
+                    order = f"{env.name}/{life}/{number}"
+                    if env.random.below(4):
+                        group.create_task(self._order(flow, program, order))
+                    else:
+                        group.create_task(self._audit(flow, program, f"{life}/{env.random.below(2)}"))
+                    await asyncio.sleep(env.random.below(400) / 1000)
+
+    async def _order(self, flow: Flow, program: Program, order: str) -> None:
+        id = f"deliver/{order}"
+        handle = await again(lambda: flow.start(program.deliver.call(order), id=id))
+        self.started[id] = f"box {order} to {order}'s address"
+        await again(lambda: handle.signal("address", f"{order}'s address"))
+        self.told[id] = await again(lambda: handle.result(blocked="wait"))
+
+    async def _audit(self, flow: Flow, program: Program, name: str) -> None:
+        handle = await again(lambda: flow.debounce(program.audit.call(name), id=f"audit/{name}", quiet_s=0.3))
+        self.debounced.append(name)
+        found = await again(lambda: handle.result(blocked="wait"))
+        assert found == f"audited {name}", f"the debounced call of {name} gave {found!r}"
+
+    # -- the checks
+
+    async def check(self, book: boki.Book) -> None:
+        """All that was acknowledged has ended, as it should."""
+        log = Log(book)
+        program = Program(log, new=True)
+        async with Flow(program.app, log) as flow:
+            for id, wanted in self.started.items():
+                if id not in self.told:  # its customer died before it sent the address, perhaps
+                    order = id.removeprefix("deliver/")
+                    await again(partial(flow.handle(id).signal, "address", f"{order}'s address"))
+                found = await again(partial(flow.handle(id).result, blocked="wait"))
+                assert found == wanted, f"workflow {id} returned {found!r}, expected {wanted!r}"
+                assert self.told.get(id, wanted) == wanted, f"a customer was told {self.told[id]!r} of {id}"
+        sold = 0
+        for id in self.started:
+            order = id.removeprefix("deliver/")
+            times = await program.store.object(f"sale/{order}").get("times", 0, consistency="linearizable")
+            assert times == 1, f"the sale of {order} happened {times} times"
+            sold += len(order)
+        cents: Any = await program.store.object(HOT).get("cents", 0, consistency="linearizable")
+        assert cents >= sold, f"sales of {sold} cents were made, the total is {cents}: an update is lost"
+        for name in set(self.debounced):
+            times = await program.store.object(f"audit/{name}").get("times", 0, consistency="linearizable")
+            assert isinstance(times, int) and times >= 1, f"the debounced call of {name} never ran"
+
+    async def _tidy_up(self, log: Log, order: str) -> None:
+        program = Program(log, new=True)
+        async with Worker(program.app, log, lease_s=LEASE_S, collect_every_s=0.5) as worker:
+            handle = await again(partial(worker.start, program.deliver.call(order)))
+            await again(partial(handle.signal, "address", "there"))
+            assert await handle.result() == f"box {order} to there"
+            await worker.collect()
+            for name in self.started:
+                await program.store.tend(f"sale/{name.removeprefix('deliver/')}")
+
+    async def days(self) -> None:
+        """Days go by; then a worker tidies up, and what lives is there, and can be changed."""
+        cluster = self._cluster
+        for number in (1, 2):
+            await cluster.rest(DAYS * DAY_S)
+            async with await cluster.connect() as client:
+                await self._tidy_up(Log(client.book(BOOK)), f"late/{number}")
+        async with await cluster.connect() as client:
+            log = Log(client.book(BOOK))
+            store = BokiStore(log)
+            assert await store.object(HOT).get("cents"), "the total is gone"
+            for id in self.started:
+                times = await store.object(f"sale/{id.removeprefix('deliver/')}").get("times", 0)
+                assert times == 1, f"after days the sale of {id} is {times}"
+            async with Flow(Program(log, new=True).app, log) as flow:
+                names = [one.name for one in await flow.schedules.list()]
+                assert names == ["report"], f"expected one schedule, found {names}"
+                await flow.schedules.pause("report")
+                await flow.schedules.resume("report")
+                for id in list(self.started)[:3]:
+                    try:
+                        async with asyncio.timeout(60.0):
+                            await flow.handle(id).result()
+                    except BokiError:
+                        pass  # it is forgotten, and says so
+
+
+async def again(call: Callable[[], Awaitable[Any]]) -> Any:
+    """Repeat a call that may be repeated until it is answered; of a signal an outcome that is unknown is asked for."""
+    while True:
+        try:
+            return await call()
+        except boki.OutcomeUnknown:
+            pass
+        except BokiError as error:
+            if error.definite and not error.retryable:
+                raise
+        await asyncio.sleep(0.1)
+
+
+async def program(cluster: boki.sim.Cluster) -> None:
+    """One run."""
+    await Office(cluster).run()
+
+
+FLOW: Final = boki.sim.Subject(program, seconds=SECONDS, steady=True)
+"""For `boki sim run --profile flow`."""

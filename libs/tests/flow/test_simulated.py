@@ -1,0 +1,56 @@
+"""Workflows on simulated clusters hold (`bokiflow_tools.simulated`), and a rolling deploy that loses calls is found when it is planted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+import boki.sim
+from bokiflow.app import App
+from bokiflow.calls import Workflow
+from bokiflow_tools.simulated import FLOW, program
+
+pytestmark = [
+    pytest.mark.blocking_allowed,
+    pytest.mark.timeout(300),
+]  # the simulator's guard stands in; machines may be busy
+
+
+def on_models(seeds: Iterable[int]) -> None:
+    for seed in seeds:
+        boki.sim.run(program, seed=seed, faults="harsh", seconds=4.0, model=True, steady=True)
+
+
+def test_on_models_each_workflow_ends_once_and_days_change_nothing() -> None:
+    on_models(range(1, 4))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_on_clusters_each_workflow_ends_once_and_days_change_nothing() -> None:
+    for seed in range(1, 4):
+        boki.sim.run(program, seed=seed, faults="harsh", seconds=4.0, steady=True)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(14_400)
+def test_on_a_thousand_models_each_workflow_ends_once() -> None:
+    on_models(range(1, 1_001))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_a_deploy_that_loses_calls_is_found_when_it_is_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round of debounced calls that runs only what its own program has."""
+
+    def own(app: App, name: str) -> Workflow[..., object]:
+        return app.find(name)
+
+    monkeypatch.setattr("bokiflow.debounce.named", own)
+    with pytest.raises((AssertionError, ExceptionGroup, boki.BokiError)):
+        on_models(range(1, 40))
+
+
+def test_it_is_a_profile_of_the_simulator() -> None:
+    assert FLOW.program is program
