@@ -9,6 +9,8 @@ Parts, each on a cluster of its own processes (three bookies, E = Qw = 3, Qa = 2
     waiting     appends of another program beside 4,096 handles that wait for results
     asleep      1,000 workflows that sleep for a day: memory of the worker, and what they do to others
     takeover    kill -9 of a worker with 1,000 running workflows, until another has them all
+    hot         300 workflows that change one object of a store at once, from one process and from four
+    slow        1,000 workflows of a fast transaction beside one whose body takes five seconds
     growth      finished workflows: what is kept of them over time (only if asked for: --scale 1 are a million)
 
 What is compared is measured in interleaved rounds. The exit code is 0 whatever falls short. How fair it is: docs/benchmarks.md.
@@ -29,7 +31,7 @@ from typing import Any, Final, NamedTuple
 import psutil
 
 import boki
-from benchmarks import command, flow_many, machine, report
+from benchmarks import command, flow_many, hot, machine, report
 from benchmarks.bench import Bench, p50, rate
 from benchmarks.closed_loop import Once, Workload, closed_loop
 from benchmarks.flow_peer import ALONE, PEERS, Peer
@@ -212,12 +214,22 @@ async def _appends_of(worker: Worker, call: Call[Any]) -> int:
     return worker.log.appends - before
 
 
+async def part_hot(bench: Bench, _: float) -> None:
+    await hot.part_hot(bench, "flow")
+
+
+async def part_slow(bench: Bench, _: float) -> None:
+    await hot.part_slow(bench, "flow")
+
+
 PARTS: Final[Mapping[str, Callable[[Bench, float], Awaitable[None]]]] = {
     "steps": part_steps,
     "appends": part_appends,
     "waiting": flow_many.part_waiting,
     "asleep": flow_many.part_asleep,
     "takeover": flow_many.part_takeover,
+    "hot": part_hot,
+    "slow": part_slow,
     "growth": flow_many.part_growth,
 }
 USUAL: Final = tuple(name for name in PARTS if name != "growth")

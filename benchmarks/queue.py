@@ -8,6 +8,7 @@ Parts, each on a cluster of its own processes (three bookies, E = Qw = 3, Qa = 2
     delivery    from push to handler: at half of PostgreSQL's rate beside it, at 50 % and 90 % of NATS's beside it
     record      consume + object change + push as one record, beside one transaction of PostgreSQL
     appends     records of the log an operation
+    slow        1,000 fast messages beside one whose handler takes five seconds
     growth      what is kept over time of finished workflows, a hot object, busy and idle queues (`benchmarks.growth`)
 
 All producers and consumers are tasks of this process. What is compared is measured in interleaved rounds. NATS and PostgreSQL keep one
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import boki
-from benchmarks import command, growth, report
+from benchmarks import command, growth, hot, report
 from benchmarks.bench import Bench, over, p50, rate
 from benchmarks.postgres_peer import postgres
 from benchmarks.queue_load import UNTIMED, Handled, Shape, Side, measure
@@ -248,11 +249,16 @@ class Scaled(Bench):
         self.scale: float = arguments.scale
 
 
+async def part_slow(bench: Bench) -> None:
+    await hot.part_slow(bench, "queue")
+
+
 PARTS: Final[Mapping[str, Callable[[Bench], Awaitable[None]]]] = {
     "rate": part_rate,
     "delivery": part_delivery,
     "record": part_record,
     "appends": part_appends,
+    "slow": part_slow,
     "growth": part_growth,
 }
 

@@ -8,6 +8,8 @@ Parts, each on a cluster of its own processes (three bookies, E = Qw = 3, Qa = 2
     aux         the mix with aux data beside without, after three minutes: no checkpoints, nothing cached by clients; and with defaults
     change      a transaction that reads an object and writes it, one client, beside a conditional append of as many bytes
     read        an object that is followed, and one that is cached and asks, one client, beside a SELECT by key through asyncpg
+    hot         300 transactions that change one object at once, from one process and from four
+    slow        1,000 fast transactions beside a body of five seconds
     growth      an object with a million updates beside 100,000 idle ones: what is kept over time (only if asked for)
 
 What is compared is measured in interleaved rounds; `aux` in two runs, since it is about what piles up. The exit code is 0 whatever falls
@@ -25,7 +27,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 import boki
-from benchmarks import command, report, store_growth
+from benchmarks import command, hot, report, store_growth
 from benchmarks.bench import Bench, over, p50, rate
 from benchmarks.closed_loop import Once, Workload, closed_loop
 from benchmarks.postgres_peer import RetwisPostgres, postgres, processes
@@ -253,11 +255,21 @@ async def part_growth(bench: Bench, wanted: Wanted) -> None:
     await store_growth.part_growth(bench, wanted.scale)
 
 
+async def part_hot(bench: Bench, _: Wanted) -> None:
+    await hot.part_hot(bench, "store")
+
+
+async def part_slow(bench: Bench, _: Wanted) -> None:
+    await hot.part_slow(bench, "store")
+
+
 PARTS: Final[Mapping[str, Callable[[Bench, Wanted], Awaitable[None]]]] = {
     "retwis": part_retwis,
     "change": part_change,
     "read": part_read,
     "aux": part_aux,
+    "hot": part_hot,
+    "slow": part_slow,
     "growth": part_growth,
 }
 USUAL: Final = tuple(name for name in PARTS if name != "growth")
