@@ -104,7 +104,10 @@ class Checkpointing:
                 found = await settings.existing(self._log, self._queue)
                 if self._group not in found.config.groups:
                     raise no_such_group(found.config, self._group) from None
-                if found.config.groups[self._group] <= claim:
+                start = found.config.groups[self._group]
+                if start <= claim and start != config.groups[self._group]:  # the settings that were given are older
+                    return await self._load(owner, claim, found.config)
+                if start <= claim:
                     raise
             raise Fenced(
                 f"{self._id!r} was claimed by another while it was read what was done before", tag=owner, claim=claim
