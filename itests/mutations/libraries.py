@@ -32,6 +32,16 @@ bokiflow libs/tests/flow/test_results.py::test_a_missing_one_is_told_unless_the_
 -                self._missing(id)
 +                pass
 
+what made an object anew is taken for a gap
+bokistore libs/tests/store/test_checkpoint_reads.py::test_what_is_made_anew_between_the_two_steps_of_its_forgetting_is_read
+-        start = 1 if empty else covers + 1
++        start = covers + 1
+
+missing records are taken for replaced unseen
+bokistore libs/tests/store/test_checkpoint_reads.py::test_who_carries_does_not_take_a_missing_history_for_one_that_was_carried
+-                    await self._check_replaced(subject, newest, error)
++                    pass
+
 a drop trims what the group does when it is registered again
 bokiqueue libs/tests/queue/test_queue.py::test_a_drop_trims_nothing_of_a_group_that_is_registered_again_at_once
 -    marks = [(make(config.queue, *one), found.seqnum) for one in dropped for make in makes]
