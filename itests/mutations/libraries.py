@@ -68,6 +68,16 @@ bokiqueue libs/tests/queue/test_popper.py::test_what_a_pop_took_is_returned_thou
 -            _ = self._spawn(self._checkpoint_behind(state))
 +            await self._checkpoint(state)
 
+a pop waits for the shards of one cursor
+bokiqueue libs/tests/queue/test_popper.py::test_a_pop_waits_for_all_shards_though_a_cursor_has_fewer
+-        tags_of = [one.messages for one in chosen]
++        tags_of = [one.messages for one in chosen][:CURSOR_TAGS]
+
+any unknown record that happened is the ACK
+bokiqueue libs/tests/queue/test_handlers.py::test_a_record_of_unknown_outcome_that_the_body_appended_itself_is_no_ack
+-                if happened:
++                if False:
+
 a redrive holds what is no letter
 bokiqueue libs/tests/queue/test_redriving.py::test_letters_behind_more_than_a_prefetch_of_other_messages_are_moved
 -    return item.source is not None

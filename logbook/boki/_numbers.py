@@ -274,8 +274,9 @@ class Numbers:
         return True
 
     def withdraw(self, item: Pending) -> bool:
-        """Takes back an item that was never sent; later ones move up. False when it was sent or is decided."""
-        if item.first <= self.sent or item.decided:
+        """Take back an item that was never sent; later ones move up. False when it was sent or is decided; or when it is a named
+        writer's and not the newest: callers know the numbers of those behind it, and repeat them under these."""
+        if item.first <= self.sent or item.decided or (self.named and item is not self.newest):
             return False
         before, found = None, self.oldest
         while found is not None and found is not item:

@@ -152,8 +152,10 @@ class Handler(Generic[T, X]):
         try:
             await self._store.transact(lambda tx: self._run(message, tx))
         except AppendUnknown as unknown:
-            happened = await outcome_of(unknown)
+            happened: bool | None = await outcome_of(unknown)
             if message.parted:
+                if happened:  # perhaps another record, of the body's own, and the one with the ACK lost before
+                    happened = await message.was_acked(unknown)
                 await message.part_ended(happened, error=unknown)
             raise
         except Exception as error:

@@ -11,6 +11,7 @@ import pytest
 from boki_common.errors import InvalidArgument
 from boki_common.logs import configured
 from bokilib import Atomic, Log
+from bokilib.errors import AppendUnknown
 from bokiqueue import Message, Queue
 from bokiqueue.handlers import described, stack_of
 from bokistore import BokiStore, Transaction
@@ -228,3 +229,27 @@ def test_errors_are_shown_whatever_they_are() -> None:
     with pytest.raises(Shy) as raised:
         raise Shy
     assert "test_errors_are_shown" in stack_of(raised.value)
+
+
+async def test_a_record_of_unknown_outcome_that_the_body_appended_itself_is_no_ack(another: Another) -> None:
+    store, orders = await shop(another)
+    rival = BokiStore(book_of(await another()))
+    runs: list[int] = []
+
+    @orders.handler(store)
+    async def ship(order: Message[object], tx: Transaction) -> None:
+        runs.append(order.attempt)
+        sold = await tx["stock"].get("sold", 0)
+        assert isinstance(sold, int)
+        if len(runs) == 1:
+            await rival.object("stock").set("sold", 7)  # so this run loses
+        if len(runs) == 2:
+            raise AppendUnknown("no verdict of a line in a book of notes", book_of(orders).submit(b"shipped"))
+        tx["stock"].set("sold", sold + 1)
+
+    await orders.push("first")
+    async with orders.consume() as messages, asyncio.timeout(5):
+        await ship.handle(await anext(messages))
+        await ship.handle(await anext(messages))
+    assert runs == [1, 1, 1]
+    assert await store.object("stock").get("sold") == 8

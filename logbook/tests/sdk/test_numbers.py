@@ -13,14 +13,14 @@ from boki._numbers import Numbers
 from boki._outbox import Outbox
 from boki._pending import Pending
 from boki._session import Session
-from boki._special import NOTHING
+from boki._special import NOTHING, Special
 from boki._ticket import Chunk, Ticket
 from boki.testing._engine import appends_of
 from boki.testing._model import Answer, Append, Model, Outcome
 from boki_common import limits
 from boki_common.errors import BokiError, LogBookError, ProtocolError
 from boki_common.records.batch_builder import BatchBuilder
-from boki_common.records.record_batch import RUN_RESENT, RecordBatch, Run
+from boki_common.records.record_batch import RUN_NAMED, RUN_RESENT, RecordBatch, Run
 
 TAGS = encode_tags([])
 CONFLICT = LogBookError("conflict")
@@ -154,6 +154,18 @@ def test_what_was_never_sent_can_be_taken_back() -> None:
     assert (run.first, run.count) == (2, 4)
     numbers.connection_lost()
     assert not numbers.withdraw(third)
+
+
+def test_of_a_named_writer_only_the_newest_can_be_taken_back() -> None:
+    first, second = ticket(), chunk(2)
+    view = Numbers(Session(), 1, Outbox())
+    numbers = Numbers(view.session, 1, view.outbox, b"n" * 16, special=Special(RUN_NAMED, view))
+    for item in (first, second):
+        give(numbers, item)
+    assert not numbers.withdraw(first)
+    assert (first.first, second.first) == (1, 2)
+    assert numbers.withdraw(second)
+    assert numbers.withdraw(first)
 
 
 def test_verdicts_of_numbers_that_were_never_sent() -> None:

@@ -266,6 +266,25 @@ async def test_many_begin_at_their_number_or_not_at_all_whoever_waits_before_the
     assert engine.ordered(client.book("b").id)[-3:] == [b"x", b"y", b"y"]
 
 
+async def test_no_record_gets_the_number_of_one_before_it_that_was_not_in_time(memory: MemoryCluster) -> None:
+    client = await memory.connect(timeout=20)
+    book = client.book("b")
+    await book.append(b"one", writer=("w", 1))
+    memory.disconnect()  # whoever appends now is numbered before there is a connection again
+    two = asyncio.create_task(book.append(b"two", writer=("w", 2), timeout=0))
+    three = asyncio.create_task(book.append(b"three", writer=("w", 3)))
+    with pytest.raises(boki.OutcomeUnknown):
+        await two
+    last = await three
+    assert await book.append(b"three", writer=("w", 3)) == last
+    assert await book.append(b"two", writer=("w", 2)) == last - 1
+    assert [record.data async for record in book.read() if isinstance(record, boki.Record)] == [
+        b"one",
+        b"two",
+        b"three",
+    ]
+
+
 async def test_a_number_under_way_is_awaited_not_sent_again(client: boki.Client, engine: FaultyEngine) -> None:
     book = client.book("b")
     writer = await book.writer("w")
