@@ -31,6 +31,7 @@ from bokilib import Carrier, Log
 from bokilib.errors import AppendUnknown
 from bokiqueue import Handler, Message, Queue
 from bokistore import BokiStore, Transaction
+from bokistore.errors import TransactionTimeout
 from examples.process import parser, serve
 
 BOOK: Final = "chaos"
@@ -217,9 +218,9 @@ async def teller(shop: Shop, name: str, notes: Notes, stop: asyncio.Event) -> No
             notes.note("move?", id)
             try:
                 await shop.store.transact(move, id, source, target, chance.randint(1, 50))
-            except BokiError as error:
+            except BokiError as error:  # a process that was stopped for long finds its transactions timed out: they are refused
                 notes.note("move-refused" if error.definite else "move-unknown", id)
-                if not error.retryable and not isinstance(error, (Conflict, AppendUnknown)):
+                if not error.retryable and not isinstance(error, (Conflict, AppendUnknown, TransactionTimeout)):
                     raise
             else:
                 notes.note("move!", id)
