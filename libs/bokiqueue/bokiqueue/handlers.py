@@ -149,23 +149,22 @@ class Handler(Generic[T, X]):
 
     async def _transact(self, message: Message[T]) -> None:
         """Raises what became of the record: `transact` itself does, but for a wait that was ended."""
+        raised: BaseException | None = None
+
+        async def run(tx: X) -> None:
+            nonlocal raised
+            try:
+                await self._run(message, tx)
+            except BaseException as error:
+                raised = error
+                raise
+
         try:
-            await self._store.transact(lambda tx: self._run(message, tx))
-        except AppendUnknown as unknown:
-            happened: bool | None = await outcome_of(unknown)
-            if message.parted:
-                if happened:  # perhaps another record, of the body's own, and the one with the ACK lost before
-                    happened = await message.was_acked(unknown)
-                await message.part_ended(happened, error=unknown)
-            raise
-        except Exception as error:
-            if message.parted:  # but for what is not definite, nothing of it is in the log
-                unknown_yet = isinstance(error, BokiError) and not error.definite
-                await message.part_ended(None if unknown_yet else False, error=error)
-            raise
+            await self._store.transact(run)
         except BaseException as error:
             if message.parted:
-                await message.part_ended(None, error=error)
+                happened = False if error is raised else await _happened(error)
+                await message.part_ended(happened, error=error)
             raise
         await message.part_ended(True)
 
@@ -207,6 +206,14 @@ class Handler(Generic[T, X]):
             ran_s=ran_s,
             expected=self._lease_s,
         )
+
+
+async def _happened(error: BaseException) -> bool | None:
+    """Return whether the record of a transaction is in the log that ended with an error which its body did not raise. None: nobody
+    knows, as when a time-out around it ended."""
+    if isinstance(error, AppendUnknown):
+        return await outcome_of(error)
+    return False if isinstance(error, BokiError) and error.definite else None
 
 
 def _asked(error: BaseException) -> bool:

@@ -135,7 +135,7 @@ class Message(Generic[T]):
         if self.parted:
             happened: bool | None = None
             try:
-                happened = await self.was_acked(error)
+                happened = await self._was_acked(error)
             finally:
                 await self.part_ended(happened, error=error)
             return
@@ -144,8 +144,8 @@ class Message(Generic[T]):
         else:
             self.give_back(error)
 
-    async def was_acked(self, error: BaseException | None) -> bool | None:
-        """Return whether the record that `acked` went into is in the log; None: nobody knows yet. `error`: the one it ended with."""
+    async def _was_acked(self, error: BaseException | None) -> bool | None:
+        """Return whether the record that `acked` went into is in the log; None: nobody knows yet."""
         try:
             acked = await self._owner.is_acked(self.receipt)
         except BokiError:

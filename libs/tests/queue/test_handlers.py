@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 from collections.abc import Awaitable, Callable
 
@@ -118,25 +119,32 @@ async def test_no_handlers_are_refused(another: Another) -> None:
 
 
 class Interrupted(Plain):
-    """Commits, and whoever waits is cancelled."""
+    """Commits, and whoever waits is cancelled, or gives up."""
+
+    def __init__(self, log: Log, ended: type[BaseException]) -> None:
+        super().__init__(log)
+        self._ended = ended
 
     async def transact(self, body: Callable[[Atomic], Awaitable[None]]) -> None:
         await super().transact(body)
-        raise asyncio.CancelledError
+        raise self._ended
 
 
-async def test_a_wait_that_was_ended_proves_nothing_about_its_record(another: Another) -> None:
+@pytest.mark.parametrize("ended", [asyncio.CancelledError, TimeoutError])
+async def test_a_wait_that_was_ended_proves_nothing_about_its_record(
+    another: Another, ended: type[BaseException]
+) -> None:
     store, orders = await shop(another)
     emails = await Queue.open(store.log, "emails", object, shards=1)
 
-    @orders.handler(Interrupted(store.log))
+    @orders.handler(Interrupted(store.log, ended))
     async def ship(order: Message[object], tx: Atomic) -> None:
         tx.add(emails.pushed(order.body))
 
     await orders.push("first", key="k")
     await orders.push("second", key="k")
     async with orders.consume() as messages:
-        with pytest.raises(asyncio.CancelledError):
+        with contextlib.suppress(asyncio.CancelledError):
             await ship.handle(await anext(messages))
         assert (await anext(messages)).body == "second"
     assert [one.body for one in await emails.peek()] == ["first"]
