@@ -4,7 +4,8 @@
   message alone (`delivery_rules`). Only failed attempts lead to a dead letter.
 - No attempt failed: the process was stopped or the handler cancelled (`SystemExit`, `KeyboardInterrupt`, `CancelledError`), the record
   of the message's ACK lost to another one, or the log could not be reached. Such a message comes again, as often as it takes.
-- After a failed attempt a message waits: a second at first, twice as long each time, a minute at most.
+- After a failed attempt a message waits: a second at first, twice as long each time, a minute at most. So it does, a second, if a record
+  lost that was to have no ACK of it: the handler's own may lose each time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def failed(error: BaseException) -> bool:
 
 
 def lost(error: BaseException) -> bool:
-    """Return whether an error says that a record lost to another one, or may have: the message comes again at once."""
+    """Return whether an error says that a record lost to another one, or may have: the message comes again at once, if its ACK was in that record."""
     return isinstance(error, Conflict | Fenced | AppendUnknown | StaleReceipt)
 
 

@@ -190,7 +190,10 @@ class Message(Generic[T]):
         """Return how it comes again after an error; None: its record lost to another one."""
         if error is None or attempts.stopped(error):
             return Lost()
-        again_s = 0.0 if self._again_s is None and attempts.lost(error) else self._after_s()
+        at_once = (
+            self._again_s is None and self._parts > 0 and attempts.lost(error)
+        )  # else another record lost, and may for ever
+        again_s = 0.0 if at_once else self._after_s()
         return Lost(delay_ms(again_s), failed=attempts.failed(error))
 
     def _after_s(self) -> float:

@@ -57,6 +57,22 @@ async def test_a_record_that_did_not_happen_gives_the_message_back(another: Anot
         assert await store.object("stock").get("apple") == 5
 
 
+async def test_a_message_whose_handler_loses_a_record_of_its_own_waits_before_it_comes_again(another: Another) -> None:
+    _, orders, _ = await shop(another)
+    book = book_of(orders)
+    first = await book.append(b"", tags=["t"])
+    await book.append(b"", tags=["t"])
+    await orders.push("apple")
+    async with orders.consume() as messages:
+        with pytest.raises(Conflict):
+            async with await anext(messages):
+                await book.append(b"", tags=["t"], expect={"t": first})
+        await all_appended(messages)
+        assert messages._next() is None
+        (owner,) = [one for one in messages._owners.values() if one.progress.due]
+        assert list(owner.progress.attempts.values()) == [0]
+
+
 async def test_while_its_record_is_on_its_way_no_lease_runs_out(another: Another) -> None:
     store, orders, emails = await shop(another)
     await orders.push("apple")
