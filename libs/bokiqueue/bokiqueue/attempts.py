@@ -28,7 +28,9 @@ def failed(error: BaseException) -> bool:
 
 
 def lost(error: BaseException) -> bool:
-    """Return whether an error says that a record lost to another one, or may have: the message comes again at once, if its ACK was in that record."""
+    """Return whether an error says that a record lost to another one, or may have: the message comes again, at once if that record had
+    its ACK.
+    """
     return isinstance(error, Conflict | Fenced | AppendUnknown | StaleReceipt)
 
 
