@@ -106,7 +106,8 @@ def _register_fork(group: CommandGroup) -> None:
     @click.option(
         "--before",
         metavar="KEY",
-        help="First step that is done anew, by its key, as `steps --json` has it.  [default: the first that failed]",
+        help="First step that is done anew, by its key, as `steps --json` has it.  [default: the first that failed, or where it was "
+        "cancelled; without either, all is taken over]",
     )
     def fork(invocation: Invocation, id: str, book: str, new: str | None, before: str | None) -> int:
         """Begin a new workflow with the same call, and with what another did before a step: that is not done again.
