@@ -119,7 +119,7 @@ async def _ls(
     flush()
     if rows or after is not None:
         return exit_codes.OK
-    which = "no workflow" if not names else "none of its workflows is one that was asked for"
+    which = "no workflow" if not names else "no workflow of it matches the filters"
     text = f"book {book!r} has {which}" if not names else f"book {book!r}: {which}"
     if check:
         raise exit_codes.CheckFailed(text)

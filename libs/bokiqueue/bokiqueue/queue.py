@@ -183,7 +183,8 @@ class Queue(Generic[T]):
         Args:
             prefetch: messages that handlers of this member have, or that wait for them.
             lease_s: a handler has it for so long; then the message comes again. `message.extend` asks for more.
-            who: this member, in the log: unique. member_lease_s: after so much silence others take its shards.
+            who: name of this member; by default a random one. No other member of the group has it at the same time. One that begins
+                again under its name has its shards back at once. member_lease_s: after so much silence others take its shards.
             carry_s: what this member has in the log is written anew before it is as old: a term's age.
 
         Raises:
