@@ -101,7 +101,7 @@ def test_ls_of_several_apps_is_one_list_of_so_many(url: str, run: Run) -> None:
 def test_ls_says_that_there_is_nothing(run: Run) -> None:
     for arguments, words in (
         (("--book", "nothing"), "book 'nothing' has no workflow"),
-        (("--book", "shop", "--name", "nothing"), "book 'shop': none of its workflows"),
+        (("--book", "shop", "--name", "nothing"), "book 'shop': no workflow of it matches"),
     ):
         shown = run("ls", *arguments)
         assert (shown.code, shown.out) == (0, "") and words in shown.err
