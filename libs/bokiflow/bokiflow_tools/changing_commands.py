@@ -49,6 +49,8 @@ def _register_cancel(group: CommandGroup) -> None:
     def cancel(invocation: Invocation, id: str, book: str, reason: str) -> int:
         """Ask a workflow to end: its code gets CancelledError where it waits, and may clean up. What is over stays as it is.
 
+        One that is blocked ends at once, and its code does not run: `resume` it first, with code that can go on, to have it clean up.
+
         \b
             boki flow cancel order-7 --book shop --reason "wrong address"
         """
