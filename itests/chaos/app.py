@@ -218,7 +218,7 @@ async def teller(shop: Shop, name: str, notes: Notes, stop: asyncio.Event) -> No
             notes.note("move?", id)
             try:
                 await shop.store.transact(move, id, source, target, chance.randint(1, 50))
-            except BokiError as error:  # a process that was stopped for long finds its transactions timed out: they are refused
+            except BokiError as error:  # in a process that was stopped for long it timed out, and is refused
                 notes.note("move-refused" if error.definite else "move-unknown", id)
                 if not error.retryable and not isinstance(error, (Conflict, AppendUnknown, TransactionTimeout)):
                     raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -40,7 +40,7 @@ web? w/1
 web! w/1 100
 """.strip().splitlines()
 
-Lines = list[str]
+Lines = Sequence[str]
 Records = list[list[Event]]
 
 

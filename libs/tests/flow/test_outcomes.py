@@ -119,10 +119,9 @@ def test_causes_notes_and_the_stack_come_back() -> None:
             fault.add_note("of the second floor")
             raise ValueError("no such book") from fault
 
-    try:
+    with pytest.raises(ValueError) as caught:
         lookup()
-    except ValueError as error:
-        failure = failed(error).error
+    failure = failed(caught.value).error
     assert failure is not None and "in lookup" in failure.stack and "raise ValueError" in failure.stack
     found = back(error_of(failure))
     assert repr(found.__cause__) == "KeyError('shelf 7')"

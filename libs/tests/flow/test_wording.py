@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bokiflow import flow_events as events
 from bokiflow.flow_events import Ended, Started
 from bokiflow.history import recorded
@@ -75,10 +77,9 @@ def test_the_stack_of_a_failed_and_of_a_stuck_workflow_is_shown() -> None:
     def charge() -> None:
         raise ValueError("no money")
 
-    try:
+    with pytest.raises(ValueError) as caught:
         charge()
-    except ValueError as error:
-        outcome = failed(error)
+    outcome = failed(caught.value)
     failed_one = Life("x", STARTED, [], Ended("x", 1, "f", "", outcome, 3_500), [], 1)
     lines = life_lines(failed_one, str)
     assert "stack, innermost call last:" in lines and any(line.endswith("in charge") for line in lines)

@@ -171,7 +171,7 @@ async def test_a_claim_of_an_older_version_is_read_and_taken_over(book: boki.Boo
         at = await log.append(Contribution((TAG,), {}, (Claimed("x", "me", token),)))
         fence = Fence(log, TAG, "x", who="me")
         current = await fence.current()
-        assert current == Claim(at, log.by, "me", token) and not fence.is_mine(current)
+        assert current is not None and current == Claim(at, log.by, "me", token) and not fence.is_mine(current)
         with pytest.raises(Fenced):
             await fence.take(None)
         assert await fence.take(current) > at

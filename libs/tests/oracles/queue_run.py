@@ -33,6 +33,9 @@ from bokilib.errors import AppendUnknown, Fenced
 from bokilib.testing import Died
 from bokiqueue import Message, Queue, arrivals, checkpointing, delivery_rules
 from bokiqueue.errors import NoSuchGroup, StaleReceipt
+from bokiqueue.events import PICKER as EVENTS
+from bokiqueue.events import Pushed
+from bokiqueue.items import body_of
 from bokiqueue.sharding import shard_of
 from bokistore import BokiStore
 from bokistore.errors import TransactionTimeout
@@ -382,10 +385,10 @@ class Oracle:
                     _, group, number = event.name.split("/")
                     self.effects[group, int(number)] += 1
                     self.order[group].append(int(number))
-            for pushed in bokiqueue.events.PICKER.of(seqnum, envelope):
-                if isinstance(pushed, bokiqueue.events.Pushed) and pushed.id.startswith(f"{DEAD}/"):
+            for pushed in EVENTS.of(seqnum, envelope):
+                if isinstance(pushed, Pushed) and pushed.id.startswith(f"{DEAD}/"):
                     for item in pushed.items:
-                        body: Any = bokiqueue.items.body_of(object, item)
+                        body: Any = body_of(object, item)
                         self.dead[body["n"]] += 1
 
     def counting(self, pushed: list[Push], shape: Shape) -> list[Push]:

@@ -157,7 +157,7 @@ async def test_whatever_a_body_raises_is_its_callers_alone(
     assert await store.transact(bump, "x") == 2, "the store goes on"
 
 
-async def test_a_function_that_raises_stop_iteration_raises_an_error_that_a_future_carries(store: BokiStore) -> None:
+async def test_stop_iteration_of_a_function_is_an_error_that_a_future_carries(store: BokiStore) -> None:
     with pytest.raises(RuntimeError, match=r"plain_function.*StopIteration") as raised:
         await store.transact(plain_function)
     assert isinstance(raised.value.__cause__, StopIteration)

@@ -55,14 +55,14 @@ class Interferes:
     def __init__(self) -> None:
         self.then: Callable[[], Awaitable[object]] | None = None
 
-    async def seal(self, data: bytes) -> bytes:
+    async def seal(self, events: bytes) -> bytes:
         then, self.then = self.then, None
         if then is not None:
             await then()
-        return data
+        return events
 
-    async def open(self, data: bytes) -> bytes:
-        return data
+    async def open(self, sealed: bytes) -> bytes:
+        return sealed
 
 
 @pytest.fixture
