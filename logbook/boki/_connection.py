@@ -201,13 +201,14 @@ class Connection:
             raise ClosedError("the client is closed") if self._failure is None else self._failure.again()
 
     def check_here(self) -> None:
-        """Raise WrongLoop unless the event loop that this client was opened in is what runs here."""
+        """Raise WrongLoop unless the event loop that this client was opened in is what runs here; ClosedError in a forked process."""
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:
             running = None
         if running is self.loop:
             return
+        self.check_open()
         gone = "is closed" if self.loop.is_closed() else "is another one than runs here"
         raise WrongLoop(
             f"the event loop that this client was opened in {gone}: nothing was done; open a client in each loop, or use boki.sync, whose "

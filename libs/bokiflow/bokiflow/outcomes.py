@@ -104,7 +104,7 @@ def _failure(error: BaseException, depth: int) -> Failure:
     text = _text(error)
     grouped = error.exceptions[:GROUPED] if isinstance(error, BaseExceptionGroup) else ()
     raised = error.args[:1] if isinstance(error, BaseExceptionGroup) else error.args
-    args: list[Json] = [_fact(value) for value in raised]
+    args = [_fact(value) for value in raised]
     facts = {name: value for name, value in vars(error).items() if not name.startswith("_") and _plain(value)}
     if len(_encode((args, facts))) > FACTS_BYTES:
         args, facts = [text], {}

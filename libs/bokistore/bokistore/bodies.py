@@ -14,7 +14,7 @@ from typing import Any, Final
 from boki_common.runtime.bodies import interrupted
 from bokistore.errors import TransactionTimeout
 from bokistore.group_rules import Member
-from bokistore.jobs import Job, transaction_of
+from bokistore.jobs import RUNNING, Job, transaction_of
 from bokistore.snapshot_reads import Views
 from bokistore.transaction_rules import Overlay
 from bokistore.transactions import Transaction
@@ -61,6 +61,7 @@ class Bodies:
         self._running.pop(job, None)
 
     async def _run(self, job: Job[Any], overlay: Overlay, before: Sequence[Member]) -> None:
+        RUNNING.set((*job.within, job))
         try:
             await self._attempt(job, overlay)
             self._running.pop(job, None)

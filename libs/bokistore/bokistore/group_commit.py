@@ -20,7 +20,7 @@ import contextvars
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
-from boki_common.errors import BokiError, Conflict, Trimmed
+from boki_common.errors import BokiError, Conflict, InvalidArgument, Trimmed
 from bokilib.contribution import Contribution, joined
 from bokilib.errors import AtomicTooLarge, Fenced
 from bokilib.events import encode_events
@@ -48,6 +48,18 @@ PATIENCE_MOST_S: Final = 0.02
 """How long a record waits, in all, for reads of bodies that run, or run again, and could join it."""
 
 R = TypeVar("R")
+
+
+def _callers(job: Job[Any]) -> list[int]:
+    return [caller.number for caller in job.within]
+
+
+def undercut(job: Job[Any]) -> InvalidArgument:
+    """Return the error of a transaction whose body commits another one on what it read itself: it can never commit."""
+    return InvalidArgument(
+        f"the body {job.how.name!r} of a transaction commits another transaction on the objects that it reads or writes itself, so each "
+        "run of it is out of date when it ends: read and write them through its own transaction, or call the other one before or after it"
+    )
 
 
 class GroupCommit:
@@ -251,7 +263,7 @@ class GroupCommit:
                 self._forget(job)
             if self._ready.get(job.number) is not job or not draft.takes(member_of(job)):
                 continue
-            if self._turns.waits(job.number, member_of(job).joined):
+            if self._turns.waits(job.number, member_of(job).joined, _callers(job)):
                 self._park(job)
                 continue
             if standing(member_of(job), draft, self._newest) is Standing.RUNS_AGAIN and (
@@ -262,7 +274,7 @@ class GroupCommit:
             became = standing(member, draft, self._newest)
             if became is Standing.RUNS_AGAIN:
                 self._run_outside(job)
-            elif became is Standing.JOINS and not self._turns.waits(job.number, member.joined):
+            elif became is Standing.JOINS and not self._turns.waits(job.number, member.joined, _callers(job)):
                 draft.add(member)
                 jobs[member.number] = job
                 overlay.add(written(job))
@@ -288,7 +300,8 @@ class GroupCommit:
         job.least = max(job.least, outdated(member_of(job), self._newest))
         self._lost(job)
         self._release(job)
-        self._start(job)
+        if not job.future.done():
+            self._start(job)
 
     def _park(self, job: Job[Any]) -> None:
         """It runs again when the turn that it waits for has ended."""
@@ -300,6 +313,12 @@ class GroupCommit:
         job.losses += 1
         job.trusting = job.trusting and job.losses < LOSSES  # what is known here did not help so far
         member = member_of(job)
+        if not job.undercut.isdisjoint(member.part.expect):
+            job.undercut.clear()
+            job.undercuts += 1
+            if job.undercuts >= LOSSES:
+                self._fail(job, undercut(job))
+                return
         if self._turns.lost(job.number, job.losses, [tag for tag in member.part.expect if tag not in member.fences]):
             job.losses = 0
             self._unpark()
@@ -393,6 +412,9 @@ class GroupCommit:
                 transaction.seqnum = seqnum
                 events += written(job)
         self._newest.moved(moved, seqnum)
+        for job in jobs:
+            for caller in job.within:
+                caller.undercut.update(member_of(job).joined)
         self.views.committed(seqnum, part, events, bases.values())
         if self._notify is not None:
             self._notify(events)

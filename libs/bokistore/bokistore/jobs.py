@@ -16,6 +16,9 @@ from bokistore.transactions import Transaction
 
 R = TypeVar("R")
 
+RUNNING: Final[contextvars.ContextVar[tuple[Job[Any], ...]]] = contextvars.ContextVar("bokistore bodies", default=())
+"""The transactions whose bodies run here, outermost first."""
+
 
 class Committed(NamedTuple, Generic[R]):
     """A staged transaction that is in the log: where, and what its body returned."""
@@ -44,8 +47,9 @@ class Job(Generic[R]):
     Attributes:
         number: in the order in which they came. least: it trusts what is known here as of this place or above.
         losses: runs that counted for nothing, because others committed first. slow: a record did not wait for its last run.
-        joins: whether it may join a record. held: its run ended, and waits for
-            the owner.
+        joins: whether it may join a record. held: its run ended, and waits for the owner.
+        within: transactions whose bodies called for this one, outermost first. undercut: streams that transactions within this one
+            committed on, and how often that made a run of it count for nothing.
     """
 
     def __init__(self, number: int, how: How[R], retries: int) -> None:
@@ -53,6 +57,9 @@ class Job(Generic[R]):
         self.how: Final = how
         self.retries = retries
         self.context: Final = contextvars.copy_context()
+        self.within: Final = RUNNING.get()
+        self.undercut: Final[set[str]] = set()
+        self.undercuts = 0
         self.trusting = how.consistency == "session"
         self.least = 0
         self.losses = 0

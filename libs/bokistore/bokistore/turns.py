@@ -57,13 +57,17 @@ class Turns:
         """End a transaction's turn; return whether it had one."""
         return self._held.pop(number, None) is not None
 
-    def waits(self, number: int, joins: Collection[str]) -> bool:
-        """Return whether a transaction that joins these streams waits for another one's turn."""
+    def waits(self, number: int, joins: Collection[str], within: Collection[int] = ()) -> bool:
+        """Return whether a transaction that joins these streams waits for another one's turn.
+
+        Args:
+            within: transactions whose bodies wait for this one: it waits for the turn of none of them.
+        """
         mine = number in self._held
         return any(
             not held.isdisjoint(joins)
             for other, held in self._held.items()
-            if other != number and (other < number or not mine)
+            if other != number and other not in within and (other < number or not mine)
         )
 
 

@@ -134,8 +134,11 @@ async def test_a_pop_waits_for_all_shards_though_a_cursor_has_fewer(another: Ano
     queue = await another(mode="pop", shards=300)
     key = next(str(number) for number in range(10**4) if (shard_of(300, str(number), None) or 0) > 255)
     waiting = asyncio.create_task(queue.pop(timeout=30))
+    pusher = await another()
     async with asyncio.timeout(10):
-        await (await another()).push("late", key=key)
+        while not any(task.get_name() == "bokiqueue pop" for task in asyncio.all_tasks()):
+            await asyncio.sleep(0)  # until it waits: before that it looks at all shards anyway
+        await pusher.push("late", key=key)
         assert await waiting == "late"
 
 

@@ -239,3 +239,33 @@ async def test_transactional_keeps_name_arguments_and_isolation(store: BokiStore
     assert [await named("x"), await named("x", by=5), await named("x")] == [0, 1, 6]
     with pytest.raises(boki.InvalidArgument, match="serializable"):
         store.transactional(isolation="none")  # type: ignore[arg-type]
+
+
+async def test_a_body_that_commits_another_transaction_on_what_it_read_is_refused(store: BokiStore) -> None:
+    """The outer one can never commit; the inner ones must not wait for its turn."""
+
+    async def inner(tx: Transaction) -> None:
+        tx["x"].inc("n")
+
+    async def outer(tx: Transaction) -> None:
+        await tx["x"].get("n", 0)
+        await store.transact(inner)
+        tx["x"].inc("m")
+
+    async with asyncio.timeout(10):
+        with pytest.raises(boki.InvalidArgument, match="another transaction on the objects that it reads"):
+            await store.transact(outer)
+        await store.transact(inner)
+
+
+async def test_a_body_that_commits_another_transaction_on_other_objects_commits(store: BokiStore) -> None:
+    async def inner(tx: Transaction) -> None:
+        tx["y"].inc("n")
+
+    async def outer(tx: Transaction) -> None:
+        await store.transact(inner)
+        tx["x"].inc("n")
+
+    async with asyncio.timeout(10):
+        await asyncio.gather(*(store.transact(outer) for _ in range(5)))
+    assert await store.object("x").value() == {"n": 5}
