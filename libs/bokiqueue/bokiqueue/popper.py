@@ -303,7 +303,7 @@ class Popper:
         tags_of = [one.messages for one in chosen]
         loop = asyncio.get_running_loop()
         waits = [
-            loop.create_task(self._comes(tags_of[first : first + CURSOR_TAGS], start), name="bokiqueue pop")
+            loop.create_task(self._comes(tags_of[first : first + CURSOR_TAGS], start), name="bokiqueue pop waits")
             for first in range(0, len(tags_of), CURSOR_TAGS)
         ]
         try:

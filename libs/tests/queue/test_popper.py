@@ -136,7 +136,7 @@ async def test_a_pop_waits_for_all_shards_though_a_cursor_has_fewer(another: Ano
     waiting = asyncio.create_task(queue.pop(timeout=30))
     pusher = await another()
     async with asyncio.timeout(10):
-        while not any(task.get_name() == "bokiqueue pop" for task in asyncio.all_tasks()):
+        while not any(task.get_name() == "bokiqueue pop waits" for task in asyncio.all_tasks()):
             await asyncio.sleep(0)  # until it waits: before that it looks at all shards anyway
         await pusher.push("late", key=key)
         assert await waiting == "late"
