@@ -157,7 +157,7 @@ async def test_appends_that_are_refused_are_503_and_health_says_why(requester: R
     assert (reply.status, reply.body["error"], reply.headers["Retry-After"]) == (503, "DiskFull", "1")
     assert (reply.body["definite"], reply.body["retryable"]) == (True, True)
     health = await requester.get("/health")
-    assert (health.status, health.body) == (200, {"status": "ok", "reasons": [str(refusal.error())]})
+    assert (health.status, health.body) == (200, {"status": "ok", "reasons": [f"DiskFull: {refusal.error()}"]})
     assert (await requester.get(RECORDS)).status == 200, "reads go on"
 
 

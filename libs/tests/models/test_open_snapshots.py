@@ -23,6 +23,11 @@ Name: TypeAlias = str
 NAMES: tuple[Name, Name] = ("x", "y")
 
 
+def view_of(name: Name, seen: int) -> View:
+    """An object that is there: each write changes it, so its newest record tells one state from another."""
+    return View(name, seen, exists=True)
+
+
 @dataclass(frozen=True)
 class Rules:
     """Each broken variant turns one off."""
@@ -63,7 +68,7 @@ class World:
         return max((at for at, one in enumerate(self.log, 1) if one == name and at <= place), default=0)
 
     def known(self) -> dict[str, Known]:
-        return {name: Known(View(name, seen), upto) for name, seen, upto in self.kept}
+        return {name: Known(view_of(name, seen), upto) for name, seen, upto in self.kept}
 
     def moves(self) -> Iterator[tuple[str, World]]:
         if self.foreign:
@@ -91,7 +96,7 @@ class World:
         isolation = self.isolation if self.rules.least else "serializable"
         where = OpenSnapshot(isolation, self.begun, trusting=True)
         where.place, where.fixed, where.stale = self.open
-        where.bases.update({name: View(name, seen) for name, seen in self.bases})
+        where.bases.update({name: view_of(name, seen) for name, seen in self.bases})
         return where
 
     def _reads(self, name: Name) -> Iterator[tuple[str, World]]:
@@ -107,17 +112,17 @@ class World:
             yield f"reads {name} as it is known", self._with(where)
             return
         if where.fixed:
-            where.bases[name] = View(name, self.newest(name, where.place))
+            where.bases[name] = view_of(name, self.newest(name, where.place))
             yield f"reads {name} at its place", self._with(where)
             return
         place = len(self.log)
         asked = [one for one in NAMES if one in where.bases or one == name]
-        views = [View(one, self.newest(one, place)) for one in asked]
+        views = [view_of(one, self.newest(one, place)) for one in asked]
         if not self.rules.unchanged:
             where.fix(place)
             where.bases.setdefault(name, views[-1])
         elif not where.take_read(place, views):
-            where.bases[name] = View(name, self.newest(name, where.place))
+            where.bases[name] = view_of(name, self.newest(name, where.place))
         after = replace(self, session=place, kept=tuple((one, self.newest(one, place), place) for one in NAMES))
         yield f"asks for {name}", after._with(where)
 

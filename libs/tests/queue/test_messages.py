@@ -57,7 +57,7 @@ async def test_a_record_that_did_not_happen_gives_the_message_back(another: Anot
         assert await store.object("stock").get("apple") == 5
 
 
-async def test_a_message_whose_handler_loses_a_record_of_its_own_waits_before_it_comes_again(another: Another) -> None:
+async def test_a_message_whose_handler_loses_a_record_of_its_own_waits_before_redelivery(another: Another) -> None:
     _, orders, _ = await shop(another)
     book = book_of(orders)
     first = await book.append(b"", tags=["t"])
