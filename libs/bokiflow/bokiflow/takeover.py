@@ -95,7 +95,7 @@ class Takeover:
         self._loading: Final[dict[str, list[tuple[int, int, tuple[Incoming, ...]]]]] = {}
         """Workflows that are being claimed, and what was sent to them meanwhile."""
         self._resumed: Final[set[str]] = set()
-        """Workflows that somebody resumed, until they are claimed: stuck ones too."""
+        """Workflows that were resumed, until a claim has tried them: stuck ones too. None of them runs here."""
 
     @property
     def loading(self) -> list[str]:
@@ -121,10 +121,12 @@ class Takeover:
             self._host.spawn(partial(self._claim, id))
 
     def again(self, id: str) -> None:
-        """Try a workflow of this worker's partitions again that was set aside."""
-        self.aside.pop(id, None)
-        self._resumed.add(id)
-        if not self._host.runs(id):
+        """Try a workflow of this worker's partitions again, unless it runs here: then a later block of it is not meant."""
+        if self.loads(id):  # its claim may have found by now that it is stuck
+            self._resumed.add(id)
+        elif not self._host.runs(id):
+            self.aside.pop(id, None)
+            self._resumed.add(id)
             self.others.setdefault(id, "")
             self.soon(id)
 
@@ -139,7 +141,10 @@ class Takeover:
                 await self._take_over(id)
         finally:
             self._loading.pop(id, None)
+        if id in self._resumed:  # after an error the mark stays: the next claim tries the workflow
             self._resumed.discard(id)
+            if id in self.aside:  # resumed while this claim set it aside
+                self.again(id)
 
     async def _take_over(self, id: str) -> None:
         host = self._host
@@ -189,6 +194,7 @@ class Takeover:
             self.begin(history, seqnum)
         else:
             self.others.pop(id, None)
+            self._resumed.discard(id)
             self._put_aside(id, lacking, history.carried_ms)
 
     async def _settle_stuck(self, place: records.Place, state: Held, partition_claim: int | None) -> bool:
@@ -228,6 +234,7 @@ class Takeover:
             return
         self.others.pop(id, None)
         self.aside.pop(id, None)
+        self._resumed.discard(id)
         self._host.run(history, self._app.find(name), claim)
 
     def blocked(self, id: str, error: Exception, claim: int, carried_ms: int) -> None:

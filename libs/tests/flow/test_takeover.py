@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 import boki
 import bokiflow
 from boki.testing import MemoryCluster
-from bokiflow import App, NotRegistered, StepFailed
+from bokiflow import App, NotRegistered, StepFailed, Worker, inspection
+from bokiflow.errors import WorkflowStuck
 from bokiflow.flow_events import Claimed
 from bokiflow.instance_state import Held
-from bokiflow.takeover import reason, waits_for_code
+from bokiflow.records import Place
+from bokiflow.takeover import give_up, reason, waits_for_code
 from bokilib.ports import BookPort
 from libs.tests.flow.conftest import until, working
 
@@ -64,3 +68,59 @@ async def test_what_it_started_itself_and_lacks_another_program_runs(cluster: Me
 def test_a_reason_says_whether_other_code_may_go_on(error: Exception, waits: bool) -> None:
     assert waits_for_code(Held(3, newest=Claimed("x", "", blocked=reason(error)))) is waits
     assert not waits_for_code(Held(3, "w", newest=Claimed("x", "w")))
+
+
+def polling(ran: list[str], stuck: list[bool]) -> App:
+    """Return an app whose workflow keeps its worker from running others after "go", while `stuck` says so."""
+    app = App("shop")
+
+    @app.workflow
+    async def polls() -> str:
+        ran.append(bokiflow.workflow_id())
+        await bokiflow.recv("go")
+        while stuck[0]:
+            await asyncio.sleep(0)
+        return "done"
+
+    return app
+
+
+async def blocked(worker: Worker, id: str) -> None:
+    """Wait until a workflow is blocked in the log."""
+    await until(lambda: id in worker._takeover.aside)
+    while await worker.handle(id).status() != "blocked":
+        await asyncio.sleep(0)
+
+
+async def test_resuming_what_runs_does_not_run_it_again_once_it_is_stuck(cluster: MemoryCluster) -> None:
+    ran: list[str] = []
+    app = polling(ran, [True])
+    async with working(cluster, app, lease_s=LONG_S) as worker:
+        handle = await worker.start(app.find("polls").call(), id="x")
+        await handle.resume()
+        last = await worker.log.book.now()
+        await until(lambda: worker._follower.position >= last)
+        await handle.signal("go")
+        await blocked(worker, "x")
+        worker._takeover.soon("x")
+        await until(lambda: not worker._takeover.loads("x"))
+        assert ran == ["x"] and await handle.status() == "blocked"
+
+
+async def test_a_stuck_workflow_that_is_resumed_at_any_moment_of_its_claim_runs_again(cluster: MemoryCluster) -> None:
+    app, turns = polling([], [False]), range(24)
+    async with bokiflow.Flow(app, (await cluster.connect()).book("shop")) as outside:
+        for one in turns:
+            handle = await outside.start(app.find("polls").call(), id=f"x{one}")
+            await handle.signal("go")
+            place, state = Place(handle.id, "shop"), await inspection.newest(outside.log, handle.id)
+            assert state is not None
+            await give_up(outside.log, place, WorkflowStuck("it polls"), state.claim)
+    async with working(cluster, app, lease_s=LONG_S) as worker:
+        await until(lambda: len(worker._takeover.aside) == len(turns))
+        for one in turns:
+            worker._takeover.soon(f"x{one}")
+            for _ in range(one):
+                await asyncio.sleep(0)
+            worker._resume(f"x{one}")
+            assert await worker.handle(f"x{one}").result(blocked="wait") == "done"
