@@ -16,6 +16,7 @@
 from bokilib.codec import Json, JsonObject
 from bokiqueue.carrying import carried
 from bokiqueue.consumer import Consumer
+from bokiqueue.copies import PushResult
 from bokiqueue.errors import (
     HandlerExited,
     HandlerTimeout,
@@ -47,6 +48,7 @@ __all__ = [
     "NoSuchGroup",
     "NoSuchQueue",
     "Peeked",
+    "PushResult",
     "Queue",
     "QueueDiffers",
     "QueueEmpty",

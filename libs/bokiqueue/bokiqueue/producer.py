@@ -13,7 +13,8 @@ from boki_common.errors import InvalidArgument
 from bokilib import tags
 from bokilib.contribution import Contribution
 from bokilib.log import Log, Tokens
-from bokiqueue.events import Config, Item, Pushed, shard_id
+from bokiqueue.copies import Copies, PushResult
+from bokiqueue.events import Config, Id, Item, Pushed, shard_id
 from bokiqueue.sharding import RoundRobin, shard_of
 from bokiqueue.together import Together
 
@@ -31,7 +32,9 @@ class Producer:
     def __init__(self, log: Log, config: Config, random: Tokens) -> None:
         self._config: Final = config
         self._turns: Final = RoundRobin(config.shards, int.from_bytes(random.token(4), "big"))
+        self._log: Final = log
         self._together: Final = Together(log, in_flight=IN_FLIGHT)
+        self._copies: Final[dict[int, Copies]] = {}
         self._run = (0, 0)
 
     def part(self, items: Sequence[Item]) -> Contribution:
@@ -56,11 +59,26 @@ class Producer:
             tuple(Pushed(shard_id(queue, shard), tuple(chosen)) for shard, chosen in by_shard.items()),
         )
 
-    async def push(self, items: Sequence[Item]) -> int:
-        """Pushes messages, all or none; returns where. Raises AtomicTooLarge, AppendUnknown, InvalidArgument."""
+    async def push(self, items: Sequence[Item]) -> PushResult:
+        """Push messages, all or none; return where. Raises AtomicTooLarge, AppendUnknown, InvalidArgument."""
         part = self.part(items)
         size = sum(AROUND + len(bytes(item.body)) + len(item.key or "") + len(item.dedup or "") for item in items)
-        return await self._together.append(part, size=size)
+        if len(items) > 1 or items[0].dedup is None:
+            return PushResult(await self._together.append(part, size=size))
+        placed = await self._together.placed(part, size=size)
+        (event,) = part.events
+        assert isinstance(event, Pushed)
+        before = (one for other in placed.before for one in other.events)
+        number = sum(len(one.items) for one in before if isinstance(one, Pushed) and one.id == event.id)
+        return PushResult(placed.seqnum, await self._is_copy(items[0], Id(placed.seqnum, number)))
+
+    async def _is_copy(self, item: Item, id: Id) -> bool | None:
+        """Return whether a message with a deduplication id that is in the log is a copy; None: that could not be found out."""
+        shard = shard_of(self._config.shards, item.key, item.dedup)
+        assert shard is not None, "it has an id"
+        if shard not in self._copies:
+            self._copies[shard] = Copies(self._log, self._config.queue, shard)
+        return await self._copies[shard].is_copy(id)
 
     def _anywhere(self) -> int:
         """A shard for what may go to any: the same one for some that go together, so that few members are woken by a record."""

@@ -27,6 +27,7 @@ from bokiqueue import inspection, settings
 from bokiqueue.attempts import BACKOFF_S
 from bokiqueue.carrying import trim_deleted, trim_dropped
 from bokiqueue.consumer import LEASE_S, PREFETCH, Consumer
+from bokiqueue.copies import PushResult
 from bokiqueue.errors import QueueDiffers, WrongMode
 from bokiqueue.events import Config, Item, Limits, Mode
 from bokiqueue.handlers import AT_ONCE, Handler, Transacts, X
@@ -129,8 +130,8 @@ class Queue(Generic[T]):
         dedup_id: str | None = None,
         delay_s: float = 0.0,
         priority: int = 0,
-    ) -> int:
-        """Pushes a message; returns where it is in the book.
+    ) -> PushResult:
+        """Push a message; return where it is in the book, an int whose `duplicate` says whether it was dropped as a copy.
 
         Args:
             key: messages of one key are handled in the order of their pushes, one at a time.
@@ -148,8 +149,8 @@ class Queue(Generic[T]):
 
     async def push_many(
         self, bodies: Sequence[T], *, key: str | None = None, delay_s: float = 0.0, priority: int = 0
-    ) -> int:
-        """Pushes messages as one record: all, in this order, or none. Raises as `push`; AtomicTooLarge over 512 KiB."""
+    ) -> PushResult:
+        """Push messages as one record: all, in this order, or none. Raises as `push`; AtomicTooLarge over 512 KiB."""
         return await self._producer.push(
             [item_of(body, key=key, delay_s=delay_s, priority=priority) for body in bodies]
         )

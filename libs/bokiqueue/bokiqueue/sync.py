@@ -26,6 +26,7 @@ from bokilib.contribution import Contribution
 from bokilib.log import Log
 from bokilib.ports import PayloadHook
 from bokiqueue.consumer import FINISH_S, LEASE_S, PREFETCH
+from bokiqueue.copies import PushResult
 from bokiqueue.events import Limits, Mode, Source
 from bokiqueue.inspection import Peeked, Stats
 from bokiqueue.items import GROUP
@@ -194,10 +195,12 @@ class Queue(_Face, Generic[T]):
         dedup_id: str | None = None,
         delay_s: float = 0.0,
         priority: int = 0,
-    ) -> int:
+    ) -> PushResult:
         return self._run(self.queue.push(body, key=key, dedup_id=dedup_id, delay_s=delay_s, priority=priority))
 
-    def push_many(self, bodies: Sequence[T], *, key: str | None = None, delay_s: float = 0.0, priority: int = 0) -> int:
+    def push_many(
+        self, bodies: Sequence[T], *, key: str | None = None, delay_s: float = 0.0, priority: int = 0
+    ) -> PushResult:
         return self._run(self.queue.push_many(bodies, key=key, delay_s=delay_s, priority=priority))
 
     def consume(

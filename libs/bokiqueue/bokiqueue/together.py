@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from boki_common.errors import Conflict
 from boki_common.limits import RECORD_TAGS
@@ -27,12 +27,19 @@ BYTES: Final = 256 * 1024
 """Of what goes together; a single part that is larger is the log's to refuse."""
 
 
+class Placed(NamedTuple):
+    """A part that is in the log. `before`: the parts that come before it in the record at `seqnum`."""
+
+    seqnum: int
+    before: Sequence[Contribution]
+
+
 class _Waits:
-    """One who waits for his part to be in the log."""
+    """A caller that waits for its part to be in the log."""
 
     __slots__ = ("done", "part", "seen", "size")
 
-    def __init__(self, part: Contribution, size: int, seen: int, done: asyncio.Future[int]) -> None:
+    def __init__(self, part: Contribution, size: int, seen: int, done: asyncio.Future[Placed]) -> None:
         self.part = part
         self.size = size
         self.seen = seen
@@ -58,6 +65,10 @@ class Together:
 
     async def append(self, part: Contribution, *, size: int, seen: int = 0) -> int:
         """Appends it with what others have; returns where. Raises as `Log.append`; `size`: its bytes, about."""
+        return (await self.placed(part, size=size, seen=seen)).seqnum
+
+    async def placed(self, part: Contribution, *, size: int, seen: int = 0) -> Placed:
+        """As `append`; return also what comes before it in its record."""
         loop = asyncio.get_running_loop()
         one = _Waits(part, size, seen, loop.create_future())
         self._waiting.append(one)
@@ -106,9 +117,10 @@ class Together:
             if not isinstance(error, Exception):
                 raise
         else:
-            for one in several:
+            parts = [one.part for one in several]
+            for number, one in enumerate(several):
                 if not one.done.done():
-                    one.done.set_result(seqnum)
+                    one.done.set_result(Placed(seqnum, parts[:number]))
 
     async def _apart(self, several: Sequence[_Waits], error: Conflict | AtomicTooLarge) -> None:
         """Nothing is in the log. Whose expectation failed gets the error; the rest go again, each by itself if none failed."""
