@@ -107,6 +107,32 @@ async def test_data_is_taken_at_the_call(book: boki.Book) -> None:
     assert present(await book.check_tail()).data == b"before"
 
 
+async def test_arguments_are_taken_by_the_call_though_it_runs_later(book: boki.Book) -> None:
+    """`asyncio.create_task(book.append(buffer))`, and the program fills its buffer anew before the task runs."""
+    writer = await book.writer("w")
+    data, tags, expect = bytearray(b"before"), ["old"], dict[str | int, int | None](old=None)
+    records = [(data, tags), (memoryview(data), tags)]
+    calls = [
+        book.append(data, tags=tags, expect=expect),
+        book.append(data, tags=tags, writer=("v", 1)),
+        book.append_many(records),
+        writer.append(data, tags=tags),
+        writer.append_many(records),
+    ]
+    data[:] = b"after!"
+    tags[:] = ["new"]
+    expect["new"] = 10**6
+    records.clear()
+    for call in calls:
+        await call
+    at = writer.append_at(writer.last + 1, data, tags=tags)
+    data[:] = b"later!"
+    await at
+    *before, last = await collect(book.read())
+    assert [(record.data, record.tags) for record in before] == [(b"before", ("old",))] * 7
+    assert last.data == b"after!"
+
+
 async def test_time_never_decreases_along_a_book(book: boki.Book) -> None:
     for _ in range(5):
         await book.append(b"")

@@ -138,6 +138,16 @@ def as_bytes(data: Data) -> bytes:
     raise InvalidArgument(f"expected the data of a record as bytes, found {type(data).__name__}{hint}")
 
 
+def taken(data: Data, tags: Sequence[Tag], expect: Expect | None) -> tuple[Data, Sequence[Tag], Expect | None]:
+    """Return the arguments of a call that runs later, so that the caller may change its buffer, list or dict at once. What has none of
+    these types is refused when the call runs, as ever."""
+    return (
+        bytes(data) if isinstance(data, (bytearray, memoryview)) else data,
+        tuple(tags) if isinstance(tags, list) else tags,
+        dict(expect) if isinstance(expect, dict) else expect,
+    )
+
+
 class Expectations(NamedTuple):
     """The expectations of one record: `pairs` as they travel, `keys` to name the tags in a Conflict."""
 

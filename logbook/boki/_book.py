@@ -99,7 +99,7 @@ class Book:
         again and the record sent again under its number: it is applied once.
 
         Args:
-            data: the record's bytes, up to 1 MiB.
+            data: the record's bytes, up to 1 MiB. A bytearray, like a list of tags, is copied by the call, before it is awaited.
             tags: up to 255 names (1 to 255 bytes of UTF-8) or numbers (1 to 2**64-2), each once; the streams it joins.
             expect: {tag: s}: append only if the stream has no record newer than seqnum s, or none at all, ever, for
                 None. Up to 256; the tags need not be among `tags`; 0 is the whole book. A seqnum must lie in what the
@@ -118,6 +118,8 @@ class Book:
 
         Source: DESIGN §6; Boki (SOSP 2021) §3, `logAppend`, and Halfmoon's conditional append.
         """
+        if type(data) is not bytes or tags or expect:
+            data, tags, expect = arguments.taken(data, tags, expect)
         if writer is not None:
             return self._append_named(writer, data, tags, expect, timeout)
         return append(self._appends, self._numbers, self, data, tags, expect, timeout)
@@ -147,25 +149,25 @@ class Book:
         """Waits until `submit` finds a place."""
         await self._appends.ready(self._numbers)
 
-    async def append_many(
+    def append_many(
         self, records: Iterable[tuple[Data, Sequence[Tag]]], *, timeout: float | None = None
-    ) -> list[int]:
+    ) -> Coroutine[Any, Any, list[int]]:
         """Appends records in order, in few large frames; returns their seqnums.
 
         Not atomic: a *prefix* is committed. Other appends to the book may come between the records.
 
         Args:
-            records: (data, tags) pairs, as for `append`. All are checked before the first is sent.
+            records: (data, tags) pairs, as for `append`. All are taken and checked by the call, before it is awaited.
             timeout: seconds until the call gives up waiting, by default what `connect` was given.
 
         Raises:
             OutcomeUnknown, Unreachable, WindowFull, LogBookError: with the facts `committed`, how many records
                 certainly are, `seqnums`, theirs, and `behind`, how many are behind one that failed. With Unreachable and
                 WindowFull it is no more than these.
-            InvalidArgument, InvalidTag, RecordTooLarge: with the fact `index`; nothing was sent. ClosedError.
+            InvalidArgument, InvalidTag, RecordTooLarge: by the call, with the fact `index`; nothing was sent. ClosedError.
         """
         encoded = arguments.encode_many(records)
-        return await append_many(self._appends, self._numbers, encoded, self._timeout(timeout))
+        return append_many(self._appends, self._numbers, encoded, self._timeout(timeout))
 
     async def refresh_view(self, timeout: float | None = None) -> None:
         """For the SDK: ask what the session may see of the book by now."""
@@ -481,7 +483,7 @@ class Book:
         clamped = [(number, min(mark, seen)) for number, mark in marks.items()]
         await self._reader.trim(clamped, forget=forget, timeout_s=timeout_s)
 
-    async def set_aux_data(self, seqnum: int, data: Data, *, timeout: float | None = None) -> bool:
+    def set_aux_data(self, seqnum: int, data: Data, *, timeout: float | None = None) -> Coroutine[Any, Any, bool]:
         """Leaves up to 1 MiB of cached data beside a record: reads return it as `record.aux_data`.
 
         Best effort: it lives in the cache of the engine this client is connected to, may vanish at any time, and other
@@ -494,7 +496,7 @@ class Book:
             InvalidArgument, RecordTooLarge: nothing was sent. Unreachable, CallTimeout, ClosedError.
         """
         arguments.check_seqnum(seqnum, "seqnum")
-        return await self._reader.set_aux(seqnum, arguments.check_aux(data), self._timeout(timeout))
+        return self._reader.set_aux(seqnum, arguments.check_aux(data), self._timeout(timeout))
 
     def _timeout(self, timeout: float | None) -> float:
         return arguments.check_seconds(timeout, "timeout", self.home.give_up_s)

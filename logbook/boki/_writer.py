@@ -12,14 +12,14 @@ The appends themselves are those of a `Book` under another writer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from typing import Final, Protocol
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, Final, Protocol
 
 from boki import _arguments as arguments
 from boki._append import Within, append, append_in, encode, nothing_sent, submit
 from boki._append_many import First, append_many
 from boki._appends import Appends
-from boki._arguments import Content, Data, Expect, Tag
+from boki._arguments import Content, Data, EncodedTags, Expect, Tag
 from boki._connection import Connection
 from boki._numbers import Numbers
 from boki._outcome import Why
@@ -62,17 +62,20 @@ class Writer:
         numbers = self._numbers
         return numbers.ordered if numbers.stale else max(numbers.ordered, numbers.low - 1)
 
-    async def append(
+    def append(
         self, data: Data, *, tags: Sequence[Tag] = (), expect: Expect | None = None, timeout: float | None = None
-    ) -> int:
+    ) -> Coroutine[Any, Any, int]:
         """Appends one record under the next number. Arguments and errors as `Book.append`; also NumberReused, and WindowFull when
         the writer is given up while this waits for a place: nothing was sent, and the next call asks the log where it goes on."""
+        return self._append(*arguments.taken(data, tags, expect), timeout)
+
+    async def _append(self, data: Data, tags: Sequence[Tag], expect: Expect | None, timeout: float | None) -> int:
         left_s = await self._known(timeout)
         return await append(self._appends, self._numbers, self, data, tags, expect, left_s)
 
-    async def append_many(
+    def append_many(
         self, records: Iterable[tuple[Data, Sequence[Tag]]], *, first: int | None = None, timeout: float | None = None
-    ) -> list[int]:
+    ) -> Coroutine[Any, Any, list[int]]:
         """Appends many under the next numbers, as `Book.append_many`.
 
         Args:
@@ -85,12 +88,17 @@ class Writer:
             InvalidArgument: the next number is not `first`, or is not known since something was given up: nothing was sent.
             Else as `Book.append_many`; also NumberReused.
         """
-        begin = None if first is None else First(first, self.name)
+        return self._append_many(
+            arguments.encode_many(records), None if first is None else First(first, self.name), timeout
+        )
+
+    async def _append_many(
+        self, encoded: list[tuple[EncodedTags, bytes]], begin: First | None, timeout: float | None
+    ) -> list[int]:
         if begin is None:
             timeout = await self._known(timeout)
         else:
             begin.check(self._numbers)
-        encoded = arguments.encode_many(records)
         timeout_s = arguments.check_seconds(timeout, "timeout", self._appends.connection.give_up_s)
         return await append_many(self._appends, self._numbers, encoded, timeout_s, begin)
 
@@ -123,7 +131,7 @@ class Writer:
         if numbers.stale or numbers.low - 1 != last:
             numbers.renew(last + 1)
 
-    async def append_at(
+    def append_at(
         self,
         number: int,
         data: Data,
@@ -131,7 +139,7 @@ class Writer:
         tags: Sequence[Tag] = (),
         expect: Expect | None = None,
         timeout: float | None = None,
-    ) -> int:
+    ) -> Coroutine[Any, Any, int]:
         """Append one record under a number, or return what became of it when it was appended before. A number that is under way, in
         any session of this client, is waited for.
 
@@ -142,6 +150,11 @@ class Writer:
             InvalidArgument: numbers have no holes: it is above the next one. NumberReused: it is another record already.
             AnswerForgotten: it was decided more than 1,024 numbers ago. WindowFull: it cannot be taken yet. Else as `Book.append`.
         """
+        return self._append_at(number, *arguments.taken(data, tags, expect), timeout)
+
+    async def _append_at(
+        self, number: int, data: Data, tags: Sequence[Tag], expect: Expect | None, timeout: float | None
+    ) -> int:
         return await self.append_within(number, data, tags, expect, Within.of(timeout, self._appends.connection))
 
     async def append_within(
