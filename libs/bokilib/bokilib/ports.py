@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Coroutine, Generator, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, overload
 
 import boki
@@ -99,7 +99,7 @@ class BookPort(Protocol):
 
     async def trim(self, pairs: Sequence[tuple[Tag | None, int]], *, forget: bool = False) -> None: ...
 
-    async def set_aux_data(self, seqnum: int, data: bytes) -> bool: ...
+    def set_aux_data(self, seqnum: int, data: bytes) -> Coroutine[Any, Any, bool]: ...
 
 
 class PayloadHook(Protocol):
