@@ -163,6 +163,10 @@ class App:
             raise InvalidArgument(f"there is a schedule {name!r} already", found=name)
         self.plans[name] = schedules.planned(name, call, Timing(cron, every_s, timezone, missed, late_s))
 
+    def has(self, name: str) -> bool:
+        """Return True if this program has a workflow of that name."""
+        return name in self._workflows
+
     def find(self, name: str) -> Workflow[..., Any]:
         """A workflow of this program. Raises NotRegistered."""
         found = self._workflows.get(name)

@@ -51,6 +51,8 @@ AT_ONCE: Final = 1_024
 """Workflows that are looked at together."""
 HISTORIES_AT_ONCE: Final = 32
 """Histories of ended workflows that are rewritten together."""
+BLOCKED_AGES: Final = 2
+"""Ages of a term after which a record that blocks a workflow has been made again."""
 STREAMS: Final = 8_192
 """Trims that are collected before they are ordered."""
 
@@ -454,6 +456,17 @@ class Collector:
         streams = [tag for one in several for tag in records.attribute_tags(one.id, one.attributes)]
         for tag in dict.fromkeys(streams):
             await self.tidy(tag)
+
+    async def trim_blocked(self, now_ms: int) -> None:
+        """Trim what says that workflows are blocked, and is so old that owners of their partitions have recorded it again."""
+        tag, place = tags.flow_blocked(self._group), await self._log.book.now()
+        keep = place + 1
+        async for record, _ in self._read({tag: 0}, 1, place):
+            if now_ms - record.time_ms < BLOCKED_AGES * self.ages.carry_ms:
+                keep = record.seqnum
+                break
+        self._trimmer.add(tag, keep)
+        await self._trimmer.flush()
 
     async def trim_claims(self, claims: Mapping[int, int]) -> None:
         """Claims of partitions that were followed by these."""

@@ -102,7 +102,7 @@ class IdExpired(LogBookError):
 
 
 class WorkflowBlocked(LogBookError):
-    """A workflow cannot go on with the code of the worker that ran it. It goes on when a worker with other code owns it, or when it is
+    """A workflow cannot go on with the code of the worker that ran it. It goes on when a worker with code that fits begins, or when it is
     resumed.
 
     Attributes:

@@ -52,6 +52,11 @@ class Place(NamedTuple):
         return tags.flow_done(self.group, self.partition)
 
     @property
+    def blocked(self) -> str:
+        """What is blocked in its group, and not any more."""
+        return tags.flow_blocked(self.group)
+
+    @property
     def partition_owner(self) -> str:
         """The fence of its partition."""
         return tags.flow_partition_owner(self.group, self.partition)
@@ -80,11 +85,17 @@ def attribute_tags(id: str, attributes: Mapping[str, str]) -> list[str]:
 
 
 def claim(place: Place, claimed: Claimed, last: int, partition_claim: int | None) -> Contribution:
-    """A worker takes a workflow over from whoever had the claim `last`; or (None) claims anew what it has already, or gives it up."""
+    """A worker takes a workflow over from the worker that had the claim `last`; or blocks it.
+
+    Args:
+        partition_claim: of the worker, None if it does not own the partition. Then, and if it blocks the workflow, all workers of the group
+            are to know.
+    """
     expect: dict[str, int | None] = {place.own: last}
     if partition_claim is not None:
         expect[place.partition_owner] = partition_claim
-    return Contribution((place.own,), expect, (claimed,))
+    told = (place.blocked,) if claimed.blocked or partition_claim is None else ()
+    return Contribution((place.own, *told), expect, (claimed,))
 
 
 def own(place: Place, event: Event, held: Mapping[str, int | None]) -> Contribution:
@@ -109,5 +120,5 @@ def send(place: Place, event: Incoming) -> Contribution:
 
 
 def resume(place: Place, event: Resumed) -> Contribution:
-    """Whoever runs it shall try again."""
-    return Contribution((place.to,), {}, (event,))
+    """Ask the owner of its partition, and workers that could not run it, to try it again."""
+    return Contribution((place.to, place.blocked), {}, (event,))

@@ -145,7 +145,7 @@ class Results:
         """Fail calls for a workflow that is blocked."""
         for one in self._take(id, lambda one: which(one) and one.means(state.start)):
             error = WorkflowBlocked(
-                f"workflow {id!r} is blocked: {state.blocked}; it goes on when a worker with other code owns it, or after resume()",
+                f"workflow {id!r} is blocked: {state.blocked}; it goes on when a worker with code that fits begins, or after resume()",
                 id=id,
                 found=state.blocked,
             )

@@ -57,7 +57,8 @@ async def checkpoint(
     *others, last = parts_of(place, history, covers)
     for part in others:
         await log.append(Contribution(part.tags, held, part.events), seen=covers, settle=True)
-    joined = (place.own, *last.tags, *records.attribute_tags(place.id, started.attributes))
+    told = (place.blocked,) if blocked else ()
+    joined = (place.own, *told, *last.tags, *records.attribute_tags(place.id, started.attributes))
     one = Contribution(joined, held, (*last.events, claimed))
     return await log.append(one, seen=covers, settle=True), history._replace(covers=covers)
 

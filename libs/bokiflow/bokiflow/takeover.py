@@ -3,8 +3,8 @@
 - A claim expects the newest record of the workflow's fence, and the claim of its partition where this worker owns that.
 - What is sent to a workflow while its history is read is kept for it.
 - A worker whose program lacks the workflow does not claim it. It sets it aside: the workflow is blocked, with the reason, and
-  belongs to no worker, until one that has it owns the partition. A workflow that is set aside for that reason already costs no record:
-  so old workers that get it in turn append nothing.
+  belongs to no worker, until one that has its code claims it (`passing_on`). A workflow that is set aside for that reason already costs
+  no record: so old workers that get it in turn append nothing.
 - A workflow whose code fails here (NonDeterminism) is set aside too, by the claim under which it ran (`give_up`).
 - A workflow that is blocked because its code keeps workers from running others (WorkflowStuck) is run again only when it is resumed; the
   worker that owns its partition sets it aside. Cancelled, it ends without its code: that worker ends it, and cancels its children.
@@ -114,11 +114,27 @@ class Takeover:
         """Return what was sent to a workflow while it was claimed; it is claimed no more."""
         return self._loading.pop(id, [])
 
-    def soon(self, id: str) -> None:
-        """Claim a workflow, unless it runs here or another worker runs it."""
+    def soon(self, id: str, *, beyond: bool = False) -> None:
+        """Claim a workflow, unless it runs here or another worker runs it.
+
+        Args:
+            beyond: also if it is blocked, of a partition that another worker owns.
+        """
         if not self._host.runs(id):
             self._loading[id] = []
-            self._host.spawn(partial(self._claim, id))
+            self._host.spawn(partial(self._claim, id, beyond=beyond))
+
+    def runs_elsewhere(self, id: str, owner: str) -> None:
+        """Note the worker that runs a workflow of this worker's partitions; "": none does yet."""
+        if not self._host.runs(id):
+            self.aside.pop(id, None)
+            self.others[id] = "" if owner == self._host.name else owner
+
+    def is_blocked(self, id: str) -> None:
+        """Note a workflow of this worker's partitions that another worker set aside."""
+        if not self._host.runs(id) and id not in self.aside:
+            self.others.pop(id, None)
+            self.aside[id] = self._host.log.now_ms()
 
     def again(self, id: str) -> None:
         """Try a workflow of this worker's partitions again, unless it runs here: then a later block of it is not meant."""
@@ -135,10 +151,10 @@ class Takeover:
         if id in self.aside and not self._host.runs(id):
             self.soon(id)
 
-    async def _claim(self, id: str) -> None:
+    async def _claim(self, id: str, *, beyond: bool = False) -> None:
         try:
             async with self._at_once:
-                await self._take_over(id)
+                await self._take_over(id, beyond=beyond)
         finally:
             self._loading.pop(id, None)
         if id in self._resumed:  # after an error the mark stays: the next claim tries the workflow
@@ -146,7 +162,7 @@ class Takeover:
             if id in self.aside:  # resumed while this claim set it aside
                 self.again(id)
 
-    async def _take_over(self, id: str) -> None:
+    async def _take_over(self, id: str, *, beyond: bool) -> None:
         host = self._host
         place = records.Place(id, self._app.group)
         while True:
@@ -160,7 +176,8 @@ class Takeover:
                 assert ended is not None
                 host.ended(id, ended)
                 return
-            if partition_claim is None and state.owner != host.name:  # the owner of its partition claims it
+            owned = partition_claim is not None or state.owner == host.name
+            if not owned and not (beyond and state.blocked):  # the owner of its partition claims it
                 self.others.pop(id, None)
                 return
             self._peers.claimed(state.owner, state.claim)
@@ -176,6 +193,8 @@ class Takeover:
                 return
             claimed = Claimed(id, host.name, 0, there.start, there.name, there.digest, there.group)
             lacking = self._lacking(there.name)
+            if lacking is not None and not owned:
+                return
             if lacking is not None:
                 claimed = msgspec.structs.replace(claimed, owner="", blocked=reason(lacking))
             part = records.claim(place, claimed, state.claim, partition_claim)

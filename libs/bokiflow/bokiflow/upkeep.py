@@ -73,6 +73,8 @@ class Upkeep:
                 await self._claim_anew(await self._log.newest_ms())
             now_ms = await self._log.newest_ms()
             carried, locks = await self._carry(now_ms), await self._carry_locks(now_ms)
+            if 0 in ours.partitions.mine:  # after `_carry`: what is blocked was recorded again since
+                await self._collector.trim_blocked(now_ms)
             done = done.plus(Collected(checkpoints=checkpoints, carried=carried, locks=locks))
             self._collector.metrics.round(done)
             return done

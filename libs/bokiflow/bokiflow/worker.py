@@ -39,6 +39,7 @@ from bokiflow.history import Recorded
 from bokiflow.lock_room import LockRoom
 from bokiflow.partition_owner import PartitionOwner
 from bokiflow.partition_rules import assigned, to_claim
+from bokiflow.passing_on import PassingOn
 from bokiflow.peers import Peers
 from bokiflow.takeover import Takeover
 from bokiflow.traces import Spans, Tracing
@@ -124,6 +125,7 @@ class Worker:
         self._unread: Final[dict[int, int]] = {}
         """Partitions that were claimed, and where, of which is not known yet what is there."""
         self._takeover: Final = Takeover(self, app, self._partitions, self._peers)
+        self._passing_on: Final = PassingOn(self, app, self._takeover, self._peers)
         histories = Histories(
             kept.carry_ms if history_s is None else round(history_s * 1_000),
             kept.retention_ms if failed_history_s is None else round(failed_history_s * 1_000),
@@ -135,7 +137,7 @@ class Worker:
             self._rounding,
             self._executors,
             self._takeover.aside,
-            self._is_mine,
+            self.is_mine,
             self.locks,
         )
         self._upkeep: Final = Upkeep(self.log, app.group, collector, ours)
@@ -162,6 +164,7 @@ class Worker:
         for one in range(tags.PARTITIONS):
             self._follower.add(tags.flow_partition_owner(self.flow.group, one), position + 1, self._partitions.saw)
         await self._round()
+        self._passing_on.begin(self._follower)
         self._spawn(self._rounds)
         self._spawn(self._upkeep.go_on)
         if self.flow.app.plans:
@@ -265,6 +268,7 @@ class Worker:
             try:
                 await self._round()
                 self._retry()
+                await self._passing_on.look()
                 await self.locks.tidy()
             except BokiError as error:
                 log.warning("a worker looks again later", worker=self.name, error=repr(error))
@@ -273,6 +277,7 @@ class Worker:
         """Try what is set aside again, once this program has another workflow or step than before."""
         if self._code != self.flow.app.changes:
             self._code = self.flow.app.changes
+            self._passing_on.code_changed()
             for id in list(self._takeover.aside):
                 self._resume(id)
 
@@ -284,7 +289,7 @@ class Worker:
     def _watch(self) -> None:
         """Others may claim what runs here of partitions that they own."""
         for id, executor in self._executors.items():
-            if not self._is_mine(id):
+            if not self.is_mine(id):
                 self._fences.watch(id, executor.claim)
 
     def _taken(self, id: str) -> None:
@@ -320,9 +325,7 @@ class Worker:
         """What is there of partitions that were claimed at a place. Whoever runs something has seen the time of his own claim."""
         await self.log.newest_ms(at_most=seqnum)
         for one in partitions:
-            sent = tags.flow_to(self.flow.group, one)
-            if sent not in self._follower:
-                self._follower.add(sent, self._unread[one] + 1, partial(self._receive, one))
+            self.follow_sent(one, self._unread[one] + 1)
         ids = [id for id in await self._partitions.unfinished(partitions, seqnum) if not self.runs(id)]
         for id, state in zip(ids, await inspection.newest_of(self.log, ids), strict=True):
             if state is not None and state.ended is None:
@@ -330,6 +333,12 @@ class Worker:
                 self._takeover.others[id] = "" if state.owner == self.name else state.owner
         for one in partitions:
             self._unread.pop(one, None)
+
+    def follow_sent(self, partition: int, start: int) -> None:
+        """See `passing_on.PassingOnHost`."""
+        sent = tags.flow_to(self.flow.group, partition)
+        if sent not in self._follower:
+            self._follower.add(sent, start, partial(self._receive, partition))
 
     def _receive(self, partition: int, item: Read | boki.Gap | BokiError) -> None:
         """Takes what was sent to workflows of a partition."""
@@ -351,14 +360,15 @@ class Worker:
                 isinstance(event, Started)
                 and event.group == self.flow.group
                 and not event.owner
-                and self._is_mine(event.id)
+                and self.is_mine(event.id)
             ):
                 self._takeover.others.setdefault(event.id, "")
                 self._claim_soon(event.id)
         for id, several in incoming.items():
             self._deliver(id, item.record.seqnum, item.record.time_ms, tuple(several))
 
-    def _is_mine(self, id: str) -> bool:
+    def is_mine(self, id: str) -> bool:
+        """See `passing_on.PassingOnHost`."""
         return tags.partition_of(id) in self._partitions.mine
 
     def _deliver(self, id: str, seqnum: int, time_ms: int, incoming: tuple[Incoming, ...]) -> None:
@@ -378,7 +388,7 @@ class Worker:
 
     def _resume(self, id: str) -> None:
         """Somebody asks that it be tried again."""
-        if self._open and not self.finishing and self._is_mine(id):
+        if self._open and not self.finishing and self.is_mine(id):
             self._takeover.again(id)
 
     async def _read_again(self, id: str) -> None:
@@ -401,7 +411,7 @@ class Worker:
         executor.begin(history.records)
         for seqnum, time_ms, incoming in self._takeover.kept(id):
             executor.receive(seqnum, time_ms, incoming)
-        if not self._is_mine(id):
+        if not self.is_mine(id):
             self._fences.watch(id, claim)
 
     # -- what goes
@@ -507,6 +517,7 @@ class Worker:
 
     def set_aside(self, id: str, error: Exception) -> None:
         """See `takeover.TakeoverHost`."""
+        self._passing_on.tried(id)
         self.flow.results.blocked_here(id, error)
 
     def stuck(self, id: str, claim: int, stack: str) -> None:

@@ -118,6 +118,11 @@ def flow_partition_owner(group: str, partition: int) -> str:
     return tag_of("flow/partown", group, partition)
 
 
+def flow_blocked(group: str) -> str:
+    """What was blocked, resumed, or claimed from beyond its partition: workers of the group follow it."""
+    return tag_of("flow/blocked", group)
+
+
 def flow_done(group: str, partition: int) -> str:
     """What ended in a partition."""
     return tag_of("flow/done", group, partition)

@@ -252,6 +252,9 @@ async def test_what_lives_is_written_anew_before_a_term_is_old(
         assert await worker.flow.find(kind="wait") == [f"x{number}" for number in range(10)]
         assert await worker.flow.find() == ["blocked", *(f"x{number}" for number in range(10))]
         assert await worker.handle("blocked").status() == "blocked"
+        assert 1 <= len(await rows(book, "flow/blocked/shop")) <= 3, (
+            "recorded again each day, and what is older is trimmed"
+        )
         assert len(await rows(book)) < 100
     async with working(cluster, shop.app) as worker:
         for number in range(10):

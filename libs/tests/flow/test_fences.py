@@ -103,7 +103,7 @@ async def test_what_a_worker_put_down_of_anothers_partition_it_takes_up_again() 
         async with working(cluster, second.app, name="b") as other:
             while len(other._partitions.mine) < 20:
                 await let_pass(1)
-            put_down = [id for id in worker._executors if not worker._is_mine(id)]
+            put_down = [id for id in worker._executors if not worker.is_mine(id)]
             assert put_down
             for id in put_down:
                 worker._executors[id].park()
