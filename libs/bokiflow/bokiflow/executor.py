@@ -131,6 +131,11 @@ class Executor:
         return max(self.instance.now_ms, self._host.log.now_ms())
 
     @property
+    def running_steps(self) -> list[str]:
+        """Names of steps whose bodies run."""
+        return self._under_way.steps
+
+    @property
     def idle(self) -> bool:
         """Whether nothing of it is under way: it waits for a time, or for others."""
         return self._under_way.nothing and not (self._appending or self._inbox or self._scheduled)

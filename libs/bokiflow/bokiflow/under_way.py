@@ -96,12 +96,18 @@ class UnderWay:
         self._outer: Final = asyncio.get_running_loop()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._transactions: dict[str, tuple[RunTransaction, Ran]] = {}
-        self._steps: dict[str, None] = {}
+        self._steps: dict[str, str] = {}
+        """Names of the steps that run, by the keys of their calls."""
 
     @property
     def nothing(self) -> bool:
         """Whether no body runs; while the worker is being drained, whether no step does: transactions are run again."""
         return not (self._steps if self._host.finishing else self._tasks)
+
+    @property
+    def steps(self) -> list[str]:
+        """Names of steps whose bodies run."""
+        return list(self._steps.values())
 
     def runs(self, key: str) -> bool:
         """Whether a call's body does."""
@@ -123,7 +129,7 @@ class UnderWay:
         if isinstance(ask, RunBody):
             if self._host.finishing and not ask.step.how.at_most_once:
                 return
-            self._steps[ask.key] = None
+            self._steps[ask.key] = ask.step.name
         elif self._host.finishing and staged is None:
             return
         self._tasks[ask.key] = self._outer.create_task(

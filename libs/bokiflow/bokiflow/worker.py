@@ -59,6 +59,8 @@ CLAIM_ATTEMPTS: Final = 4
 """Of partitions, while others are faster."""
 COLLECT_EVERY_S: Final = 60.0
 FINISH_S: Final = 30.0
+NAMED: Final = 16
+"""Steps that one line of the log names."""
 FINISH_LOOK_S: Final = 0.01
 """Between two looks at which steps run, of a worker that is being drained."""
 STUCK_AFTER_S: Final = 5.0
@@ -183,13 +185,17 @@ class Worker:
         await self._peers.__aexit__(kind, error, trace)
         await self.flow.__aexit__(kind, error, trace)
 
-    async def drain(self, *, finish_s: float = FINISH_S) -> None:
+    async def drain(self, *, finish_s: float = FINISH_S) -> list[str]:
         """Hands everything over: nothing is run here any more, and other workers go on at once. Before a deploy, and on SIGTERM.
 
-        Nothing new is taken and no step begins; steps that run may end, and their outcomes are recorded.
+        Nothing new is taken and no step begins; steps that run may end, and their outcomes are recorded. A plain function that runs on is left
+        in its thread, which ends with the process.
 
         Args:
             finish_s: seconds after which steps are cancelled that run still; another worker runs them again. 0: at once.
+
+        Returns:
+            The steps that were cancelled: "charge of order-7".
         """
         self.finishing = True
         loop = asyncio.get_running_loop()
@@ -198,13 +204,18 @@ class Worker:
         while left and loop.time() < until_s:
             await asyncio.sleep(FINISH_LOOK_S)
             left = [one for one in left if not one.idle and self._executors.get(one.id) is one]
-        if left:
+        cut = [f"{step} of {one.id}" for one in left for step in one.running_steps]
+        if cut:
             log.warning(
-                "worker drained: steps cancelled, other workers run them again", worker=self.name, workflows=len(left)
+                "worker drained: steps cancelled, other workers run them again",
+                worker=self.name,
+                steps=cut[:NAMED],
+                count=len(cut),
             )
         await self._stop()
         if self._partitions.mine:
             await self._partitions.claim(sorted(self._partitions.mine), "")
+        return cut
 
     async def _stop(self) -> None:
         self._open = False

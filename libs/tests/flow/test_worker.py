@@ -517,7 +517,7 @@ async def test_draining_cancels_steps_that_take_too_long() -> None:
         async with working(cluster, app, "old", lease_s=LONG_S) as old:
             handle = await old.start(flow.call(), id="x")
             await until(lambda: bool(ran))
-            await old.drain(finish_s=20)
+            assert await old.drain(finish_s=20) == ["hangs of x"]
         async with working(cluster, app, "new", lease_s=LONG_S):
             assert await handle.result() == 2 and 20 <= ran[1] - ran[0] < 25
 
