@@ -149,12 +149,13 @@ def _register_show(group: CommandGroup) -> None:
     @command(group, "show", writes=False, client=True, short_help="Show how a workflow stands.")
     @ID
     @BOOK
+    @click.option("--full-stack", is_flag=True, help="With the frames of Boki's own code in a stack trace.")
     @CONSISTENCY
-    def show(invocation: Invocation, id: str, book: str, consistency: ConsistencyName) -> int:
+    def show(invocation: Invocation, id: str, book: str, full_stack: bool, consistency: ConsistencyName) -> int:
         """Show a workflow: its call, status, who runs it, when it began and ended, and its result or error. Exit code 2: there is none.
 
         With --json an object with id, name, args, status, group, owner, unseen_ms (for how long its worker has been silent), version,
-        started_ms, ended_ms, attributes, parent, and result or error.
+        started_ms, ended_ms, attributes, parent, origin (of a fork), cancels (the reasons given), and result or error, with the whole stack.
 
         \b
             boki flow show order-7 --book shop
@@ -169,7 +170,7 @@ def _register_show(group: CommandGroup) -> None:
             async with opened(invocation, book) as log:
                 found = await life_of(log, id, consistency=consistency)
                 seen = await living(log, found.group)
-            lines = life_lines(found, time_text)
+            lines = life_lines(found, time_text, full_stack=full_stack)
             if text := seen.text(found.held):
                 lines.append(f"{'worker'.ljust(10)}{text}")
             show_facts(invocation, life_facts(found) | {"unseen_ms": seen.unseen_ms(found.held)}, *lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from bokiflow.flow_events import Claimed, Ended, Started
+from bokiflow.flow_events import Cancelled, Claimed, Ended, Started
 from bokiflow.history import Recorded
 from bokiflow.instance_state import Held, Status, status_of
 from bokiflow_tools.timeline import Timeline, timeline
@@ -17,6 +17,7 @@ class Life(NamedTuple):
         started: how it began, or began again the last time; None: that is not kept any more.
         claims: who took it over, and when the log had that. records: its history since then; None: that is not kept any more.
         blocked: why it cannot go on; "" if it can. position: as of when. held: where it stands.
+        origin: the workflow that it is a fork of; "" if it is none.
     """
 
     id: str
@@ -27,6 +28,7 @@ class Life(NamedTuple):
     position: int
     blocked: str = ""
     held: Held = Held(0)
+    origin: str = ""
 
     @property
     def group(self) -> str:
@@ -51,6 +53,11 @@ class Life(NamedTuple):
         if self.claims:
             return self.claims[-1][1].owner
         return self.started.owner if self.started is not None else ""
+
+    @property
+    def cancels(self) -> list[str]:
+        """Reasons of those that asked it to end, in the order of the log."""
+        return [event.reason for one in self.records or () for event in one.incoming if isinstance(event, Cancelled)]
 
     @property
     def timeline(self) -> Timeline | None:

@@ -30,7 +30,8 @@ async def life_of(log: Log, id: str, *, consistency: ConsistencyName = "session"
     started = None if history is None else history.begins
     records = None if history is None else list(history.records)
     ended = await _ended(log, id, held)
-    return Life(id, started, await _claims(log, id, position), ended, records, position, held.blocked, held)
+    origin = "" if history is None else history.started.origin
+    return Life(id, started, await _claims(log, id, position), ended, records, position, held.blocked, held, origin)
 
 
 async def _claims(log: Log, id: str, last: int) -> list[tuple[int, Claimed]]:

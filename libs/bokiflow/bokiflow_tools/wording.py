@@ -5,6 +5,7 @@ What others wrote (ids, names, values) never moves a cursor or ends a line: what
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -15,6 +16,11 @@ from bokiflow.outcomes import Outcome
 from bokiflow_tools.life import Life
 from bokiflow_tools.timeline import MARKS, Span
 
+_FRAME: Final = '  File "'
+_OURS: Final = re.compile(
+    r'^  File "[^"]*/(?:(?:bokiflow|bokilib|bokistore|bokiqueue|boki_common)|(?:site-packages|logbook)/boki)/[^"]*"'
+)
+"""Frames of files in the packages of Boki, wherever they are installed."""
 INCARNATION: Final = 8
 """Characters that tell two incarnations of a worker apart, for people."""
 
@@ -101,38 +107,57 @@ def life_facts(life: Life) -> dict[str, Any]:
         "ended_ms": None if ended is None else ended.at_ms,
         "attributes": {} if started is None else dict(started.attributes),
         "parent": "" if started is None else started.parent,
+        "origin": life.origin,
+        "cancels": life.cancels,
         **outcome_facts(None if ended is None else ended.outcome),
     }
 
 
-def life_lines(life: Life, time_text: Callable[[int], str]) -> list[str]:
-    """The same for people: a name and a value a line."""
+def life_lines(life: Life, time_text: Callable[[int], str], *, full_stack: bool = False) -> list[str]:
+    """The same for people: a name and a value a line. `full_stack`: with the frames of Boki's own code."""
+    shown = stack_lines if full_stack else lambda stack: stack_lines(users_stack(stack))
     started, ended = life.started, life.ended
     rows: list[tuple[str, str]] = [("status", life.status)]
     if started is not None:
         rows += [("call", call_text(started.name, started.args)), ("app", printable(started.group))]
         rows += [("version", printable(started.version))] if started.version else []
         rows += [("parent", printable(started.parent))] if started.parent else []
+        rows += [("fork of", printable(life.origin))] if life.origin else []
         rows += [("attribute", f"{printable(one)}={printable(value)}") for one, value in started.attributes.items()]
         rows += [("started", time_text(started.at_ms))]
+    rows += [("cancel", printable(reason) or "no reason given") for reason in life.cancels]
     stack: list[str] = []
     if life.blocked:
         why, _, below = life.blocked.partition("\n")
         rows.append(("blocked", printable(why)))
-        stack = stack_lines(below)
+        stack = shown(below)
     elif life.owner:
         rows.append(("runs at", printable(life.owner)))
     if ended is not None:
         took = "" if started is None else f", after {span_text(max(0, ended.at_ms - started.at_ms))}"
         rows.append(("ended", f"{time_text(ended.at_ms)}{took}"))
         rows.append(("error" if ended.outcome.error is not None else "result", outcome_text(ended.outcome)))
-        stack = stack_lines(ended.outcome.error.stack) if ended.outcome.error is not None else []
+        stack = shown(ended.outcome.error.stack) if ended.outcome.error is not None else []
     return [*(f"{name.ljust(10)}{value}" for name, value in rows), *stack]
 
 
 def stack_lines(stack: str) -> list[str]:
     """Return a stack trace as lines that can be printed, innermost call last; none of an empty one."""
     return ["stack, innermost call last:", *map(printable, stack.rstrip("\n").split("\n"))] if stack else []
+
+
+def users_stack(stack: str) -> str:
+    """Return a stack trace without the frames of Boki's own code; with all of them if there are no others."""
+    kept: list[str] = []
+    ours = False
+    for line in stack.rstrip("\n").split("\n"):
+        if line.startswith(_FRAME):
+            ours = _OURS.search(line.replace("\\", "/")) is not None
+        elif not line.startswith("    "):
+            ours = False  # a heading between two stacks
+        if not ours:
+            kept.append(line)
+    return "\n".join(kept) if any(line.startswith(_FRAME) for line in kept) else stack
 
 
 def span_facts(span: Span) -> dict[str, Any]:

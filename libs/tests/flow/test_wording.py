@@ -20,6 +20,7 @@ from bokiflow_tools.wording import (
     outcome_text,
     span_facts,
     span_line,
+    users_stack,
 )
 
 EVIL = "a\x1b[31m\nb"
@@ -86,3 +87,31 @@ def test_the_stack_of_a_failed_and_of_a_stuck_workflow_is_shown() -> None:
     assert "in charge" in life_facts(failed_one)["error"]["stack"]
     stuck = life_lines(Life("x", STARTED, [], None, [], 1, "WorkflowStuck: it ran on\n  File f, line 1, in spin"), str)
     assert "blocked   WorkflowStuck: it ran on" in stuck and stuck[-1] == "  File f, line 1, in spin"
+
+
+BOKIS = """  File "/usr/lib/python3/site-packages/bokiflow/body.py", line 38, in run_body
+    value = await step.function(*args, **options)
+"""
+USERS = """  File "/home/ann/boki/shop.py", line 7, in charge
+    raise ValueError(card)
+    ^^^^^^^^^^^^^^^^^^^^^^
+"""
+
+
+def test_frames_of_bokis_own_code_are_left_out_unless_there_are_no_others() -> None:
+    again = "\nraised again by the workflow:\n"
+    assert users_stack(BOKIS + USERS) == USERS.rstrip("\n")
+    assert users_stack(BOKIS + USERS + again + BOKIS + USERS) == USERS + again + USERS.rstrip("\n")
+    assert users_stack(BOKIS) == BOKIS and users_stack("") == ""
+    life = Life("x", STARTED, [], None, [], 1, f"WorkflowStuck: it ran on\n{BOKIS}{USERS}")
+    assert not any("bokiflow" in line for line in life_lines(life, str))
+    assert any("bokiflow" in line for line in life_lines(life, str, full_stack=True))
+
+
+def test_a_fork_names_its_origin_and_who_cancels_says_why() -> None:
+    record = recorded(1, 1, 0, [events.Cancelled("x", "wrong address"), events.Cancelled("x")])
+    life = Life("x", STARTED, [], None, [record], 1, origin="order-7")
+    lines = life_lines(life, str)
+    assert "fork of   order-7" in lines and "cancel    wrong address" in lines and "cancel    no reason given" in lines
+    facts = life_facts(life)
+    assert facts["origin"] == "order-7" and facts["cancels"] == ["wrong address", ""]
