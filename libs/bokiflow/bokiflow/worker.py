@@ -188,8 +188,8 @@ class Worker:
     async def drain(self, *, finish_s: float = FINISH_S) -> list[str]:
         """Hands everything over: nothing is run here any more, and other workers go on at once. Before a deploy, and on SIGTERM.
 
-        Nothing new is taken and no step begins; steps that run may end, and their outcomes are recorded. A plain function that runs on is left
-        in its thread, which ends with the process.
+        Nothing new is taken and no step begins; steps that run may end, and their outcomes are recorded. A plain function that runs
+        on is left in its thread, which ends with the process.
 
         Args:
             finish_s: seconds after which steps are cancelled that run still; another worker runs them again. 0: at once.

@@ -16,7 +16,7 @@ from boki_cli.options import BOOK, CONSISTENCY, CommandGroup, Invocation, as_mom
 from boki_cli.wording import time_text
 from boki_common.errors import UsageError
 from boki_common.runtime import process
-from bokiflow_tools import changing_commands, replay_command
+from bokiflow_tools import changing_commands, replay_command, schedule_commands
 from bokiflow_tools.command_parts import GROUP, ID, flow_of, json_text, opened, show_facts
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def register(group: click.Group) -> None:
     for add in (_register_ls, _register_show, _register_result, _register_steps):
         add(flow)
     changing_commands.register(flow)
+    schedule_commands.register(flow)
     replay_command.register(flow)
 
 
@@ -155,7 +156,7 @@ def _register_show(group: CommandGroup) -> None:
         """Show a workflow: its call, status, who runs it, when it began and ended, and its result or error. Exit code 2: there is none.
 
         With --json an object with id, name, args, status, group, owner, unseen_ms (for how long its worker has been silent), version,
-        started_ms, ended_ms, attributes, parent, origin (of a fork), cancels (the reasons given), and result or error, with the whole stack.
+        started_ms, ended_ms, attributes, parent, origin (of a fork), cancels (the reasons given), and result or error with its whole stack.
 
         \b
             boki flow show order-7 --book shop

@@ -249,10 +249,12 @@ def test_every_command_has_help_with_an_example() -> None:
     flow = group.commands["flow"]
     assert isinstance(flow, CommandGroup)
     assert sorted(flow.commands) == [
-        *("cancel", "fork", "gc", "ls", "replay", "result", "resume", "show", "signal", "steps")
+        *("cancel", "fork", "gc", "ls", "replay", "result", "resume", "schedule", "schedules", "show", "signal", "steps")
     ]
-    for name in flow.commands:
-        text = run_command_line("flow", name, "--help").out
+    schedule = flow.commands["schedule"]
+    assert isinstance(schedule, CommandGroup) and sorted(schedule.commands) == ["delete", "pause", "resume"]
+    for name in [*flow.commands.keys() - {"schedule"}, *(f"schedule {one}" for one in schedule.commands)]:
+        text = run_command_line("flow", *name.split(), "--help").out
         assert f"boki flow {name} " in text.partition("\n\n")[2], name
 
 
@@ -268,3 +270,49 @@ def test_help_imports_no_library() -> None:
 
 def test_the_command_is_an_entry_point() -> None:
     assert main.of_libraries()["flow"].value == "bokiflow_tools.commands:register"
+
+
+def test_schedules_are_listed_paused_resumed_and_deleted(url: str, run: Run) -> None:
+    async def fill() -> None:
+        app = bokiflow.App("office")
+
+        @app.workflow
+        async def report(what: str) -> None: ...
+
+        app.schedule("nightly", report.call("sales"), cron="30 2 * * MON-FRI", timezone="Europe/Berlin")
+        app.schedule("rare", report.call("seats"), every_s=86_400)
+        async with boki.connect(url) as client, Worker(app, client.book("plans"), name="w", bodies=Inline()) as worker:
+            while len(await worker.flow.schedules.list()) < 2:
+                await asyncio.sleep(0)
+            await worker.drain()
+
+    def obeyed(name: str) -> None:
+        """Let a worker deliver what was sent to a schedule."""
+
+        async def deliver() -> None:
+            app = bokiflow.App("office")
+            async with boki.connect(url) as client, Worker(app, client.book("plans"), name="w") as worker:
+                while not [one async for one in worker.handle(f"schedule/{name}").steps() if one.kind == "emit"][sent:]:
+                    await asyncio.sleep(0)
+                await worker.drain()
+
+        asyncio.run(deliver())
+
+    asyncio.run(fill())
+    sent = 1
+    nightly, rare = run("schedules", "--book", "plans").out.splitlines()
+    assert nightly.startswith('nightly  30 2 * * MON-FRI Europe/Berlin  report("sales")  next ')
+    assert rare.startswith('rare  every 86400 s  report("seats")  next ')
+    assert run("schedule", "pause", "nightly", "--book", "plans").out == "paused in office\n"
+    obeyed("nightly")
+    assert run("schedules", "--book", "plans").out.splitlines()[0].endswith("  paused")
+    assert run("schedule", "delete", "rare", "--book", "plans", "--group", "office").out == "deleted in office\n"
+    obeyed("rare")
+    (left,) = lines(run("schedules", "--book", "plans", "--json"))
+    assert (left["name"], left["next_ms"], left["cron"]) == ("nightly", None, "30 2 * * MON-FRI")
+    assert run("schedule", "resume", "nightly", "--book", "plans").code == 0
+    sent = 2
+    obeyed("nightly")
+    assert "next " in run("schedules", "--book", "plans").out
+    unknown = run("schedule", "pause", "weekly", "--book", "plans")
+    assert unknown.code == 2 and "there is no schedule 'weekly'" in unknown.err and "nightly" in unknown.err
