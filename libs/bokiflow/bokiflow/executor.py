@@ -151,7 +151,7 @@ class Executor:
             self._block(error)
         except CodeStuck as stopped:
             assert self._host.watch is not None
-            self._block(stuck(self.id, stopped.stack, self._host.watch.after_s))
+            self._block(stuck(self.id, self.instance.stack_of(stopped.stack), self._host.watch.after_s))
         except Exception as error:  # noqa: BLE001 - a defect: this workflow stops, the others go on
             log.error("a workflow cannot be run", id=self.id, error=repr(error))
             self._block(error)
@@ -163,7 +163,7 @@ class Executor:
 
     def _report_stuck(self, stack: str) -> None:
         """Code of this workflow keeps the event loop from running; called by the watching thread."""
-        self._host.stuck(self.id, self.claim, stack)
+        self._host.stuck(self.id, self.claim, self.instance.stack_of(stack))
 
     def _block(self, error: BaseException) -> None:
         if self._over:

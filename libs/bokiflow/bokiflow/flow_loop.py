@@ -35,6 +35,8 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _TASKS_FILE: Final = asyncio.tasks.__file__
+_MACHINERY: Final = tuple(file.rpartition("/")[0] + "/" for file in (_TASKS_FILE, __file__))
+"""Folders of code that runs between two pieces of a workflow's code."""
 _FUTURES_FILE: Final = asyncio.futures.__file__
 _FRAMES: Final = 6
 """So far above `create_task` asyncio's own function is that called it."""
@@ -152,12 +154,21 @@ class FlowLoop(asyncio.AbstractEventLoop):
                 self.failed = self._stuck(turns)
 
     def _stuck(self, turns: int) -> WorkflowStuck:
-        stack = "".join(line for task in self._tasks.values() for line in _stack_of(task))
         return WorkflowStuck(
             f"expected code that waits for a step, a timer or a signal, found {turns} turns without: does it poll with "
             "asyncio.sleep(0)? Wait for what it polls, or sleep for a time; then resume the workflow",
-            stack=stack,
+            stack=self.stacks(),
         )
+
+    def stacks(self) -> str:
+        """Return where the tasks of the code wait or run. May be called by another thread while the code runs."""
+        return "".join(line for task in list(self._tasks.values()) for line in _stack_of(task))
+
+    def stack_of(self, stopped: str) -> str:
+        """Return the stack of code that was stopped: where its tasks wait, if it was stopped between two of them."""
+        files = [line.split('"')[1] for line in stopped.split("\n") if line.startswith('  File "')]
+        stopped_in_code = any(not file.startswith(_MACHINERY) for file in files)
+        return stopped if stopped_in_code else self.stacks() or stopped
 
     def _turn(self, handle: asyncio.Handle) -> None:
         try:

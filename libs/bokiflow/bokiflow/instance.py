@@ -15,6 +15,8 @@ All three run the code, so they are called from a callback of the outer loop, ne
 from __future__ import annotations
 
 import asyncio
+import inspect
+import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
@@ -127,6 +129,14 @@ class Instance:
         """
         self._loop.guard = guard
         self._on_misuse = on_misuse
+
+    def stack_of(self, stopped: str) -> str:
+        """Return the stack of code that was stopped; it ends with where the workflow is defined if none of its code is in it."""
+        stack = self._loop.stack_of(stopped)
+        code = getattr(inspect.unwrap(self.workflow.function), "__code__", None)
+        if code is None or f'"{code.co_filename}"' in stack:
+            return stack
+        return stack + "".join(traceback.format_list([(code.co_filename, code.co_firstlineno, code.co_name, None)]))
 
     def misused(self, error: OnlyInSteps) -> None:
         """See `flow_loop.Timers`."""

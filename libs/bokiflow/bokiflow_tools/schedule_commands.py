@@ -40,7 +40,7 @@ def _register_schedules(group: CommandGroup) -> None:
     @BOOK
     @GROUP
     def schedules(invocation: Invocation, book: str, group: str | None) -> int:
-        """List schedules: name, when, what is started, when next (or that it is paused), and the error that keeps it from starting anything.
+        """List schedules: name, when, what is started, when next or that it is paused, and the error that keeps it from starting it.
 
         With --json an object for each with name, group, id (of the workflow that keeps it), workflow, args, cron or every_s, timezone,
         paused, next_ms and error.

@@ -249,7 +249,20 @@ def test_every_command_has_help_with_an_example() -> None:
     flow = group.commands["flow"]
     assert isinstance(flow, CommandGroup)
     assert sorted(flow.commands) == [
-        *("cancel", "fork", "gc", "ls", "replay", "result", "resume", "schedule", "schedules", "show", "signal", "steps")
+        *(
+            "cancel",
+            "fork",
+            "gc",
+            "ls",
+            "replay",
+            "result",
+            "resume",
+            "schedule",
+            "schedules",
+            "show",
+            "signal",
+            "steps",
+        )
     ]
     schedule = flow.commands["schedule"]
     assert isinstance(schedule, CommandGroup) and sorted(schedule.commands) == ["delete", "pause", "resume"]

@@ -6,12 +6,14 @@ import asyncio
 import concurrent.futures
 import contextlib
 import random
+import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import anyio
 import pytest
 
+from bokiflow import flow_loop
 from bokiflow.errors import NonDeterminism, OnlyInSteps, WorkflowStuck
 from bokiflow.flow_loop import FlowLoop, FlowTask, current
 from libs.tests.flow.conftest import on_outer_loop
@@ -324,6 +326,28 @@ async def test_code_that_only_yields_is_stopped_with_its_stack() -> None:
 
     stuck = await on_outer_loop(check)()
     assert "in program" in stuck.facts["stack"] and "in polls" in stuck.facts["stack"]
+
+
+async def test_code_that_is_stopped_between_two_turns_shows_where_it_waits() -> None:
+    async def polls() -> None:
+        await asyncio.sleep(0)
+        await asyncio.Event().wait()
+
+    async def program(code: Code) -> None:
+        await polls()
+
+    def check() -> list[str]:
+        code = Code()
+        code.begin(program)
+        between = traceback.format_list(
+            [(asyncio.events.__file__, 75, "cancelled", ""), (flow_loop.__file__, 9, "_run", "")]
+        )
+        within = [*between, *traceback.format_list([("/shop.py", 7, "counts", "")])]
+        return [code.loop.stack_of("".join(lines)) for lines in (between, within)]
+
+    between, within = await on_outer_loop(check)()
+    assert "in program" in between and "in polls" in between
+    assert "in counts" in within and "in polls" not in within
 
 
 async def test_many_tasks_and_yields_between_them_are_not_stuck() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -302,5 +303,18 @@ async def test_a_step_and_its_workflow_share_no_argument_and_no_result() -> None
         event = stepped(one, "0:1", [1])
         one.deliver(event, 0)
         assert one.outcome == Outcome([1, 3]) and event.outcome == Outcome([1])
+
+    await run(check)
+
+
+async def test_a_stack_without_code_of_the_workflow_ends_with_where_that_is_defined() -> None:
+    def check() -> None:
+        workflow = Shop().steps
+        one = instance_of(workflow, 2)
+        machinery = "".join(traceback.format_list([(asyncio.events.__file__, 75, "_run", "")]))
+        assert f"line {workflow.function.__code__.co_firstlineno}, in steps\n" in one.stack_of(machinery)
+        one.begin()
+        assert "in steps" in one.stack_of(machinery) and "_run" not in one.stack_of(machinery)
+        one.drop()
 
     await run(check)

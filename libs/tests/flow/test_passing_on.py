@@ -120,7 +120,6 @@ async def test_each_worker_tries_it_once_and_once_more_when_it_is_resumed(cluste
             for _ in range(4):
                 for one in (a, b, c):
                     await seen(one)
-                    await asyncio.sleep(0.01)
             fences.append(await records(a.log, tags.flow_own("x")))
             assert "x" in a._takeover.aside and "x" in b._takeover.aside, "the owner of its partition keeps it"
             await a.handle("x").resume()

@@ -92,7 +92,7 @@ def test_the_stack_of_a_failed_and_of_a_stuck_workflow_is_shown() -> None:
 BOKIS = """  File "/usr/lib/python3/site-packages/bokiflow/body.py", line 38, in run_body
     value = await step.function(*args, **options)
 """
-USERS = """  File "/home/ann/boki/shop.py", line 7, in charge
+USERS = """  File "/srv/boki/shop.py", line 7, in charge
     raise ValueError(card)
     ^^^^^^^^^^^^^^^^^^^^^^
 """
