@@ -50,6 +50,8 @@ MAY_SLEEP: Final = {
     "libs/tests/flow/test_lock_hosts.py": "runs in virtual time: nothing waits",
     "libs/tests/flow/testing/test_virtual.py": "in virtual time, which is the subject",
     "libs/tests/flow/lives.py": "steps that take time: their durations are the subject",
+    "itests/wrong_code/app.py": "its workflows sleep, and one blocks its worker: that is the subject",
+    "itests/wrong_code/trial.py": "waits for what other processes do, of which nobody tells it",
     "libs/tests/flow/shop.py": "a workflow's sleep is a record of the log: its duration is the subject",
     "libs/tests/flow/test_flow_loop.py": "its loop has a time that the test tells: nothing waits",
     "common/tests/metadata/conftest.py": "polls a store for what another session did: stores tell it late, and it is the subject",
