@@ -2,7 +2,8 @@
 
 It registers only when it serves, and stops serving when its store failed: `failed` then holds the error, connections end
 without an answer, and the process should end (a restart replays the journal). A disk with too little space makes it
-read-only: it moves to `available/readonly`, takes recovery adds, fences and reads, and comes back by itself.
+read-only: it moves to `available/readonly`, takes recovery adds, fences, reads and, from a reserve, control entries
+(`space/disk_room`), and comes back by itself.
 """
 
 from __future__ import annotations
@@ -282,6 +283,7 @@ class Bookie:
         self.kept_read_only = read_only
         for shelf in self._shelves:
             shelf.storage.set_read_only(shelf.is_full or read_only)
+        await self._look_at_space()  # an administrator's word is for the reserve too
         _log.info("set by an administrator", read_only=read_only, bookie_id=self.bookie_id)
         self._look_now.set()  # wakes the watch, which registers the bookie as what it is now
 
@@ -316,7 +318,7 @@ class Bookie:
             was_full = self._look_now.is_set()
             self._look_now.clear()
             try:
-                if not was_full:
+                if not was_full or any(shelf.storage.room.look_due for shelf in self._shelves):
                     await self._look_at_space()
                 if self._membership is None or self._registered_read_only != self.storage.read_only:
                     await self._register()
@@ -349,6 +351,7 @@ class Bookie:
         elif storage.read_only and not read_only:
             _log.info("takes writes again", free_bytes=free, place=where, bookie_id=self.bookie_id)
         storage.set_read_only(read_only)
+        storage.room.measured(free, settings, unstored_bytes=storage.cached_bytes, reserve=not self.kept_read_only)
 
     # -- the end
 

@@ -109,6 +109,12 @@ class BookieSettings:
         help="With less space left on the disk the bookie is read-only; the rest is for recovery, checkpoints and compaction.",
         minimum=0,
     )
+    control_reserve_bytes: int = setting(
+        128 * MIB,
+        help="Of read_only_below_bytes, at most half of it: what metalogs and index snapshots may take while the bookie is "
+        "read-only, so that trims are ordered and space is reclaimed on a full disk. 0: nothing.",
+        minimum=0,
+    )
     writable_above_bytes: int = setting(
         512 * MIB, help="With this much space left again it takes adds again.", minimum=0
     )

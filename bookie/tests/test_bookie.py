@@ -15,7 +15,7 @@ from boki_bookie.bookie import Bookie
 from boki_bookie.storage.storage import Storage
 from boki_common.bookkeeper.layout import available_bookies, bookie_address, ledger_path
 from boki_common.bookkeeper.status import V2Status
-from boki_common.bookkeeper.v2 import encode_add_body, encode_read
+from boki_common.bookkeeper.v2 import as_control, encode_add_body, encode_read
 from boki_common.errors import (
     CorruptData,
     DirectoryInUse,
@@ -158,6 +158,58 @@ async def test_a_full_disk_makes_it_read_only_until_there_is_space(world: Any, s
     assert not bookie.read_only
     await world.ledger(9, bookie.bookie_id)
     assert await add(client, world, 9, 0) is V2Status.OK
+
+
+async def test_control_entries_use_the_reserve_of_a_full_disk_and_no_more(world: Any, start: Start) -> None:
+    disk = MemoryDisk(capacity_bytes=10**6)
+    bookie = await start(
+        disk, read_only_below_bytes=100_000, writable_above_bytes=200_000, control_reserve_bytes=30_000
+    )
+    await world.ledger(7, bookie.bookie_id)
+    client = await Requester.of(bookie.address)
+    assert await add(client, world, 7, 0) is V2Status.OK
+    disk.capacity_bytes = 10**6 - await disk.free_bytes() + 90_000
+    await bookie._look_at_space()
+
+    async def control(ledger_id: int, entry_id: int) -> V2Status:
+        body = world.body(ledger_id, entry_id, bytes(2_000))
+        return V2Status((await client.ask(*as_control(encode_add_body([body], world.key)))).status)
+
+    assert await add(client, world, 7, 1) is V2Status.READ_ONLY
+    await world.ledger(8, bookie.bookie_id)
+    assert await control(8, 0) is V2Status.OK, "a new ledger, such as a snapshot's"
+    taken = 1
+    while await control(7, taken) is V2Status.OK:
+        taken += 1
+    assert taken == 4, "of 20,000 bytes, each counted twice"
+    assert await control(7, 1) is V2Status.OK, "it is held"
+    assert await add(client, world, 7, taken, recovery=True) is V2Status.OK
+    await bookie.keep_read_only(True)
+    disk.capacity_bytes = 10**6
+    await bookie._look_at_space()
+    assert await control(7, taken + 1) is V2Status.READ_ONLY, "an administrator wants none"
+
+
+async def test_user_data_stop_above_the_reserve_however_fast_they_come(world: Any, start: Start) -> None:
+    """The disk is looked at before its room can be used up, not only now and then."""
+    disk = MemoryDisk(capacity_bytes=10**6)
+    bookie = await start(
+        disk, read_only_below_bytes=200_000, writable_above_bytes=300_000, disk_check_interval_s=3_600.0
+    )
+    await world.ledger(7, bookie.bookie_id)
+    client = await Requester.of(bookie.address)
+    entry_id = 0
+    async with asyncio.timeout(10):
+        while True:
+            frame = encode_add_body([world.body(7, entry_id, bytes(2_000))], world.key)
+            if (await client.ask(*frame)).status is not V2Status.OK:
+                break
+            entry_id += 1
+        await until(lambda: available_bookies(world.store, read_only=True), [bookie.bookie_id])
+    assert entry_id > 10
+    assert isinstance(bookie.storage, Storage)
+    await bookie.storage.checkpoint()
+    assert await disk.free_bytes() >= 150_000
 
 
 async def until(look: Callable[[], Awaitable[Any]], expected: Any) -> None:

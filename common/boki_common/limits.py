@@ -170,5 +170,7 @@ ENGINE_BOOKS_ROUTED: Final = 131_072
 """Books whose slots an engine keeps; above it all are forgotten."""
 SNAPSHOT_CHUNKS_IN_FLIGHT: Final = 8
 """Chunks of a snapshot on their way to its ledger."""
+SNAPSHOT_RESERVE_BYTES: Final = 32 * MIB
+"""A snapshot of more, before it is compressed, is not written to the reserves of full disks."""
 SNAPSHOT_LEDGER_CHUNKS: Final = 1_024
 """A snapshot of more goes on in another ledger."""

@@ -108,6 +108,7 @@ class LedgerClient:
         custom: Mapping[str, bytes] | None = None,
         ledger_id: int | None = None,
         deferred_sync: bool = False,
+        control: bool = False,
         entry_ids: Literal["writer"] = "writer",
     ) -> LedgerWriter: ...
 
@@ -135,6 +136,7 @@ class LedgerClient:
         custom: Mapping[str, bytes] | None = None,
         ledger_id: int | None = None,
         deferred_sync: bool = False,
+        control: bool = False,
         entry_ids: Literal["writer", "caller"] = "writer",
     ) -> LedgerWriter | CallerIdWriter:
         """Makes a ledger and its writer.
@@ -147,10 +149,12 @@ class LedgerClient:
             custom: stored in the metadata.
             ledger_id: the id it gets, by default the next one. Never one that was used before: bookies may remember it.
             deferred_sync: bookies may acknowledge before an entry is durable; `writer.force` makes it so. See `writer`.
+            control: the ledger has small entries that free space, such as commands: where too few bookies take writes, the
+                reserves of those whose disks are full are used. Never for user data.
             entry_ids: "writer": entries are numbered as they are appended. "caller": `append_at` names their ids.
 
         Raises:
-            NotEnoughBookies: fewer than `acks` bookies take writes. InvalidArgument.
+            NotEnoughBookies: fewer than `acks` bookies take writes, or are up, for a control ledger. InvalidArgument.
             NodeExists: there is a ledger `ledger_id`.
             MetadataUnavailable; MetadataUnknown: an unnamed ledger may exist.
         """
@@ -162,7 +166,7 @@ class LedgerClient:
             raise InvalidArgument(f"expected a ledger id from 0 to {layout.LEDGER_ID_MAX}, found {ledger_id}")
         ports = self._ports()
         digest_for(digest, password)
-        ensemble = self._new_ensemble(replicas, acks)
+        ensemble = await self._new_ensemble(replicas, acks, control=control)
         metadata = LedgerMetadata(
             ensemble_size=len(ensemble),
             write_quorum=len(ensemble),
@@ -185,13 +189,17 @@ class LedgerClient:
             ports,
             on_end=lambda ended: self._writers.pop(ended, None),
             deferred_sync=deferred_sync,
+            control=control,
         )
         self._writers[writer] = None
         return writer if entry_ids == "writer" else CallerIdWriter(writer, self._settings)
 
-    def _new_ensemble(self, replicas: int, acks: int) -> tuple[BookieId, ...]:
-        """As many bookies as replicas are wanted, or as are up. Raises NotEnoughBookies."""
+    async def _new_ensemble(self, replicas: int, acks: int, *, control: bool) -> tuple[BookieId, ...]:
+        """As many bookies as replicas are wanted, or as are up. Raises NotEnoughBookies, MetadataUnavailable."""
         candidates = self._candidates(replicas)
+        if control and len(candidates) < acks:
+            full = await self._updates.retry(lambda: layout.available_bookies(self._store, read_only=True))
+            candidates += tuple(self._rng.shuffled([bookie for bookie in full if bookie not in candidates]))
         if len(candidates) < acks:
             raise NotEnoughBookies(
                 f"expected at least {acks} bookies that take writes, found {len(candidates)}; start more, or ask for fewer "

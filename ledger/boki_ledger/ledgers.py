@@ -24,6 +24,10 @@ class LedgerWriter(Protocol):
     def failing_bookies(self) -> list[str]:
         """Bookies that fail to acknowledge, and that no other one has replaced yet."""
 
+    @property
+    def in_reserve(self) -> bool:
+        """Whether bookies take entries from the reserves of their full disks: only those of a control ledger, and few."""
+
     def submit(self, *payload: Buffer, now: bool = False) -> int:
         """Sends the next entry, `now` or at the end of the turn, and returns its id; never waits. Raises what failed the writer,
         ClosedError, Overloaded."""
@@ -73,9 +77,12 @@ class Ledgers(Protocol):
     """Makes, opens and deletes ledgers."""
 
     async def create(
-        self, *, replicas: int = 3, acks: int = 2, custom: Mapping[str, bytes] | None = None
+        self, *, replicas: int = 3, acks: int = 2, custom: Mapping[str, bytes] | None = None, control: bool = False
     ) -> LedgerWriter:
-        """A new ledger. Raises NotEnoughBookies, MetadataUnavailable."""
+        """A new ledger. Raises NotEnoughBookies, MetadataUnavailable.
+
+        `control`: of small entries that free space; on full disks it uses the reserves of bookies. Never for user data.
+        """
 
     async def open(
         self, ledger_id: int, *, recover: bool, floor: int = 0, carried: Mapping[int, Buffer] | None = None

@@ -201,7 +201,7 @@ class V3Requests:
     # -- adds
 
     def _add(self, request: v3_messages.AddRequest) -> None:
-        txn_id, _, ledger_id, entry_id, key, body, recovery, deferred_sync = request
+        txn_id, priority, ledger_id, entry_id, key, body, recovery, deferred_sync = request
         lac, length = lac_of(body), int.from_bytes(body[24:32], "big", signed=True)
         status: V2Status | None
         if self._unanswered >= self._shared.requests_limit:
@@ -209,7 +209,8 @@ class V3Requests:
         elif not is_possible(ledger_id, entry_id, lac, length, recovery=recovery):
             status = V2Status.BAD_REQUEST
         else:
-            add = v2.AddRequest(v2.FLAG_RECOVERY_ADD if recovery else 0, key, ledger_id, entry_id, lac, body)
+            flags = (v2.FLAG_RECOVERY_ADD if recovery else 0) | (v2.FLAG_HIGH_PRIORITY if priority else 0)
+            add = v2.AddRequest(flags, key, ledger_id, entry_id, lac, body)
             status = self._storage.of(ledger_id).add(add, _LateAdd(self, txn_id))
         if status is None or status is V2Status.OK:
             self._unanswered += 1

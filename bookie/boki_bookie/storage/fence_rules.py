@@ -3,6 +3,7 @@
     | add              | unknown ledger | other key    | fenced | not validated | read-only | else  |
     |------------------|----------------|--------------|--------|-------------|-----------|-------|
     | normal           | VALIDATE       | UNAUTHORIZED | FENCED | VALIDATE    | READ_ONLY | STORE |
+    | control          | VALIDATE       | UNAUTHORIZED | FENCED | VALIDATE    | STORE     | STORE |
     | recovery         | STORE          | UNAUTHORIZED | STORE  | STORE       | STORE     | STORE |
 
     | fencing request  | unknown ledger | other key    | fenced         | else  |
@@ -11,6 +12,7 @@
 
 Columns are asked from the second on, left to right; an unknown ledger has no key, is not fenced and not validated, so its
 first column only names the result. A read-only bookie refuses a new ledger's normal add before it asks the metadata.
+A control entry is a normal add with high priority; whether the reserve has room for it is `disk_room`'s part.
 
 - **Whatever a fencing request is answered, the answer leaves only after the fence is durable** (also for ALREADY_FENCED:
   its record may still be on the way). That is `storage`'s part.
@@ -68,7 +70,14 @@ class FenceVerdict(Enum):
 
 
 def decide_add(
-    stored_key: bytes | None, master_key: bytes, *, fenced: bool, validated: bool, recovery: bool, read_only: bool
+    stored_key: bytes | None,
+    master_key: bytes,
+    *,
+    fenced: bool,
+    validated: bool,
+    recovery: bool,
+    read_only: bool,
+    control: bool = False,
 ) -> AddVerdict:
     """The first table; `stored_key` is None for an unknown ledger."""
     if stored_key is not None and not hmac.compare_digest(stored_key, master_key):
@@ -77,7 +86,7 @@ def decide_add(
         return AddVerdict.STORE
     if fenced:
         return AddVerdict.FENCED
-    if read_only:
+    if read_only and not control:
         return AddVerdict.READ_ONLY
     return AddVerdict.STORE if validated else AddVerdict.VALIDATE
 

@@ -11,7 +11,7 @@ Back-pressure, by the bytes in the write cache (`write_cache_bytes`):
     full       adds are refused with TOO_MANY_REQUESTS
 
 A full disk makes the bookie *read-only*: normal adds are refused, reads, fences and recovery adds go on in what is left of
-the journal and of the reserve. It ends by itself when there is space again.
+the journal and of the reserve, and so do control entries, up to a bound (`disk_room`). It ends by itself when there is space again.
 
 *First validation*: a normal add of a ledger that is not validated waits, unstored, until `validate` answered for the ledger.
 
@@ -40,6 +40,7 @@ from boki_bookie.journal.journal_queue import Done
 from boki_bookie.journal.journal_segments import SegmentFiles
 from boki_bookie.settings import BookieSettings
 from boki_bookie.space.disk_reserve import DiskReserve
+from boki_bookie.space.disk_room import DiskRoom
 from boki_bookie.space.file_collection import GcParts
 from boki_bookie.space.garbage_collection import GarbageCollector, GcState
 from boki_bookie.space.ledger_facts import LedgerFacts
@@ -81,6 +82,8 @@ class Storage(StorageReads):
     ) -> None:
         super().__init__(checkpointer.index, checkpointer.entry_log, limbo)
         self.read_only = False
+        self.room = DiskRoom()
+        """What adds may take until the disk is looked at again."""
         self.journal = journal
         self.failed: asyncio.Future[BokiError] = asyncio.get_running_loop().create_future()
         self._disk_full = disk_full
@@ -256,6 +259,7 @@ class Storage(StorageReads):
             validated=ledger is not None and ledger.validated,
             recovery=request.recovery,
             read_only=self.read_only,
+            control=request.control,
         )
         if verdict is not AddVerdict.STORE:
             return self._unvalidated.wait(request, answers) if verdict is AddVerdict.VALIDATE else V2Status(verdict)
@@ -264,10 +268,12 @@ class Storage(StorageReads):
         if self._digests is not None and not self._digests.matches(request.ledger_id, request.body):
             return V2Status.BAD_REQUEST
         try:
+            if ledger is not None and ledger.holds(request.entry_id):
+                return self._repeats.judge(ledger, request, answers)
+            if not request.recovery and not self._takes(len(request.body), control=request.control):
+                return V2Status.READ_ONLY
             if ledger is None:
                 ledger = self._create(request.ledger_id, request.master_key, validated=False)
-            if ledger.holds(request.entry_id):
-                return self._repeats.judge(ledger, request, answers)
             self.journal.append(_ENTRY, request.body)
         except InvalidArgument:
             return V2Status.BAD_REQUEST
@@ -289,6 +295,7 @@ class Storage(StorageReads):
             validated=ledger.validated,
             recovery=run.recovery,
             read_only=self.read_only,
+            control=run.control,
         )
         if verdict is not AddVerdict.STORE or self._index.cached_bytes + run.body_bytes >= self._cache_limit:
             return False
@@ -298,12 +305,24 @@ class Storage(StorageReads):
                 return False
             if run.body_bytes >= SUMMED_BODY_BYTES * run.count:
                 sums = self._digests.sums_of(run.ledger_id, run.bodies)
+        if not run.recovery and not self._takes(run.body_bytes, control=run.control):
+            return False
         if not self.journal.append_run(_ENTRY, run.bodies, run.body_bytes, sums):
             return False
         if sums:
             ledger.sums.update(zip(run.entry_ids, sums, strict=True))
         self._index.put_run(ledger, run.entry_ids, run.bodies, run.body_bytes + CACHED_OVERHEAD_BYTES * run.count)
         return True
+
+    def _takes(self, size: int, *, control: bool) -> bool:
+        """Whether the disk has room for so many bytes; counts them. User data that find none make the bookie read-only."""
+        if self.read_only:
+            return control and self.room.take_control(size)
+        if self.room.take_data(size):
+            return True
+        self.set_read_only(True)
+        self._disk_full.set()
+        return control and self.room.take_control(size)
 
     def replace_damaged(self, ledger: Ledger, request: AddRequest) -> V2Status:
         """Stores an entry again whose stored copy is damaged. Returns oK: answer it when `when_durable` calls back. Else:
@@ -322,6 +341,8 @@ class Storage(StorageReads):
         index, live = self._index, self.journal.live
         if index.fresh_bytes >= self._checkpoint_above or live[-1] - live[0] >= self._segments_limit:
             self._checkpoints.request()
+        if self.room.look_due and not self.read_only:
+            self._disk_full.set()  # wakes whoever looks at the disk
         if index.cached_bytes < self._slow_above or self.read_only:
             self.journal.when_durable(done)
             return False

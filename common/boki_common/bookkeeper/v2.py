@@ -41,6 +41,7 @@ V3_FIRST_BYTE: Final = 0x0A
 FLAG_FENCE: Final = 1
 FLAG_RECOVERY_ADD: Final = 2
 FLAG_HIGH_PRIORITY: Final = 4
+_CONTROL_MASK: Final = FLAG_HIGH_PRIORITY | FLAG_RECOVERY_ADD
 NUMBERS_END: Final = 2**62
 """Ledger and entry numbers, and lengths, are below this: room to count without overflow."""
 LAST_ENTRY: Final = -1
@@ -105,6 +106,11 @@ class AddRequest(NamedTuple):
     def recovery(self) -> bool:
         return bool(self.flags & FLAG_RECOVERY_ADD)
 
+    @property
+    def control(self) -> bool:
+        """Whether it is a normal add of high priority, which a bookie takes on a full disk too, as long as its reserve lasts."""
+        return self.flags & _CONTROL_MASK == FLAG_HIGH_PRIORITY
+
 
 @dataclass(slots=True, eq=False)
 class AddRun:
@@ -119,6 +125,8 @@ class AddRun:
     count: int
     body_bytes: int
     """Of all of them."""
+    control: bool = False
+    """As `AddRequest.control`."""
 
 
 class ReadRequest(NamedTuple):
@@ -219,6 +227,13 @@ def encode_small_add(
     return b"".join(encode_add(EntryHeader(ledger_id, entry_id, lac, length), digest, master_key, payload))
 
 
+def as_control(frame: Sequence[Buffer]) -> list[Buffer]:
+    """The frame of a normal add with high priority, for a bookie whose disk is full."""
+    first = bytearray(frame[0])
+    _HEADER.pack_into(first, _LENGTH.size, VERSION, OP_ADD, FLAG_HIGH_PRIORITY)
+    return [bytes(first), *frame[1:]]
+
+
 def encode_body(header: EntryHeader, digest: Digest, payload: Sequence[Buffer]) -> list[Buffer]:
     """An entry as bookies store it."""
     head = _ENTRY.pack(*header)
@@ -304,7 +319,9 @@ def decode_add_run(frames: Sequence[memoryview], start: int) -> AddRun | None:
         size += frame_bytes
         count += 1
         previous = entry_id
-    return AddRun(ledger_id, key, bool(word & FLAG_RECOVERY_ADD), entry_ids, bodies, count, size - _BODY_START * count)
+    body_bytes = size - _BODY_START * count
+    control = word & _CONTROL_MASK == FLAG_HIGH_PRIORITY
+    return AddRun(ledger_id, key, bool(word & FLAG_RECOVERY_ADD), entry_ids, bodies, count, body_bytes, control)
 
 
 def decode_unfenced_reads(frames: Sequence[memoryview], start: int) -> list[tuple[int, int]]:

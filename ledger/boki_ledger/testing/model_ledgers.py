@@ -71,6 +71,10 @@ class ModelLedger:
     # -- LedgerWriter
 
     @property
+    def in_reserve(self) -> bool:
+        return self._ledgers.full
+
+    @property
     def failing_bookies(self) -> list[str]:
         return []
 
@@ -214,6 +218,8 @@ class ModelLedgers:
         self.hold_proofs = False
         self.asked: list[Callable[[bool], None]] = []
         """Waiters for a proof that is held back."""
+        self.full = False
+        """Whether all disks are: only control ledgers are made."""
         self.faults: list[tuple[str, BokiError]] = []
         """(operation, error): raised once, by the next call of that operation."""
         self.refusals = 0
@@ -233,10 +239,10 @@ class ModelLedgers:
         return self.ledgers[ledger_id]
 
     async def create(
-        self, *, replicas: int = 3, acks: int = 2, custom: Mapping[str, bytes] | None = None
+        self, *, replicas: int = 3, acks: int = 2, custom: Mapping[str, bytes] | None = None, control: bool = False
     ) -> ModelLedger:
         await self.step("create")
-        if not self.up:
+        if not self.up or (self.full and not control):
             self.refusals += 1
             raise NotEnoughBookies(f"expected {acks} bookies, found none")
         ledger = self.ledgers[self.made] = ModelLedger(self, self.made, custom)

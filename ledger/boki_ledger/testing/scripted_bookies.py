@@ -41,6 +41,9 @@ class ScriptedBookie:
         self.entries: dict[int, dict[int, bytes]] = {}
         self.fenced: dict[int, bool] = {}
         self.keys: dict[int, bytes] = {}
+        self.full = False
+        """Whether its disk is: normal adds are refused, those with high priority while it `has_reserve`."""
+        self.has_reserve = True
         self.serves_batches = True
         self.serves_polls = True
         self.lacs = ScriptedLacs()
@@ -52,6 +55,8 @@ class ScriptedBookie:
             return V2Status.UNAUTHORIZED
         if self.fenced.get(request.ledger_id) and not request.recovery:
             return V2Status.FENCED
+        if self.full and not request.recovery and not (request.control and self.has_reserve):
+            return V2Status.READ_ONLY
         self.entries.setdefault(request.ledger_id, {})[request.entry_id] = bytes(request.body)
         if deferred_sync:
             self.unsynced.setdefault(request.ledger_id, {})[request.entry_id] = None

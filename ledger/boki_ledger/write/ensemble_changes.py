@@ -1,7 +1,7 @@
 """Replaces bookies that fail a writer: freeze completion, commit the new fragment, clear the acks, send again, complete.
 
-- A change begins when a slot fails, an entry waits, and another bookie is free. One at a time; what fails meanwhile is taken
-  by the next. An idle writer changes nothing.
+- A change begins when a slot fails, or uses the reserve of a full disk, an entry waits, and another bookie is free. One at a time;
+  what fails meanwhile is taken by the next. An idle writer changes nothing.
 - Nothing completes between the decision and the end of the swap. While its outcome is unknown completion stays frozen.
 - A metadata store that is away fails nobody: a change that was not sent is tried again after growing pauses.
 """
@@ -86,7 +86,7 @@ class EnsembleChanges:
             task.cancel()
 
     def _replacements(self) -> dict[int, BookieId]:
-        failing = self._adds.failing_slots()
+        failing = self._adds.slots_to_replace()
         if not failing:
             return {}
         now = self._loop.time()

@@ -10,6 +10,10 @@ Invariants:
 
 A slot that fails keeps its place until its owner replaces it; meanwhile its bookie is tried again, and entries complete as
 long as Qa others acknowledge them. It decides nothing about metadata: the owner (`AddsOwner`) does.
+
+Entries of a *control* ledger use the reserve of bookies with full disks, where Qa bookies would not take them else: a slot that was
+refused as READ_ONLY is sent high-priority adds then (`on_reserve`), until it is replaced, its bookie takes writes again, or Qa
+others do without a reserve.
 """
 
 from __future__ import annotations
@@ -17,11 +21,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Protocol
 
 from boki_common import limits
 from boki_common.bookkeeper.status import V2Status
+from boki_common.bookkeeper.v2 import as_control
 from boki_common.errors import BokiError, CallTimeout, LedgerError, LedgerFenced, Unauthorized
 from boki_common.ids import BookieId
 from boki_common.logs import get_logger
@@ -71,6 +76,7 @@ class ReplicatedAdds:
         owner: AddsOwner,
         ports: LedgerPorts,
         deferred_sync: bool = False,
+        control: bool = False,
     ) -> None:
         self.acks = AckTracker(ensemble_size=len(ensemble), write_quorum=write_quorum, ack_quorum=ack_quorum, lac=lac)
         self.bytes_in_flight = 0
@@ -78,6 +84,7 @@ class ReplicatedAdds:
         self.owner = owner
         self.ports = ports
         self.deferred_sync = deferred_sync
+        self.control = control
         self.loop = asyncio.get_running_loop()
         self.closed = False
         self._write_sets = write_sets(len(ensemble), write_quorum)
@@ -92,7 +99,7 @@ class ReplicatedAdds:
         self._head = -1
         self._head_since = 0.0
         self.some_fail = False
-        """Whether there are `failing_slots`."""
+        """Whether there are `slots_to_replace`."""
         self._slots = [_Slot(self, index, bookie) for index, bookie in enumerate(ensemble)]
         for slot in self._slots:
             slot.open()
@@ -177,6 +184,36 @@ class ReplicatedAdds:
         """Slots whose bookie failed and did not come back yet, ascending."""
         return [slot.index for slot in self._slots if slot.failure is not None]
 
+    def slots_to_replace(self) -> list[int]:
+        """Slots that fail, or use the reserve of a full disk, ascending."""
+        return [slot.index for slot in self._slots if slot.failure is not None or slot.on_reserve]
+
+    @property
+    def in_reserve(self) -> bool:
+        """Whether entries are acknowledged from the reserves of bookies whose disks are full."""
+        return any(slot.on_reserve for slot in self._slots)
+
+    def needs_reserve(self) -> bool:
+        """Whether too few bookies acknowledge entries, or are not known to refuse them."""
+        taking = sum(slot.on_reserve or (slot.ready and not slot.read_only) for slot in self._slots)
+        return self.control and taking < self.acks.ack_quorum
+
+    def leave_reserve(self) -> None:
+        """Uses reserves no longer where enough bookies take writes without."""
+        if self.in_reserve and sum(slot.ready and not slot.read_only for slot in self._slots) >= self.acks.ack_quorum:
+            for slot in self._slots:
+                slot.on_reserve = False
+            _log.info("control ledger leaves the reserves of full disks", ledger_id=self.ledger_id)
+            self.slots_changed()
+
+    def writable_changed(self, writable: Collection[BookieId]) -> None:
+        """These bookies take writes, as they say."""
+        for slot in self._slots:
+            if slot.read_only and slot.bookie in writable:
+                slot.read_only = slot.on_reserve = False
+                self.slots_changed()
+        self.leave_reserve()
+
     def ready_slots(self) -> int:
         """How many bookies take adds now."""
         return sum(slot.ready for slot in self._slots)
@@ -207,7 +244,7 @@ class ReplicatedAdds:
     def slots_changed(self) -> None:
         """A slot began to fail, or ceased to, or has another bookie."""
         self.checks.interrupted()
-        self.some_fail = any(slot.failure is not None for slot in self._slots)
+        self.some_fail = any(slot.failure is not None or slot.on_reserve for slot in self._slots)
 
     def resend(self, slot: _Slot) -> None:
         """Sends a slot that is not ready what it lacks; nothing is unsent then, neither to it nor to others."""
@@ -221,7 +258,7 @@ class ReplicatedAdds:
             if entry_id is None:
                 break
             if first + offset == entry_id:
-                slot.channel.send(frame)
+                slot.channel.send(as_control(frame) if slot.on_reserve else frame)
                 slot.sent += 1
                 resent += 1
                 entry_id = next(pending, None)
@@ -272,6 +309,10 @@ class _Slot:
         self.ready = False
         self.ready_since = 0.0
         self.failure: BokiError | None = None
+        self.read_only = False
+        """Whether the bookie refused the last normal add as its disk is full."""
+        self.on_reserve = False
+        """Whether it is sent high-priority adds, for that."""
         self.connection = 0
         self.sent = 0
         self.answered = 0
@@ -302,6 +343,9 @@ class _Slot:
         """To a slot that is ready, as `AddChannel.send_all`."""
         assert self.channel is not None
         self.sent += count
+        if self.on_reserve:
+            frames = [as_control(frame) for frame in frames]
+            buffers = [buffer for frame in frames for buffer in frame]
         self.channel.send_all(frames, count, buffers)
 
     def drop(self, error: BokiError) -> None:
@@ -326,6 +370,9 @@ class _Slot:
         adds = self._adds
         if acked:
             self._backoff.reset()
+            if adds.some_fail and not self.on_reserve:
+                self.read_only = False
+                adds.leave_reserve()
             some_complete = False
             try:
                 for first, count in acked:
@@ -358,6 +405,13 @@ class _Slot:
             )
             return
         self.close()
+        if status is V2Status.READ_ONLY:
+            self.read_only, self.on_reserve = True, False
+            if adds.needs_reserve():
+                self.on_reserve = True
+                _log.warning(
+                    "control ledger uses the reserve of a full disk", ledger_id=adds.ledger_id, bookie_id=self.bookie
+                )
         self._retry = adds.loop.call_later(self._backoff.next(), self.open)
         self._failed(
             LedgerError(f"bookie {self.bookie} answered {status.name} to entry {entry_id}", status=int(status), **facts)

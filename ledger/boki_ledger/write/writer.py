@@ -71,6 +71,7 @@ class LedgerWriter:
         *,
         on_end: Callable[[LedgerWriter], object] = lambda _: None,
         deferred_sync: bool = False,
+        control: bool = False,
     ) -> None:
         metadata = seen.metadata
         self.ledger_id = ledger_id
@@ -97,6 +98,7 @@ class LedgerWriter:
             owner=self,
             ports=ports,
             deferred_sync=deferred_sync,
+            control=control,
         )
         self._metadata = OwnMetadata(ledger_id, seen, ports.updates)
         self._changes = EnsembleChanges(ledger_id, self._adds, self._metadata, ports, self)
@@ -133,6 +135,11 @@ class LedgerWriter:
     def failing_bookies(self) -> list[str]:
         """Bookies of the ensemble that fail to acknowledge, and that no other one has replaced yet."""
         return [str(self._adds.ensemble[slot]) for slot in self._adds.failing_slots()]
+
+    @property
+    def in_reserve(self) -> bool:
+        """Whether bookies take entries from the reserves of their full disks: only those of a control ledger, and few."""
+        return self._adds.in_reserve
 
     def submit(self, *payload: Buffer, now: bool = False) -> int:
         """Sends the next entry to its replicas and returns its id, without waiting.
@@ -318,6 +325,8 @@ class LedgerWriter:
         self._fail(error)
 
     def _bookies_changed(self) -> None:
+        chooser = self._ports.chooser
+        self._adds.writable_changed((*chooser.writable(), *chooser.quarantined()))
         if not self._deferred_sync:
             self._changes.consider()
 

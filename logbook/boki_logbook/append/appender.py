@@ -30,7 +30,7 @@ from typing import Any, Final, Protocol
 
 from boki_common import limits
 from boki_common.background_tasks import BackgroundTasks
-from boki_common.errors import BokiError, Overloaded
+from boki_common.errors import BokiError, NotEnoughBookies, Overloaded
 from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
 from boki_common.records.record_batch import Compress, RecordBatch
@@ -102,6 +102,8 @@ class Appender:
         self._ended_term = 0
         self._slots: dict[int, int] = {}
         """Term → its slots as bits: of the terms that began and are not over, one at most."""
+        self.no_shard: Callable[[ShardLink], object] = lambda _: None
+        """Called when no shard can be opened at a sequencer, as too few bookies take writes; again each time that it is tried."""
         self._waiting = AppendQueue(settings.append_age_s, backlog.dropped, elapsed)
         self._age_check = self._loop.call_later(age_check_s(settings.append_age_s), self._check_age)
         self._flush_due = False
@@ -432,6 +434,8 @@ class Appender:
                     backoff.reset()
                 except BokiError as error:
                     _log.info("no shard yet", term=link.term, error=error)
+                    if isinstance(error, NotEnoughBookies):
+                        self.no_shard(link)
                     # The next term's sequencer is not kept waiting.
                     await event_or_timeout(self._wake, backoff.next())
                     if self._link is not link:

@@ -80,6 +80,7 @@ class EngineLog:
         self._frontier = frontier
         self._router = router
         self._sealer = sealer
+        appender.no_shard = self._no_shard
         router.add_log(self.log, appender)
 
     @property
@@ -151,6 +152,15 @@ class EngineLog:
 
     def stopped(self, position: Position, error: BokiError | None) -> None:
         self.stop = None if error is None else Stop(position, str(error))
+
+    def _no_shard(self, link: ShardLink) -> None:
+        """The disks are full: what was ordered before this engine started is known by a barrier, not by its first OPEN."""
+        if not self.indexer.ready:
+            link.ask_barrier(self._barrier_answered)
+
+    def _barrier_answered(self, position: Position | BokiError) -> None:
+        if not isinstance(position, BokiError):
+            self.indexer.ready_at(position)
 
     def _seal(self, term: int, number: int) -> None:
         self._sealer.seal(self.indexer.shards[number], self.appender.writer_of(term, number))

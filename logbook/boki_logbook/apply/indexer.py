@@ -172,6 +172,14 @@ class Indexer:
         if not self.ready:
             self.idle()
 
+    def ready_at(self, position: Position) -> None:
+        """All that was ordered before this engine started is below a position of this log, as its sequencer proved."""
+        if self._ready_at is None:
+            self._ready_at = position
+        self._look_ready(self._frontier.positions.get(self.log, Position(0, 0)))
+        if self.ready:
+            self._notify()
+
     def ordered(self, term: int, entry: int, metalog_entry: MetalogEntry) -> None:
         """Takes the next metalog entry; `apply` does the rest. Raises CorruptData when it cannot follow."""
         cut = self._received.ordered(term, entry, metalog_entry)
@@ -298,6 +306,7 @@ class Indexer:
             mark.term.apply_to(self._state.begin_term(info.term, info.log, info.slots))
             self._applied = None
             self._frontier.begin(info.term, info.log, info.slots, info.after)
+            self._look_ready(Position(info.term, 0))
         elif mark.term:
             for shard in self._received.applied(mark.term):
                 self._feed.over(shard.ledger_id)
@@ -315,6 +324,10 @@ class Indexer:
         self._arrived += arrived
         position, end_pos = make_position((places.term, cut.entry + 1)), places.end_pos
         self._frontier.passed(self.log, position, places.first_seqnum + end_pos - 1 if end_pos else 0)
+        self._look_ready(position)
+
+    def _look_ready(self, position: Position) -> None:
+        """The log is applied up to a position."""
         if self._ready_at is not None and not self.ready:
             self.ready = position >= self._ready_at
 

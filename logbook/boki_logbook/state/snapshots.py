@@ -9,6 +9,8 @@ Rules:
   taken. Who loses deletes what he wrote.
 - Its ledgers carry that version (`VERSION_KEY`): what nobody can name any more is recognised by anybody (`unnamed`), however its
   writer ended.
+- Where too few bookies take writes, a small snapshot is written to the reserves of those whose disks are full: nothing can be reclaimed
+  before a snapshot covers it. An upload that makes no progress is given up, so that a later one begins with what there is then.
 - Loading and saving go on chunk by chunk and let others have their turn after each.
 - A snapshot that cannot be trusted is refused as a whole, by name; a start from the metalogs instead is logged.
 """
@@ -33,11 +35,13 @@ from boki_common.errors import (
     NoNode,
     NoSuchEntry,
     NoSuchLedger,
+    Overloaded,
     VersionMismatch,
 )
 from boki_common.logs import get_logger
 from boki_common.metadata.settle import Superseded, compare_and_set
 from boki_common.metadata.store import MetadataStore, Versioned
+from boki_common.retry import event_or_timeout
 from boki_ledger.ledgers import LedgerReader, Ledgers, LedgerWriter
 from boki_logbook.state import snapshot_format
 from boki_logbook.state.snapshot_format import Decoder, Snapshot
@@ -57,6 +61,8 @@ ROLE: Final = b"snapshot"
 INCARNATION_KEY: Final = "boki.incarnation"
 VERSION_KEY: Final = "boki.snapshot-version"
 CHUNKS_PER_READ: Final = 4
+STALLED_S: Final = 60.0
+"""An upload of which nothing was acknowledged for so long is given up."""
 UNUSABLE: Final = (CorruptData, VersionMismatch, NoSuchLedger, NoSuchEntry, DigestMismatch)
 """What says that a snapshot cannot be had, now or ever; anything else may pass."""
 
@@ -91,7 +97,10 @@ class Upload:
             if self._fault is not None:
                 raise self._fault
             self._moved.clear()
-            await self._moved.wait()
+            if not await event_or_timeout(self._moved, STALLED_S):
+                raise Overloaded(
+                    f"expected bookies to take a snapshot, found none of ledger {self.writer.ledger_id} acknowledged for {STALLED_S:.0f} s"
+                )
 
     @property
     def full(self) -> bool:
@@ -198,13 +207,14 @@ class SnapshotStore:
 
     async def _write(self, snapshot: Snapshot, version: int, written: list[int]) -> SnapshotNode:
         digest, size, chunks = xxh3_64(), 0, 0
+        small = snapshot_format.raw_bytes(snapshot) <= limits.SNAPSHOT_RESERVE_BYTES
         upload: Upload | None = None
         try:
             for chunk in snapshot_format.encode(snapshot):
                 if upload is None or upload.full:
                     if upload is not None:
                         await upload.end()
-                    upload = await self._begin(version, written)
+                    upload = await self._begin(version, written, small=small)
                 await upload.put(chunk)
                 digest.update(chunk)
                 size, chunks = size + len(chunk), chunks + 1
@@ -228,13 +238,13 @@ class SnapshotStore:
             self._incarnation,
         )
 
-    async def _begin(self, version: int, written: list[int]) -> Upload:
+    async def _begin(self, version: int, written: list[int], *, small: bool) -> Upload:
         custom = {
             ROLE_KEY: ROLE,
             INCARNATION_KEY: self._incarnation.encode(),
             VERSION_KEY: str(version).encode(),
         }
-        writer = await self._ledgers.create(replicas=self._replicas, acks=self._acks, custom=custom)
+        writer = await self._ledgers.create(replicas=self._replicas, acks=self._acks, custom=custom, control=small)
         written.append(writer.ledger_id)
         return Upload(writer)
 

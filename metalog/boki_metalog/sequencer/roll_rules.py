@@ -6,6 +6,7 @@ a start without snapshot has to read).
 
 Rules:
 - The age is that of the first record: a term that ordered nothing has nothing to reclaim.
+- A term with records that was trimmed while disks are full ends at once: storage is wanted now.
 - Shards count once half of them are closed. Every engine opens one at once in the next term as well, so with more engines
   than shards allowed, terms would follow each other without an end.
 
@@ -31,17 +32,25 @@ class RollSettings(Protocol):
 
 
 class TermExtent(NamedTuple):
-    """What a term has become. `first_s`: when its first record was ordered, by the clock of `roll_reason`; None: none was."""
+    """What a term has become.
+
+    Attributes:
+        first_s: when its first record was ordered, by the clock of `roll_reason`; None: none was.
+        frees_space: whether it was trimmed while the disks of bookies are full.
+    """
 
     first_s: float | None
     entries: int
     shards_opened: int
     shards_open: int
+    frees_space: bool = False
 
 
 def roll_reason(extent: TermExtent, settings: RollSettings, now_s: float) -> str | None:
     """Why the term is to end, for people; None: it goes on."""
-    first_s, entries, opened, still_open = extent
+    first_s, entries, opened, still_open, frees_space = extent
+    if frees_space and first_s is not None:
+        return "it was trimmed, and the disks of bookies are full: its storage can be reclaimed once it is over"
     if opened >= settings.term_shards and 2 * still_open <= opened:
         return f"it has {opened} shards, of {settings.term_shards} allowed"
     if entries >= settings.term_entries:

@@ -67,6 +67,7 @@ class SpareOffer:
                 replicas=self._settings.replicas,
                 acks=self._settings.acks,
                 custom={ROLE: METALOG, INCARNATION: self._incarnation.encode()},
+                control=True,
             )
         member = self._member((self.writer.ledger_id,))
         if member != self._listed:

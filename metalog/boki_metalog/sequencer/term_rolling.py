@@ -1,6 +1,7 @@
 """When a running term is full (`roll_rules`): asked after each entry that may have filled it, and by a timer where nothing comes.
 
 ordered     an entry was acknowledged
+trimmed_on_full_disks  it has a TRIM, and bookies have no room but their reserves
 full        why the term ends now; None: it goes on, or cannot be rolled yet
 aged        called back when the timer finds it full; what is in flight then does it by its acknowledgement
 """
@@ -38,6 +39,8 @@ class TermRolling:
         self._first_s: float | None = None
         """When the first record was acknowledged."""
         self._timer: asyncio.TimerHandle | None = None
+        self._frees_space = False
+        """Whether its end lets space be reclaimed that is wanted now."""
         self._perhaps = False
         """Whether anything happened that may have filled the term."""
 
@@ -49,6 +52,13 @@ class TermRolling:
         if commands or entries >= self._settings.term_entries:
             self._perhaps = True
 
+    def trimmed_on_full_disks(self) -> None:
+        """The newest entry has a TRIM, and was written to the reserves of full disks."""
+        self._frees_space = self._perhaps = True
+        if self._timer is not None:  # where it cannot be rolled yet
+            self._timer.cancel()
+            self._timer = self._loop.call_later(self._settings.standby_check_s, self._look)
+
     def perhaps_full(self, entries: int) -> TermFull | None:
         """`full`, if anything happened that may have filled it."""
         return self.full(entries) if self._perhaps else None
@@ -56,7 +66,7 @@ class TermRolling:
     def full(self, entries: int) -> TermFull | None:
         """Why the term, of so many entries, ends now."""
         builder = self._builder
-        extent = TermExtent(self._first_s, entries, builder.shards_given, builder.shards_left)
+        extent = TermExtent(self._first_s, entries, builder.shards_given, builder.shards_left, self._frees_space)
         reason = roll_reason(extent, self._settings, self._loop.time())
         self._perhaps = reason is not None
         if reason is None or not self._may_roll():

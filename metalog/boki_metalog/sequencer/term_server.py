@@ -10,6 +10,8 @@ Rules:
   there is nothing to order. A sequencer that is fenced, and does not know, can have neither.
 - A TRIM or EXPIRE of a book that the term does not order is refused; a LOST of what it has not ordered as well.
 - What is carried is read before (`carried_check`): every engine will have to.
+- While the metalog is written to the reserves of full disks nothing is carried, and a term with records ends once a TRIM is ordered:
+  only what an ended term has can be reclaimed. The next one orders no records before there is space, so none follows it for that.
 - A connection speaks for its own shards only; an engine whose connection is lost keeps its shards for a grace (`shard_owners`). Then
   they are closed at what is known of them.
 - What is acknowledged is pushed to all who subscribed, and take it (`subscribers`).
@@ -45,7 +47,7 @@ from boki_common.net.messages import MessagePeer
 from boki_common.runtime.ports import Clock
 from boki_ledger.ledgers import LedgerWriter
 from boki_metalog.entries import sequencer_protocol as protocol
-from boki_metalog.entries.metalog_entry import Close, Lost, MetalogEntry, Open, ShardEnd, encode
+from boki_metalog.entries.metalog_entry import Close, Lost, MetalogEntry, Open, ShardEnd, Trim, encode
 from boki_metalog.entries.progress import CutBuilder, Order, ProgressVector
 from boki_metalog.errors import ImpossibleReport, ShardNotOpen, TermFull
 from boki_metalog.metric_definitions import SequencerMetrics
@@ -231,6 +233,8 @@ class TermServer:
         try:
             self._owners.check_own(peer, shard)
             check_carried(carry, self._builder.known_end(shard))
+            if self._writer.in_reserve:
+                return  # user data never take the reserve of a full disk: it will be reported, once its data ledger has it
             self._builder.carry(shard, records_end, entries_end, body)
         except (ShardNotOpen, ImpossibleReport, NotPermitted) as error:
             self._refuse(peer, error)
@@ -358,6 +362,8 @@ class TermServer:
         self._push(first, data)
         rolling = self._rolling
         rolling.ordered(first + 1, records=entry.end_pos > 0, commands=bool(entry.commands))
+        if entry.commands and self._writer.in_reserve and any(isinstance(one, Trim) for one in entry.commands):
+            rolling.trimmed_on_full_disks()
         over = self._yielded() if self._yields else rolling.perhaps_full(first + 1)
         if over is None and self._builder.waits:
             self._advance()

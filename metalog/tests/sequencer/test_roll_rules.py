@@ -24,6 +24,8 @@ SETTINGS = SequencerSettings(term_shards=16, term_age_s=100.0, term_entries=1_00
         (TermExtent(5.0, 1, 1, 1), 104.9, None),
         (TermExtent(5.0, 1, 1, 1), 105.0, "100 s old, of 100"),
         (TermExtent(None, 1, 1, 1), 10_000.0, None),
+        (TermExtent(5.0, 1, 1, 1, frees_space=True), 5.0, "the disks of bookies are full"),
+        (TermExtent(None, 1, 1, 1, frees_space=True), 5.0, None),
     ],
 )
 def test_reasons(extent: TermExtent, now_s: float, expected: str | None) -> None:

@@ -13,7 +13,7 @@ from boki_common.errors import BokiError, LedgerFenced, TermOver
 from boki_common.ids import Position
 from boki_common.records.record_batch import RecordBatch
 from boki_metalog.entries import sequencer_protocol as protocol
-from boki_metalog.entries.metalog_entry import Carried, Close, MetalogEntry, ShardEnd, decode
+from boki_metalog.entries.metalog_entry import Carried, Close, MetalogEntry, ShardEnd, Trim, decode
 from boki_metalog.errors import ImpossibleReport, ShardNotOpen, TermFull, UnfitCarry
 from boki_metalog.sequencer.carried_check import check_carried
 from boki_metalog.sequencer.sequencer import Sequencer
@@ -220,3 +220,32 @@ async def test_a_barrier_is_answered_behind_what_was_carried_before_it(cluster: 
     cluster.ledgers.ack(0)
     cluster.ledgers.ack(0)
     assert await asking == Position(1, before + 2)
+
+
+async def test_nothing_is_carried_into_the_reserves_of_full_disks(cluster: Any, body_of: BodyOf) -> None:
+    """It is ordered once its data ledger has it, as its engine reports."""
+    sequencer, engine = await cut_once(cluster, A)
+    cluster.ledgers.full = True
+    ordered_before = cluster.server_of(sequencer).recent.end
+    engine.carry(1, 0, 5, 2, body_of(1, 0, 3, 2, b"user data"))
+    await engine.round_trip()
+    assert cluster.server_of(sequencer).recent.end == ordered_before
+    cluster.ledgers.full = False
+    engine.report(1, s0=(5, 2))
+    entry = await ordered(engine)
+    assert (entry.shards, entry.carried) == ((ShardEnd(0, 5, 2),), ())
+    engine.carry(1, 0, 6, 3, body_of(1, 0, 5, 1, b"carried again"))
+    assert (await ordered(engine)).carried == (Carried(0, body_of(1, 0, 5, 1, b"carried again")),)
+
+
+async def test_a_trim_on_full_disks_ends_a_term_with_records_once(cluster: Any) -> None:
+    sequencer, engine = await cut_once(cluster, A)
+    assert (await engine.order(1, Trim(1, ((0, 99),), False))).term == 1
+    assert cluster.server_of(sequencer).over is None, "disks have room"
+    cluster.ledgers.full = True
+    assert (await engine.order(1, Trim(1, ((0, 99),), False))).term == 1
+    over = cluster.server_of(sequencer).over
+    assert isinstance(over, TermFull) and "the disks of bookies are full" in str(over)
+    await cluster.until(lambda: sequencer.term == 2)
+    assert (await engine.order(2, Trim(1, ((0, 99),), False))).term == 2
+    assert sequencer.term == 2, "it ordered no records"

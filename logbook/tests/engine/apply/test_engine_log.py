@@ -94,6 +94,19 @@ async def test_a_log_that_stands_still_delays_only_its_own_books(world: World) -
     assert data_of(await reading) == [b"1"]
 
 
+async def test_an_engine_that_starts_on_full_disks_is_ready_without_a_shard(world: World) -> None:
+    writer = await world.engine()
+    await world.append(writer, LOW)
+    world.ledgers.full = True
+    late = world.core()
+    await world.logs.join(late)
+    await late.reader.caught_up()
+    assert late.logs[0].appender.shard is None
+    assert data_of(await read(late, query(5, book=LOW))) == [b"1"]
+    world.ledgers.full = False
+    await world.until(lambda: all(log.appender.shard for log in late.logs.values()))
+
+
 async def test_an_engine_that_starts_serves_the_books_of_logs_that_have_caught_up(world: World) -> None:
     writer = await world.engine()
     gate = world.hold_entries_of(writer, 0)

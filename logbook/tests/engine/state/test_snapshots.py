@@ -9,9 +9,11 @@ import msgspec
 import pytest
 
 from boki_common import limits
-from boki_common.errors import CorruptData, NotEnoughBookies
+from boki_common.bookkeeper import layout
+from boki_common.errors import CorruptData, NotEnoughBookies, Overloaded
+from boki_common.net.connection import Address
 from boki_ledger.testing.ledgers import Ledgers
-from boki_logbook.state import snapshot_format
+from boki_logbook.state import snapshot_format, snapshots
 from boki_logbook.state.snapshot_format import LogPoint, Snapshot
 from boki_logbook.state.snapshot_rules import NO_SNAPSHOT, SNAPSHOT_PATH, SnapshotNode, SnapshotPoint, encode_node
 from boki_logbook.state.snapshots import UNUSABLE, SnapshotStore, Start, snapshot_to_start_from
@@ -94,6 +96,38 @@ async def test_the_first_of_two_writers_wins_and_the_other_deletes_what_it_wrote
     assert await two.save(a_snapshot(2), version=version) is None
     assert await one.newest() == (first, version + 1)
     assert await stores.ledgers.client.list() == list(first.ledgers)
+
+
+async def test_a_small_one_is_written_to_the_reserves_of_full_disks(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await stores.store()
+    _, version = await one.newest(make=True)
+    stores.ledgers.bookies.register()
+    for bookie in ("b1", "b2", "b3"):
+        stores.ledgers.bookies[bookie].full = True
+        await layout.register_bookie(stores.ledgers.store, bookie, Address("127.0.0.1", 1), read_only=True)
+    monkeypatch.setattr(limits, "SNAPSHOT_RESERVE_BYTES", 1)
+    with pytest.raises(NotEnoughBookies):
+        await one.save(a_snapshot(), version=version)
+    monkeypatch.setattr(limits, "SNAPSHOT_RESERVE_BYTES", limits.MIB)
+    node = await one.save(a_snapshot(), version=version)
+    assert node is not None
+    assert (await one.load(node)).logs == a_snapshot().logs
+
+
+async def test_an_upload_that_bookies_do_not_take_is_given_up_and_deleted(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "STALLED_S", 0.01)
+    one = await stores.store()
+    _, version = await one.newest(make=True)
+    for bookie in ("b1", "b2", "b3"):
+        stores.ledgers.bookies[bookie].full = True
+        stores.ledgers.bookies[bookie].has_reserve = False
+    with pytest.raises(Overloaded, match="none of ledger 0 acknowledged"):
+        await one.save(a_snapshot(), version=version)
+    assert await stores.ledgers.client.list() == []
 
 
 async def test_ledgers_that_were_never_named_are_recognised(stores: Stores) -> None:
