@@ -98,6 +98,19 @@ async def test_point_reads_that_name_nothing_find_what_is_live(book: boki.Book) 
     assert [record.seqnum if record else None for record in await book.read_prev_many([("a", None)])] == [seqnums[3]]
 
 
+async def test_a_trim_of_a_tag_that_takes_nothing_leaves_no_mark(book: boki.Book) -> None:
+    """A late copy of a trim says nothing of a stream that was made after it."""
+    other = await book.append(b"0", tags=["other"])
+    first, second = [await book.append(b"%d" % number, tags=["a"]) for number in (1, 2)]
+    for before in (other + 1, first):
+        await book.trim(before=before, tag="a")
+        assert await seen(book, "a", start=1) == [first, second]
+        assert present(await book.read_prev("a", at_most=first)).seqnum == first
+        assert await book.read_prev("a", at_most=other) is None
+    await book.trim(before=second, tag="a")
+    assert await seen(book, "a", start=1) == [(1, first), second]
+
+
 async def test_an_emptied_stream(book: boki.Book) -> None:
     first = await book.append(b"1", tags=["a"])
     last = await book.append(b"2", tags=["b"])
@@ -244,8 +257,11 @@ async def test_random_trims_against_a_list(book: boki.Book, seed: int) -> None:
             for tag in rng.sample(streams, rng.choice((1, 1, 2)))
         ]
         await book.trim(pairs)
-        for tag, before in pairs:
-            marks[tag] = max(marks.get(tag, 0), min(before, newest.get(tag, -1) + 1))
+        moved = {tag: min(before, newest.get(tag, -1) + 1) for tag, before in pairs}
+        held = {tag: max(marks.get(None, 0), marks.get(tag, 0)) for tag in streams}
+        for tag, mark in moved.items():
+            if tag is None or any(held[tag] <= seqnum < mark and tag in tags for seqnum, tags in records.items()):
+                marks[tag] = max(marks.get(tag, 0), mark)
         records = {
             seqnum: tags
             for seqnum, tags in records.items()

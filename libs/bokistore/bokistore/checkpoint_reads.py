@@ -133,6 +133,16 @@ class CheckpointReads:
                     await self._check_replaced(subject, newest, error)
                 raise error
 
+    async def check_nothing(self, subject: Subject, at: int) -> None:
+        """Check that a subject had nothing as of a place where neither a record nor a checkpoint was found. Raises Trimmed.
+
+        Finding nothing does not prove it: records up to the place may be trimmed, and the checkpoint that has replaced them lies
+        above the place. A read that names its start says so. What was lost is not taken for a record of the subject.
+        """
+        async for item in self._log.book.read(subject.stream, start=1, stop=at + 1):
+            if isinstance(item, boki.Gap) and isinstance(error := item.error(), Trimmed):
+                raise error
+
     async def _check_replaced(self, subject: Subject, before: Newest, trimmed: Trimmed) -> None:
         """Look for what replaced the records that a read missed. Raises HistoryMissing: nothing did."""
         (now,) = await self.newest([subject], None, "session")

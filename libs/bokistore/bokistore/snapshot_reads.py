@@ -7,8 +7,9 @@ objects that are wanted, of one moment), and one more for each that has to be fo
 
 What is read often may be followed, and is read from memory while that is as new as the log (`followed`).
 
-- Nothing is concluded from what is absent: a fold names its start and where it ends (`checkpoint_reads`). When a checkpoint came between, a
-  read of now begins again; a snapshot that a user holds is too old.
+- Nothing is concluded from what is absent as of a place: a fold names its start and where it ends (`checkpoint_reads`), and an object of
+  which nothing is found is read from its beginning. When a checkpoint came between, a read of now begins again; a snapshot that a user
+  holds is too old.
 - An object that is not there is known as of a place (`fold.gone`), never as of all places before.
 - Cache and aux data change nothing but time: each view says up to where it has seen the object, and holds (`view_cache`).
 - A query without a place is of one moment, which its answer names: whoever needs a snapshot has it with what he reads first.
@@ -17,7 +18,7 @@ What is read often may be followed, and is read from memory while that is as new
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Final
 
 import boki
@@ -274,12 +275,18 @@ class Views:
         seen = at or (0 if consistency == "any" else self.log.book.position or FIRST)
         newest = await self.bases.newest([Subject(name) for name in names], at, consistency)
         views: list[View | None] = []
-        folds = []
+        folds: list[Coroutine[None, None, View]] = []
         for name, one in zip(names, newest, strict=True):
-            view = fold.gone(name, seen) if one.nothing else self._left(name, one)
+            view = None
+            if not one.nothing:
+                view = self._left(name, one)
+                if view is None:
+                    folds.append(self._folded(name, one, at))
+            elif at is not None:
+                folds.append(self._absent(name, at))
+            else:  # as of now, a record or a checkpoint of what is there is found
+                view = fold.gone(name, seen)
             views.append(view)
-            if view is None:
-                folds.append(self._folded(name, one, at))
         missing = iter([await folds[0]] if len(folds) == 1 else await asyncio.gather(*folds))
         found = [next(missing) if view is None else view for view in views]
         for view, one in zip(found, newest, strict=True):
@@ -288,6 +295,11 @@ class Views:
             elif seen:
                 self.cache.put(view, upto=seen, proven=at is not None)
         return found
+
+    async def _absent(self, name: str, at: int) -> View:
+        """Return the view of an object of which nothing was found as of a place. Raises Trimmed."""
+        await self.bases.check_nothing(Subject(name), at)
+        return fold.gone(name, at)
 
     def _left(self, name: str, newest: Newest) -> View | None:
         """The view that was left beside the newest record, if there is one."""
@@ -320,7 +332,7 @@ class Views:
         subject = Subject(name)
         (newest,) = await self.bases.newest([subject], snapshot, "session")
         if newest.nothing:
-            return fold.gone(name, snapshot)
+            return await self._absent(name, snapshot)
         return await self._folded(name, newest, snapshot, counted=True)
 
     async def _folded(self, name: str, newest: Newest, at: int | None, *, counted: bool = False) -> View:
@@ -440,6 +452,7 @@ class Views:
         elif whole is not None:
             base = directory_rules.from_checkpoint(subject.collection, subject.bucket, whole.covers, whole.data)
         if newest.nothing:
+            await self.bases.check_nothing(subject, at)
             return base
         records: list[tuple[int, list[AnyEvent]]] = []
         async for read in self.bases.above(subject, newest, base.seen, at, empty=not base.ids):

@@ -24,6 +24,7 @@ class Rules:
     waits_for_its_place: bool = True
     keeps_one_checkpoint_more: bool = True
     asks_behind_what_it_has_seen: bool = True
+    folds_what_has_nothing: bool = True
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Object:
         at = "ok".index(stream)
         mark = min(before, self.newest(stream) + 1)
         marks = list(self.marks)
-        if mark > max(marks[at], 1):
+        if mark > max(marks[at], 1) and any(seqnum < mark for seqnum, _ in self.rows(stream)):
             marks[at] = mark
         return replace(self, marks=(marks[0], marks[1]))
 
@@ -155,6 +156,11 @@ class Object:
             return replace(self, reader=None)
         base = found[-1] if found else (-1, 0)
         assert isinstance(base, tuple)
+        nothing = not found and not any(seqnum <= place for seqnum, _ in self.rows("o"))
+        if nothing and not self.rules.folds_what_has_nothing:
+            value = self.truth(place)
+            wrong = None if value < 0 else f"found nothing, at {place} it was {value}"
+            return replace(self, reader=None, wrong=wrong)
         return replace(self, reader=Reader(place, base))
 
     def _read(self, place: int, value: int, covers: int, *, behind: int) -> Object:
@@ -210,6 +216,7 @@ def test_with_all_rules_a_reader_gets_the_state_or_that_it_is_trimmed() -> None:
         ("floor", Left(changes=2, checkpoints=2, deletions=1, reads=1, forgets=1)),
         ("waits_for_its_place", Left(changes=1, checkpoints=0, deletions=0, reads=1, forgets=0)),
         ("asks_behind_what_it_has_seen", Left(changes=4, checkpoints=2, deletions=0, reads=2, forgets=0)),
+        ("folds_what_has_nothing", Left(changes=2, checkpoints=2, deletions=0, reads=1, forgets=0)),
     ],
 )
 def test_without_a_rule_a_state_is_read_that_never_was(rule: str, left: Left) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 import boki
 from boki_common.errors import BokiError
-from bokilib.checkpoint_rules import FORGET_MS, RETENTION_MS
+from bokilib.checkpoint_rules import FORGET_MS, GRACE_MS, RETENTION_MS
 from bokilib.tags import bucket_of, store_object
 from bokistore import BokiStore, HistoryMissing, StoreSettings, Transaction
 from bokistore.subjects import Subject, of_bucket
@@ -154,3 +154,30 @@ async def test_a_place_below_the_floor_is_read_where_all_records_of_the_object_a
     with pytest.raises(boki.Trimmed):
         await fresh.values(["account"], at=then)
     assert await fresh.values(["account"], consistency="linearizable") == [{"cents": 5}]
+
+
+@pytest.mark.parametrize("settings", [StoreSettings(checkpoints=False), BARE])
+async def test_finding_nothing_as_of_a_place_does_not_prove_that_nothing_was_there(
+    store: BokiStore, another: Another, clock: SetClock, settings: StoreSettings
+) -> None:
+    """As of a place between the last change and the first checkpoint there is neither, once the checkpoint has replaced the change."""
+    users = store.collection("user", dict)
+    await store.object("x").set("n", 1)
+    await users.create("ann", {})
+    await store.object("other").set("n", 1)
+    place = await store.log.book.now()
+    subjects = [Subject("x"), of_bucket("user", bucket_of("ann"))]
+    for _ in range(2):
+        assert await store.checkpointer.carry(subjects, clock.ms, {}, carry_ms=0) == 2
+    await time_passes(store, clock, 2 * GRACE_MS)
+    assert await store.checkpointer.remove_old(subjects)
+    late = await another(settings)
+    await late.log.book.now(consistency="linearizable")
+    with pytest.raises(boki.Trimmed):
+        await late.object("x").value(at=place)
+    with pytest.raises(boki.Trimmed):
+        await late.views.recounted("x", place)
+    with pytest.raises(boki.Trimmed):
+        await late.collection("user", dict).ids(at=place)
+    assert await late.object("x").value() == {"n": 1}
+    assert await late.collection("user", dict).ids() == ["ann"]

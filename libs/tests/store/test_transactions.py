@@ -245,6 +245,7 @@ async def test_who_reads_what_another_of_its_group_sends_has_to_see_it(store: Bo
         tx["y"].set("seen", found)
         return found
 
+    await store.object("x").set("n", 0)
     found: tuple[object, ...] = await asyncio.gather(
         store.transact(send), store.transact(look), store.transact(send), store.transact(look)
     )

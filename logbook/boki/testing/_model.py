@@ -5,8 +5,9 @@ compared with it. There are no batches, terms, caches or indexes here; each appe
 
 Order of a verdict: dedupe, then condition. Whatever the verdict, the record has taken its place in the log.
 
-A trim moves marks: of one stream, or (stream 0) of the whole book. A record lives while it is above the book's mark, and has
-no tags or is above the mark of one of them. The newest seqnum of a stream outlives its records, until a trim forgets it.
+A trim moves marks: of one stream, or (stream 0) of the whole book. The mark of one stream moves only if the trim takes a record of it: a
+mark says that records are missing below. A record lives while it is above the book's mark, and has no tags or is above the mark of one
+of them. The newest seqnum of a stream outlives its records, until a trim forgets it.
 """
 
 from __future__ import annotations
@@ -193,7 +194,9 @@ class Model:
         for stream, before in pairs:
             moved[stream] = None
             mark = min(before, self.newest(book, stream) + 1)
-            if mark > max(self.mark(book, stream), 1):
+            places = self._streams.get((book, stream), [])
+            takes = stream == ALL or (places and places[0] < mark)
+            if takes and mark > max(self.mark(book, stream), 1):
                 self._marks[book, stream] = mark
         places = self._streams.get((book, ALL), [])
         for place in [place for place in places if not self._lives(book, self._records[place])]:

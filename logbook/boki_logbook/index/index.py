@@ -13,7 +13,8 @@ are merged, so there are few, a slice of `SLICE_ROWS` rows at a time (run_merge.
 will make, and each trim does one slice. What is left is done by whoever calls `tidy` when there is time. A rebuild takes the same
 way: to collect columns and sort them was 4 times slower for long streams, and no faster else.
 
-**Trim.** A mark is at most one above the newest record of its stream, so a trim never reaches what is ordered later. A record
+**Trim.** A mark is at most one above the newest record of its stream, so a trim never reaches what is ordered later. A trim of a tag
+that takes no record sets no mark. A record
 is live while it is above the book's mark and has no tags, or one of its tags still holds it. That is a counter of one byte
 per record, beside its row of tag 0: trimming a tag counts down, whatever else the book has, and nothing is looked up per
 record as long as nobody trims. (Counting again from the tag rows instead costs the whole book at each trim.) Dead rows leave
@@ -203,7 +204,7 @@ class Index:
         marks: dict[int, int] = {}
         for tag, before in pairs:
             mark = min(before, self.newest(book, tag) + 1)
-            if mark > 1 and mark > max(self.mark(book, tag), marks.get(tag, 0)):
+            if mark > 1 and mark > max(self.mark(book, tag), marks.get(tag, 0)) and self._takes(book, tag, mark):
                 marks[tag] = mark
         if not marks:
             return NO_ROWS
@@ -227,6 +228,14 @@ class Index:
             died.append(self.tail.trim(book, tags, ordered))
         self.tidy()
         return np.concatenate(died) if died else NO_ROWS
+
+    def _takes(self, book: int, tag: int, mark: int) -> bool:
+        """Return whether a trim of a stream takes a record; a trim of the whole book may always set its mark.
+
+        A late copy of a trim, applied after its stream was forgotten and written again, takes none. A mark from it would say that
+        records are missing where none ever were (ADR 26).
+        """
+        return tag == ALL_RECORDS or self.next(book, tag, 0, mark) > 0
 
     def forget(self, book: int, tags: Sequence[int], is_old: Callable[[int], bool]) -> int:
         """Streams without live records whose newest is old are as if they had never been; tag 0: all streams of the book.

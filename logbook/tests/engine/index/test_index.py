@@ -68,7 +68,10 @@ class ModelIndex:
         before = {record.seqnum for record in self.records}
         for tag, mark in pairs:
             newest = self.newest.get((book, tag), 0)
-            if newest and mark > 1:  # nothing is below the first place
+            takes = not tag or any(
+                (one.book, tag in one.tags) == (book, True) and one.seqnum < mark for one in self.records
+            )
+            if newest and mark > 1 and takes:  # nothing is below the first place
                 self.marks[book, tag] = max(self.marks.get((book, tag), 0), min(mark, newest + 1))
         self.records = [
             record._replace(tags=frozenset(tag for tag in record.tags if self.holds(record, tag)))

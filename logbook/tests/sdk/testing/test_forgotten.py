@@ -106,3 +106,19 @@ async def test_a_stream_with_a_living_record_is_whole_whatever_others_forgot() -
             assert await plain(book.read(tags=["lives"], start=1, stop=stop)) == [b"0"]
         assert await plain(book.read("lives", start=1, stop=lives)) == [(None, 1, lives - 1)]
         assert await plain(book.read("lives", start=lives + 1, stop=other)) == []
+
+
+async def test_a_late_copy_of_a_trim_hides_nothing_of_a_stream_that_was_written_again() -> None:
+    """A reader from the beginning gets no gap, and one that was away while the stream was forgotten gets one."""
+    clock = ManualClock(0)
+    async with MemoryCluster(clock=clock) as cluster:
+        book = (await cluster.connect()).book("b")
+        first = await book.append(b"0", tags=["a"])
+        missed = await book.append(b"1", tags=["a", "kept"])
+        await forget(clock, book, "a", missed + 1)
+        again = await book.append(b"2", tags=["a"])
+        for before in (first + 1, missed + 1):
+            await book.trim(tag="a", before=before, forget=True)
+            assert await plain(book.read("a", start=1)) == [b"2"]
+            assert await plain(book.read("a", start=first + 1)) == [(None, first + 1, missed), b"2"]
+        assert await plain(book.read("a", start=again)) == [b"2"]
