@@ -6,8 +6,8 @@
 - Above a checkpoint with a state it starts behind what that covers. Above one that says that there is nothing it starts at 1, and what is
   missing below `covers` is not needed. The stream may have been forgotten meanwhile: from a start above 1 that would be a gap.
 - Missing records are taken for replaced only when what replaced them is *seen*: a newer checkpoint, or that all of the subject is
-  forgotten. Then `Trimmed` is raised and the read begins again, or its snapshot is too old. Else nobody has the history any more:
-  `HistoryMissing`, at once.
+  forgotten, and perhaps written again. Then `Trimmed` is raised and the read begins again, or its snapshot is too old. Else nobody has
+  the history any more: `HistoryMissing`, at once.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class CheckpointReads:
             elif item.last > covers:
                 error = item.error()
                 if isinstance(error, Trimmed):
-                    await self._check_replaced(subject, newest, error)
+                    await self._check_replaced(subject, newest, start, covers, error)
                 raise error
 
     async def check_nothing(self, subject: Subject, at: int) -> None:
@@ -143,11 +143,20 @@ class CheckpointReads:
             if isinstance(item, boki.Gap) and isinstance(error := item.error(), Trimmed):
                 raise error
 
-    async def _check_replaced(self, subject: Subject, before: Newest, trimmed: Trimmed) -> None:
-        """Look for what replaced the records that a read missed. Raises HistoryMissing: nothing did."""
+    async def _check_replaced(
+        self, subject: Subject, before: Newest, start: int, covers: int, trimmed: Trimmed
+    ) -> None:
+        """Look for what replaced the records that a read missed. Raises HistoryMissing: nothing did.
+
+        A subject that was forgotten and written again since has no newer checkpoint, and is whole as it is now.
+        """
         (now,) = await self.newest([subject], None, "session")
         known = before.checkpoint.seqnum if before.checkpoint is not None else 0
         if now.nothing or (now.checkpoint is not None and now.checkpoint.seqnum > known):
+            return
+        if now.checkpoint is None:
+            start, covers = 1, 0
+        if now.record is not None and not await self._misses(subject, start, covers, now.record.seqnum):
             return
         what = (
             f"bucket {subject.bucket} of the collection {subject.collection!r}" if subject.collection else subject.name
@@ -159,3 +168,10 @@ class CheckpointReads:
             object=subject.name,
             mark=trimmed.mark,
         ) from trimmed
+
+    async def _misses(self, subject: Subject, start: int, covers: int, last: int) -> bool:
+        """Return whether records of a subject above `covers` are trimmed in [start, last]."""
+        async for item in self._log.book.read(subject.stream, start=start, stop=last + 1):
+            if isinstance(item, boki.Gap) and item.last > covers and isinstance(item.error(), Trimmed):
+                return True
+        return False

@@ -181,3 +181,18 @@ async def test_finding_nothing_as_of_a_place_does_not_prove_that_nothing_was_the
         await late.collection("user", dict).ids(at=place)
     assert await late.object("x").value() == {"n": 1}
     assert await late.collection("user", dict).ids() == ["ann"]
+
+
+async def test_an_object_that_is_forgotten_and_written_again_during_a_read_misses_no_history(
+    store: BokiStore, another: Another, clock: SetClock
+) -> None:
+    await store.object("x").set("n", 1)
+    reader = (await another(BARE)).views.bases
+    (newest,) = await reader.newest([Subject("x")], None, "linearizable")
+    assert newest.record is not None
+    assert newest.checkpoint is None
+    await deleted_and_forgotten(store, clock, "x")
+    await store.object("x").set("n", 2)
+    with pytest.raises(boki.Trimmed) as raised:
+        [_ async for _ in reader.above(Subject("x"), newest, 0, newest.record.seqnum, empty=True)]
+    assert not isinstance(raised.value, HistoryMissing)
