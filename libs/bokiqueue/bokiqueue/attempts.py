@@ -2,8 +2,10 @@
 
 - An attempt fails if its handler raised, or gave the message back itself (`Message.nack`), or if its process died while it handled that
   message alone (`delivery_rules`). Only failed attempts lead to a dead letter.
-- No attempt failed: the process was stopped or the handler cancelled (`SystemExit`, `KeyboardInterrupt`, `CancelledError`), the record
-  of the message's ACK lost to another one, or the log could not be reached. Such a message comes again, as often as it takes.
+- No attempt failed: others cancelled the handler or a person interrupted the program, the record of the message's ACK lost to another
+  one, or the log could not be reached. Such a message comes again, as often as it takes.
+- `SystemExit`, or a `CancelledError` that nobody asked for, is a failed attempt of a function of `queue.handler`, which turns it into
+  `HandlerExited` before it is judged here. Raised within `async with message` it ends the program itself, and is judged as a stop.
 - After a failed attempt a message waits: a second at first, twice as long each time, a minute at most. So it does, a second, if a record
   lost that was to have no ACK of it: the handler's own may lose each time.
 """

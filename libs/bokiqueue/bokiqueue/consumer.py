@@ -8,6 +8,8 @@
 - Who is alive is known by heartbeats (`Members`), who has a shard by the log. Shards are dealt anew when members come and go
   (`rebalance_rules`).
 - A member whose heartbeats do not arrive hands out nothing more, before others take its shards.
+- A message that is handed out while the member has no other is marked so until another one is: a process that ends in between failed an
+  attempt of it.
 - A message that may have killed a process twice is handed out alone (`delivery_rules`): the member waits until its handlers have nothing
   else, for a lease at most, and hands out nothing beside it, for a lease at most.
 """
@@ -34,6 +36,7 @@ from bokilib.incarnations import scope_of
 from bokilib.log import Log, Read
 from bokilib.members import Members
 from bokiqueue import rebalance_rules
+from bokiqueue.attempts import BACKOFF_S
 from bokiqueue.delivery_rules import CAREFUL, Hand
 from bokiqueue.events import PICKER, Config, Item
 from bokiqueue.messages import Message, check_lease
@@ -126,13 +129,14 @@ class Consumer(Generic[T]):
         dead_letters: Callable[[str], Producer],
         carry_ms: int = CARRY_MS,
         only: Callable[[Item], bool] | None = None,
+        backoff_s: float = BACKOFF_S,
     ) -> None:
         self.found = found
         self._producers = dead_letters
         self._letters: tuple[str, Producer] | None = None
         self.together: Final = Together(opened, settle=True)
         self._log = opened
-        self._member = Member(who, opened.incarnations.give(), carry_ms, only)
+        self._member = Member(who, opened.incarnations.give(), carry_ms, only, backoff_s)
         self._kind = kind
         self._group = group
         tick_s = lease_rules.beat_every(member_lease_s) / 2
@@ -286,7 +290,8 @@ class Consumer(Generic[T]):
         owners = [owner for owner in self._owners.values() if owner.owned]
         if self._keeps_quiet(owners):
             return
-        room = self._pace.prefetch - sum(owner.in_flight for owner in owners)
+        busy = sum(owner.in_flight for owner in owners)
+        room = self._pace.prefetch - busy
         for number in range(len(owners)):
             owner = owners[(self._turn + number) % len(owners)]
             if room <= 0:
@@ -295,6 +300,12 @@ class Consumer(Generic[T]):
             self._ready.extend((owner, hand) for hand in owner.hand_out(room))
             room -= owner.in_flight - before
         self._turn += 1
+        in_flight = self._pace.prefetch - room
+        if in_flight > 1:
+            for owner in owners:
+                owner.accompanied()
+        elif in_flight > busy:
+            next(owner for owner in owners if owner.in_flight).by_itself()
 
     def _keeps_quiet(self, owners: list[ShardOwner]) -> bool:
         """Return whether nothing is handed out now but a message that comes alone; hand that one out, if it may be."""

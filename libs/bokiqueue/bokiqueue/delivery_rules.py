@@ -7,6 +7,9 @@
   its shard beside it. If the process dies again, the one that was handed out so is a culprit: it is handed out alone, with nothing of its
   whole member beside it (`take_alone`, which the member calls). A process that dies with a message which was alone failed an attempt of
   that message. So one that kills its handlers becomes a dead letter by itself, and none that was only beside it does.
+- A message that is handed out while the member has no other is alone too, *by itself*, until another one is handed out (`accompanied`). A
+  process that dies with it failed an attempt as well, from the first death on, and the message is a culprit. Others do not wait until the
+  log has `accompanied`, so such a death may be wrongly counted; therefore it is never the last attempt: that one is handed out alone.
 - A culprit of which an attempt failed so waits before it comes again, as after any failed attempt, and others go on meanwhile.
 - The first `CAREFUL` fresh messages of a new owner are handed out after their DELIVER is in the log, for the owner before may have
   handed them out before his was. Else DELIVER travels while handlers work.
@@ -31,12 +34,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
+import msgspec
+
 from boki_common.limits import MIB
-from bokiqueue.attempts import BACKOFF_MOST_S, backoff_s
+from bokiqueue.attempts import BACKOFF_MOST_S, BACKOFF_S, backoff_s
 from bokiqueue.events import Delivered, Id, Item
 from bokiqueue.limit_rules import KeyRate
 from bokiqueue.priority_rules import Ready
-from bokiqueue.shard_state import ALONE, SINGLY, Progress
+from bokiqueue.shard_state import ALONE, BY_ITSELF, SINGLY, Progress
 
 CAREFUL: Final = 1_024
 """The most that one owner may have handed out before its DELIVER was in the log: a prefetch is no larger."""
@@ -121,10 +126,12 @@ class Deliveries:
         keys: KeyRate | None = None,
         ready: Ready | None = None,
         dropped: Collection[int] = (),
+        backoff_s: float = BACKOFF_S,
     ) -> None:
         """
         Args:
             id: of the consumer's stream. attempts_most: 0: any number. keys: how often each may be handed out.
+            backoff_s: how long a message waits after the first death that counts.
             careful: whether there was an owner before that did not give the shard back. since_ms: when this one took it, by the log's
             clock. dropped: records whose messages nobody gets. only: what this owner hands out; the rest is kept, for others.
         """
@@ -136,6 +143,8 @@ class Deliveries:
         self._rates = keys if keys is not None else KeyRate(0.0, 0)
         self.attempts_most = attempts_most
         self._since_ms = since_ms
+        self._backoff_s = backoff_s
+        self._by_itself: Id | None = None
         self._only = only
         self._others = 0
         """Messages in memory that are for others."""
@@ -321,9 +330,15 @@ class Deliveries:
             self._suspects.add(entry.id)
             return
         self._culprits.add(entry.id)
-        if guard == ALONE:
+        if self._failed_alone(entry.id):
             failed = self.progress.attempt(entry.id)
-            entry.due_ms = self._since_ms + round(1_000 * backoff_s(failed))
+            entry.due_ms = self._since_ms + round(1_000 * backoff_s(failed, self._backoff_s))
+
+    def _failed_alone(self, id: Id) -> bool:
+        """Return whether the death of the process that had a culprit was a failed attempt of it."""
+        guard = self.progress.guarded.get(id)
+        last = bool(self.attempts_most) and self.progress.attempt(id) >= self.attempts_most
+        return guard == ALONE or (guard == BY_ITSELF and not last)
 
     def _raise_head(self, head: Entry, priority: int) -> None:
         """What a message of its key, that came after it, makes of the first one's priority."""
@@ -401,6 +416,34 @@ class Deliveries:
             self.entries[id].due_ms = now_ms + round(1_000 * BACKOFF_MOST_S)
             self._line_up(self.entries[id])
 
+    # -- what is by itself
+
+    def by_itself(self, delivered: Delivered) -> Delivered:
+        """Return what is to be appended for the only message in flight, which was just handed out, and of which the member has no other."""
+        (id,) = self.flights
+        if self.progress.guarded.get(id) == ALONE or self.flights[id].pinned:
+            return delivered
+        self._by_itself = id
+        changed = msgspec.structs.replace(delivered, guarded=((id.seqnum, id.number, BY_ITSELF),))
+        self.progress.apply(changed)
+        return changed
+
+    def accompanied(self) -> Delivered | None:
+        """Return what is to be appended, since the member has other messages in flight: that a message is by itself no longer."""
+        id = self._by_itself
+        if id is None or (flight := self.flights.get(id)) is None:
+            self._by_itself = None
+            return None
+        if flight.pinned:
+            return None  # its decision is on its way, and would be undone
+        self._by_itself = None
+        if self.progress.guarded.get(id) != BY_ITSELF:
+            return None
+        guarded = ((id.seqnum, id.number, SINGLY),) if id in self._suspects else ()
+        delivered = Delivered(self._id, self.progress.upto, (), ((id.seqnum, id.number, flight.attempt),), (), guarded)
+        self.progress.apply(delivered)
+        return delivered
+
     # -- rates
 
     def rates(self, own: Mapping[str, float], per_second: float) -> None:
@@ -445,7 +488,7 @@ class Deliveries:
         return self._batch([], [hand]) if self._too_often(hand) else self._batch([hand], [], guard)
 
     def _hand(self, id: Id) -> Hand:
-        failed_alone = id in self._culprits and self.progress.guarded.get(id) == ALONE
+        failed_alone = id in self._culprits and self._failed_alone(id)
         self._hands += 1
         return Hand(self.entries[id], self.progress.next_attempt(id) + failed_alone, self._hands)
 

@@ -43,7 +43,8 @@ class Source(msgspec.Struct, array_like=True, frozen=True):
     """Where a dead letter comes from.
 
     Attributes:
-        attempts: deliveries that it had. reason: why it was given up.
+        attempts: those that failed. reason: why it was given up.
+        error, stack: of the last attempt, type and text, bounded (`failures`); "" where it raised none. Older versions pass them.
     """
 
     queue: str
@@ -52,6 +53,8 @@ class Source(msgspec.Struct, array_like=True, frozen=True):
     number: int
     attempts: int
     reason: str
+    error: str = ""
+    stack: str = ""
 
 
 class Item(msgspec.Struct, array_like=True, frozen=True):
@@ -127,8 +130,8 @@ class Delivered(Event, tag="queue.deliver", frozen=True):
     Attributes:
         held: of those that `upto` passes with this record. again: (seqnum, number, attempt): what was held, or comes again.
         unopened: records of messages that `upto` passes with this record, and that the owner could not open.
-        guarded: (seqnum, number, guard): of `again`, messages whose handler's process died, and with what beside them they are handed
-            out now (`shard_state.SINGLY`, `ALONE`). Older versions pass it.
+        guarded: (seqnum, number, guard): of messages whose handler's process died, or that nothing else is beside, with what beside them
+            they are handed out now (`shard_state.SINGLY`, `ALONE`, `BY_ITSELF`). Older versions pass it.
     """
 
     id: str

@@ -18,7 +18,6 @@
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -31,6 +30,7 @@ from bokilib.errors import AppendUnknown
 from bokiqueue.attempts import backoff_s
 from bokiqueue.consumer import FINISH_S, Consumer
 from bokiqueue.errors import HandlerExited, HandlerTimeout, StaleReceipt
+from bokiqueue.failures import described, stack_of
 from bokiqueue.messages import LEASE_MOST_S, Message, outcome_of
 
 T = TypeVar("T")
@@ -38,9 +38,6 @@ T = TypeVar("T")
 AT_ONCE: Final = 16
 SPARE_S: Final = 1.0
 """A message is leased for so much longer than its handler may run."""
-ERROR_CHARACTERS: Final = 2_000
-STACK_CHARACTERS: Final = 8_000
-STACK_FRAMES: Final = 20
 
 log = get_logger(__name__)
 
@@ -133,7 +130,9 @@ class Handler(Generic[T, X]):
                 return  # its outcome is known: it happened
             retryable = isinstance(error, BokiError) and error.retryable
             log.warning(
-                "message not handled: it comes again",
+                "message not handled: its last attempt failed, it is given up"
+                if message.given_up
+                else "message not handled: it comes again",
                 message=message.id,
                 attempt=message.attempt,
                 handler=self.name,
@@ -222,28 +221,3 @@ def _asked(error: BaseException) -> bool:
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0
     return interrupted(error)
-
-
-def described(error: BaseException) -> str:
-    """Return an error for a log line: bounded, printable, whatever its text is."""
-    try:
-        text = repr(error)
-    except Exception:  # noqa: BLE001 - an error of users that cannot be shown
-        text = f"{type(error).__name__}, which cannot be shown"
-    return _printable(text, ERROR_CHARACTERS)
-
-
-def stack_of(error: BaseException) -> str:
-    """Return the stack of an error, with its causes, for a log line: bounded and printable."""
-    try:
-        text = "".join(traceback.format_exception(error, limit=-STACK_FRAMES))
-    except Exception:  # noqa: BLE001 - an error of users that cannot be shown
-        text = "".join(traceback.format_tb(error.__traceback__, limit=-STACK_FRAMES))
-    return _printable(text, STACK_CHARACTERS)
-
-
-def _printable(text: str, most: int) -> str:
-    """Return a text without lone surrogates, its middle left out if it is long."""
-    if len(text) > most:
-        text = f"{text[: most // 2]} … {len(text) - most} characters … {text[-(most // 2) :]}"
-    return text.encode(errors="backslashreplace").decode()

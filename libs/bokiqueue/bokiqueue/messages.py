@@ -45,6 +45,7 @@ class Message(Generic[T]):
         attempt: 1, and one more for each attempt of it that failed. key, priority: as it was pushed.
         pushed_ms: when, by the clock of the log. source: of a dead letter. item: as it was pushed.
         parted: whether a record may carry its ACK, and it is not known what became of it.
+        given_up: whether its handler's error was the last one: it does not come again.
     """
 
     def __init__(self, owner: ShardOwner, receipt: Receipt, hand: Hand, kind: type[T]) -> None:
@@ -57,6 +58,7 @@ class Message(Generic[T]):
         self.source: Final[Source | None] = item.source
         self.item: Final[Item] = item
         self.parted = False
+        self.given_up = False
         self.receipt: Final = receipt
         self.extended: Callable[[float], None] | None = None
         """Called with the seconds that its handler got more, for a handler with a time-out."""
@@ -181,6 +183,7 @@ class Message(Generic[T]):
 
     def _returns(self, lost: Lost) -> None:
         try:
+            self.given_up = self._owner.gives_up(self.receipt, lost)
             _ = self._owner.nack(self.receipt, lost)
             self._decided = True
         except StaleReceipt:
@@ -194,7 +197,7 @@ class Message(Generic[T]):
             self._again_s is None and self._parts > 0 and attempts.lost(error)
         )  # else another record lost, and may for ever
         again_s = 0.0 if at_once else self._after_s()
-        return Lost(delay_ms(again_s), failed=attempts.failed(error))
+        return Lost(delay_ms(again_s), failed=attempts.failed(error), error=error)
 
     def _after_s(self) -> float:
         return attempts.backoff_s(self.attempt) if self._again_s is None else self._again_s

@@ -21,14 +21,14 @@ ID_BYTES: Final = 16
 
 
 class Letter:
-    """A message that is given up, with its push to the queue of dead letters."""
+    """A message that is given up, with its push to the queue of dead letters. `more`: bytes that this says beside its body."""
 
     __slots__ = ("id", "part", "size")
 
-    def __init__(self, id: Id, item: Item, part: Contribution | None) -> None:
+    def __init__(self, id: Id, item: Item, part: Contribution | None, more: int = 0) -> None:
         self.id = id
         self.part = part
-        self.size = len(bytes(item.body))
+        self.size = len(bytes(item.body)) + more
 
 
 class Outbox:

@@ -210,8 +210,9 @@ class Queue(Generic[T]):
         member_lease_s: float = lease_rules.LEASE_S,
         carry_s: float = CARRY_MS / 1000,
         only: Callable[[Item], bool] | None = None,
+        backoff_s: float = BACKOFF_S,
     ) -> Consumer[T]:
-        """As `consume`; `only`: what it hands out."""
+        """As `consume`; `only`: what it hands out. `backoff_s`: as of `handler`."""
         self._check_mode("consume")
         config = self._found.config
         if group not in config.groups:
@@ -228,6 +229,7 @@ class Queue(Generic[T]):
             dead_letters=lambda name: Producer(self.log, _config(name, {"shards": 1}), self._random),
             carry_ms=round(carry_s * 1000),
             only=only,
+            backoff_s=backoff_s,
         )
 
     def handler(
@@ -256,13 +258,14 @@ class Queue(Generic[T]):
 
         def decorate(body: Callable[[Message[T], X], Awaitable[None]]) -> Handler[T, X]:
             def consume() -> Consumer[T]:
-                return self.consume(
+                return self._consumer(
                     group=group,
                     prefetch=prefetch,
                     lease_s=lease_s,
                     who=who,
                     member_lease_s=member_lease_s,
                     carry_s=carry_s,
+                    backoff_s=backoff_s,
                 )
 
             return Handler(consume, store, body, at_once=at_once, backoff=backoff_s, lease_s=lease_s)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from bokilib.checkpoint_rules import CARRY_MS
+from bokiqueue.attempts import BACKOFF_S
 from bokiqueue.events import Item
 
 
@@ -14,13 +15,15 @@ class Member(NamedTuple):
 
     Attributes:
         who: its name. token: which of those that run under its `Log` it is, the scope of its claims. carry_ms: nothing that it writes,
-            and needs, gets as old. only: what it hands out, None: all.
+            and needs, gets as old. only: what it hands out, None: all. backoff_s: how long a message waits after the first attempt that
+            ended with its process.
     """
 
     who: str
     token: str
     carry_ms: int = CARRY_MS
     only: Callable[[Item], bool] | None = None
+    backoff_s: float = BACKOFF_S
 
 
 def members_of(queue: str, group: str) -> str:

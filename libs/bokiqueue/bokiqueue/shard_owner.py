@@ -36,6 +36,7 @@ from bokiqueue.arrivals import Arrivals
 from bokiqueue.checkpointing import Checkpointing, stream
 from bokiqueue.delivery_rules import Batch, Deliveries, Hand
 from bokiqueue.events import Acked, Config, Id, Item, Nacked, Source, consumer_id
+from bokiqueue.failures import Failure, failure_of
 from bokiqueue.limit_rules import KeyRate, Rate, share
 from bokiqueue.old_rules import Renewal
 from bokiqueue.outbox import Letter, Outbox
@@ -48,15 +49,18 @@ from bokiqueue.shard_state import Progress
 from bokiqueue.together import Together
 
 TOO_OFTEN: Final = "too many attempts failed"
+DIED: Final = "the process ended while this message was alone with it"
+NO_FAILURE: Final = Failure()
 
 log = get_logger(__name__)
 
 
 class Lost(NamedTuple):
-    """How a message comes again that its handler did not end: after so long, and whether an attempt of it failed."""
+    """How a message comes again that its handler did not end: after so long, whether an attempt of it failed, and with which error."""
 
     delay_ms: int = 0
     failed: bool = False
+    error: BaseException | None = None
 
 
 class Surroundings(Protocol):
@@ -119,6 +123,7 @@ class ShardOwner:
         self._arrivals: Arrivals | None = None
         self._renewal = Renewal(member.carry_ms)
         self._only = member.only
+        self._backoff_s = member.backoff_s
         self._doubts: dict[Receipt, Lost] = {}
 
     # -- the fence
@@ -139,6 +144,7 @@ class ShardOwner:
             only=self._only,
             keys=keys,
             dropped=config.dropped,
+            backoff_s=self._backoff_s,
         )
         self.claim = claim
         self._renewal.done(time_ms)
@@ -288,13 +294,27 @@ class ShardOwner:
         now_s = self._now_s()
         return self._out(self._owned().take_alone(self._clock.now_ms(now_s)), now_s)
 
+    def by_itself(self) -> None:
+        """Its only message was just handed out, and the member has no other: the record of that says so."""
+        deliveries, delivered = self._owned(), self._outbox.delivered
+        if delivered:
+            delivered[-1] = deliveries.by_itself(delivered[-1])
+
+    def accompanied(self) -> None:
+        """The member has other messages in flight: a message of this owner that was by itself is so no longer."""
+        delivered = self._owned().accompanied()
+        if delivered is not None:
+            self._outbox.delivered.append(delivered)
+            self._send()
+
     def postpone_alone(self) -> None:
         """Such messages wait for a while: the member has others that do not end."""
         self._owned().postpone_alone(self._clock.now_ms(self._now_s()))
 
     def _out(self, batch: Batch, now_s: float) -> list[Hand]:
         for hand in batch.dead:
-            self._give_up(hand, TOO_OFTEN)
+            died = self._owned().progress.guarded.get(hand.entry.id) is not None
+            self._give_up(hand, TOO_OFTEN, Failure(DIED if died else ""))
         if batch.delivered is None:
             return []
         self._rate.take(len(batch.hands), now_s)
@@ -310,17 +330,17 @@ class ShardOwner:
         if not done.cancelled() and done.exception() is None:
             self._around.deliver(self, batch.hands)
 
-    def _give_up(self, hand: Hand, reason: str) -> None:
+    def _give_up(self, hand: Hand, reason: str, failure: Failure = NO_FAILURE) -> None:
         """A letter for the queue of dead letters; without one the message ends here."""
         id, item = hand.entry.id, hand.entry.item
         producer, part = self._around.dead_letters, None
         if producer is not None:
             queue = self._around.found.config.queue
-            source = Source(queue, self.shard, id.seqnum, id.number, hand.attempt, reason)
+            source = Source(queue, self.shard, id.seqnum, id.number, hand.attempt, reason, failure.error, failure.stack)
             part = producer.part([Item(item.body, item.key, None, 0, source, item.priority)])
         else:
             log.warning("a message is given up", queue=self._id, seqnum=id.seqnum, number=id.number, reason=reason)
-        self._outbox.letters.append(Letter(id, item, part))
+        self._outbox.letters.append(Letter(id, item, part, len(failure.error) + len(failure.stack)))
         self._send()
 
     def begin(self, receipt: Receipt, lease_s: float) -> bool:
@@ -399,12 +419,23 @@ class ShardOwner:
         """A message that is pinned is given back, or up."""
         deliveries = self._owned()
         attempt = deliveries.flights[id].attempt
-        if lost.failed and 0 < deliveries.attempts_most <= attempt:
-            self._give_up(Hand(deliveries.entries[id], attempt, 0), TOO_OFTEN)
+        if self._is_last(id, lost):
+            entry = deliveries.entries[id]
+            failure = failure_of(lost.error, memoryview(entry.item.body).nbytes)
+            self._give_up(Hand(entry, attempt, 0), TOO_OFTEN, failure)
             return
         due_ms = self._clock.now_ms(self._now_s()) + lost.delay_ms if lost.delay_ms else 0
         self._outbox.nacks.append((id, attempt if lost.failed else attempt - 1, due_ms))
         self._send()
+
+    def _is_last(self, id: Id, lost: Lost) -> bool:
+        deliveries = self._owned()
+        return lost.failed and 0 < deliveries.attempts_most <= deliveries.flights[id].attempt
+
+    def gives_up(self, receipt: Receipt, lost: Lost) -> bool:
+        """Return whether a message that is given back so is given up. Raises StaleReceipt."""
+        self.check(receipt)
+        return self._is_last(receipt.id, lost)
 
     def give_up(self, receipt: Receipt, reason: str) -> asyncio.Future[None]:
         """It becomes a dead letter. As `ack`."""

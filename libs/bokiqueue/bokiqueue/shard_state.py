@@ -9,7 +9,8 @@
 - Attempts are counted by their failures: the number of an attempt is one more than attempts failed before it, and one that ended without
   failing (its process was stopped, say) is followed by one of the same number.
 - A delivered message whose owner died is handed out *guarded*: singly in its shard at first, and if the process dies again, alone in its
-  member. Only a process that dies with a message which was alone failed an attempt of it (`delivery_rules`).
+  member. Guarded is also what is handed out by itself, as long as it is. Only a process that dies with a message which was alone or by
+  itself failed an attempt of it (`delivery_rules`).
 - A record of messages that an owner cannot open (of a later version, through a hook that he lacks) is *unopened*: it holds the floor, so it
   is kept, until somebody opens it. Of its messages there is no event until one is handed out.
 - `read`: up to there copies were distinguished from firsts, in order. Who reads those messages again takes what is over from here, and does
@@ -50,6 +51,8 @@ class Kept(msgspec.Struct, array_like=True, frozen=True):
 
 SINGLY: Final = 1
 ALONE: Final = 2
+BY_ITSELF: Final = 3
+"""As `ALONE`, but by chance: others may be handed out beside it, and then it is so no longer."""
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Kept)
 

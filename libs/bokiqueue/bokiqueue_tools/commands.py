@@ -144,7 +144,8 @@ def _register_peek(group: CommandGroup) -> None:
     def peek(invocation: Invocation, name: str, book: str, consumers: str, limit: int) -> int:
         """Show the oldest messages that are not done, without taking them. It appends nothing.
 
-        With --json each line is an object with shard, seqnum, number, pushed_ms, state, attempts, key, source, body and priority.
+        With --json each line is an object with shard, seqnum, number, pushed_ms, state, attempts, key, source, body and priority; the
+        source of a dead letter has queue, attempts, reason, and the error of the last attempt with its stack.
 
         \b
             boki queue peek emails --book shop

@@ -14,7 +14,7 @@ from boki_gateway.pages.parts import field, moment
 from boki_gateway.pages.texts import preview, printable
 from bokiqueue.events import Config
 from bokiqueue.inspection import Peeked, Rates, Stats
-from bokiqueue_tools.wording import PREVIEW, consumers_line, per_second, seconds
+from bokiqueue_tools.wording import PREVIEW, consumers_line, error_text, per_second, seconds
 
 PATH: Final = "/pages/queue"
 
@@ -166,13 +166,14 @@ def letters(book: str, config: Config, found: Sequence[Peeked], depth: int) -> E
             make("th", make("code", preview(one.body, PREVIEW)), scope="row"),
             _cell("Of", "" if one.source is None else printable(one.source.queue)),
             _cell("Why", "" if one.source is None else printable(one.source.reason)),
+            _cell("Error", "" if one.source is None else error_text(one.source)),
             _number("Attempts", 0 if one.source is None else one.source.attempts),
             make("td", moment(one.pushed_ms), data_label="Given up (UTC)"),
             data_key=f"{one.shard} {one.seqnum} {one.number}",
         )
         for one in found
     ]
-    names = ("Message", "Of", "Why", "Attempts", "Given up (UTC)")
+    names = ("Message", "Of", "Why", "Error", "Attempts", "Given up (UTC)")
     body: Node = _table("letters", names, rows) if rows else make("p", "There are none.", class_="empty")
     link = make("a", printable(config.dead_letter), href=address(PATH, book=book, queue=config.dead_letter))
     note = make("p", f"{depth:,} in ", link, ". They go back by `boki queue redrive`.", class_="note") if rows else None

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from boki_gateway.pages.texts import preview, printable
-from bokiqueue.events import Config
+from bokiqueue.events import Config, Source
 from bokiqueue.inspection import Peeked, Stats
 
 PREVIEW: Final = 100
+ERROR: Final = 200
 
 
 def seconds(ms: int) -> str:
@@ -103,6 +104,12 @@ def peeked_facts(one: Peeked) -> dict[str, Any]:
     return one._asdict() | {"source": source}
 
 
+def error_text(source: Source) -> str:
+    """The error of a dead letter's last attempt on one line, "" where it raised none."""
+    text = printable(source.error)
+    return text if len(text) <= ERROR else text[: ERROR - 1] + "…"
+
+
 def peeked_line(one: Peeked) -> str:
     """A message on one line."""
     words = [f"{one.seqnum}-{one.number}", f"shard {one.shard}", one.state]
@@ -113,5 +120,6 @@ def peeked_line(one: Peeked) -> str:
     if one.key is not None:
         words.append(f"key {printable(one.key)}")
     if one.source is not None:
-        words.append(f"from {printable(one.source.queue)}: {printable(one.source.reason)}")
+        error = f": {error_text(one.source)}" if one.source.error else ""
+        words.append(f"from {printable(one.source.queue)}: {printable(one.source.reason)}{error}")
     return "  ".join([*words, preview(one.body, PREVIEW)])

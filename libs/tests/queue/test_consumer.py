@@ -15,7 +15,7 @@ from bokilib import Contribution, Fenced, tags
 from bokiqueue import Consumer, Limits, Queue, StaleReceipt, settings
 from bokiqueue.events import Acked, Id, consumer_id
 from bokistore import BokiStore
-from libs.tests.queue.conftest import Another, book_of, take
+from libs.tests.queue.conftest import Another, all_appended, book_of, take
 
 LEASE_S = 0.15
 
@@ -60,6 +60,32 @@ async def _die(consumer: Consumer[object]) -> None:
         await owner.close()
 
 
+async def test_what_kills_its_process_is_a_dead_letter_after_max_deliveries_deaths(
+    another: Another,
+) -> None:
+    queue = await another(shards=1, max_deliveries=3, dead_letter="jobs.dead")
+    await queue.push("poison")
+    attempts = []
+    for _ in range(3):
+        consumer = queue._consumer(who="host-7", member_lease_s=600, backoff_s=0.001)
+        await consumer.__aenter__()
+        attempts.append((await anext(consumer)).attempt)
+        await all_appended(consumer)
+        await consumer._follower.__aexit__(None, None, None)
+        await _die(consumer)
+        queue = await another()
+    letters = await another("jobs.dead")
+    async with queue.consume(who="host-7", member_lease_s=600) as messages, letters.consume() as dead:
+        handling = asyncio.create_task(anext(messages))
+        source = (await anext(dead)).source
+        handling.cancel()
+    assert attempts == [1, 2, 3]
+    assert source is not None and (source.attempts, source.error) == (
+        3,
+        "the process ended while this message was alone with it",
+    )
+
+
 async def test_an_owner_that_was_taken_for_dead_can_ack_nothing_any_more(another: Another) -> None:
     queue = await another(shards=1)
     await queue.push("once")
@@ -71,7 +97,9 @@ async def test_an_owner_that_was_taken_for_dead_can_ack_nothing_any_more(another
         stalled._follower.discard(stalled._claims.tags[0])  # it receives nothing either
         async with member(queue, "b") as others:
             again = await anext(others)
-            assert (again.body, again.attempt) == ("once", 1)
+            assert (again.body, again.attempt) == ("once", 2), (
+                "its process may have died of it: nothing else was with it"
+            )
             with pytest.raises(Fenced):
                 await message.ack()
             await again.ack()

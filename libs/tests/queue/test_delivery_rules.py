@@ -12,7 +12,7 @@ from bokiqueue.dedup import Window
 from bokiqueue.delivery_rules import Deliveries
 from bokiqueue.events import Id, Item
 from bokiqueue.limit_rules import KeyRate
-from bokiqueue.shard_state import ALONE, SINGLY, Progress, decode
+from bokiqueue.shard_state import ALONE, BY_ITSELF, SINGLY, Progress, decode
 
 BODY = msgspec.Raw(msgspec.msgpack.encode(None))
 
@@ -150,6 +150,65 @@ def test_what_was_beside_a_message_that_kills_is_never_counted() -> None:
         owner.take(10, 0)
         owner = died(owner, most=1)
     assert [hand.attempt for hand in owner.take_alone(0).hands] == [1]
+
+
+def hand_by_itself(owner: Deliveries, now_ms: int = 0) -> int:
+    """Hand out the only message there is, alone if it must be; return its attempt."""
+    batch = owner.take_alone(now_ms) if owner.wants_alone(now_ms) else owner.take(10, now_ms)
+    (hand,) = batch.hands
+    assert batch.delivered is not None
+    owner.by_itself(batch.delivered)
+    return hand.attempt
+
+
+def test_a_message_that_was_by_itself_counts_each_death_from_the_first() -> None:
+    owner = shelf(most=3)
+    owner.offer(1, 0, (item(),))
+    attempts = []
+    for now_ms in (0, 10_000, 20_000):
+        attempts.append(hand_by_itself(owner, now_ms + 5_000))
+        owner = died(owner, now_ms + 10_000, most=3)
+    assert attempts == [1, 2, 3]
+    batch = owner.take_alone(60_000)
+    assert (batch.hands, [one.attempt for one in batch.dead]) == ([], [3])
+
+
+def test_a_message_that_was_by_itself_by_chance_is_not_given_up_for_that() -> None:
+    """Another handler may have begun beside it, and ended the process before the log had that."""
+    owner = shelf(most=1)
+    owner.offer(1, 0, (item(),))
+    assert hand_by_itself(owner) == 1
+    owner = died(owner, most=1)
+    (hand,) = owner.take_alone(0).hands
+    assert (hand.attempt, owner.progress.guarded) == (1, {Id(1, 0): ALONE})
+    assert len(died(owner, most=1).take_alone(60_000).dead) == 1
+
+
+def test_a_message_is_by_itself_until_another_is_handed_out() -> None:
+    owner = shelf(most=3)
+    owner.offer(1, 0, (item(),))
+    assert hand_by_itself(owner) == 1
+    assert owner.progress.guarded == {Id(1, 0): BY_ITSELF}
+    owner.offer(2, 0, (item(),))
+    assert ids(owner) == [2]
+    delivered = owner.accompanied()
+    assert delivered is not None and (delivered.upto, delivered.again) == (Id(2, 0), ((1, 0, 1),))
+    assert owner.progress.guarded == {} and owner.accompanied() is None
+    after = died(owner, most=3)
+    assert [hand.attempt for hand in after.take(10, 0).hands] == [1], "others were in flight: no attempt failed"
+
+
+def test_a_message_whose_decision_is_on_its_way_is_left_as_it_is() -> None:
+    owner = shelf()
+    owner.offer(1, 0, (item(), item()))
+    batch = owner.take(1, 0)
+    assert batch.delivered is not None
+    owner.by_itself(batch.delivered)
+    owner.pin(Id(1, 0))
+    assert ids(owner) == [1]
+    assert owner.accompanied() is None, "the log may have its ACK before this"
+    owner.unpin(Id(1, 0))
+    assert owner.accompanied() is not None
 
 
 def test_a_culprit_that_cannot_be_alone_comes_again_a_minute_later() -> None:

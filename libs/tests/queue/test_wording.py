@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bokiqueue.events import Source
 from bokiqueue.inspection import Peeked
-from bokiqueue_tools.wording import peeked_line, seconds
+from bokiqueue_tools.wording import peeked_facts, peeked_line, seconds
 
 
 def test_what_is_long_is_cut_and_what_moves_a_cursor_is_escaped() -> None:
@@ -12,3 +13,11 @@ def test_what_is_long_is_cut_and_what_moves_a_cursor_is_escaped() -> None:
     assert len(peeked_line(long).split()[-1]) == 100
     one = Peeked(1, 9, 0, 5, "in flight", 2, "k\n", None, [1])
     assert peeked_line(one) == "9-0  shard 1  in flight  attempt 2  key k\\n  [1]"
+    source = Source("jobs", 0, 5, 0, 3, "too many attempts failed", f"ValueError('no\n{'x' * 500}')", "Traceback …")
+    letter = peeked_line(one._replace(source=source, key=None))
+    assert (
+        "from jobs: too many attempts failed: ValueError('no\\nxx" in letter
+        and "…  [1]" in letter
+        and len(letter) < 350
+    )
+    assert peeked_facts(one._replace(source=source))["source"]["stack"] == "Traceback …"

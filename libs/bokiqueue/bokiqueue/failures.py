@@ -1,0 +1,54 @@
+"""Errors of handlers as text, for log lines and dead letters: bounded and printable, whatever users raised. Pure."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Final, NamedTuple
+
+ERROR_CHARACTERS: Final = 2_000
+STACK_CHARACTERS: Final = 8_000
+STACK_FRAMES: Final = 20
+LARGE_BYTES: Final = 256 * 1024
+"""A dead letter with a body of so many bytes has no room for a stack in its record."""
+LARGE_CHARACTERS: Final = 200
+
+
+class Failure(NamedTuple):
+    """The error of the last attempt: its type and text, and its stack with causes; "" where there was none."""
+
+    error: str = ""
+    stack: str = ""
+
+
+def failure_of(error: BaseException | None, body_bytes: int) -> Failure:
+    """Return what a dead letter with a body of so many bytes says of the error that its handler raised."""
+    if error is None:
+        return Failure()
+    if body_bytes >= LARGE_BYTES:
+        return Failure(printable(described(error), LARGE_CHARACTERS))
+    return Failure(described(error), stack_of(error))
+
+
+def described(error: BaseException) -> str:
+    """Return an error in one text, with its type."""
+    try:
+        text = repr(error)
+    except Exception:  # noqa: BLE001 - an error of users that cannot be shown
+        text = f"{type(error).__name__}, which cannot be shown"
+    return printable(text, ERROR_CHARACTERS)
+
+
+def stack_of(error: BaseException) -> str:
+    """Return the stack of an error, with its causes."""
+    try:
+        text = "".join(traceback.format_exception(error, limit=-STACK_FRAMES))
+    except Exception:  # noqa: BLE001 - an error of users that cannot be shown
+        text = "".join(traceback.format_tb(error.__traceback__, limit=-STACK_FRAMES))
+    return printable(text, STACK_CHARACTERS)
+
+
+def printable(text: str, most: int) -> str:
+    """Return a text without lone surrogates, its middle left out if it is long."""
+    if len(text) > most:
+        text = f"{text[: most // 2]} … {len(text) - most} characters … {text[-(most // 2) :]}"
+    return text.encode(errors="backslashreplace").decode()
