@@ -24,6 +24,7 @@ from bokilib.checkpoint_rules import Ages
 from bokilib.tags import partition_of
 
 AGES: Final = Ages()
+MINUTE_MS: Final = 60_000
 STARTS_BETWEEN: Final = 1_000
 """Of a partition, at least, from one checkpoint to the next."""
 LARGE_BYTES: Final = 4_096
@@ -36,11 +37,13 @@ class Histories(NamedTuple):
     Attributes:
         ms: of workflows that returned, or were cancelled. failed_ms: of those that failed.
         rewritten_bytes: most that a worker rewrites while a term lives; what is beyond that goes.
+        bytes: most that a worker keeps, until it rewrites it, of its partitions; of what is beyond that the oldest goes.
     """
 
     ms: int = AGES.carry_ms
     failed_ms: int = AGES.retention_ms
     rewritten_bytes: int = 256 * MIB
+    bytes: int = 1_024 * MIB
 
     def kept_ms(self, ended: Ended) -> int:
         """Return for how long the history of a workflow is kept after its end."""
@@ -65,6 +68,56 @@ class Over(NamedTuple):
     done_ms: int
     ended: Ended
     large: int = 0
+
+
+class _Minute(NamedTuple):
+    """Histories of workflows of one partition that ended within a minute. first, last: seqnums of the records of their ends."""
+
+    bytes: int
+    first: int
+    last: int
+
+
+class Measured:
+    """Histories of one partition that are kept and not yet rewritten, by the minute in which their workflows ended.
+
+    Attributes:
+        last: the place up to which ends were counted.
+    """
+
+    def __init__(self) -> None:
+        self.last = 0
+        self._minutes: dict[int, _Minute] = {}
+
+    def ended(self, one: Over) -> None:
+        """Count the history of a workflow, by the record of its end."""
+        if one.time_ms == one.done_ms:  # else it is repeated, and its history rewritten or gone
+            minute = one.done_ms // MINUTE_MS
+            known = self._minutes.get(minute, _Minute(0, one.seqnum, one.seqnum))
+            self._minutes[minute] = _Minute(known.bytes + one.ended.history_bytes, known.first, one.seqnum)
+
+    def by_minute(self) -> dict[int, int]:
+        """Return bytes by minutes since 1970."""
+        return {minute: found.bytes for minute, found in self._minutes.items()}
+
+    def cut(self, since_ms: int) -> tuple[int, int] | None:
+        """Forget what ended before; return the first and the last place of these ends, None if there are none."""
+        gone = [self._minutes.pop(one) for one in sorted(self._minutes) if (one + 1) * MINUTE_MS <= since_ms]
+        return (gone[0].first, gone[-1].last) if gone else None
+
+
+def kept_since(several: Iterable[Measured], most_bytes: int) -> int:
+    """Return the time since which workflows ended whose histories together are within a bound, in ms; 0: all of them are."""
+    minutes: dict[int, int] = {}
+    for one in several:
+        for minute, size in one.by_minute().items():
+            minutes[minute] = minutes.get(minute, 0) + size
+    total = 0
+    for minute in sorted(minutes, reverse=True):
+        total += minutes[minute]
+        if total > most_bytes:
+            return (minute + 1) * MINUTE_MS
+    return 0
 
 
 class Own(NamedTuple):

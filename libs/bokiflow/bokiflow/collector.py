@@ -24,7 +24,7 @@ from boki_common.metrics import Metrics
 from bokiflow import collect_rules as rules
 from bokiflow import inspection, partition_fold, records, shortening
 from bokiflow.collect_metrics import CollectMetrics
-from bokiflow.collect_rules import AGES, HISTORIES, Histories, Marks, Over, Own
+from bokiflow.collect_rules import AGES, HISTORIES, Histories, Marks, Measured, Over, Own
 from bokiflow.flow import Flow
 from bokiflow.flow_events import (
     INCOMING,
@@ -106,6 +106,7 @@ class Collector:
         self._log: Final = opened
         self._group: Final = group
         self._trimmer: Final = Trimmer(opened.book)
+        self._measured: Final[dict[int, Measured]] = {}
         self._ended: Final[dict[int, int]] = {}
         """Up to where ends of a partition were seen by `_trim_histories`."""
         self._folds: Final[dict[int, PartitionFold]] = {}
@@ -118,6 +119,7 @@ class Collector:
         """Trims what ended in partitions, whoever owns them."""
         place, now_ms = await self._log.book.now(), await self._log.newest_ms()
         ended = await self._trim_histories(partitions, place, now_ms)
+        ended += await self._trim_beyond_bound(partitions, place, now_ms)
         done = Collected(ended=ended)
         chunk: list[Over] = []
         marks = Marks()
@@ -172,6 +174,42 @@ class Collector:
                     await self._trimmer.flush()
             await self._trimmer.flush()
             self._ended.update(dict.fromkeys(some, reached))
+        return count
+
+    async def _trim_beyond_bound(self, partitions: Sequence[int], place: int, now_ms: int) -> int:
+        """Count histories of what ended since the last round, and trim the oldest beyond the bound in bytes; return how many."""
+        for partition in self._measured.keys() - set(partitions):
+            del self._measured[partition]  # another worker owns it
+        by_place: dict[int, list[int]] = {}
+        for partition in partitions:
+            last = max(self._measured.setdefault(partition, Measured()).last, self._ended.get(partition, 0))
+            by_place.setdefault(last, []).append(partition)
+        for last, some in by_place.items():
+            streams = {tags.flow_done(self._group, one): one for one in some}
+            async for record, events in self._read(streams, last + 1, place):
+                for one in self._over_in(record, events, some):
+                    self._measured[one.partition].ended(one)
+            for partition in some:
+                self._measured[partition].last = place
+        for measured in self._measured.values():
+            measured.cut(now_ms - self.ages.carry_ms)  # trimmed by age, or rewritten within a bound of its own
+        since_ms, count = rules.kept_since(self._measured.values(), self._histories.bytes), 0
+        for partition, measured in self._measured.items():
+            gone = measured.cut(since_ms)
+            if gone is None:
+                continue
+            async for record, events in self._read(
+                {tags.flow_done(self._group, partition): partition}, gone[0], gone[1]
+            ):
+                for one in self._over_in(record, events, [partition]):
+                    if one.time_ms == one.done_ms and one.done_ms < since_ms:
+                        self._trim_history(one, record.seqnum + 1)
+                        count += 1
+                if len(self._trimmer) >= STREAMS:
+                    await self._trimmer.flush()
+        await self._trimmer.flush()
+        if count:
+            log.info("histories trimmed early: beyond the bound in bytes", histories=count, bytes=self._histories.bytes)
         return count
 
     def _trim_history(self, one: Over, keep: int) -> None:

@@ -172,7 +172,7 @@ class Composer:
 
 
 def over(
-    instance: Instance, start: int, outcome: Outcome, topics: Iterable[str], carried_ms: int
+    instance: Instance, start: int, outcome: Outcome, topics: Iterable[str], carried_ms: int, history_bytes: int
 ) -> tuple[events.Ended | Restarted, int]:
     """The event of a workflow's end, or of its restart; and how many bytes of it its parent gets too."""
     if instance.next is not None:
@@ -181,6 +181,7 @@ def over(
     parts_bytes = size_of(instance.parts.back(failed=outcome.error is not None))
     limit = SHARED_BYTES if begun.parent else EVENT_BYTES
     made = ended(instance, start, within_bounds(outcome, begun.name, max(0, limit - parts_bytes)), topics)
+    made = msgspec.structs.replace(made, history_bytes=history_bytes)
     return made, size_of([made.outcome, made.parts]) if begun.parent else 0
 
 

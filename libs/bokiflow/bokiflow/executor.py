@@ -28,8 +28,8 @@ from bokiflow.carrying import Carrying
 from bokiflow.composing import Composer
 from bokiflow.errors import CannotLook, IdReused, NonDeterminism, StepInterrupted, WorkflowStuck, stuck
 from bokiflow.flow_events import Incoming
-from bokiflow.flush import Batch, Entry, Flush
-from bokiflow.histories import History
+from bokiflow.flush import AROUND_BYTES, Batch, Entry, Flush, size_of
+from bokiflow.histories import History, bytes_of
 from bokiflow.history import Recorded, in_order
 from bokiflow.hosting import Host
 from bokiflow.instance import Instance
@@ -68,7 +68,7 @@ class Executor:
         self._composer: Final = Composer(host, records.Place(self.id, history.started.group), claim, history.start)
         self._start: Final = history.start
         self._topics: Final = dict.fromkeys(history.topics)
-        self._flush: Final[Flush[_After]] = Flush(position)
+        self._flush: Final[Flush[_After]] = Flush(position, bytes_of(history))
         self._inbox: deque[_Item] = deque()
         self._under_way: Final = UnderWay(
             host, history.begins, history.start, self._composer.held, self._ended, self._moved
@@ -324,6 +324,7 @@ class Executor:
         elif became == transactional.PARK:
             self.park()
         elif became > 0:
+            self._flush.bytes += size_of(event) + AROUND_BYTES
             self.instance.deliver(event, event.at_ms)
             self.instance.looks.cursor = became
             self._collect()
@@ -336,6 +337,7 @@ class Executor:
         instance = self.instance
         if isinstance(item, Received):
             self._flush.saw(item.seqnum)
+            self._flush.bytes += size_of(item.event) + AROUND_BYTES
             instance.deliver(item.event, item.time_ms)
             instance.looks.cursor = max(instance.looks.cursor, item.seqnum)
             return
@@ -382,7 +384,9 @@ class Executor:
 
     def _end(self, outcome: Outcome) -> None:
         self._ending = True
-        over, more_bytes = composing.over(self.instance, self._start, outcome, self._topics, self.carried_ms)
+        over, more_bytes = composing.over(
+            self.instance, self._start, outcome, self._topics, self.carried_ms, self._flush.bytes
+        )
         self._flush.add(Entry(over, more_bytes=more_bytes))
         self._flush.after(over)
 
@@ -393,7 +397,7 @@ class Executor:
         self.instance.drop()
         self.instance = Instance(restarted.started, self.instance.workflow, restarted)
         self._watch_code()
-        self._ending = False
+        self._ending, self._flush.bytes = False, size_of(restarted)
         self.instance.begin()
         self._collect()
         self._schedule()

@@ -101,6 +101,7 @@ class Ended(Event, tag="flow.done", frozen=True):
     Attributes:
         start: seqnum of its Started, of which the rest is. began_ms: its time.
         topics: under which it emitted something. parts: of a transaction, which it was a part of; they are in it if that commits.
+        history_bytes: of its history, about; 0 in records of older programs.
     """
 
     id: str
@@ -116,6 +117,7 @@ class Ended(Event, tag="flow.done", frozen=True):
     attributes: Mapping[str, str] = {}
     topics: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
+    history_bytes: int = 0
 
 
 class Tombed(Event, tag="flow.tomb", frozen=True):

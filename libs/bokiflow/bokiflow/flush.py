@@ -28,6 +28,8 @@ RECORD_BYTES: Final = ATOMIC_BYTES - 16_384
 EVENT_BYTES: Final = RECORD_BYTES
 SHARED_BYTES: Final = RECORD_BYTES // 2
 """Of a value that is in a record twice: for its workflow, and for the one it is sent to."""
+AROUND_BYTES: Final = 64
+"""What surrounds an event in the log, about: its part of a record, and of the streams that the record joins."""
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -73,10 +75,15 @@ class Batch(Generic[A]):
 
 
 class Flush(Generic[A]):
-    """See the module. `seen`: the last place of which something from others was delivered."""
+    """See the module.
 
-    def __init__(self, seen: int) -> None:
+    Attributes:
+        seen: the last place of which something from others was delivered. bytes: of the history with all that was added, about.
+    """
+
+    def __init__(self, seen: int, history_bytes: int = 0) -> None:
         self.seen = seen
+        self.bytes = history_bytes
         self._closed: deque[Batch[A]] = deque()
         self._open: Batch[A] = Batch(seen)
 
@@ -90,6 +97,7 @@ class Flush(Generic[A]):
     def add(self, entry: Entry) -> None:
         """Something happened. What it causes is added right after it."""
         size = size_of(entry.event) + entry.more_bytes
+        self.bytes += size + AROUND_BYTES
         full = self._open.size + size > RECORD_BYTES or self._open.tags + entry.tags > TAGS
         if full and self._open.entries:
             self._close()

@@ -27,6 +27,7 @@ from bokiflow.flow_events import (
     Restarted,
     Started,
 )
+from bokiflow.flush import AROUND_BYTES, size_of
 from bokiflow.history import Recorded
 from bokilib.checkpoint_rules import PART_BYTES, Part, Whole, newest_first, split
 
@@ -179,3 +180,9 @@ def _since(base: History, restart: Kept) -> History:
         if own or incoming:
             records.append(one._replace(own=own, incoming=incoming, started=None))
     return base._replace(restarted=restart.restarted, records=records, covers=max(base.covers, seen))
+
+
+def bytes_of(history: History) -> int:
+    """Return how many bytes a history takes in the log, about."""
+    events = [event for one in history.records for event in (*one.own, *one.incoming)]
+    return sum(size_of(event) + AROUND_BYTES for event in (history.begins, *events))

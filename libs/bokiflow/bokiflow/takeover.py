@@ -27,7 +27,7 @@ from bokiflow.app import App
 from bokiflow.calls import Workflow
 from bokiflow.errors import NotRegistered, WorkflowStuck
 from bokiflow.flow_events import Cancelled, ChildEnded, Claimed, Ended, Incoming, Invoked
-from bokiflow.histories import History
+from bokiflow.histories import History, bytes_of
 from bokiflow.instance_state import Held
 from bokiflow.outcomes import CANCELLED_OUTCOME
 from bokiflow.partition_owner import PartitionOwner
@@ -344,6 +344,7 @@ def end_of_stuck(history: History, now_ms: int) -> Ended:
         begun.parent_key,
         begun.attributes,
         tuple(history.topics),
+        history_bytes=bytes_of(history),
     )
 
 

@@ -26,7 +26,7 @@ from boki_common.runtime.ports import Bodies
 from bokiflow import inspection
 from bokiflow.app import App
 from bokiflow.calls import Call, Workflow
-from bokiflow.collect_rules import AGES, Histories
+from bokiflow.collect_rules import AGES, HISTORIES, Histories
 from bokiflow.collector import Collected, Collector
 from bokiflow.errors import stuck
 from bokiflow.executor import Executor
@@ -87,6 +87,7 @@ class Worker:
         retention_s: float = RETENTION_MS / 1_000,
         history_s: float | None = None,
         failed_history_s: float | None = None,
+        history_bytes: int | None = None,
         collect_every_s: float = COLLECT_EVERY_S,
         ages: Ages = AGES,
         hook: PayloadHook | None = None,
@@ -103,6 +104,8 @@ class Worker:
             retention_s: for so long results of what ended are kept, and ids remembered.
             history_s, failed_history_s: for so long histories of what ended are kept, and of what failed; by default for a day
                 (`ages.carry_ms`), and for as long as results.
+            history_bytes: about so much of histories of what ended this worker keeps of its partitions; beyond that the oldest go. By
+                default 1 GiB.
             collect_every_s: seconds from one round that trims to the next. ages: what is as old as a term.
             bodies: where steps run that block; by default threads.
             tracing: who makes spans; by default OpenTelemetry, if it is installed.
@@ -131,6 +134,7 @@ class Worker:
         histories = Histories(
             kept.carry_ms if history_s is None else round(history_s * 1_000),
             kept.retention_ms if failed_history_s is None else round(failed_history_s * 1_000),
+            bytes=HISTORIES.bytes if history_bytes is None else history_bytes,
         )
         collector = Collector(self.log, app.group, kept, collect_every_s, metrics, histories)
         ours = Ours(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from bokiflow import collect_rules as rules
-from bokiflow.collect_rules import Histories, Marks, Over, Own
+from bokiflow.collect_rules import Histories, Marks, Measured, Over, Own, kept_since
 from bokiflow.flow_events import Ended, Started, Tombed
 from bokiflow.outcomes import Outcome, failed
 from bokilib.checkpoint_rules import Ages
@@ -145,3 +146,29 @@ def test_streams_are_trimmed_below_the_first_that_is_needed() -> None:
     marks.kept(1, 4)
     marks.kept(3, 9)
     assert marks.all() == [(1, 4), (2, 4)]
+
+
+def test_the_oldest_minutes_beyond_a_bound_in_bytes_go() -> None:
+    one, other = Measured(), Measured()
+    for seqnum, (minute, size) in enumerate([(5, 10), (6, 20), (6, 5), (8, 40)], 1):
+        one.ended(over(60_000 * minute, 60_000 * minute, seqnum)._replace(ended=ended_of(size)))
+    other.ended(over(60_000 * 7, 60_000 * 7, 9)._replace(ended=ended_of(30)))
+    other.ended(over(60_000 * 9, 60_000 * 7, 10)._replace(ended=ended_of(1_000)))  # repeated: not counted again
+    both = [one, other]
+    assert [kept_since(both, bound) // 60_000 for bound in (105, 104, 95, 94, 70, 69, 40, 39)] == [
+        0,
+        6,
+        6,
+        7,
+        7,
+        8,
+        8,
+        9,
+    ]
+    since_ms = kept_since(both, 94)
+    assert [measured.cut(since_ms) for measured in both] == [(1, 3), None]
+    assert [measured.cut(since_ms) for measured in both] == [None, None] and kept_since(both, 94) == 0
+
+
+def ended_of(size: int) -> Ended:
+    return msgspec.structs.replace(ENDED, history_bytes=size)

@@ -157,6 +157,47 @@ async def test_histories_beyond_the_bound_go_when_they_would_be_rewritten(
         assert 2 <= left <= 4
 
 
+async def test_histories_of_all_that_ended_stay_within_a_bound_in_bytes(
+    cluster: MemoryCluster, clock: SetClock, book: boki.Book
+) -> None:
+    """Workflows that return and workflows that fail, for hours: the oldest histories go early, and the book does not grow."""
+    app = App("shop")
+
+    @app.step
+    async def large() -> str:
+        return "x" * 10_000
+
+    @app.workflow
+    async def flow(number: int) -> str:
+        text = await large()
+        if number % 2:
+            raise ValueError("no")
+        return text[:10]
+
+    async def kept(worker: Worker, last: int) -> list[int]:
+        found = []
+        for number in range(last):
+            with contextlib.suppress(boki.Trimmed):
+                if [one async for one in worker.handle(f"x{number}").steps() if one.kind == "step"]:
+                    found.append(number)
+        return found
+
+    async with working(cluster, app, history_bytes=100_000) as worker:
+        for number in range(40):
+            handle = await worker.start(flow.call(number), id=f"x{number}")
+            with contextlib.suppress(ValueError):
+                await handle.result()
+            await later(worker, clock, 120_000)
+            if number == 19:
+                first = await kept(worker, 20)
+        last = await kept(worker, 40)
+    assert first == list(range(11, 20)) and last == list(range(31, 40))
+    async with working(cluster, app, "next", history_bytes=50_000, lease_s=0.0) as worker:
+        await worker._round()
+        await worker.collect()
+        assert await kept(worker, 40) == list(range(36, 40)), "another worker measures what it finds"
+
+
 async def test_what_is_collected_is_counted_and_who_is_late_shows_it(cluster: MemoryCluster, clock: SetClock) -> None:
     shop, metrics = Shop(), Metrics()
 
