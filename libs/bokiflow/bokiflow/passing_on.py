@@ -120,7 +120,7 @@ class PassingOn:
             self._pending.update(dict.fromkeys(ids))
             raise
         for id, state in zip(ids, states, strict=True):
-            if self._host.runs(id) or self._tries(id, state):
+            if self._takeover.loads(id) or (not self._host.runs(id) and self._tries(id, state)):
                 _put(self._pending, id)
 
     def _tries(self, id: str, state: Held | None) -> bool:

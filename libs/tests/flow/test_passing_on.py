@@ -80,6 +80,8 @@ async def test_what_a_living_owner_lacks_a_new_worker_runs_and_what_is_sent_reac
             assert worker._partitions.mine == {}
             await seen(old)
             assert old._takeover.others == {"x": worker.name} and not old._takeover.aside
+            await seen(worker)
+            assert not worker._passing_on._pending, "what runs here is looked at no more"
             await handle.signal("go", "sent")
             assert await handle.result() == ["new first", "sent", "new last"]
 
