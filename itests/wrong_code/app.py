@@ -4,7 +4,8 @@
 |---|---|---|
 | `raises`, `exits`, `interrupts` | a step raises ValueError, SystemExit, KeyboardInterrupt | failed |
 | `stops`, `foreign_cancel`, `group` | a step raises StopIteration, CancelledError, an ExceptionGroup | failed |
-| `polls`, `blocks`, `loops` | `sleep(0)` without end; `time.sleep`; a pure loop | blocked, WorkflowStuck |
+| `polls`, `loops` | `sleep(0)` without end; a pure loop | blocked, WorkflowStuck |
+| `blocks` | `time.sleep` | the same, or done if it was not noticed in time |
 | `changed` | another step in the new version than in the old one | done, or blocked, NonDeterminism |
 | `ghost` | no program has it | blocked, NotRegistered |
 | `hangs` | a step that never ends | running, until it is cancelled |
