@@ -14,7 +14,6 @@ from itests.logbooks.administration import Administrator, Row, administrator, ro
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
 
 BOOKS = tuple(f"book-{number}" for number in range(8))
-TERMS = 20
 RECORDS = 6
 """To each book in each term."""
 
@@ -73,7 +72,8 @@ async def change(admin: Administrator, cluster: LocalCluster, chance: random.Ran
         await admin.changes.roll(chance.choice((0, 1)))
 
 
-async def test_what_was_written_in_a_term_is_read_in_all_later_ones(tmp_path: Path) -> None:
+@pytest.mark.parametrize("terms", [8, pytest.param(20, marks=pytest.mark.nightly)])
+async def test_what_was_written_in_a_term_is_read_in_all_later_ones(tmp_path: Path, terms: int) -> None:
     chance = random.Random(7)
     written = Written()
     async with (
@@ -83,7 +83,7 @@ async def test_what_was_written_in_a_term_is_read_in_all_later_ones(tmp_path: Pa
         await admin.changes.add(1)
         await admin.changes.spread({0: 1, 1: 1})
         one, other = (f"boki://{cluster.address(f'engine-{number}')}" for number in (1, 2))
-        for term in range(TERMS):
+        for term in range(terms):
             async with boki.connect(chance.choice((one, other))) as client:
                 await written.more(client, term)
             await change(admin, cluster, chance, term)
@@ -93,4 +93,4 @@ async def test_what_was_written_in_a_term_is_read_in_all_later_ones(tmp_path: Pa
         for url in (one, other):
             async with boki.connect(url) as client:
                 await written.check(client)
-        assert (await admin.view()).next_term > TERMS
+        assert (await admin.view()).next_term > terms

@@ -490,6 +490,7 @@ async def test_a_crash_anywhere_of_who_collects_harms_nothing(clock: SetClock, k
     assert explored.runs > 5
 
 
+@pytest.mark.nightly
 async def test_a_second_worker_anywhere_that_collects_harms_nothing(clock: SetClock) -> None:
     kept = Kept(clock)
     assert (await start_anywhere(kept.program, kept.program, kept.check, clock=clock, before=kept.before)).runs > 20

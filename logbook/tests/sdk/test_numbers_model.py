@@ -399,15 +399,21 @@ def explore(bounds: Bounds) -> int:
 @pytest.mark.parametrize(
     "bounds",
     [
-        pytest.param(Bounds(3, lost=1, cuts=1), id="frames are lost"),
-        pytest.param(Bounds(3, losers=1, early=True, lost=1, cuts=0), id="conflicts are told early, and lost"),
+        pytest.param(Bounds(3, lost=1, cuts=1), id="frames are lost", marks=pytest.mark.nightly),
+        pytest.param(
+            Bounds(3, losers=1, early=True, lost=1, cuts=0),
+            id="conflicts are told early, and lost",
+            marks=pytest.mark.nightly,
+        ),
         pytest.param(Bounds(2, losers=2, early=True, lost=1, cuts=1), id="conflicts are told early, and sent again"),
         pytest.param(
             Bounds(2, losers=1, early=True, lost=1, cuts=0, trims=1),
             id="a conflict is told early, and the book is forgotten",
         ),
         pytest.param(Bounds(3, withdrawn=2, cuts=1), id="what was not sent is taken back"),
-        pytest.param(Bounds(2, given_up=1, cuts=1), id="what was sent is given up and asked for"),
+        pytest.param(
+            Bounds(2, given_up=1, cuts=1), id="what was sent is given up and asked for", marks=pytest.mark.nightly
+        ),
         pytest.param(Bounds(2, losers=1, given_up=1, lost=1, cuts=0), id="what was given up and is lost is asked for"),
         pytest.param(Bounds(2, given_up=1, settled_apart=1, cuts=0), id="the first of what was given up is settled"),
         pytest.param(
