@@ -1,7 +1,7 @@
 """When a running term is full (`roll_rules`): asked after each entry that may have filled it, and by a timer where nothing comes.
 
 ordered     an entry was acknowledged
-trimmed_on_full_disks  it has a TRIM, and bookies have no room but their reserves
+disks_are_full  bookies have no room but their reserves, and the term has a TRIM
 full        why the term ends now; None: it goes on, or cannot be rolled yet
 aged        called back when the timer finds it full; what is in flight then does it by its acknowledgement
 """
@@ -39,6 +39,8 @@ class TermRolling:
         self._first_s: float | None = None
         """When the first record was acknowledged."""
         self._timer: asyncio.TimerHandle | None = None
+        self.trimmed = False
+        """Whether the term has a TRIM."""
         self._frees_space = False
         """Whether its end lets space be reclaimed that is wanted now."""
         self._perhaps = False
@@ -52,8 +54,10 @@ class TermRolling:
         if commands or entries >= self._settings.term_entries:
             self._perhaps = True
 
-    def trimmed_on_full_disks(self) -> None:
-        """The newest entry has a TRIM, and was written to the reserves of full disks."""
+    def disks_are_full(self) -> None:
+        """The newest entry of a term that was trimmed is in the reserves of full disks."""
+        if self._frees_space:
+            return
         self._frees_space = self._perhaps = True
         if self._timer is not None:  # where it cannot be rolled yet
             self._timer.cancel()

@@ -10,7 +10,7 @@ Rules:
   there is nothing to order. A sequencer that is fenced, and does not know, can have neither.
 - A TRIM or EXPIRE of a book that the term does not order is refused; a LOST of what it has not ordered as well.
 - What is carried is read before (`carried_check`): every engine will have to.
-- While the metalog is written to the reserves of full disks nothing is carried, and a term with records ends once a TRIM is ordered:
+- While the metalog is written to the reserves of full disks nothing is carried, and a term that has records and was trimmed ends:
   only what an ended term has can be reclaimed. The next one orders no records before there is space, so none follows it for that.
 - A connection speaks for its own shards only; an engine whose connection is lost keeps its shards for a grace (`shard_owners`). Then
   they are closed at what is known of them.
@@ -362,8 +362,10 @@ class TermServer:
         self._push(first, data)
         rolling = self._rolling
         rolling.ordered(first + 1, records=entry.end_pos > 0, commands=bool(entry.commands))
-        if entry.commands and self._writer.in_reserve and any(isinstance(one, Trim) for one in entry.commands):
-            rolling.trimmed_on_full_disks()
+        if entry.commands and any(isinstance(one, Trim) for one in entry.commands):
+            rolling.trimmed = True
+        if rolling.trimmed and self._writer.in_reserve:
+            rolling.disks_are_full()
         over = self._yielded() if self._yields else rolling.perhaps_full(first + 1)
         if over is None and self._builder.waits:
             self._advance()

@@ -238,6 +238,14 @@ async def test_nothing_is_carried_into_the_reserves_of_full_disks(cluster: Any, 
     assert (await ordered(engine)).carried == (Carried(0, body_of(1, 0, 5, 1, b"carried again")),)
 
 
+async def test_a_term_that_was_trimmed_before_the_disks_were_full_ends_too(cluster: Any) -> None:
+    sequencer, engine = await cut_once(cluster, A)
+    assert (await engine.order(1, Trim(1, ((0, 99),), False))).term == 1
+    cluster.ledgers.full = True
+    await engine.close_shard(1, 0)
+    assert isinstance(cluster.server_of(sequencer).over, TermFull)
+
+
 async def test_a_trim_on_full_disks_ends_a_term_with_records_once(cluster: Any) -> None:
     sequencer, engine = await cut_once(cluster, A)
     assert (await engine.order(1, Trim(1, ((0, 99),), False))).term == 1
