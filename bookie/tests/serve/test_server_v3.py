@@ -102,6 +102,24 @@ async def test_v2_and_v3_share_a_connection_and_a_batch(served: Served, client: 
     assert sorted(one.entry_id for one in theirs) == [0, 1, 3, 5, 7]
 
 
+async def test_high_priority_uses_the_reserve_of_a_full_disk_in_both_protocols(
+    served: Served, client: Requester
+) -> None:
+    """As of Apache's bookie; a run of such adds is taken at once, too."""
+    await client.ask_v3(served.add_v3(1, 1, 0))
+    served.storage.set_read_only(True)
+    served.storage.room.control_bytes = 1 << 20
+    assert (await client.ask_v3(served.add_v3(2, 1, 1))).status is V2Status.READ_ONLY
+    assert (await client.ask_v3(served.add_v3(3, 1, 1)._replace(priority=100))).status is V2Status.OK
+    bodies = [served.world.body(1, entry_id) for entry_id in (2, 3, 4)]
+    frames = [v2.as_control(v2.encode_add_body([body], served.world.key)) for body in bodies]
+    client.connection.send(*(b"".join(frame) for frame in frames))
+    answers = [v2.decode_response(memoryview(await client.frames.get() or b"")) for _ in frames]
+    assert [one.status for one in answers] == [V2Status.OK] * 3
+    served.storage.room.control_bytes = 0
+    assert (await client.ask_v3(served.add_v3(4, 1, 5)._replace(priority=100))).status is V2Status.READ_ONLY
+
+
 async def test_adds_are_answered_only_when_durable(served: Served, disk: MemoryDisk, client: Requester) -> None:
     await client.ask_v3(served.add_v3(1, 1, 0))
     disk.hold("sync")

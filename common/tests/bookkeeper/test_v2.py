@@ -207,6 +207,22 @@ def test_answers_to_reads_are_the_same_bytes_joined_or_not(bodies: list[bytes], 
     assert b"".join(v2.encode_found_reads(reads, bodies)) == b"".join(part for one in alone for part in one)
 
 
+def test_a_control_add_is_a_normal_one_with_high_priority() -> None:
+    header = v2.EntryHeader(7, 3, 2, 10)
+    plain = v2.encode_add(header, digest_for("CRC32C", PASSWORD), KEY, [b"a", b"b"])
+    frame = b"".join(v2.as_control(plain))
+    assert frame[:8] == b"".join(plain)[:6] + struct.pack(">H", v2.FLAG_HIGH_PRIORITY)
+    assert frame[8:] == b"".join(plain)[8:]
+    for found, control in ((frame, True), (b"".join(plain), False)):
+        run = v2.decode_add_run([memoryview(found)[4:]], 0)
+        request = v2.decode_request(memoryview(found)[4:])
+        assert isinstance(request, v2.AddRequest) and run is not None
+        assert (run.control, request.control, request.recovery) == (control, control, False)
+    recovery = b"".join(v2.encode_add(header, digest_for("CRC32C", PASSWORD), KEY, [b"a"], recovery=True))
+    request = v2.decode_request(memoryview(recovery)[4:])
+    assert isinstance(request, v2.AddRequest) and request.recovery and not request.control
+
+
 def test_what_is_no_add_begins_no_run() -> None:
     read = memoryview(v2.encode_read(1, 2))[4:]
     assert v2.decode_add_run([read, read], 0) is None
