@@ -18,6 +18,7 @@ from bokiqueue.carrying import carried
 from bokiqueue.consumer import Consumer
 from bokiqueue.copies import PushResult
 from bokiqueue.errors import (
+    HandlerConflict,
     HandlerExited,
     HandlerTimeout,
     NoSuchGroup,
@@ -38,6 +39,7 @@ from bokiqueue.receiving import Received, Receiving
 __all__ = [
     "Consumer",
     "Handler",
+    "HandlerConflict",
     "HandlerExited",
     "HandlerTimeout",
     "Json",

@@ -6,6 +6,8 @@
   one, or the log could not be reached. Such a message comes again, as often as it takes.
 - `SystemExit`, or a `CancelledError` that nobody asked for, is a failed attempt of a function of `queue.handler`, which turns it into
   `HandlerExited` before it is judged here. Raised within `async with message` it ends the program itself, and is judged as a stop.
+- A handler whose own record loses for no progress of anybody (`OwnConflicts`) can never commit: from the third time on that is a failed
+  attempt.
 - After a failed attempt a message waits: a second at first, twice as long each time, a minute at most. So it does, a second, if a record
   lost that was to have no ACK of it: the handler's own may lose each time.
 """
@@ -20,6 +22,9 @@ from bokiqueue.errors import StaleReceipt
 
 BACKOFF_S: Final = 1.0
 BACKOFF_MOST_S: Final = 60.0
+STUCK: Final = 3
+"""Conflicts of a handler's own with the same records before they count."""
+MESSAGES: Final = 1_024
 
 
 def failed(error: BaseException) -> bool:
@@ -44,3 +49,24 @@ def stopped(error: BaseException) -> bool:
 def backoff_s(attempt: int, first_s: float = BACKOFF_S) -> float:
     """Return the seconds until a message comes again of which so many attempts failed."""
     return min(BACKOFF_MOST_S, first_s * 2.0 ** min(max(attempt, 1) - 1, 30))
+
+
+class OwnConflicts:
+    """Messages whose handler lost a record of its own, and the records that it lost to. Invariant: at most `MESSAGES`, the newest ones."""
+
+    def __init__(self) -> None:
+        self._lost: dict[tuple[int, ...], tuple[list[tuple[str, object]], int]] = {}
+
+    def stuck(self, id: tuple[int, ...], conflict: Conflict) -> bool:
+        """Note a Conflict; return whether it was the same `STUCK` times in a row: nobody wrote what it expects meanwhile."""
+        actual = sorted((str(tag), seqnum) for tag, seqnum in dict(conflict.facts.get("actual", {})).items())
+        before, count = self._lost.pop(id, (actual, 0))
+        count = count + 1 if before == actual else 1
+        self._lost[id] = actual, count
+        if len(self._lost) > MESSAGES:
+            del self._lost[next(iter(self._lost))]
+        return count >= STUCK
+
+    def forget(self, id: tuple[int, ...]) -> None:
+        """Forget a message that is handled."""
+        self._lost.pop(id, None)

@@ -2,7 +2,7 @@
 
 BokiError
 ├── UsageError      WrongMode, QueueDiffers, NoSuchGroup
-└── LogBookError    HandlerTimeout, HandlerExited, NoSuchQueue, StaleReceipt, QueueEmpty, ResultTrimmed
+└── LogBookError    HandlerTimeout, HandlerExited, HandlerConflict, NoSuchQueue, StaleReceipt, QueueEmpty, ResultTrimmed
 """
 
 from __future__ import annotations
@@ -66,4 +66,13 @@ class HandlerExited(LogBookError):
 
     Attributes:
         handler: its name. `__cause__` is what it raised.
+    """
+
+
+class HandlerConflict(LogBookError):
+    """A record that a handler appends beside its transaction lost again and again, though nobody else wrote what it expects. The attempt
+    failed.
+
+    Attributes:
+        handler: its name. `__cause__` is the newest Conflict.
     """

@@ -22,14 +22,14 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from boki_common.errors import BokiError, InvalidArgument
+from boki_common.errors import BokiError, Conflict, InvalidArgument
 from boki_common.logs import get_logger
 from boki_common.runtime.bodies import interrupted
 from bokilib.contribution import Contribution
 from bokilib.errors import AppendUnknown
-from bokiqueue.attempts import backoff_s
+from bokiqueue.attempts import STUCK, OwnConflicts, backoff_s
 from bokiqueue.consumer import FINISH_S, Consumer
-from bokiqueue.errors import HandlerExited, HandlerTimeout, StaleReceipt
+from bokiqueue.errors import HandlerConflict, HandlerExited, HandlerTimeout, StaleReceipt
 from bokiqueue.failures import described, stack_of
 from bokiqueue.messages import LEASE_MOST_S, Message, outcome_of
 
@@ -38,6 +38,9 @@ T = TypeVar("T")
 AT_ONCE: Final = 16
 SPARE_S: Final = 1.0
 """A message is leased for so much longer than its handler may run."""
+
+LATE_S: Final = 1.0
+"""A timer that fires so late says that the loop stood still."""
 
 log = get_logger(__name__)
 
@@ -85,6 +88,7 @@ class Handler(Generic[T, X]):
         self._backoff_s = backoff
         self._lease_s = lease_s
         self._tasks: list[asyncio.Task[None]] = []
+        self._conflicts = OwnConflicts()
 
     async def __aenter__(self) -> Handler[T, X]:
         self.consumer = await self._consume().__aenter__()
@@ -164,7 +168,13 @@ class Handler(Generic[T, X]):
             if message.parted:
                 happened = False if error is raised else await _happened(error)
                 await message.part_ended(happened, error=error)
+            if error is raised and isinstance(error, Conflict) and self._conflicts.stuck(message.id, error):
+                raise HandlerConflict(
+                    f"the handler {self.name!r} lost a record of its own {STUCK} times, and nobody wrote meanwhile: {described(error)}",
+                    handler=self.name,
+                ) from error
             raise
+        self._conflicts.forget(message.id)
         await message.part_ended(True)
 
     async def _run(self, message: Message[T], tx: X) -> None:
@@ -175,14 +185,15 @@ class Handler(Generic[T, X]):
         """
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        limit = asyncio.timeout(self._lease_s)
+        limit = asyncio.timeout(None)
+        lease = Lease(loop, self._lease_s, lambda: limit.reschedule(loop.time()))
         try:
             async with limit:
                 if not message.parted:  # else its lease does not run out any more
                     message.extend(
                         min(LEASE_MOST_S, self._lease_s + SPARE_S)
                     )  # it is given back before others may have it
-                message.extended = lambda lease_s: limit.reschedule(loop.time() + lease_s)
+                message.extended = lease.extend
                 await self.body(message, tx)
         except BaseException as error:
             if limit.expired():
@@ -192,6 +203,7 @@ class Handler(Generic[T, X]):
             raise HandlerExited(f"the handler {self.name!r} raised {described(error)}", handler=self.name) from error
         finally:
             message.extended = None
+            lease.end()
         if limit.expired():  # its body was cancelled, and went on
             raise self._timeout(loop.time() - began_s)
         tx.add(message.acked())
@@ -205,6 +217,53 @@ class Handler(Generic[T, X]):
             ran_s=ran_s,
             expected=self._lease_s,
         )
+
+
+class Timer(Protocol):
+    """A call that comes later."""
+
+    def cancel(self) -> None: ...
+
+
+class Timers(Protocol):
+    """An event loop, as far as a lease needs it."""
+
+    def time(self) -> float: ...
+
+    def call_at(self, when: float, callback: Callable[[], None], /) -> Timer: ...
+
+
+class Lease:
+    """The time that a handler has. A timer that fires late says that the loop stood still, as in a process that was stopped (SIGSTOP, a
+    sleeping machine): the handler had no time meanwhile, and gets a whole lease once more. A body that blocks the loop itself looks the
+    same, so it is given that once."""
+
+    def __init__(self, loop: Timers, lease_s: float, expire: Callable[[], None]) -> None:
+        self._loop = loop
+        self._lease_s = lease_s
+        self._expire = expire
+        self._forgives = True
+        self._begin(lease_s)
+
+    def _begin(self, lease_s: float) -> None:
+        self._deadline_s = self._loop.time() + lease_s
+        self._timer = self._loop.call_at(self._deadline_s, self._look)
+
+    def extend(self, lease_s: float) -> None:
+        """It has so much time from now on."""
+        self._timer.cancel()
+        self._begin(lease_s)
+
+    def end(self) -> None:
+        """The handler has ended."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        if self._forgives and self._loop.time() - self._deadline_s > LATE_S:
+            self._forgives = False
+            self._begin(self._lease_s)
+        else:
+            self._expire()
 
 
 async def _happened(error: BaseException) -> bool | None:

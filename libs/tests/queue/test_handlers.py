@@ -14,6 +14,7 @@ from boki_common.logs import configured
 from bokilib import Atomic, Log
 from bokilib.errors import AppendUnknown
 from bokiqueue import Message, Queue
+from bokiqueue.handlers import Lease
 from bokistore import BokiStore, Transaction
 from libs.tests.queue.conftest import Another, book_of
 
@@ -253,3 +254,87 @@ async def test_a_record_of_unknown_outcome_that_the_body_appended_itself_is_no_a
         await ship.handle(await anext(messages))
     assert runs == [1, 1, 1]
     assert await store.object("stock").get("sold") == 8
+
+
+async def test_a_handler_that_loses_a_record_of_its_own_for_nobody_is_a_dead_letter(another: Another) -> None:
+    store, orders = await shop(another)
+    book = book_of(orders)
+    await book.append(b"taken", tags=["slot"])
+    runs: list[int] = []
+
+    @orders.handler(store, backoff_s=0.001)
+    async def ship(order: Message[object], tx: Transaction) -> None:
+        runs.append(order.attempt)
+        await book.append(b"mine", tags=["slot"], expect={"slot": None})
+
+    dead = await Queue.open(store.log, "orders.dead", object)
+    await orders.push("never")
+    async with ship, dead.consume() as letters, asyncio.timeout(10):
+        source = (await anext(letters)).source
+    assert runs == [1, 1, 1, 2]
+    assert source is not None and "HandlerConflict" in source.error and "Conflict" in source.stack
+
+
+class HandMoved:
+    """A clock that is moved by hand, and timers that fire when it is looked at."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self._timers: list[tuple[float, Callable[[], None], asyncio.Event]] = []
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_at(self, when: float, callback: Callable[[], None], /) -> HandTimer:
+        cancelled = asyncio.Event()
+        self._timers.append((when, callback, cancelled))
+        return HandTimer(cancelled)
+
+    def move(self, now_s: float) -> None:
+        self.now_s = now_s
+        due = [timer for timer in self._timers if timer[0] <= now_s]
+        self._timers = [timer for timer in self._timers if timer[0] > now_s]
+        for _, callback, cancelled in due:
+            if not cancelled.is_set():
+                callback()
+
+
+class HandTimer:
+    def __init__(self, cancelled: asyncio.Event) -> None:
+        self._cancelled = cancelled
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+
+@pytest.mark.parametrize(
+    ("moves", "expired_at"),
+    [
+        ([110, 129, 130], [130]),
+        ([130.5], [130.5]),
+        ([190, 200, 219, 220], [220]),
+        ([190, 400], [400]),
+    ],
+    ids=["in time", "hardly late", "stood still", "blocks again"],
+)
+def test_a_handler_whose_process_stood_still_has_its_lease_once_more(
+    moves: list[float], expired_at: list[float]
+) -> None:
+    clock = HandMoved()
+    expired: list[float] = []
+    Lease(clock, 30.0, lambda: expired.append(clock.now_s))
+    for now_s in moves:
+        clock.move(now_s)
+    assert expired == expired_at
+
+
+def test_a_lease_that_was_extended_or_has_ended_does_not_expire() -> None:
+    clock = HandMoved()
+    expired: list[float] = []
+    lease = Lease(clock, 30.0, lambda: expired.append(clock.now_s))
+    clock.move(120.0)
+    lease.extend(60.0)
+    clock.move(179.0)
+    lease.end()
+    clock.move(500.0)
+    assert expired == []
