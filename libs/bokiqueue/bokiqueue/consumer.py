@@ -160,6 +160,8 @@ class Consumer(Generic[T]):
         self._alone: ShardOwner | None = None
         """The owner of the message that is handed out alone."""
         self._handling: dict[asyncio.Task[None], None] = {}
+        self._rival = ""
+        """The incarnation of another member of this name, which the log has told of."""
 
     # -- life
 
@@ -454,9 +456,24 @@ class Consumer(Generic[T]):
             and (claim.by, scope_of(claim.token)) != (self._log.by, self._member.token)
             and claim.seqnum > self._claims.read_at
         ):
+            self._another_took(claim)
             holder += " (another of this name)"
         dead = holder not in (NOBODY, self.who) and self._members.dead(holder)
         return Standing(holder, shard in self._owners, dead)
+
+    def _another_took(self, claim: Claim) -> None:
+        """Say once that another process took shards under the name of this member."""
+        if claim.by == self._rival:
+            return
+        self._rival = claim.by
+        log.warning(
+            "another member has this name: it took the shards, and this one waits until it ends; give each process a who= of its own",
+            queue=self.found.config.queue,
+            group=self._group,
+            who=self.who,
+            incarnation=self._log.by,
+            other=claim.by,
+        )
 
     async def _move(self) -> None:
         """Takes what is to be taken, and begins to give back what is to be given."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import boki
 from boki.testing import MemoryCluster
 from boki_common.errors import InvalidArgument
+from boki_common.logs import configured
 from bokilib import Contribution, Fenced, tags
 from bokiqueue import Consumer, Limits, Queue, StaleReceipt, settings
 from bokiqueue.events import Acked, Id, consumer_id
@@ -84,6 +86,26 @@ async def test_what_kills_its_process_is_a_dead_letter_after_max_deliveries_deat
         3,
         "the process ended while this message was alone with it",
     )
+
+
+async def test_a_member_whose_name_another_process_took_says_so_once(another: Another) -> None:
+    stream = io.StringIO()
+    queue, other = await another(shards=4), await another()
+    with configured(stream=stream):
+        async with queue.consume(who="host-7", member_lease_s=600) as first:
+            await first.has(4)
+            async with other.consume(who="host-7", member_lease_s=600) as second:
+                await second.has(4)
+                await first.has(0)
+                async with asyncio.timeout(10):
+                    while "another member has this name" not in stream.getvalue():
+                        first._members_changed()
+                        await asyncio.sleep(0)
+                for _ in range(50):
+                    first._members_changed()
+                    await asyncio.sleep(0)
+    (line,) = [line for line in stream.getvalue().splitlines() if "another member has this name" in line]
+    assert "who=host-7" in line and other.log.by in line
 
 
 async def test_an_owner_that_was_taken_for_dead_can_ack_nothing_any_more(another: Another) -> None:
