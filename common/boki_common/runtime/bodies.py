@@ -8,14 +8,13 @@ The simulator runs the same function at once, in the loop: a thread is nothing t
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import dis
 import threading
 from collections import deque
 from collections.abc import Callable
-from functools import partial
-from typing import Final, TypeVar, cast
+from concurrent.futures import Executor, Future
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 THREADS: Final = 32
@@ -25,11 +24,10 @@ IDLE_S: Final = 10.0
 _RAISE: Final = dis.opmap["RAISE_VARARGS"]
 
 
-class ThreadBodies:
-    """Up to `THREADS` daemon threads, begun as they are needed; functions beyond that wait.
+class DaemonThreads(Executor):
+    """Up to `THREADS` daemon threads, begun as they are needed; calls beyond that wait.
 
-    The threads are daemons, so a function that hangs does not keep its process from ending. A caller that is cancelled goes on, and so does
-    its function, whose result is dropped; a function that has not begun yet is not begun.
+    The threads are daemons: a call that hangs does not keep its process from ending.
     """
 
     def __init__(self) -> None:
@@ -39,40 +37,28 @@ class ThreadBodies:
         self._waiting = 0
         """Threads that have nothing to do."""
 
-    async def run(self, body: Callable[[], T]) -> T:
-        """Return what the function returns, or raise what it raises. It sees the context variables of its caller.
-
-        A StopIteration of it becomes a RuntimeError, as in a coroutine: no future can carry one, and its caller would wait for ever.
-        """
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-        context = contextvars.copy_context()
+    def submit(self, function: Callable[..., T], /, *args: Any, **options: Any) -> Future[T]:
+        """Call a function in a thread; one that is cancelled before it begins is not called."""
+        future: Future[T] = Future()
 
         def call() -> None:
-            if future.cancelled():
+            if not future.set_running_or_notify_cancel():
                 return
             try:
-                settle = partial(_settle, future, result=context.run(body))
-            except StopIteration as error:
-                wrong = RuntimeError("a function raised StopIteration")
-                wrong.__cause__ = error
-                settle = partial(_settle, future, error=wrong)
+                result = function(*args, **options)
             except BaseException as error:  # noqa: BLE001 - raised where the function was called
-                settle = partial(_settle, future, error=error)
-            with contextlib.suppress(RuntimeError):  # the event loop is closed: its caller is gone
-                loop.call_soon_threadsafe(settle)
+                future.set_exception(error)
+            else:
+                future.set_result(result)
 
-        self._begin(call)
-        return await future
-
-    def _begin(self, call: Callable[[], None]) -> None:
         with self._changed:
             self._calls.append(call)
             if self._waiting >= len(self._calls) or self._threads == THREADS:
                 self._changed.notify()
-                return
+                return future
             self._threads += 1
         threading.Thread(target=self._work, name="boki body", daemon=True).start()
+        return future
 
     def _work(self) -> None:
         while True:
@@ -89,13 +75,26 @@ class ThreadBodies:
             del call
 
 
-def _settle(future: asyncio.Future[T], result: T | None = None, error: BaseException | None = None) -> None:
-    if future.done():
-        return  # its caller was cancelled
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(cast(T, result))
+class ThreadBodies:
+    """In threads of its own (`DaemonThreads`). A caller that is cancelled goes on, and so does its function, whose result is dropped."""
+
+    def __init__(self) -> None:
+        self._threads: Final = DaemonThreads()
+
+    async def run(self, body: Callable[[], T]) -> T:
+        """Return what the function returns, or raise what it raises. It sees the context variables of its caller.
+
+        A StopIteration of it becomes a RuntimeError, as in a coroutine: no future can carry one, and its caller would wait for ever.
+        """
+
+        def call() -> T:
+            try:
+                return body()
+            except StopIteration as error:
+                raise RuntimeError("a function raised StopIteration") from error
+
+        context = contextvars.copy_context()
+        return await asyncio.get_running_loop().run_in_executor(self._threads, context.run, call)
 
 
 def interrupted(error: BaseException) -> bool:
