@@ -19,6 +19,8 @@ from bokistore.snapshot_reads import Views
 from bokistore.transaction_rules import Overlay
 from bokistore.transactions import Transaction
 
+LATE_S: Final = 1.0
+"""A timer that fires so late says that the process stood still (SIGSTOP, a sleeping machine), or that a body blocked the loop."""
 TURNS: Final = 3
 """Turns of the loop that a body gets to run again for a record, beside the time of its reads."""
 
@@ -45,6 +47,8 @@ class Bodies:
         self._on_failed: Final = failed
         self._running: Final[dict[Job[Any], None]] = {}
         self._watch: asyncio.TimerHandle | None = None
+        self._looks_s = 0.0
+        """When the clock is looked at next."""
 
     def start(self, job: Job[Any], overlay: Overlay, before: Sequence[Member]) -> None:
         """Run a body, on the state that members of the next record leave."""
@@ -54,7 +58,7 @@ class Bodies:
         job.began_s = loop.time()
         self._running[job] = None
         if self._watch is None:
-            self._watch = loop.call_later(self._limit_s, self._look_at_clock)
+            self._look_at(loop, job.began_s + self._limit_s)
 
     def forget(self, job: Job[Any]) -> None:
         """A transaction is decided, whatever its body does."""
@@ -97,6 +101,11 @@ class Bodies:
         self._watch = None
         loop = asyncio.get_running_loop()
         now_s = loop.time()
+        if (
+            now_s - self._looks_s > LATE_S
+        ):  # the process stood still, so bodies had no time: they have all of it once more
+            for job in [job for job in self._running if not job.late]:
+                job.began_s, job.late = now_s, True
         for job in [job for job in self._running if now_s - job.began_s >= self._limit_s]:
             ran_s = now_s - job.began_s
             if job.transaction is not None:
@@ -116,7 +125,11 @@ class Bodies:
             job.task.cancel()
         if self._running:
             first_s = min(job.began_s for job in self._running)
-            self._watch = loop.call_at(first_s + self._limit_s, self._look_at_clock)
+            self._look_at(loop, first_s + self._limit_s)
+
+    def _look_at(self, loop: asyncio.AbstractEventLoop, when_s: float) -> None:
+        self._looks_s = when_s
+        self._watch = loop.call_at(when_s, self._look_at_clock)
 
     async def reads_ended(self, patience_s: float) -> None:
         """Wait a moment for bodies that read the log just now: they commit together with what is ready."""

@@ -47,6 +47,7 @@ class Job(Generic[R]):
     Attributes:
         number: in the order in which they came. least: it trusts what is known here as of this place or above.
         losses: runs that counted for nothing, because others committed first. slow: a record did not wait for its last run.
+        late: whether its body was given its time once more, because the process stood still.
         joins: whether it may join a record. held: its run ended, and waits for the owner.
         within: transactions whose bodies called for this one, outermost first. undercut: streams that transactions within this one
             committed on, and how often that made a run of it count for nothing.
@@ -68,6 +69,7 @@ class Job(Generic[R]):
         self.held = False
         self.conflicts = 0
         self.began_s = 0.0
+        self.late = False
         self.future: asyncio.Future[Committed[R]] = asyncio.get_running_loop().create_future()
         if how.staged:
             self.future.add_done_callback(_noticed)

@@ -9,6 +9,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from bokistore import BokiStore, InTransaction, StoreSettings, Transaction, TransactionTimeout
+from bokistore.bodies import Bodies
+from bokistore.jobs import How, Job
+from bokistore.transaction_rules import Overlay
 from libs.tests.store.conftest import Another
 
 AsATransaction = Callable[[Transaction], Awaitable[object]]
@@ -99,6 +102,28 @@ async def test_a_body_that_takes_too_long_ends_with_an_error_that_names_it(anoth
         kept[0]["a"].inc("n")
     assert await store.object("a").value() is None
     assert await store.transact(bump, "a") == 0
+
+
+async def test_a_body_whose_process_stood_still_has_its_time_once_more(store: BokiStore) -> None:
+    """The clock is looked at a minute late, twice: at first nobody is blamed."""
+    failed: list[BaseException] = []
+    bodies = Bodies(store.views, 600.0, ran=lambda job, on: None, failed=lambda job, error: failed.append(error))
+
+    async def waits(tx: Transaction) -> None:
+        await asyncio.Event().wait()
+
+    job = Job(1, How(waits, "waits", "snapshot", "session"), 0)
+    bodies.start(job, Overlay(), ())
+    await asyncio.sleep(0)
+    for expected in (0, 1):
+        job.began_s -= 660.0
+        bodies._looks_s -= 660.0
+        bodies._look_at_clock()
+        assert len(failed) == expected
+    assert isinstance(failed[0], TransactionTimeout)
+    bodies.forget(job)
+    assert job.task is not None
+    await asyncio.gather(job.task, return_exceptions=True)
 
 
 async def test_a_body_that_ignores_its_end_is_left_to_itself(another: Another) -> None:
