@@ -19,6 +19,7 @@ from boki_cli.number_types import Whole
 from boki_cli.options import BOOK, CONSISTENCY, CommandGroup, Invocation, command, flush, write_line
 from boki_cli.records.book_commands import until_stopped
 from boki_cli.wording import time_text
+from boki_common.errors import BokiError
 from boki_common.runtime import process
 
 if TYPE_CHECKING:
@@ -269,11 +270,24 @@ def _register_diff(group: CommandGroup) -> None:
         async def work() -> int:
             async with _opened(invocation, book, before, after) as store:
                 changes = await store.object(name).diff(before, after, consistency=consistency)
+                there = bool(changes) or (await store.object(name).view(after, consistency)).exists
+            if not there:
+                none = _no_such_object(name, book)
+                if not check:
+                    raise none
+                invocation.say(str(none))
+                return exit_codes.CHECK_FAILED
             _show_changes(invocation, changes)
             flush()
             return exit_codes.CHECK_FAILED if check and changes else exit_codes.OK
 
         return process.run_command(work)
+
+
+def _no_such_object(name: str, book: str) -> BokiError:
+    from bokistore import NoSuchObject
+
+    return NoSuchObject(f"there is no object {name!r} in the book {book!r}", object=name)
 
 
 def _show_changes(invocation: Invocation, changes: Any, indent: str = "") -> None:
@@ -311,6 +325,8 @@ async def _watch(
     async def follow() -> None:
         count = 0
         async with _opened(invocation, book, start) as store:
+            if not (await store.object(name).view()).exists:
+                invocation.say(f"{_no_such_object(name, book)}: its first change is shown")
             async for watched in store.object(name).watch(start=start):
                 _show_watched(invocation, watched)
                 count += 1

@@ -156,6 +156,15 @@ def test_diff(shop: bokistore.sync.BokiStore, run: Run) -> None:
     assert run("diff", "cart", before, before, "--check").code == 0
 
 
+def test_diff_of_an_object_that_is_not_there(shop: bokistore.sync.BokiStore, run: Run) -> None:
+    shop.object("cart").set("n", 1)
+    position = str(shop.object("cart").history()[0].seqnum)
+    unknown = run("diff", "card", position)
+    assert unknown.code != 0 and "there is no object 'card' in the book 'shop'" in unknown.err
+    checked = run("diff", "card", position, "--check")
+    assert (checked.code, checked.out) == (1, "") and "there is no object 'card'" in checked.err
+
+
 def test_watch(shop: bokistore.sync.BokiStore, run: Run) -> None:
     cart = shop.object("cart")
     cart.set("n", 1)
