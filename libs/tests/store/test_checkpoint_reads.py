@@ -183,7 +183,7 @@ async def test_finding_nothing_as_of_a_place_does_not_prove_that_nothing_was_the
     assert await late.collection("user", dict).ids() == ["ann"]
 
 
-async def test_an_object_that_is_forgotten_and_written_again_during_a_read_misses_no_history(
+async def test_an_object_that_is_forgotten_and_written_again_during_a_read_is_whole(
     store: BokiStore, another: Another, clock: SetClock
 ) -> None:
     await store.object("x").set("n", 1)
