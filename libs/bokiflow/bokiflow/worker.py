@@ -131,11 +131,7 @@ class Worker:
         """Partitions that were claimed, and where, of which is not known yet what is there."""
         self._takeover: Final = Takeover(self, app, self._partitions, self._peers)
         self._passing_on: Final = PassingOn(self, app, self._takeover, self._peers)
-        histories = Histories(
-            kept.carry_ms if history_s is None else round(history_s * 1_000),
-            kept.retention_ms if failed_history_s is None else round(failed_history_s * 1_000),
-            bytes=HISTORIES.bytes if history_bytes is None else history_bytes,
-        )
+        histories = _histories(kept, history_s, failed_history_s, history_bytes)
         collector = Collector(self.log, app.group, kept, collect_every_s, metrics, histories)
         ours = Ours(
             self._partitions,
@@ -540,3 +536,14 @@ class Worker:
         assert self.watch is not None
         log.warning("workflow stuck: its code keeps the event loop from running, interrupted", id=id, stack=stack)
         self._takeover.give_up_elsewhere(id, stuck(id, stack, self.watch.after_s), claim)
+
+
+def _histories(
+    ages: Ages, history_s: float | None, failed_history_s: float | None, history_bytes: int | None
+) -> Histories:
+    """Return what of histories is kept; see `Worker`."""
+    return Histories(
+        ages.carry_ms if history_s is None else round(history_s * 1_000),
+        ages.retention_ms if failed_history_s is None else round(failed_history_s * 1_000),
+        bytes=HISTORIES.bytes if history_bytes is None else history_bytes,
+    )
