@@ -110,8 +110,9 @@ async def test_data_is_taken_at_the_call(book: boki.Book) -> None:
 async def test_arguments_are_taken_by_the_call_though_it_runs_later(book: boki.Book) -> None:
     """`asyncio.create_task(book.append(buffer))`, and the program fills its buffer anew before the task runs."""
     writer = await book.writer("w")
-    data, tags, expect = bytearray(b"before"), ["old"], dict[str | int, int | None](old=None)
-    records = [(data, tags), (memoryview(data), tags)]
+    data, tags = bytearray(b"before"), ["old"]
+    expect: dict[str | int, int | None] = {"old": None}
+    records: list[tuple[bytearray | memoryview, list[str]]] = [(data, tags), (memoryview(data), tags)]
     calls = [
         book.append(data, tags=tags, expect=expect),
         book.append(data, tags=tags, writer=("v", 1)),

@@ -20,7 +20,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import boki
 import bokiflow
@@ -85,7 +85,7 @@ def _good(app: App, code: str) -> None:
 
 
 def _failing(app: App) -> None:
-    def raising(name: str, body: Callable[[], Any]) -> None:
+    def raising(name: str, body: Callable[[], object]) -> None:
         step = app.step(name=f"{name}_step")(body)
 
         async def flow(number: int) -> None:

@@ -18,8 +18,8 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from boki_cli.stopwatch import seconds_now
 from boki_common import limits
@@ -36,7 +36,7 @@ Batch: TypeAlias = Sequence[tuple[bytes, Sequence[str]]]
 class AppendsMany(Protocol):
     """What is needed of a book."""
 
-    async def append_many(self, records: Batch) -> Sequence[int]: ...
+    def append_many(self, records: Batch) -> Coroutine[Any, Any, Sequence[int]]: ...
 
 
 class BatchTime(NamedTuple):

@@ -182,6 +182,7 @@ async def test_histories_of_all_that_ended_stay_within_a_bound_in_bytes(
                     found.append(number)
         return found
 
+    first: list[int] = []
     async with working(cluster, app, history_bytes=100_000) as worker:
         for number in range(40):
             handle = await worker.start(flow.call(number), id=f"x{number}")
