@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from opcode import opmap
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any, Final, NamedTuple
+
+_SUSPENDS: Final = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+_YIELD: Final = opmap["YIELD_VALUE"]
 
 
 class _Entry(NamedTuple):
@@ -38,8 +43,11 @@ class FilesEntered:
         self._loop: CodeType
         """What calls a callback of the loop, or goes on with a task."""
         self._entries: Final[list[_Entry]] = []
-        self._doors: Final[dict[FrameType, set[str]]] = defaultdict(set)
-        """Of each call of a function, which is kept so that no other one takes its place: the files it went to."""
+        self._calls: Final[dict[int, tuple[CodeType, int]]] = {}
+        """Numbers of calls that have not ended, by the ids of their frames. No frame is kept: CPython 3.11 may crash when those of
+        calls that have ended are freed."""
+        self._doors: Final[defaultdict[int, set[str]]] = defaultdict(set)
+        """By the number of a call: the files it went to."""
 
     @contextmanager
     def following(self) -> Iterator[None]:
@@ -73,20 +81,34 @@ class FilesEntered:
         return max(map(len, self._doors.values()))
 
     def _called(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event == "return" and not _is_suspended(frame):
+            self._calls.pop(id(frame), None)
         if event != "call" or frame.f_back is None:
             return
         self._turn += frame.f_back.f_code is self._loop
         entered = self._file_of(frame)
-        if not entered or frame in self._doors:
+        if not entered or self._is_known(frame):
             return
-        self._doors[frame] = set()
+        self._number(frame)
         callers = list(self._callers(frame))
         caller = self._file_of(callers[0]) if callers else ""
         if caller != entered:
             begin = self._file_of(callers[-1]) if callers else entered
             self._entries.append(_Entry(self._turn, begin, caller, entered, frame.f_code.co_name))
             if callers:
-                self._doors[callers[0]].add(entered)
+                self._doors[self._number(callers[0])].add(entered)
+
+    def _is_known(self, frame: FrameType) -> bool:
+        """Return whether a call goes on that was suspended."""
+        known = self._calls.get(id(frame))
+        return known is not None and known[0] is frame.f_code
+
+    def _number(self, frame: FrameType) -> int:
+        """Return the number of a call that has not ended."""
+        if not self._is_known(frame):
+            self._calls[id(frame)] = frame.f_code, len(self._doors)
+            self._doors[len(self._doors)] = set()
+        return self._calls[id(frame)][1]
 
     def _callers(self, frame: FrameType) -> Iterator[FrameType]:
         """Functions of the package that wait for this one, the nearest first."""
@@ -101,3 +123,8 @@ class FilesEntered:
         path = frame.f_code.co_filename
         name = path.removeprefix(self._root)
         return "" if name == path or name.startswith(self._besides) else name
+
+
+def _is_suspended(frame: FrameType) -> bool:
+    """Return whether a call that gives control back goes on later."""
+    return bool(frame.f_code.co_flags & _SUSPENDS) and frame.f_code.co_code[frame.f_lasti] == _YIELD
