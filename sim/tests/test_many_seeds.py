@@ -38,7 +38,9 @@ def test_a_hundred_and_fifty_seeds_of_all_profiles_hold() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads(done.stdout)
     assert (summary["seeds"], summary["failed"]) == (150, 0)
-    happen = [kind for kind in KINDS if kind != ABSENT]  # which says who is left out: nothing happens
+    # ABSENT says who is left out: nothing happens. A race needs a recovery whose writer lives, which is rare in three seconds:
+    # `nemesis/test_fence_race.py` has one for certain.
+    happen = [kind for kind in KINDS if kind not in (ABSENT, "fence-race")]
     assert [kind for kind in happen if not summary["faults"].get(kind)] == []
     unmet = [step for step in STEPS if not summary["faults_by_step"][step]]
     assert len(unmet) <= UNMET_STEPS, f"no fault met {unmet}"
