@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.engine.test_server import Served, query, run, served
 from tests.files_entered import FilesEntered
 
@@ -11,6 +12,9 @@ from boki_common.engine.engine_protocol import Verdict
 from boki_common.engine.read_reply import decode_read_reply
 
 __all__ = ["served"]
+
+pytestmark = pytest.mark.nightly
+"""Profiling in a process of the whole suite has crashed CPython 3.11.2 (`tests.files_entered`)."""
 
 
 async def test_a_cached_record_is_read_through_files_entered_once_each(served: Served) -> None:
