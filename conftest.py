@@ -12,6 +12,9 @@
 - **No test leaves anything at the user's home.** What commands remember of this machine goes to a folder of the run.
 - **What a test leaves behind has a time-out too**, also when it failed: pytest-timeout stops watching one that fails, and a server
   that it leaves open can keep its loop from closing for ever.
+- **A time-out shows where every thread was**, also in a worker of pytest-xdist, whose own report of it goes nowhere.
+- **A test that profiles the interpreter has one to itself** (marker `own_interpreter`): what thousands of tests before it left in
+  the process is neither counted nor able to harm it.
 - Property tests have no deadline (the machines are shared) and print how to replay a failure;
   `--hypothesis-profile=nightly` looks longer.
 """
@@ -19,7 +22,10 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, Final
 
@@ -79,9 +85,13 @@ hypothesis.settings.load_profile("default")
 
 
 _TIMER: Final = pytest.StashKey[Any]()
+_STDERR: Final = pytest.StashKey[int]()
+_STACKS_BEFORE_S: Final = 0.5
+_IN_OWN_INTERPRETER: Final = "BOKI_TEST_IN_OWN_INTERPRETER"
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_STDERR] = os.dup(sys.__stderr__.fileno())  # before a test's capture takes its place
     known = {str(line).partition(":")[0].partition("(")[0].strip() for line in config.getini("markers")}
     unknown = sorted(REQUIRED - known)
     if unknown:
@@ -107,6 +117,13 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
     """Keeps what the plugin makes of ini file, marker and option; the plugin sets its timer then."""
     item.stash[_TIMER] = settings
+    if settings.timeout and settings.timeout > _STACKS_BEFORE_S:
+        faulthandler.dump_traceback_later(settings.timeout - _STACKS_BEFORE_S, file=item.config.stash[_STDERR])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
+    faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -117,6 +134,37 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
         item.ihook.pytest_timeout_cancel_timer(item=item)
         item.ihook.pytest_timeout_set_timer(item=item, settings=settings)
     return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs a test that is marked so in an interpreter of its own."""
+    if pyfuncitem.get_closest_marker("own_interpreter") is None or _IN_OWN_INTERPRETER in os.environ:
+        return None
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:randomly",
+        "-m",
+        "",
+        pyfuncitem.nodeid,
+    ]
+    done = subprocess.run(
+        command,
+        cwd=pyfuncitem.config.rootpath,
+        env=os.environ | {_IN_OWN_INTERPRETER: "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        pytest.fail(f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}", pytrace=False)
+    return True
 
 
 @pytest.hookimpl(wrapper=True)

@@ -28,7 +28,7 @@ class _Entry(NamedTuple):
 
 
 class FilesEntered:
-    """What happens between the begin and the end of `following`, in this thread. A file is entered when a function of another one
+    """What happens between the begin and the end of `following`, in this thread, of a test marked `own_interpreter`. A file is entered when a function of another one
     calls one of its own, not when a coroutine goes on. Timers may run beside: what is asked for has a beginning.
 
     Args:
@@ -44,8 +44,7 @@ class FilesEntered:
         """What calls a callback of the loop, or goes on with a task."""
         self._entries: Final[list[_Entry]] = []
         self._calls: Final[dict[int, tuple[CodeType, int]]] = {}
-        """Numbers of calls that have not ended, by the ids of their frames. No frame is kept: CPython 3.11 may crash when those of
-        calls that have ended are freed."""
+        """Numbers of calls that have not ended, by the ids of their frames."""
         self._doors: Final[defaultdict[int, set[str]]] = defaultdict(set)
         """By the number of a call: the files it went to."""
 

@@ -30,8 +30,15 @@ def environment() -> dict[str, str]:
     return {**kept, "BOKI_ENGINE_HOUSEKEEPING_S": "0.05"}
 
 
+@pytest.fixture
+def cluster(shared_cluster: str) -> str:
+    """The address of the cluster, in a term that has no record of an earlier test."""
+    run("log", "roll", "0", "--url", shared_cluster)
+    return shared_cluster
+
+
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a `boki dev` whose engine writes index snapshots at once."""
     tmp_path = tmp_path_factory.mktemp("dev")
     command = [*BOKI, "dev", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]

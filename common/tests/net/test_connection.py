@@ -221,6 +221,7 @@ def calls_of(function: Callable[..., object], *arguments: object) -> list[str]:
     return names
 
 
+@pytest.mark.own_interpreter
 async def test_one_frame_is_read_in_five_calls_and_sent_in_two() -> None:
     """An append is seventeen of each, and waits for most of them."""
     connection, transport = FrameConnection(), Recording()

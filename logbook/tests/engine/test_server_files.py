@@ -13,8 +13,7 @@ from boki_common.engine.read_reply import decode_read_reply
 
 __all__ = ["served"]
 
-pytestmark = pytest.mark.nightly
-"""Profiling in a process of the whole suite has crashed CPython 3.11.2 (`tests.files_entered`)."""
+pytestmark = pytest.mark.own_interpreter
 
 
 async def test_a_cached_record_is_read_through_files_entered_once_each(served: Served) -> None:

@@ -67,7 +67,7 @@ async def entered_again(call: Coroutine[Any, Any, Any]) -> dict[str, int]:
     return entered.again
 
 
-@pytest.mark.nightly
+@pytest.mark.own_interpreter
 async def test_an_append_and_a_read_enter_each_file_once_a_turn(memory: MemoryCluster) -> None:
     book = (await memory.connect()).book(1)
     await book.append(b"x", tags=["a"])
