@@ -6,7 +6,6 @@ Each on our bookies and on Apache's, with the same expectations: ours answer as 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from itests.bookkeeper.both_kinds import BothKinds
@@ -79,27 +78,24 @@ async def test_a_writer_with_deferred_sync_forces_and_closes(
 
 
 async def test_every_bookie_lists_the_entries_it_holds(java: JavaService, placement: Placement) -> None:
+    """Two of three are enough for an acknowledgement: the third may lack entries for ever when the writer closes before it has sent
+    them, as Apache's client does while a connection is being made."""
     writer = await JavaClient(java, "v3").create(placement, "CRC32C")
     await writer.append(ENTRIES)
-    await writer.append(["until here all three have the others"])
     await writer.close()
 
-    def ask(bookie: str) -> Callable[[], Awaitable[list[int]]]:
-        async def held() -> list[int]:
-            try:
-                found: list[int] = await java("held", protocol="v3", ledger=writer.ledger_id, bookie=bookie)
-            except JavaError as error:
-                if error.kind != "BKNoSuchLedgerExistsException":
-                    raise
-                return []
-            return found
+    async def held(bookie: str) -> list[int]:
+        try:
+            found: list[int] = await java("held", protocol="v3", ledger=writer.ledger_id, bookie=bookie)
+        except JavaError as error:
+            if error.kind != "BKNoSuchLedgerExistsException":
+                raise
+            return []
+        return found
 
-        return held
-
-    for bookie in placement.ensemble:
-        # The slowest of three may still be behind, even with its first entry: two are enough for an acknowledgement.
-        held = await until(ask(bookie), lambda entries: len(entries) > LAST)
-        assert held[: len(ENTRIES)] == list(range(len(ENTRIES)))
+    lists = [await held(bookie) for bookie in placement.ensemble]
+    assert sorted(lists, key=len)[1:] == [list(range(len(ENTRIES)))] * 2
+    assert all(entries == sorted(set(entries)) and set(entries) <= set(range(len(ENTRIES))) for entries in lists)
 
 
 async def test_unconfirmed_entries_are_read(java: JavaService, placement: Placement) -> None:

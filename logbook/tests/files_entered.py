@@ -28,8 +28,10 @@ class _Entry(NamedTuple):
 
 
 class FilesEntered:
-    """What happens between the begin and the end of `following`, in this thread, of a test marked `own_interpreter`. A file is entered when a function of another one
-    calls one of its own, not when a coroutine goes on. Timers may run beside: what is asked for has a beginning.
+    """The files entered between the begin and the end of `following`, in this thread. Tests that use it are marked `own_interpreter`.
+
+    A file is entered when a function of another one calls one of its own, not when a coroutine goes on. Timers may run beside: what
+    is asked for has a beginning.
 
     Args:
         package: whose files. besides: names of files and folders in it that are not followed.
