@@ -91,7 +91,7 @@ _IN_OWN_INTERPRETER: Final = "BOKI_TEST_IN_OWN_INTERPRETER"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_STDERR] = os.dup(sys.__stderr__.fileno())  # before a test's capture takes its place
+    config.stash[_STDERR] = os.dup(2)  # standard error, before a test's capture takes its place
     known = {str(line).partition(":")[0].partition("(")[0].strip() for line in config.getini("markers")}
     unknown = sorted(REQUIRED - known)
     if unknown:
