@@ -228,9 +228,14 @@ class GroupCommit:
             self._driver = loop.create_task(self._drive(), name="bokistore group commit", context=context)
 
     async def _drive(self) -> None:
-        """Send record after record, as long as something is ready that may be sent."""
+        """Send record after record, as long as something is ready that may be sent.
+
+        An error ends the transactions of the record on its way and all that are ready: no caller waits for a driver that stopped.
+        """
+        jobs: dict[int, Job[Any]] = {}
         try:
             while any(not self._rests(job) for job in self._ready.values()):
+                jobs = {}
                 await self._bodies.reads_ended(self._patience_s())
                 draft, jobs = await self._compose()
                 draft, jobs = self._without_withdrawn(draft, jobs)
@@ -243,7 +248,7 @@ class GroupCommit:
                     if not part.events:
                         self._finish(job)
         except BaseException as error:
-            for job in list(self._ready.values()):
+            for job in (*jobs.values(), *self._ready.values()):
                 self._fail(job, error)
             if isinstance(error, asyncio.CancelledError):
                 raise
@@ -310,6 +315,12 @@ class GroupCommit:
         self._parked[job.number] = job
 
     def _lost(self, job: Job[Any]) -> None:
+        """Count a run that others made worthless; a transaction that lost often gets the turn for its objects.
+
+        A transaction that is decided gets none: its caller gave up while the record was on its way, and nothing would end the turn.
+        """
+        if job.future.done():
+            return
         job.losses += 1
         job.trusting = job.trusting and job.losses < LOSSES  # what is known here did not help so far
         member = member_of(job)

@@ -14,6 +14,7 @@ from bokilib.errors import AtomicTooLarge
 from bokilib.ports import BookPort
 from bokilib.testing import Died, Fault, FaultyBook
 from bokistore import BokiStore, StoreSettings, Transaction
+from bokistore.turns import LOSSES
 from libs.tests.store.conftest import Another
 
 
@@ -188,6 +189,54 @@ async def test_who_gave_up_waiting_is_left_out_and_who_saw_his_writes_runs_again
     assert await store.transact(bump, "x") in (0, 1)
     await asyncio.gather(task, return_exceptions=True)
     assert await store.object("x").get("n") == await store.transact(bump, "x")
+
+
+@pytest.mark.parametrize("losses", range(1, LOSSES + 3))
+async def test_a_transaction_given_up_while_its_record_loses_leaves_no_turn(
+    hooked: BokiStore, hook: Interferes, another: Another, losses: int
+) -> None:
+    """With a turn that nothing ends, all later transactions on its objects would wait forever."""
+    other = await another()
+    lost = 0
+
+    async def overtake() -> None:
+        nonlocal lost
+        lost += 1
+        await other.object("x").inc("n")
+        if lost == losses:
+            task.cancel()
+            await asyncio.sleep(0)
+
+    async def loses(tx: Transaction) -> None:
+        await bump(tx, "x")
+        hook.then = overtake
+
+    task = asyncio.ensure_future(hooked.transact(loses))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with asyncio.timeout(5):
+        assert await hooked.transact(bump, "x") == losses
+
+
+async def test_an_error_of_the_hook_ends_all_whose_record_was_split(cluster: MemoryCluster) -> None:
+    class Enlarges:
+        name = "enlarges"
+        seals = 0
+
+        async def seal(self, events: bytes) -> bytes:
+            self.seals += 1
+            if self.seals == 2:
+                raise RuntimeError("no key")
+            return bytes(2_000_000)
+
+        async def open(self, sealed: bytes) -> bytes:
+            return sealed
+
+    book = (await cluster.connect()).book("shop")
+    one = BokiStore(book, settings=StoreSettings(checkpoints=False), hook=Enlarges())
+    async with asyncio.timeout(5):
+        found = await asyncio.gather(*(one.transact(bump, f"x{n}") for n in range(3)), return_exceptions=True)
+    assert [str(error) for error in found] == ["no key"] * 3
 
 
 async def test_many_that_do_not_fit_one_record_go_as_several(store: BokiStore) -> None:
