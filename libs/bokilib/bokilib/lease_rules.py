@@ -14,6 +14,15 @@ from typing import Final
 LEASE_S: Final = 15.0
 BEATS: Final = 3
 """Heartbeats a lease."""
+LATE_S: Final = 1.0
+
+
+def stood_still(due_s: float, fired_s: float) -> bool:
+    """Return whether a timer fired so late that the process stood still (SIGSTOP, a sleeping machine), or code blocked its loop.
+
+    Code whose time the timer measures had no time meanwhile. Code that blocks the loop itself looks the same, so forgive that once only.
+    """
+    return fired_s - due_s > LATE_S
 
 
 def beat_every(lease_s: float) -> float:

@@ -27,6 +27,7 @@ from boki_common.logs import get_logger
 from boki_common.runtime.bodies import interrupted
 from bokilib.contribution import Contribution
 from bokilib.errors import AppendUnknown
+from bokilib.lease_rules import stood_still
 from bokiqueue.attempts import STUCK, OwnConflicts, backoff_s
 from bokiqueue.consumer import FINISH_S, Consumer
 from bokiqueue.errors import HandlerConflict, HandlerExited, HandlerTimeout, StaleReceipt
@@ -38,9 +39,6 @@ T = TypeVar("T")
 AT_ONCE: Final = 16
 SPARE_S: Final = 1.0
 """A message is leased for so much longer than its handler may run."""
-
-LATE_S: Final = 1.0
-"""A timer that fires so late says that the loop stood still."""
 
 log = get_logger(__name__)
 
@@ -234,9 +232,7 @@ class Timers(Protocol):
 
 
 class Lease:
-    """The time that a handler has. A timer that fires late says that the loop stood still, as in a process that was stopped (SIGSTOP, a
-    sleeping machine): the handler had no time meanwhile, and gets a whole lease once more. A body that blocks the loop itself looks the
-    same, so it is given that once."""
+    """The time that a handler has: a whole lease once more, once, after its process stood still."""
 
     def __init__(self, loop: Timers, lease_s: float, expire: Callable[[], None]) -> None:
         self._loop = loop
@@ -259,7 +255,7 @@ class Lease:
         self._timer.cancel()
 
     def _look(self) -> None:
-        if self._forgives and self._loop.time() - self._deadline_s > LATE_S:
+        if self._forgives and stood_still(self._deadline_s, self._loop.time()):
             self._forgives = False
             self._begin(self._lease_s)
         else:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from boki_common.runtime.bodies import interrupted
+from bokilib.lease_rules import stood_still
 from bokistore.errors import TransactionTimeout
 from bokistore.group_rules import Member
 from bokistore.jobs import RUNNING, Job, transaction_of
@@ -19,8 +20,6 @@ from bokistore.snapshot_reads import Views
 from bokistore.transaction_rules import Overlay
 from bokistore.transactions import Transaction
 
-LATE_S: Final = 1.0
-"""A timer that fires so late says that the process stood still (SIGSTOP, a sleeping machine), or that a body blocked the loop."""
 TURNS: Final = 3
 """Turns of the loop that a body gets to run again for a record, beside the time of its reads."""
 
@@ -101,9 +100,7 @@ class Bodies:
         self._watch = None
         loop = asyncio.get_running_loop()
         now_s = loop.time()
-        if (
-            now_s - self._looks_s > LATE_S
-        ):  # the process stood still, so bodies had no time: they have all of it once more
+        if stood_still(self._looks_s, now_s):  # bodies had no time: they have all of it once more
             for job in [job for job in self._running if not job.late]:
                 job.began_s, job.late = now_s, True
         for job in [job for job in self._running if now_s - job.began_s >= self._limit_s]:

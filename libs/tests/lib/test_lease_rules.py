@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bokilib.lease_rules import Observer, beat_every, may_act
+from bokilib.lease_rules import LATE_S, Observer, beat_every, may_act, stood_still
 
 
 def test_a_member_is_dead_after_a_lease_of_silence_in_which_one_listened() -> None:
@@ -48,3 +48,8 @@ def test_the_next_look_is_when_somebody_may_be_known_to_be_dead() -> None:
     observer.seen("a", 1, 104.0)
     observer.seen("b", 2, 107.0)
     assert [observer.silent_in(now_s) for now_s in (110.0, 116.0, 120.0, 122.0, 122.5)] == [5.0, 3.0, 2.0, 0.0, None]
+
+
+def test_a_process_stood_still_when_its_timer_is_late_by_more_than_a_busy_loop_is() -> None:
+    assert not stood_still(10.0, 10.0 + LATE_S)
+    assert stood_still(10.0, 10.1 + LATE_S)
