@@ -10,7 +10,7 @@ checkpoint:
 - effects of one key come in the order of its pushes;
 - the group that comes and goes handles nothing twice, and all that was pushed since it was registered last;
 - nothing waits in the end; of a queue with dead letters each message is handled or a dead letter, never both, and a dead letter had as many
-  handlers that raised, or died, as the queue allows.
+  handlers as the queue allows that raised, or whose process died or stood still.
 
     .venv/bin/python -m libs.tests.oracles.queue_run --first 1 --seeds 3000
 """
@@ -114,7 +114,7 @@ class World:
         self.registered_at = 0
         """Place at which the group that comes and goes was certainly there for good; 0: it is not."""
         self.burdens: Final[Counter[tuple[str, int]]] = Counter()
-        """(group, message) → handlers that raised, or whose process died."""
+        """(group, message) → handlers that raised, or whose process died or stood still."""
         self.stop: Final = asyncio.Event()
         self._cluster: Final = cluster
         self._clock: Final = clock
@@ -186,8 +186,10 @@ class World:
     async def _life(self, process: Process, group: str, who: str | None) -> None:
         chances, book = self.chances, process.book
         handling: dict[asyncio.Task[None], list[Message[Body]]] = {}
+        first: Message[Body] | None = None
 
         async def consume() -> None:
+            nonlocal first
             consumer = process.queue.consume(
                 group=group,
                 who=who,
@@ -197,7 +199,6 @@ class World:
                 carry_s=chances.choice((86_400, 40)),
             )
             async with consumer:
-                first: Message[Body] | None = None
                 async for message in consumer:
                     if first is None and chances.random() < 0.15:
                         first = message  # one record ends it and the next one, perhaps of another shard
@@ -210,6 +211,10 @@ class World:
                     while len(handling) >= 6:
                         await asyncio.wait(handling, return_when=asyncio.FIRST_COMPLETED)
 
+        def burden() -> None:
+            held = [message for both in handling.values() for message in both] + ([first] if first else [])
+            self.burdens.update((group, message.body["n"]) for message in held)
+
         living = asyncio.get_running_loop().create_task(consume())
         try:
             for _ in range(chances.choice((1, 1, 3))):
@@ -217,12 +222,13 @@ class World:
                 if living.done() or self.stop.is_set():
                     break
                 if chances.random() < 0.3:
+                    burden()  # a member that is silent for longer than its lease is taken for dead
                     book.stop(chances.choice(STOPPED_S))
             if chances.random() < 0.5 and not living.done():
                 book.die()
         finally:
             if book.dead:
-                self.burdens.update((group, message.body["n"]) for both in handling.values() for message in both)
+                burden()
             tasks = [living, *handling]
             for task in tasks:
                 task.cancel()
