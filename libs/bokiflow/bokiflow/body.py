@@ -33,11 +33,7 @@ async def run_body(step: AnyStep, args: tuple[Any, ...], options: dict[str, Any]
     while True:
         attempt += 1
         try:
-            async with asyncio.timeout(step.how.timeout_s):
-                if step.is_async:
-                    value = await step.function(*args, **options)
-                else:
-                    value = await bodies.run(lambda: step.function(*args, **options))
+            value = await _attempt(step, args, options, bodies)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
@@ -52,6 +48,25 @@ async def run_body(step: AnyStep, args: tuple[Any, ...], options: dict[str, Any]
             return Tried(within_bounds(succeeded(value), step.name), attempt)
         except NotEncodable as error:
             return Tried(failed(NotEncodable(f"what step {step.name!r} returned {error}")), attempt)
+
+
+async def _attempt(step: AnyStep, args: tuple[Any, ...], options: dict[str, Any], bodies: Bodies) -> Any:
+    """Run a body once.
+
+    Raises:
+        TimeoutError: it ran for longer than its `timeout_s`; its cause shows where an `async def` waited.
+    """
+    limit = asyncio.timeout(step.how.timeout_s)
+    try:
+        async with limit:
+            if step.is_async:
+                return await step.function(*args, **options)
+            return await bodies.run(lambda: step.function(*args, **options))
+    except TimeoutError as error:
+        if not limit.expired():
+            raise  # the body's own
+        text = f"step {step.name!r} ran for longer than its timeout_s={step.how.timeout_s:g}"
+        raise TimeoutError(text) from (error.__cause__ or error.__context__)
 
 
 def within_bounds(outcome: Outcome, name: str, limit: int = EVENT_BYTES) -> Outcome:

@@ -68,8 +68,23 @@ async def test_the_attempts_are_counted() -> None:
     assert await run_body(third_time, (1,), {}, Inline()) == Tried(Outcome(2), 2)
 
 
-async def test_an_attempt_that_takes_too_long_is_a_timeout() -> None:
-    assert type_of(await outcome(hang)) == "builtins:TimeoutError"
+async def test_an_attempt_that_takes_too_long_is_a_timeout_that_says_of_what_and_where() -> None:
+    found = await outcome(hang)
+    assert type_of(found) == "builtins:TimeoutError" and found.error is not None
+    assert found.error.message == "step 'hang' ran for longer than its timeout_s=0.001"
+    detail = found.error.detail
+    assert detail is not None and detail.cause is not None and detail.cause.detail is not None
+    assert "in hang" in detail.cause.detail.stack
+
+
+@APP.step(timeout_s=60)
+async def raises_a_timeout_of_its_own() -> None:
+    raise TimeoutError("of the shop")
+
+
+async def test_a_timeout_of_the_body_is_its_own() -> None:
+    found = await outcome(raises_a_timeout_of_its_own)
+    assert found.error is not None and found.error.message == "of the shop"
 
 
 async def test_a_body_that_blocks_goes_through_the_port() -> None:
