@@ -41,6 +41,7 @@ DEFAULT_URL: Final = "boki://127.0.0.1:7040"
 URL_VARIABLE: Final = "BOKI_URL"
 DEFAULT_TIMEOUT_S: Final = 30.0
 BOOK: Final = click.option("--book", required=True, metavar="B", help="Name of the book.")
+CHECK: Final = click.option("--check", is_flag=True, help="Exit code 1 if there is nothing to show.")
 CONSISTENCY: Final = click.option(
     "--consistency",
     type=click.Choice(["session", "linearizable", "any"]),
@@ -282,6 +283,15 @@ def _emit_error(
     """An error as one JSON object, on standard error."""
     report = {"error": name, "message": message, "exit_code": code, "facts": facts or {}, "notes": notes}
     click.echo(msgspec.json.encode(report, enc_hook=str), err=True)
+
+
+def end_of_list(invocation: Invocation, count: int, nothing: str, *, check: bool) -> int:
+    """Flush a list and return the exit code. Say `nothing` where it is empty: a misspelt name shows nothing too."""
+    flush()
+    if count:
+        return exit_codes.OK
+    invocation.say(nothing)
+    return exit_codes.CHECK_FAILED if check else exit_codes.OK
 
 
 def write_line(line: bytes) -> None:

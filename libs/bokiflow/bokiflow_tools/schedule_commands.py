@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import click
 
 from boki_cli import exit_codes
-from boki_cli.options import BOOK, CommandGroup, Invocation, command, flush, write_line
+from boki_cli.options import BOOK, CHECK, CommandGroup, Invocation, command, end_of_list, write_line
 from boki_cli.wording import time_text
 from boki_common.errors import InvalidArgument
 from boki_common.runtime import process
@@ -39,7 +39,8 @@ def _register_schedules(group: CommandGroup) -> None:
     @command(group, "schedules", writes=False, client=True, short_help="List schedules.")
     @BOOK
     @GROUP
-    def schedules(invocation: Invocation, book: str, group: str | None) -> int:
+    @CHECK
+    def schedules(invocation: Invocation, book: str, group: str | None, check: bool) -> int:
         """List schedules: name, when, what is started, when next or that it is paused, and the error that keeps it from starting it.
 
         With --json an object for each with name, group, id (of the workflow that keeps it), workflow, args, cron or every_s, timezone,
@@ -49,7 +50,7 @@ def _register_schedules(group: CommandGroup) -> None:
             boki flow schedules --book shop
             boki flow schedules --book shop --group office --json
         """
-        return process.run_command(lambda: _list(invocation, book, group))
+        return process.run_command(lambda: _list(invocation, book, group, check=check))
 
 
 def _register_change(group: CommandGroup, change: Change, short: str, done: str) -> None:
@@ -70,19 +71,21 @@ def _register_change(group: CommandGroup, change: Change, short: str, done: str)
         return process.run_command(lambda: _change(invocation, book, group, name, change, done))
 
 
-async def _list(invocation: Invocation, book: str, group: str | None) -> int:
+async def _list(invocation: Invocation, book: str, group: str | None, *, check: bool) -> int:
     from bokiflow import App, Flow
 
+    count = 0
     async with opened(invocation, book) as log:
         for one in await _groups(log, group):
             async with Flow(App(one), log) as flow:
                 for facts in await _facts(flow, one):
+                    count += 1
                     if invocation.json:
                         invocation.emit(facts)
                     else:
                         write_line(_line(facts).encode())
-    flush()
-    return exit_codes.OK
+    where = f"the book {book!r}" if group is None else f"the app {group!r} in the book {book!r}"
+    return end_of_list(invocation, count, f"There are no schedules of {where}.", check=check)
 
 
 async def _facts(flow: Flow, group: str) -> list[dict[str, Any]]:

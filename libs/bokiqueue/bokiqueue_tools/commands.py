@@ -16,7 +16,7 @@ import click
 from boki_cli import exit_codes
 from boki_cli.clients import connected
 from boki_cli.number_types import Whole
-from boki_cli.options import BOOK, CommandGroup, Invocation, command, flush, write_line
+from boki_cli.options import BOOK, CHECK, CommandGroup, Invocation, command, end_of_list, flush, write_line
 from boki_cli.wording import time_text
 from boki_common.errors import UsageError
 from boki_common.runtime import process
@@ -71,7 +71,8 @@ async def _opened(invocation: Invocation, book: str, name: str) -> AsyncIterator
 def _register_ls(group: CommandGroup) -> None:
     @command(group, "ls", writes=False, client=True, short_help="List the queues of a book.")
     @BOOK
-    def ls(invocation: Invocation, book: str) -> int:
+    @CHECK
+    def ls(invocation: Invocation, book: str, check: bool) -> int:
         """List the queues of a book with their groups of consumers. Nobody keeps a list of them: the whole book is read.
 
         With --json each line is an object with queue, mode, shards, groups, dead_letter, paused and key_rates.
@@ -86,10 +87,10 @@ def _register_ls(group: CommandGroup) -> None:
             from bokiqueue_tools.wording import config_facts, config_line
 
             async with _log(invocation, book) as log:
-                for config in await inspection.queues(log):
-                    _show(invocation, config_facts(config), config_line(config))
-            flush()
-            return exit_codes.OK
+                found = await inspection.queues(log)
+            for config in found:
+                _show(invocation, config_facts(config), config_line(config))
+            return end_of_list(invocation, len(found), f"There are no queues in the book {book!r}.", check=check)
 
         return process.run_command(work)
 
@@ -141,7 +142,8 @@ def _register_peek(group: CommandGroup) -> None:
     @BOOK
     @_GROUP
     @click.option("--limit", type=Whole(1), default=10, metavar="N", help="At most N.", show_default=True)
-    def peek(invocation: Invocation, name: str, book: str, consumers: str, limit: int) -> int:
+    @CHECK
+    def peek(invocation: Invocation, name: str, book: str, consumers: str, limit: int, check: bool) -> int:
         """Show the oldest messages that are not done, without taking them. It appends nothing.
 
         With --json each line is an object with shard, seqnum, number, pushed_ms, state, attempts, key, source, body and priority; the
@@ -156,10 +158,11 @@ def _register_peek(group: CommandGroup) -> None:
             from bokiqueue_tools.wording import peeked_facts, peeked_line
 
             async with _opened(invocation, book, name) as queue:
-                for one in await queue.peek(limit, group=consumers):
-                    _show(invocation, peeked_facts(one), f"{time_text(one.pushed_ms)}  {peeked_line(one)}")
-            flush()
-            return exit_codes.OK
+                found = await queue.peek(limit, group=consumers)
+            for one in found:
+                _show(invocation, peeked_facts(one), f"{time_text(one.pushed_ms)}  {peeked_line(one)}")
+            nothing = f"No message of {name!r} waits for {consumers!r}, and none is in flight."
+            return end_of_list(invocation, len(found), nothing, check=check)
 
         return process.run_command(work)
 

@@ -16,7 +16,7 @@ import click
 from boki_cli import exit_codes, standard_streams
 from boki_cli.clients import connected
 from boki_cli.number_types import Whole
-from boki_cli.options import BOOK, CONSISTENCY, CommandGroup, Invocation, command, flush, write_line
+from boki_cli.options import BOOK, CHECK, CONSISTENCY, CommandGroup, Invocation, command, end_of_list, flush, write_line
 from boki_cli.records.book_commands import until_stopped
 from boki_cli.wording import time_text
 from boki_common.errors import BokiError
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _SEQNUM: Final = Whole(1, 2**63 - 1)
 _NAME: Final = click.argument("name", metavar="OBJECT")
-_CHECK: Final = click.option("--check", is_flag=True, help="Exit code 1 if there is nothing to show.")
 _AT: Final = click.option("--at", type=_SEQNUM, metavar="SEQ", help="As it was at this seqnum, not as it is now.")
 
 
@@ -104,7 +103,7 @@ def _register_ls(group: CommandGroup) -> None:
     @BOOK
     @click.option("--prefix", default="", metavar="P", help="Only names that begin so.")
     @click.option("--limit", type=Whole(1), metavar="N", help="At most N.")
-    @_CHECK
+    @CHECK
     @_AT
     @CONSISTENCY
     def ls(
@@ -133,16 +132,9 @@ def _register_ls(group: CommandGroup) -> None:
             where = (
                 f"the book {book!r}" if collection is None else f"the collection {collection!r} of the book {book!r}"
             )
-            return _ended(invocation, count, f"no {what} in {where}", check=check)
+            return end_of_list(invocation, count, f"There are no {what} in {where}.", check=check)
 
         return process.run_command(work)
-
-
-def _ended(invocation: Invocation, count: int, nothing: str, *, check: bool) -> int:
-    """Say so where nothing was shown: a misspelt name shows nothing too."""
-    if not count:
-        invocation.say(f"There are {nothing}.")
-    return exit_codes.CHECK_FAILED if check and not count else exit_codes.OK
 
 
 async def _ls(
@@ -193,7 +185,7 @@ def _register_history(group: CommandGroup) -> None:
     @click.option("--to", "stop", type=_SEQNUM, metavar="SEQ", help="Last seqnum, exclusive.")
     @click.option("--limit", type=Whole(1), metavar="N", help="Only the newest N.")
     @click.option("--values", is_flag=True, help="Also the object after each.")
-    @_CHECK
+    @CHECK
     @CONSISTENCY
     def history(
         invocation: Invocation,
@@ -220,8 +212,8 @@ def _register_history(group: CommandGroup) -> None:
                 found = await store.object(name).history(start=start, stop=stop, limit=limit, consistency=consistency)
             for version in found:
                 _show_version(invocation, version, values=values)
-            flush()
-            return _ended(invocation, len(found), f"no records of {name!r} in the book {book!r}", check=check)
+            nothing = f"There are no records of {name!r} in the book {book!r}."
+            return end_of_list(invocation, len(found), nothing, check=check)
 
         return process.run_command(work)
 

@@ -313,7 +313,7 @@ def test_schedules_are_listed_paused_resumed_and_deleted(url: str, run: Run) -> 
 
     asyncio.run(fill())
     sent = 1
-    nightly, rare = run("schedules", "--book", "plans").out.splitlines()
+    nightly, rare = run("schedules", "--book", "plans", "--check").out.splitlines()
     assert nightly.startswith('nightly  30 2 * * MON-FRI Europe/Berlin  report("sales")  next ')
     assert rare.startswith('rare  every 86400 s  report("seats")  next ')
     assert run("schedule", "pause", "nightly", "--book", "plans").out == "paused in office\n"
@@ -327,5 +327,7 @@ def test_schedules_are_listed_paused_resumed_and_deleted(url: str, run: Run) -> 
     sent = 2
     obeyed("nightly")
     assert "next " in run("schedules", "--book", "plans").out
+    nothing = run("schedules", "--book", "plan", "--check")
+    assert nothing == (1, "", "There are no schedules of the book 'plan'.\n")
     unknown = run("schedule", "pause", "weekly", "--book", "plans")
     assert unknown.code == 2 and "there is no schedule 'weekly'" in unknown.err and "nightly" in unknown.err

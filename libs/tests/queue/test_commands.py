@@ -89,6 +89,16 @@ def test_stats_and_peek(book: boki.sync.Book, run: Run) -> None:
     assert (one["body"], one["key"], one["state"], one["source"]) == ({"to": EVIL}, "ann", "waits", None)
 
 
+def test_lists_of_nothing_say_so_and_fail_a_check(book: boki.sync.Book, run: Run) -> None:
+    assert run("ls") == (0, "", "There are no queues in the book 'shop'.\n")
+    assert run("ls", "--check").code == 1
+    queue = bokiqueue.sync.Queue.open(book, "emails", object)
+    assert run("peek", "emails") == (0, "", "No message of 'emails' waits for 'default', and none is in flight.\n")
+    assert run("peek", "emails", "--check").code == 1
+    queue.push(1)
+    assert (run("ls", "--check").code, run("peek", "emails", "--check").code) == (0, 0)
+
+
 def test_dead_letters_are_shown_and_go_back(book: boki.sync.Book, run: Run) -> None:
     queue = bokiqueue.sync.Queue.open(book, "emails", object, dead_letter="dead")
     queue.push("bad")
@@ -138,7 +148,6 @@ def test_only_the_record_that_cannot_be_opened_is_dropped(book: boki.sync.Book, 
 
 
 def test_what_is_not_there_is_reported_with_an_exit_code(run: Run, book: boki.sync.Book) -> None:
-    assert run("ls") == (0, "", "")
     refused = run("stats", "none")
     assert (refused.code, "there is no queue 'none'" in refused.err) == (4, True)
     bokiqueue.sync.Queue.open(book, "emails", object)
