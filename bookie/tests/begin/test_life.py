@@ -332,7 +332,6 @@ async def test_an_older_copy_comes_back_by_salvage_alone_and_then_denies_nothing
         await start(disk.reopen())
 
 
-@pytest.mark.nightly  # a bookie that crashed within its start sometimes does not end its close
 async def test_a_salvage_of_an_older_copy_that_is_cut_short_is_no_start_yet(world: Any, start: Start) -> None:
     """Until the cookie names the salvage's life; a crash after that is a crash of a bookie that has started."""
     start = partial(start, disk_check_interval_s=3_600.0)

@@ -72,10 +72,14 @@ async def until_stopped(disk: MemoryDisk, work: Awaitable[object]) -> Stopped:
 
 
 async def crash_at(world: Any, disk: MemoryDisk, steps: int, seed: int, work: Awaitable[object]) -> MemoryDisk | None:
-    """What is left of the disk when it stopped amid the work, and all that ran with it; None when the work ended before."""
+    """What is left of the disk when it stopped amid the work, and all that ran with it; None when the work ended before.
+
+    The disk then goes on: what the work left running, such as a bookie, needs it to the end.
+    """
     disk.stop_after(steps)
     stopped = await until_stopped(disk, work)
     if not stopped.early:
+        disk.go_on()
         return None
     survivor = disk.crash(world.seeded(seed))
     await end_all_tasks(stopped)

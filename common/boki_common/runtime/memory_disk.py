@@ -5,7 +5,7 @@ durable bytes and, as a rng chooses, some of what was written since (`memory_con
 replace) are durable when their call returns, as the port demands.
 
 Every operation passes numbered *steps*: one before it touches anything, one more between a write and its flush, and
-one before it returns. `stop_after(n)` lets n steps pass and then lets no operation go on, ever: a test that crashes the
+one before it returns. `stop_after(n)` lets n steps pass and then no operation, unless `go_on` is called: a test that crashes the
 disk at each n in turn has met every moment at which a process can die.
 
 Faults: `flip_bit`, `overwrite`, `fail` (an error on the nth operation of a kind), `forgets_failed` (what a failed flush did
@@ -167,6 +167,7 @@ class MemoryDisk:
         self._files: dict[str, Content] = {}
         self._holders: list[MemoryDisk] = []
         self._limit: int | None = None
+        self._lifted = asyncio.Event()
         self._failures: dict[str, list[tuple[int, DiskFailed | DiskFull]]] = {}
         self._held: dict[str, tuple[str, asyncio.Event]] = {}
         self._delays: dict[str, float] = {}
@@ -177,6 +178,12 @@ class MemoryDisk:
     def stop_after(self, steps: int) -> None:
         """From `steps` more steps on no operation goes on."""
         self._limit = self.steps + steps
+
+    def go_on(self) -> None:
+        """Lift what `stop_after` set. Operations that it stopped go on too."""
+        self._limit = None
+        self._lifted.set()
+        self._lifted = asyncio.Event()
 
     def crash(self, rng: Random) -> MemoryDisk:
         """What a power cut at this moment leaves, as a disk of its own; this one stays as it is."""
@@ -379,6 +386,6 @@ class MemoryDisk:
         """One numbered step: past the limit nothing goes on."""
         if self._limit is not None and self.steps >= self._limit:
             self.stopped.set()
-            await asyncio.get_running_loop().create_future()
+            await self._lifted.wait()
         self.steps += 1
         await asyncio.sleep(0)

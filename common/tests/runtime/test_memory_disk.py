@@ -69,6 +69,18 @@ async def test_a_flush_covers_what_was_written_before_it_and_no_more(disk: Memor
     assert survivors == {b"a" * SECTOR_BYTES, b"a" * SECTOR_BYTES + b"b" * SECTOR_BYTES}
 
 
+async def test_a_stopped_disk_that_goes_on_ends_what_it_stopped() -> None:
+    disk = MemoryDisk()
+    disk.stop_after(1)
+    opening = asyncio.ensure_future(disk.open("file", create=True))
+    await disk.stopped.wait()
+    assert not opening.done()
+    disk.go_on()
+    async with asyncio.timeout(5):
+        await (await opening).write(0, [b"x"], durable=True)
+    assert disk.contents("file") == b"x"
+
+
 async def test_stop_after_stops_every_operation_at_that_step() -> None:
     async def script(disk: MemoryDisk) -> None:
         file = await disk.open("file", create=True)
