@@ -141,21 +141,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Runs a test that is marked so in an interpreter of its own."""
     if pyfuncitem.get_closest_marker("own_interpreter") is None or _IN_OWN_INTERPRETER in os.environ:
         return None
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:randomly",
-        "-m",
-        "",
-        pyfuncitem.nodeid,
-    ]
+    options = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
     done = subprocess.run(
-        command,
+        [sys.executable, *options, "-m", "", pyfuncitem.nodeid],
         cwd=pyfuncitem.config.rootpath,
         env=os.environ | {_IN_OWN_INTERPRETER: "1"},
         capture_output=True,

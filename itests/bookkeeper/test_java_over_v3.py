@@ -78,8 +78,7 @@ async def test_a_writer_with_deferred_sync_forces_and_closes(
 
 
 async def test_every_bookie_lists_the_entries_it_holds(java: JavaService, placement: Placement) -> None:
-    """Two of three are enough for an acknowledgement: the third may lack entries for ever when the writer closes before it has sent
-    them, as Apache's client does while a connection is being made."""
+    """Two of three are enough for an acknowledgement: the third may lack entries when the writer has closed."""
     writer = await JavaClient(java, "v3").create(placement, "CRC32C")
     await writer.append(ENTRIES)
     await writer.close()

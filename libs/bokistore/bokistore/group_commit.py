@@ -317,7 +317,7 @@ class GroupCommit:
     def _lost(self, job: Job[Any]) -> None:
         """Count a run that others made worthless; a transaction that lost often gets the turn for its objects.
 
-        A transaction that is decided gets none: its caller gave up while the record was on its way, and nothing would end the turn.
+        A transaction whose caller was cancelled while the record was on its way gets no turn: nothing would end it.
         """
         if job.future.done():
             return
