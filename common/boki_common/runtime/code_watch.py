@@ -18,6 +18,7 @@ import ctypes
 import sys
 import threading
 import traceback
+import weakref
 from collections.abc import Callable
 from types import FrameType
 from typing import Final, TypeVar
@@ -51,7 +52,7 @@ class _Piece:
 
 
 class CodeWatch:
-    """A thread that watches the code of one event loop, from the first `run` on until `close`."""
+    """A thread that watches the code of one event loop, from the first `run` on until `close`, or until the watch is collected."""
 
     def __init__(self, after_s: float) -> None:
         """
@@ -74,7 +75,8 @@ class CodeWatch:
             CodeStuck: it ran too long. What the code raises.
         """
         if self._thread is None:
-            self._thread = threading.Thread(target=self._look_on, name="boki code watch", daemon=True)
+            watching = (weakref.ref(self), self._closed, self.after_s / LOOKS)
+            self._thread = threading.Thread(target=_look_on, args=watching, name="boki code watch", daemon=True)
             self._thread.start()
         piece = _Piece(report, threading.get_ident())
         try:
@@ -107,19 +109,6 @@ class CodeWatch:
         error.stack = piece.stack
         return error
 
-    # -- the watching thread
-
-    def _look_on(self) -> None:
-        seen: _Piece | None = None
-        looks = 0
-        while not self._closed.wait(self.after_s / LOOKS):
-            piece = self._piece
-            looks = looks + 1 if piece is not None and piece is seen else 0
-            seen = piece
-            if piece is not None and looks >= LOOKS:
-                self._interrupt(piece)
-                looks = 0
-
     def _interrupt(self, piece: _Piece) -> None:
         with self._lock:
             frame = sys._current_frames().get(piece.thread)
@@ -130,6 +119,23 @@ class CodeWatch:
             _raise_in(piece.thread, CodeStuck)
         if first:
             piece.report(piece.stack)
+
+
+def _look_on(reference: weakref.ref[CodeWatch], closed: threading.Event, every_s: float) -> None:
+    """Watch until `closed` is set, or the watch is collected: its owner was dropped without an end."""
+    seen: _Piece | None = None
+    looks = 0
+    while not closed.wait(every_s):
+        watch = reference()
+        if watch is None:
+            return
+        piece = watch._piece
+        looks = looks + 1 if piece is not None and piece is seen else 0
+        seen = piece
+        if piece is not None and looks >= LOOKS:
+            watch._interrupt(piece)
+            looks = 0
+        del watch, piece  # while it waits, the thread keeps nothing alive
 
 
 def _stack_of(frame: FrameType) -> str:

@@ -78,3 +78,13 @@ def test_nothing_is_interrupted_once_the_code_has_ended() -> None:
     over.set()
     thread.join()
     watch.close()
+
+
+def test_the_thread_of_a_watch_that_was_dropped_ends() -> None:
+    watch = CodeWatch(after_s=0.01)
+    assert watch.run(lambda: 1, pytest.fail) == 1
+    thread = watch._thread
+    assert thread is not None and thread.is_alive()
+    del watch
+    thread.join(timeout=5)
+    assert not thread.is_alive()
