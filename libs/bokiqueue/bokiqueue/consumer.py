@@ -269,13 +269,18 @@ class Consumer(Generic[T]):
             await self._wait(now_s)
 
     def _next(self, now_s: float | None = None) -> Message[T] | None:
-        """A message that may be handled now."""
+        """A message that may be handled at `now_s`: all that a look decides, it decides by one time.
+
+        With two, a message could become due between them: too late to be handed out, and too early for a timer to be set.
+        """
         if not self._members.may_act():
             return None
+        if now_s is None:
+            now_s = asyncio.get_running_loop().time()
         if not self._ready:  # a lease that ran out is looked at when there is room: not for each message
             for owner in self._owners.values():
                 owner.expire(now_s)
-            self._fill()
+            self._fill(now_s)
         while self._ready:
             owner, hand = self._ready.popleft()
             receipt = Receipt(owner.shard, owner.claim, hand.entry.id, hand.number)
@@ -287,10 +292,10 @@ class Consumer(Generic[T]):
         """A message is with another handler of this member from now on, for a whole lease. Raises StaleReceipt."""
         message.extend(self._pace.lease_s)
 
-    def _fill(self) -> None:
+    def _fill(self, now_s: float) -> None:
         """Takes messages of the shards in turn."""
         owners = [owner for owner in self._owners.values() if owner.owned]
-        if self._keeps_quiet(owners):
+        if self._keeps_quiet(owners, now_s):
             return
         busy = sum(owner.in_flight for owner in owners)
         room = self._pace.prefetch - busy
@@ -299,7 +304,7 @@ class Consumer(Generic[T]):
             if room <= 0:
                 break
             before = owner.in_flight
-            self._ready.extend((owner, hand) for hand in owner.hand_out(room))
+            self._ready.extend((owner, hand) for hand in owner.hand_out(room, now_s))
             room -= owner.in_flight - before
         self._turn += 1
         in_flight = self._pace.prefetch - room
@@ -309,26 +314,25 @@ class Consumer(Generic[T]):
         elif in_flight > busy:
             next(owner for owner in owners if owner.in_flight).by_itself()
 
-    def _keeps_quiet(self, owners: list[ShardOwner]) -> bool:
+    def _keeps_quiet(self, owners: list[ShardOwner], now_s: float) -> bool:
         """Return whether nothing is handed out now but a message that comes alone; hand that one out, if it may be."""
-        now_s = asyncio.get_running_loop().time()
         if self._alone is not None:
             if self._alone.in_flight and now_s < self._quiet_until_s:
                 return True
             self._alone, self._quiet_until_s = None, 0.0
-        wanting = [owner for owner in owners if owner.wants_alone()]
+        wanting = [owner for owner in owners if owner.wants_alone(now_s)]
         if not wanting:
             self._quiet_until_s = 0.0
             return False
         self._quiet_until_s = self._quiet_until_s or now_s + self._pace.lease_s
         if not any(owner.in_flight for owner in owners):
             self._alone, self._quiet_until_s = wanting[0], now_s + self._pace.lease_s
-            self._ready.extend((wanting[0], hand) for hand in wanting[0].hand_out_alone())
+            self._ready.extend((wanting[0], hand) for hand in wanting[0].hand_out_alone(now_s))
             return True
         if now_s < self._quiet_until_s:
             return True
         for owner in wanting:
-            owner.postpone_alone()
+            owner.postpone_alone(now_s)
         self._quiet_until_s = 0.0
         return False
 

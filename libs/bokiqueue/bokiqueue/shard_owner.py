@@ -1,7 +1,7 @@
 """The owner of one shard for one group: it holds the fence, has the messages in memory, and appends what is decided.
 
     owner = ShardOwner(...); await owner.take(last)
-    owner.hand_out(most)                     # Hands, at once or (awaited) through `deliver` once DELIVER is in the log
+    owner.hand_out(most, now_s)              # Hands, at once or (awaited) through `deliver` once DELIVER is in the log
     await owner.ack(receipt)
 
 - One append in flight: what is decided meanwhile is the next record (`outbox`), which shards of one member share (`together`). Each
@@ -276,22 +276,19 @@ class ShardOwner:
     def _room(self, now_s: float) -> int:
         return min(self._share - self.in_flight, self._rate.allowed(now_s))
 
-    def hand_out(self, most: int) -> list[Hand]:
+    def hand_out(self, most: int, now_s: float) -> list[Hand]:
         """What handlers get now; what has to wait for its DELIVER comes through `deliver`."""
         if not self._hands_out:
             return []
-        now_s = self._now_s()
         room = min(most, self._room(now_s))
         return self._out(self._owned().take(room, self._clock.now_ms(now_s)), now_s) if room > 0 else []
 
-    def wants_alone(self) -> bool:
+    def wants_alone(self, now_s: float) -> bool:
         """Return whether it has a message that may be handed out only while the member has no other."""
-        now_s = self._now_s()
         return self._hands_out and self._room(now_s) > 0 and self._owned().wants_alone(self._clock.now_ms(now_s))
 
-    def hand_out_alone(self) -> list[Hand]:
+    def hand_out_alone(self, now_s: float) -> list[Hand]:
         """The same as `hand_out` for one such message."""
-        now_s = self._now_s()
         return self._out(self._owned().take_alone(self._clock.now_ms(now_s)), now_s)
 
     def by_itself(self) -> None:
@@ -307,9 +304,9 @@ class ShardOwner:
             self._outbox.delivered.append(delivered)
             self._send()
 
-    def postpone_alone(self) -> None:
+    def postpone_alone(self, now_s: float) -> None:
         """Such messages wait for a while: the member has others that do not end."""
-        self._owned().postpone_alone(self._clock.now_ms(self._now_s()))
+        self._owned().postpone_alone(self._clock.now_ms(now_s))
 
     def _out(self, batch: Batch, now_s: float) -> list[Hand]:
         for hand in batch.dead:

@@ -88,6 +88,30 @@ async def test_what_kills_its_process_is_a_dead_letter_after_max_deliveries_deat
     )
 
 
+async def test_a_message_that_comes_due_during_a_look_is_handed_out_by_the_next_one(another: Another) -> None:
+    """A look that took it for due only in its second half handed nothing out, and set no timer."""
+    queue = await another(shards=1, max_deliveries=3, dead_letter="jobs.dead")
+    await queue.push("poison")
+    dying = queue._consumer(who="host-7", member_lease_s=600)
+    await dying.__aenter__()
+    await anext(dying)
+    await all_appended(dying)
+    await dying._follower.__aexit__(None, None, None)
+    await _die(dying)
+    consumer = (await another())._consumer(who="host-7", member_lease_s=600, backoff_s=600)
+    async with consumer:
+        await consumer.has(1)
+        owner, now_s = consumer._owners[0], asyncio.get_running_loop().time()
+        async with asyncio.timeout(10):
+            while (due_s := owner.next_s(now_s)) is None:
+                await asyncio.sleep(0)
+        early_s = due_s - 0.5
+        assert consumer._next(early_s) is None and owner.next_s(early_s) is not None
+        assert consumer._next(due_s + 0.5) is None, "its DELIVER is appended first"
+        message = await anext(consumer)
+        assert (message.body, message.attempt) == ("poison", 2)
+
+
 async def test_a_member_whose_name_another_process_took_says_so_once(another: Another) -> None:
     stream = io.StringIO()
     queue, other = await another(shards=4), await another()
