@@ -401,7 +401,11 @@ async def test_a_worker_that_lacks_the_workflow_keeps_the_schedule(
     ):
         await comes_to(lambda: is_kept(new))
         assert not new._partitions.mine
-        await until(lambda: len(old._takeover.aside) >= 2)
+
+        async def two_are_set_aside() -> bool:
+            return len(old._takeover.aside) >= 2
+
+        await comes_to(two_are_set_aside)
         assert await new.handle("schedule/often").status() == "running" and "schedule/often" in old._executors
         await old.drain()
         await ran_to(ran, 4)
