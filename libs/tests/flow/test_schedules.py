@@ -22,7 +22,7 @@ from bokilib import tags
 from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, crash_everywhere, while_alive
-from libs.tests.flow.conftest import Inline, Stepping, until, working
+from libs.tests.flow.conftest import Inline, Stepping, working
 
 EVERY_S = 0.1
 QUIET: dict[str, Any] = {"lease_s": 1e9, "collect_every_s": 1e9}
