@@ -69,7 +69,8 @@ def _register_ls(group: CommandGroup) -> None:
         """List workflows, the newest first: status, when it was started, id, function, how long it took or who runs it, attributes.
 
         Without --group the whole book is read to learn of which apps it has workflows. Where there are more than N the last line says
-        what --before shows them; with --json it is an object with group and before. What no living worker runs says so.
+        what --before shows them; with --json it is an object with group and before. What no living worker runs says so, and which
+        worker was seen last.
 
         \b
             boki flow ls --book shop --status running --since 1h
@@ -132,8 +133,8 @@ def _show_listed(invocation: Invocation, group: str, one: Listed, seen: Living) 
     from bokiflow_tools.wording import listed_facts, listed_line
 
     if invocation.json:
-        unseen = {"unseen_ms": seen.unseen_ms(one.held)}
-        invocation.emit(listed_facts(one.seqnum, one.started, one.held) | {"group": group} | unseen)
+        facts = listed_facts(one.seqnum, one.started, one.held) | {"group": group}
+        invocation.emit(facts | seen.facts(one.held))
     else:
         line = listed_line(one.started, one.held, time_text(one.time_ms))
         write_line("  ".join([line, *([text] if (text := seen.text(one.held)) else [])]).encode())
@@ -155,8 +156,9 @@ def _register_show(group: CommandGroup) -> None:
     def show(invocation: Invocation, id: str, book: str, full_stack: bool, consistency: ConsistencyName) -> int:
         """Show a workflow: its call, status, who runs it, when it began and ended, and its result or error. Exit code 2: there is none.
 
-        With --json an object with id, name, args, status, group, owner, unseen_ms (for how long its worker has been silent), version,
-        started_ms, ended_ms, attributes, parent, origin (of a fork), cancels (the reasons given), and result or error with its whole stack.
+        With --json an object with id, name, args, status, group, owner, unseen_ms (for how long its worker has been silent), last_seen
+        (worker and unseen_ms of the worker of the app that was seen last), version, started_ms, ended_ms, attributes, parent, origin (of a
+        fork), cancels (the reasons given), and result or error with its whole stack.
 
         \b
             boki flow show order-7 --book shop
@@ -174,7 +176,7 @@ def _register_show(group: CommandGroup) -> None:
             lines = life_lines(found, time_text, full_stack=full_stack)
             if text := seen.text(found.held):
                 lines.append(f"{'worker'.ljust(10)}{text}")
-            show_facts(invocation, life_facts(found) | {"unseen_ms": seen.unseen_ms(found.held)}, *lines)
+            show_facts(invocation, life_facts(found) | seen.facts(found.held), *lines)
             return exit_codes.OK
 
         return process.run_command(work)

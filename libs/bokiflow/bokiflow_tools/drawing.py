@@ -16,6 +16,7 @@ from bokiflow.flow_events import Ended, Started
 from bokiflow.instance_state import Status
 from bokiflow_tools.life import Life
 from bokiflow_tools.listing import Listed, Listing
+from bokiflow_tools.living import Living
 from bokiflow_tools.wording import call_text, outcome_text, stack_lines, worker_text
 
 PATH: Final = "/pages/flow"
@@ -87,9 +88,9 @@ def apps(book: str, groups: Sequence[str]) -> Element | None:
     return make("section", title, make("ul", *chips, class_="chips", aria_labelledby="apps-title"), class_="panel")
 
 
-def workflows(book: str, group: str, found: Listing, query: dict[str, str | None]) -> Element:
-    """A page of workflows, the newest first."""
-    rows = [_row(book, one) for one in found.rows]
+def workflows(book: str, group: str, found: Listing, seen: Living, query: dict[str, str | None]) -> Element:
+    """A page of workflows, the newest first. `seen`: workers of their app."""
+    rows = [_row(book, one, seen.text(one.held)) for one in found.rows]
     heads = [("Workflow", None), ("Call", None), ("Status", None), ("Started (UTC)", None), ("Took", "number")]
     head = make("tr", *(make("th", name, scope="col", class_=kind) for name, kind in heads))
     table: Node = make("p", "There is none.", class_="empty")
@@ -104,7 +105,7 @@ def workflows(book: str, group: str, found: Listing, query: dict[str, str | None
     return make("section", title, table, older, id="flows", class_="panel", data_region=True)
 
 
-def _row(book: str, one: Listed) -> Element:
+def _row(book: str, one: Listed, alone: str) -> Element:
     started, ended = one.started, one.held.ended
     link = make("a", printable(started.id), href=place(book, started.id))
     chips = [
@@ -118,12 +119,13 @@ def _row(book: str, one: Listed) -> Element:
         node = make("span", printable(one.held.blocked.partition("\n")[0])[:200], class_="sub wrong")
     elif one.held.owner:
         node = make("span", "by ", worker(one.held.owner), class_="sub")
+    lonely = make("span", alone, class_="sub wrong") if alone else None
     took = None if ended is None else span_text(max(0, ended.at_ms - started.at_ms))
     return make(
         "tr",
         make("th", link, make("div", *chips) if chips else None, scope="row"),
         make("td", make("code", call_text(started.name, started.args)[:200]), class_="call"),
-        make("td", state(one.status), " ", node, class_="stands"),
+        make("td", state(one.status), " ", node, " ", lonely, class_="stands"),
         make("td", moment(started.at_ms)),
         make("td", took, class_="number"),
         data_key=started.id,

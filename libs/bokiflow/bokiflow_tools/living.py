@@ -1,4 +1,4 @@
-"""Whether a living worker runs a workflow, for people: by the heartbeats that the log has.
+"""Living workers of workflows, for people: by the heartbeats that the log has.
 
 A worker is named as silent after `SILENT_MS`, which is longer than the lease of any worker that has the default. Workers judge each
 other by what they observe; this says only what is read.
@@ -7,11 +7,12 @@ other by what they observe; this says only what is read.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import boki
-from boki_gateway.pages.texts import span_text
+from boki_gateway.pages.texts import printable, span_text
 from bokiflow.instance_state import Held
+from bokiflow_tools.wording import worker_text
 from bokilib import tags
 from bokilib.errors import ForeignRecord, UnknownEvent
 from bokilib.log import Log
@@ -31,21 +32,39 @@ class Living(NamedTuple):
         seen_ms = self.seen.get(held.owner)
         return None if held.ended is not None or seen_ms is None else max(0, self.now_ms - seen_ms)
 
+    def facts(self, held: Held) -> dict[str, Any]:
+        """Return the same for programs, with the worker of the app that was seen last."""
+        name = self._last
+        last = None if name is None else {"worker": name, "unseen_ms": max(0, self.now_ms - self.seen[name])}
+        return {"unseen_ms": self.unseen_ms(held), "last_seen": last}
+
     def text(self, held: Held) -> str:
-        """Say that no living worker runs a workflow; "" if one does, or it has ended."""
+        """Say that no living worker runs a workflow, and which one was seen last; "" if one does, or it has ended."""
         if held.ended is not None:
             return ""
-        newest_ms = max(self.seen.values(), default=None)
-        if newest_ms is None:
+        last = self._last
+        if last is None:
             return "no worker of this app was seen"
-        if self.now_ms - newest_ms >= SILENT_MS:
-            return f"no worker of this app is alive: the last one was seen {span_text(self.now_ms - newest_ms)} ago"
+        if self.now_ms - self.seen[last] >= SILENT_MS:
+            return f"no worker of this app is alive: {self._seen_text(last)}"
         unseen_ms = self.unseen_ms(held)
         if held.owner and unseen_ms is None:
-            return "its worker is not seen: another one takes it over"
+            return f"its worker {_shown(held.owner)} is not seen: another one takes it over"
         if unseen_ms is not None and unseen_ms >= SILENT_MS:
-            return f"its worker was seen {span_text(unseen_ms)} ago: another one takes it over"
+            return f"its worker {self._seen_text(held.owner)}: another one takes it over"
         return ""
+
+    @property
+    def _last(self) -> str | None:
+        """The worker that was seen last; None: none was."""
+        return max(self.seen, key=lambda name: self.seen[name], default=None)
+
+    def _seen_text(self, name: str) -> str:
+        return f"{_shown(name)} was seen last, {span_text(self.now_ms - self.seen[name])} ago"
+
+
+def _shown(name: str) -> str:
+    return printable(worker_text(name))
 
 
 async def living(log: Log, group: str) -> Living:

@@ -85,7 +85,8 @@ async def _book(log: Log, book: str, visit: Visit) -> tuple[Content, int]:
     before = parse_before(text) if text else None
     for name in found[:APPS]:
         rows = await listing(log, name, wanted, before=before, limit=LIMIT)
-        body.append(drawing.workflows(book, name, rows, {key: query[key] for key in ("status", "name")}))
+        seen = await living(log, name)
+        body.append(drawing.workflows(book, name, rows, seen, {key: query[key] for key in ("status", "name")}))
     if not found:
         body.append(make("p", "No workflow was met in the newest records: name the app.", class_="empty"))
     return Content(f"Book {printable(book)}", body), position

@@ -20,10 +20,10 @@ ENDED = Ended("x", 1, "n", "d", Outcome(1), 0)
     ("ages_ms", "held", "words"),
     [
         ({}, Held(1, "w"), "no worker of this app was seen"),
-        ({"w": SILENT_MS}, Held(1, "w"), "no worker of this app is alive: the last one was seen"),
+        ({"w": SILENT_MS}, Held(1, "w"), "no worker of this app is alive: w was seen last, 60.0 s ago"),
         ({"w": SILENT_MS - 1}, Held(1, "w"), ""),
-        ({"v": 0, "w": SILENT_MS}, Held(1, "w"), "its worker was seen 60.0 s ago"),
-        ({"v": 0}, Held(1, "w"), "its worker is not seen"),
+        ({"v": 0, "w": SILENT_MS}, Held(1, "w"), "its worker w was seen last, 60.0 s ago: another"),
+        ({"v": 0}, Held(1, "w"), "its worker w is not seen"),
         ({"v": 0}, Held(1), ""),
         ({}, Held(1, ended=ENDED), ""),
     ],
@@ -31,6 +31,13 @@ ENDED = Ended("x", 1, "n", "d", Outcome(1), 0)
 def test_what_no_living_worker_runs_says_so(ages_ms: dict[str, int], held: Held, words: str) -> None:
     seen = Living({name: NOW_MS - age_ms for name, age_ms in ages_ms.items()}, NOW_MS)
     assert seen.text(held).startswith(words) and bool(seen.text(held)) is bool(words)
+
+
+def test_programs_get_the_worker_that_was_seen_last() -> None:
+    seen = Living({"v": NOW_MS - 7, "w": NOW_MS - SILENT_MS}, NOW_MS)
+    assert seen.facts(Held(1, "w")) == {"unseen_ms": SILENT_MS, "last_seen": {"worker": "v", "unseen_ms": 7}}
+    assert seen.facts(Held(1))["unseen_ms"] is None
+    assert Living({}, NOW_MS).facts(Held(1, "w")) == {"unseen_ms": None, "last_seen": None}
 
 
 async def test_workers_are_seen_by_their_heartbeats(cluster: MemoryCluster) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from boki.testing import MemoryCluster
 from boki_gateway.testing import Requester, running_gateway
-from bokiflow import App, Worker
+from bokiflow import App, Flow, Worker
 from bokiflow_tools import picture
 from bokiflow_tools.page import PAGE
 from libs.tests.flow import lives
@@ -76,6 +76,22 @@ async def test_a_book_lists_its_workflows_newest_first(
     (older,) = [link for link in (await look(requester, book="shop")).links if "before" in link]
     behind = Page((await requester.get(older)).body.decode())
     assert "order-7 checkout" in behind.text and "data-events" not in behind.main
+
+
+async def test_what_no_worker_runs_says_so_in_the_list_and_on_its_page(
+    requester: Requester, cluster: MemoryCluster
+) -> None:
+    client = await cluster.connect()
+    async with Flow(lives.app, client.book("shop")) as flow:
+        await flow.start(lives.fails.call("x"), id="lonely")
+    words = "no worker of this app was seen"
+    assert words in (await look(requester, book="shop")).text
+    assert words in (await look(requester, book="shop", id="lonely")).text
+    async with lives.working(cluster) as worker:
+        await asyncio.gather(worker.handle("lonely").result(), return_exceptions=True)
+        await worker.start(lives.checkout.call("visa", []), id="runs")
+        shown = (await look(requester, book="shop")).text
+    assert "runs" in shown and "no worker" not in shown and "its worker" not in shown
 
 
 async def test_a_book_of_several_apps_shows_each(requester: Requester, cluster: MemoryCluster) -> None:
