@@ -17,7 +17,7 @@ import click
 from boki_cli import exit_codes, standard_streams
 from boki_cli.clients import connected
 from boki_cli.number_types import Whole
-from boki_cli.options import BOOK, CONSISTENCY, Invocation, as_moment, command, flush, write_line
+from boki_cli.options import BOOK, CHECK, CONSISTENCY, Invocation, as_moment, command, end_of_list, flush, write_line
 from boki_common.runtime import process
 
 if TYPE_CHECKING:
@@ -56,6 +56,9 @@ class Range(NamedTuple):
         return start, stop
 
 
+EVERYWHERE: Final = Range()
+
+
 @command(None, "read", writes=False, client=True, short_help="Print the records of a book.")
 @BOOK
 @_TAG
@@ -65,6 +68,7 @@ class Range(NamedTuple):
 @click.option("--until", "until_ms", callback=as_moment, metavar="T", help="Only what was ordered before.")
 @click.option("--limit", type=Whole(1), metavar="N", help="At most N records.")
 @click.option("--prev", is_flag=True, help="Newest first.")
+@CHECK
 @CONSISTENCY
 def read(
     invocation: Invocation,
@@ -76,6 +80,7 @@ def read(
     until_ms: int | None,
     limit: int | None,
     prev: bool,
+    check: bool,
     consistency: ConsistencyName,
 ) -> int:
     """Print the records of a book in order, one a line, as they were appended.
@@ -93,7 +98,7 @@ def read(
     if since_ms is not None and until_ms is not None and since_ms > until_ms:
         raise click.UsageError("expected --since to be before --until, found it behind")
     chosen = Range(start, stop, since_ms, until_ms)
-    return process.run_command(lambda: _read(invocation, book, tag, chosen, limit, consistency, prev=prev))
+    return process.run_command(lambda: _read(invocation, book, tag, chosen, limit, consistency, prev=prev, check=check))
 
 
 async def _read(
@@ -105,6 +110,7 @@ async def _read(
     consistency: ConsistencyName,
     *,
     prev: bool,
+    check: bool,
 ) -> int:
     async with connected(invocation) as client:
         book = client.book(book_name)
@@ -121,8 +127,14 @@ async def _read(
             count += 1
             if count == limit:
                 break
-    flush()
-    return exit_codes.OK
+    return end_of_list(invocation, count, _nothing(book_name, tag, chosen), check=check)
+
+
+def _nothing(book: str, tag: str | None, chosen: Range = EVERYWHERE) -> str:
+    """Say that a book has no records, or none with a tag or in a range."""
+    which = "" if tag is None else f" with the tag {tag!r}"
+    where = "" if chosen == EVERYWHERE else " in that range"
+    return f"There are no records{which} in the book {book!r}{where}."
 
 
 async def newest_first(
@@ -157,8 +169,15 @@ async def newest_first(
 @click.option("-n", "count", type=Whole(0), metavar="N", help=f"Begin with the newest N.  [default: {NEWEST}]")
 @_SINCE
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is appended, until Ctrl-C.")
+@CHECK
 def tail(
-    invocation: Invocation, book: str, tag: str | None, count: int | None, since_ms: int | None, follow: bool
+    invocation: Invocation,
+    book: str,
+    tag: str | None,
+    count: int | None,
+    since_ms: int | None,
+    follow: bool,
+    check: bool,
 ) -> int:
     """Print the newest records of a book in order, one a line.
 
@@ -168,36 +187,50 @@ def tail(
     """
     if since_ms is not None and count is not None:
         raise click.UsageError("expected -n or --since, found both")
+    if check and (follow or count == 0):
+        raise click.UsageError("--check asks whether there are records now: expected it without -f and -n 0")
     begin: int | Range = NEWEST if count is None else count
     if since_ms is not None:
         begin = Range(since_ms=since_ms)
-    return process.run(lambda stop: _tail(invocation, book, tag, begin, stop, follow=follow))
+    return process.run(lambda stop: _tail(invocation, book, tag, begin, stop, follow=follow, check=check))
 
 
 async def _tail(
-    invocation: Invocation, book_name: str, tag: str | None, begin: int | Range, stop: asyncio.Event, *, follow: bool
+    invocation: Invocation,
+    book_name: str,
+    tag: str | None,
+    begin: int | Range,
+    stop: asyncio.Event,
+    *,
+    follow: bool,
+    check: bool,
 ) -> int:
     """`begin`: with how many of the newest records, or with which."""
+    count = 0
 
     async def print_all() -> None:
+        nonlocal count
         async with connected(invocation) as client:
             book = client.book(book_name)
             if isinstance(begin, Range):
                 start, _ = await begin.seqnums(book, "session")
             else:
-                start = await _print_newest(invocation, book, tag, begin)
+                start, count = await _print_newest(invocation, book, tag, begin)
             if follow or isinstance(begin, Range):
                 async for item in book.read(tag=tag, start=start, follow=follow):
-                    show(invocation, item)
+                    count += show(invocation, item)
                     flush()
 
     with standard_streams.reader_watched(stop.set):
         await until_stopped(print_all(), stop)
-    return exit_codes.OK
+    if follow or begin == 0 or stop.is_set():
+        return exit_codes.OK
+    nothing = _nothing(book_name, tag, begin if isinstance(begin, Range) else EVERYWHERE)
+    return end_of_list(invocation, count, nothing, check=check)
 
 
-async def _print_newest(invocation: Invocation, book: Book, tag: str | None, count: int) -> int | None:
-    """Prints up to `count` of the newest records, in order. Returns where what is newer begins."""
+async def _print_newest(invocation: Invocation, book: Book, tag: str | None, count: int) -> tuple[int | None, int]:
+    """Print up to `count` of the newest records, in order. Return where what is newer begins, and how many were printed."""
     newest = await book.check_tail()
     behind = None if newest is None else newest.seqnum + 1
     records: list[Record | Gap] = []
@@ -206,10 +239,9 @@ async def _print_newest(invocation: Invocation, book: Book, tag: str | None, cou
             records.append(record)
             if len(records) == count:
                 break
-    for record in reversed(records):
-        show(invocation, record)
+    printed = sum(show(invocation, record) for record in reversed(records))
     flush()
-    return behind
+    return behind, printed
 
 
 async def until_stopped(work: Any, stop: asyncio.Event) -> None:

@@ -55,10 +55,27 @@ def test_json_and_ranges(run_boki: RunCommandLine, memory_url: str) -> None:
 
 
 def test_an_empty_book_and_an_empty_file(run_boki: RunCommandLine, memory_url: str) -> None:
-    assert run_boki("read", "--book", "none", "--url", memory_url) == (0, "", "")
-    assert run_boki("tail", "--book", "none", "--url", memory_url) == (0, "", "")
+    for command in ("read", "tail"):
+        words = "There are no records in the book 'none'.\n"
+        assert run_boki(command, "--book", "none", "--url", memory_url) == (0, "", words)
+        assert run_boki(command, "--book", "none", "--check", "--url", memory_url) == (1, "", words)
+        assert run_boki(command, "--book", "none", "--check", "--json", "--url", memory_url) == (1, "", "")
     done = run_boki("append", "-", "--book", "none", "--url", memory_url)
     assert (done.code, done.out[:10]) == (0, "0 records ")
+
+
+def test_what_was_asked_for_and_is_not_there_is_said(run_boki: RunCommandLine, memory_url: str) -> None:
+    run_boki("append", "-", "--book", "b", "--tag-field", "n", "--url", memory_url, stdin=b'{"n": 1}\n')
+    asked = ("--book", "b", "--url", memory_url)
+    for command in ("read", "tail"):
+        assert run_boki(command, *asked, "--check").code == 0
+        tagged = run_boki(command, "--tag", "n/2", *asked, "--check")
+        assert tagged == (1, "", "There are no records with the tag 'n/2' in the book 'b'.\n")
+        later = run_boki(command, "--since", "2200-01-01", *asked)
+        assert later == (0, "", "There are no records in the book 'b' in that range.\n")
+    assert run_boki("tail", "-n", "0", *asked) == (0, "", ""), "nothing was asked for"
+    for wrong in (("-f",), ("-n", "0")):
+        assert run_boki("tail", *wrong, *asked, "--check").code == 2
 
 
 def test_what_is_trimmed_is_gone_and_its_gap_is_printed(run_boki: RunCommandLine, memory_url: str) -> None:
@@ -89,7 +106,7 @@ def test_what_is_trimmed_is_gone_and_its_gap_is_printed(run_boki: RunCommandLine
     assert run_boki("read", "--book", "b", "--url", memory_url).out.splitlines() == kept[:-1]
     everything = run_boki("trim", "--book", "b", "--all", "--forget", "--url", memory_url)
     assert everything.out == "b: nothing is left\n"
-    assert run_boki("read", "--book", "b", "--url", memory_url) == (0, "", "")
+    assert run_boki("read", "--book", "b", "--url", memory_url).err == "There are no records in the book 'b'.\n"
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,22 @@ import click
 import msgspec
 
 from boki_cli import exit_codes
-from boki_cli.options import BOOK, CommandGroup, Invocation, command, flush, write_line
+from boki_cli.options import BOOK, CommandGroup, Invocation, command, end_of_list, write_line
 from boki_common.errors import UsageError
 from boki_common.runtime import process
 from boki_gateway.pages.texts import printable
-from bokiflow_tools.command_parts import GROUP, ID, change, flow_of, opened, show_facts
+from bokiflow_tools.command_parts import (
+    GROUP,
+    ID,
+    IF_THERE,
+    change,
+    flow_of,
+    nothing_in,
+    opened,
+    place_text,
+    run_on_workflow,
+    show_facts,
+)
 
 
 def register(group: CommandGroup) -> None:
@@ -28,7 +39,8 @@ def _register_signal(group: CommandGroup) -> None:
     @click.argument("topic")
     @click.argument("value", required=False, default="null", metavar="[JSON]")
     @BOOK
-    def signal(invocation: Invocation, id: str, topic: str, value: str, book: str) -> int:
+    @IF_THERE
+    def signal(invocation: Invocation, id: str, topic: str, value: str, book: str, check: bool) -> int:
         """Send a workflow a value, which its `recv(TOPIC)` gives it, once. What is over gets nothing.
 
         \b
@@ -38,7 +50,7 @@ def _register_signal(group: CommandGroup) -> None:
             sent = msgspec.json.decode(value)
         except msgspec.DecodeError as fault:
             raise UsageError(f"expected JSON, such as 7 or '\"a text\"', found {value!r:.80}: {fault}") from fault
-        return change(invocation, book, id, lambda handle: handle.signal(topic, sent), "sent")
+        return change(invocation, book, id, lambda handle: handle.signal(topic, sent), "sent", check=check)
 
 
 def _register_cancel(group: CommandGroup) -> None:
@@ -46,7 +58,8 @@ def _register_cancel(group: CommandGroup) -> None:
     @ID
     @BOOK
     @click.option("--reason", default="", metavar="TEXT", help="For whoever reads what happened.")
-    def cancel(invocation: Invocation, id: str, book: str, reason: str) -> int:
+    @IF_THERE
+    def cancel(invocation: Invocation, id: str, book: str, reason: str, check: bool) -> int:
         """Ask a workflow to end: its code gets CancelledError where it waits, and may clean up. What is over stays as it is.
 
         One that is blocked ends at once, and its code does not run: `resume` it first, with code that can go on, to have it clean up.
@@ -54,7 +67,7 @@ def _register_cancel(group: CommandGroup) -> None:
         \b
             boki flow cancel order-7 --book shop --reason "wrong address"
         """
-        return change(invocation, book, id, lambda handle: handle.cancel(reason), "asked to end")
+        return change(invocation, book, id, lambda handle: handle.cancel(reason), "asked to end", check=check)
 
 
 def _register_resume(group: CommandGroup) -> None:
@@ -64,7 +77,12 @@ def _register_resume(group: CommandGroup) -> None:
     @GROUP
     @click.option("--all", "every", is_flag=True, help="All that are blocked, in the place of one.")
     @click.option("--error", default="", metavar="E", help="With --all: only those that this error blocks.")
-    def resume(invocation: Invocation, id: str | None, book: str, group: str | None, every: bool, error: str) -> int:
+    @click.option(
+        "--check", is_flag=True, help="Exit code 1 if there is no such workflow, or with --all none that is blocked."
+    )
+    def resume(
+        invocation: Invocation, id: str | None, book: str, group: str | None, every: bool, error: str, check: bool
+    ) -> int:
         """Have a blocked workflow tried again by its worker, with the code that the worker has now. `show` says why it is blocked.
 
         With --all every blocked workflow of the app, or of every app of the book, is; E is the name of an error's class, such as
@@ -77,17 +95,18 @@ def _register_resume(group: CommandGroup) -> None:
         if (id is None) is not every or (error and not every) or (group is not None and not every):
             raise UsageError("expected either WORKFLOW or --all, and --error and --group with --all")
         if id is not None:
-            return change(invocation, book, id, lambda handle: handle.resume(), "asked to try again")
-        return process.run_command(lambda: _resume_all(invocation, book, group, error))
+            return change(invocation, book, id, lambda handle: handle.resume(), "asked to try again", check=check)
+        return process.run_command(lambda: _resume_all(invocation, book, group, error, check=check))
 
 
-async def _resume_all(invocation: Invocation, book: str, group: str | None, error: str) -> int:
+async def _resume_all(invocation: Invocation, book: str, group: str | None, error: str, *, check: bool) -> int:
     from bokiflow import App, Flow
-    from bokiflow_tools.listing import groups
+    from bokiflow_tools.listing import groups_named
 
     count = 0
     async with opened(invocation, book) as log:
-        for name in [group] if group is not None else await groups(log):
+        names = await groups_named(log, group)
+        for name in names:
             async with Flow(App(name), log) as flow:
                 for one in await flow.blocked(error):
                     await flow.handle(one.id).resume()
@@ -96,8 +115,10 @@ async def _resume_all(invocation: Invocation, book: str, group: str | None, erro
                         invocation.emit({"id": one.id, "group": name, "blocked": one.blocked})
     if not invocation.json:
         write_line(f"{count} asked to try again".encode())
-    flush()
-    return exit_codes.OK
+    nothing = nothing_in(book, group)
+    if names:
+        nothing = f"No workflow of {place_text(book, group)} is blocked{f' by {error}' if error else ''}."
+    return end_of_list(invocation, count, nothing, check=check)
 
 
 def _register_fork(group: CommandGroup) -> None:
@@ -111,7 +132,8 @@ def _register_fork(group: CommandGroup) -> None:
         help="First step that is done anew, by its key, as `steps --json` has it.  [default: the first that failed, or where it was "
         "cancelled; without either, all is taken over]",
     )
-    def fork(invocation: Invocation, id: str, book: str, new: str | None, before: str | None) -> int:
+    @IF_THERE
+    def fork(invocation: Invocation, id: str, book: str, new: str | None, before: str | None, check: bool) -> int:
         """Begin a new workflow with the same call, and with what another did before a step: that is not done again.
 
         Prints the id of the new one.
@@ -127,14 +149,15 @@ def _register_fork(group: CommandGroup) -> None:
             show_facts(invocation, {"id": made.id, "origin": id}, made.id)
             return exit_codes.OK
 
-        return process.run_command(work)
+        return run_on_workflow(invocation, work, check=check)
 
 
 def _register_gc(group: CommandGroup) -> None:
     @command(group, "gc", writes=True, client=True, short_help="Let go what nobody needs of workflows that ended.")
     @BOOK
     @GROUP
-    def gc(invocation: Invocation, book: str, group: str | None) -> int:
+    @click.option("--check", is_flag=True, help="Exit code 1 if the book has no workflows, or no such app.")
+    def gc(invocation: Invocation, book: str, group: str | None, check: bool) -> int:
         """Let go what nobody needs any more of workflows that ended, one round; workers do it by themselves.
 
         Histories go a day after the end, those of failed workflows and results after a week. With --json an object for each app with
@@ -147,15 +170,16 @@ def _register_gc(group: CommandGroup) -> None:
 
         async def work() -> int:
             from bokiflow import App, Flow, collect
-            from bokiflow_tools.listing import groups
+            from bokiflow_tools.listing import groups_named
 
             async with opened(invocation, book) as log:
-                for one in [group] if group is not None else await groups(log):
+                names = await groups_named(log, group)
+                for one in names:
                     async with Flow(App(one), log) as flow:
                         found = await collect(flow)
                     facts = {"group": one, "ended": found.ended, "tombs": found.tombs, "forgotten": found.forgotten}
                     done = f"{found.ended} histories trimmed, {found.forgotten} ids forgotten"
                     show_facts(invocation, facts, f"{printable(one)}  {done}; {found.tombs} ends repeated")
-            return exit_codes.OK
+            return end_of_list(invocation, len(names), nothing_in(book, group), check=check)
 
         return process.run_command(work)

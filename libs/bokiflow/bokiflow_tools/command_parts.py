@@ -5,7 +5,7 @@ Importing this module imports no library (see `commands`).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bokilib import Log
 
 ID: Final = click.argument("id", metavar="WORKFLOW")
+IF_THERE: Final = click.option("--check", is_flag=True, help="Exit code 1 if there is no such workflow.  [default: 2]")
 GROUP: Final = click.option("--group", metavar="G", help="Name of the app.  [default: every app of the book]")
 
 
@@ -37,18 +38,56 @@ async def opened(invocation: Invocation, book: str) -> AsyncIterator[Log]:
 @asynccontextmanager
 async def flow_of(log: Log, id: str) -> AsyncIterator[Flow]:
     """The workflows of the app that a workflow is of. Raises NoSuchWorkflow."""
-    from bokiflow import App, Flow, NoSuchWorkflow, inspection
+    from bokiflow import App, Flow, inspection
+    from bokiflow_tools.reading import no_such_workflow
 
     held = await inspection.newest(log, id, consistency="linearizable")
     found = None if held is None else await inspection.call_of(log, id, held)
     if found is None:
-        raise NoSuchWorkflow(f"there is no workflow {id!r}: was it started in this book, and is it kept still?", id=id)
+        raise await no_such_workflow(log, id)
     async with Flow(App(found.group), log) as flow:
         yield flow
 
 
+def run_on_workflow(invocation: Invocation, work: Callable[[], Coroutine[Any, Any, int]], *, check: bool) -> int:
+    """Run a command about one workflow. If there is none, `check` makes that exit code 1; it is a wrong call else."""
+
+    async def checked() -> int:
+        from bokiflow import NoSuchWorkflow
+
+        try:
+            return await work()
+        except NoSuchWorkflow as error:
+            if not check:
+                raise
+            invocation.say(str(error))
+            return exit_codes.CHECK_FAILED
+
+    return process.run_command(checked)
+
+
+def nothing_in(book: str, group: str | None) -> str:
+    """Say that a book has no workflows, or has no app of a name."""
+    return (
+        f"There are no workflows in the book {book!r}."
+        if group is None
+        else f"There is no app {group!r} in the book {book!r}."
+    )
+
+
+def place_text(book: str, group: str | None) -> str:
+    """Return where a command looked: a book, or an app in it."""
+    return f"the book {book!r}" if group is None else f"the app {group!r} in the book {book!r}"
+
+
 def change(
-    invocation: Invocation, book: str, id: str, change: Callable[[Handle[Any]], Awaitable[None]], done: str
+    invocation: Invocation,
+    book: str,
+    id: str,
+    change: Callable[[Handle[Any]], Awaitable[None]],
+    done: str,
+    *,
+    check: bool,
 ) -> int:
     """A command that does something to a workflow."""
 
@@ -63,7 +102,7 @@ def change(
         show_facts(invocation, facts, done if lives else f"nothing to do: it is {status}")
         return exit_codes.OK
 
-    return process.run_command(work)
+    return run_on_workflow(invocation, work, check=check)
 
 
 def show_facts(invocation: Invocation, facts: dict[str, Any], *lines: str) -> None:

@@ -12,12 +12,34 @@ import click
 
 from boki_cli import exit_codes
 from boki_cli.number_types import Whole
-from boki_cli.options import BOOK, CONSISTENCY, CommandGroup, Invocation, as_moment, command, flush, write_line
+from boki_cli.options import (
+    BOOK,
+    CHECK,
+    CONSISTENCY,
+    CommandGroup,
+    Invocation,
+    as_moment,
+    command,
+    end_of_list,
+    flush,
+    write_line,
+)
 from boki_cli.wording import time_text
 from boki_common.errors import UsageError
 from boki_common.runtime import process
 from bokiflow_tools import changing_commands, replay_command, schedule_commands
-from bokiflow_tools.command_parts import GROUP, ID, flow_of, json_text, opened, show_facts
+from bokiflow_tools.command_parts import (
+    GROUP,
+    ID,
+    IF_THERE,
+    flow_of,
+    json_text,
+    nothing_in,
+    opened,
+    place_text,
+    run_on_workflow,
+    show_facts,
+)
 
 if TYPE_CHECKING:
     from bokiflow_tools.life import Life
@@ -50,7 +72,7 @@ def _register_ls(group: CommandGroup) -> None:
     @click.option("--until", "until_ms", callback=as_moment, metavar="T", help="Only what was started before.")
     @click.option("--limit", type=Whole(1), default=50, metavar="N", help="At most N.", show_default=True)
     @click.option("--before", metavar="PLACE", help="Only what was started before it: the next page.")
-    @click.option("--check", is_flag=True, help="Exit code 1 if there is none.")
+    @CHECK
     @CONSISTENCY
     def ls(
         invocation: Invocation,
@@ -104,13 +126,13 @@ async def _ls(
     *,
     check: bool,
 ) -> int:
-    from bokiflow_tools.listing import groups, listing, newest_of, parse_before
+    from bokiflow_tools.listing import groups_named, listing, newest_of, parse_before
     from bokiflow_tools.living import living
 
     place = None if before is None else parse_before(before)
     async with opened(invocation, book) as log:
         await log.book.now(consistency=consistency)
-        names = [group] if group is not None else await groups(log)
+        names = await groups_named(log, group)
         pages = {one: await listing(log, one, wanted, before=place, limit=limit) for one in names}
         seen = {one: await living(log, one) for one in names}
     rows, after = newest_of(pages, limit)
@@ -118,15 +140,10 @@ async def _ls(
         _show_listed(invocation, one, row, seen[one])
     if after is not None:
         _show_more(invocation, names[0] if len(names) == 1 else None, after)
-    flush()
-    if rows or after is not None:
-        return exit_codes.OK
-    which = "no workflow" if not names else "no workflow of it matches the filters"
-    text = f"book {book!r} has {which}" if not names else f"book {book!r}: {which}"
-    if check:
-        raise exit_codes.CheckFailed(text)
-    invocation.say(text)
-    return exit_codes.OK
+    nothing = nothing_in(book, group)
+    if names:
+        nothing = f"No workflow of {place_text(book, group)} matches the filters."
+    return end_of_list(invocation, len(rows) + (after is not None), nothing, check=check)
 
 
 def _show_listed(invocation: Invocation, group: str, one: Listed, seen: Living) -> None:
@@ -152,8 +169,11 @@ def _register_show(group: CommandGroup) -> None:
     @ID
     @BOOK
     @click.option("--full-stack", is_flag=True, help="With the frames of Boki's own code in a stack trace.")
+    @IF_THERE
     @CONSISTENCY
-    def show(invocation: Invocation, id: str, book: str, full_stack: bool, consistency: ConsistencyName) -> int:
+    def show(
+        invocation: Invocation, id: str, book: str, full_stack: bool, check: bool, consistency: ConsistencyName
+    ) -> int:
         """Show a workflow: its call, status, who runs it, when it began and ended, and its result or error. Exit code 2: there is none.
 
         With --json an object with id, name, args, status, group, owner, unseen_ms (for how long its worker has been silent), last_seen
@@ -179,7 +199,7 @@ def _register_show(group: CommandGroup) -> None:
             show_facts(invocation, life_facts(found) | seen.facts(found.held), *lines)
             return exit_codes.OK
 
-        return process.run_command(work)
+        return run_on_workflow(invocation, work, check=check)
 
 
 def _register_result(group: CommandGroup) -> None:
@@ -187,7 +207,8 @@ def _register_result(group: CommandGroup) -> None:
     @ID
     @BOOK
     @click.option("--wait-blocked", is_flag=True, help="Wait on while it is blocked.  [default: say why, exit code 4]")
-    def result(invocation: Invocation, id: str, book: str, wait_blocked: bool) -> int:
+    @IF_THERE
+    def result(invocation: Invocation, id: str, book: str, wait_blocked: bool, check: bool) -> int:
         """Wait until a workflow ends, and print what it returned as JSON. Exit code 1: it failed or was cancelled, 2: there is none.
 
         With --json an object with id, status, and result or error.
@@ -210,15 +231,16 @@ def _register_result(group: CommandGroup) -> None:
             show_facts(invocation, {"id": id, "status": status, **outcome_facts(ended.outcome)}, text)
             return exit_codes.OK if error is None else exit_codes.CHECK_FAILED
 
-        return process.run_command(work)
+        return run_on_workflow(invocation, work, check=check)
 
 
 def _register_steps(group: CommandGroup) -> None:
     @command(group, "steps", writes=False, client=True, short_help="Show what a workflow did, and when.")
     @ID
     @BOOK
+    @IF_THERE
     @CONSISTENCY
-    def steps(invocation: Invocation, id: str, book: str, consistency: ConsistencyName) -> int:
+    def steps(invocation: Invocation, id: str, book: str, check: bool, consistency: ConsistencyName) -> int:
         """Show what a workflow did and got: steps, transactions, timers, children, signals, who took it over, its end.
 
         Each line: how long after its beginning, what, for how long, what came of it. With --json each is an object with kind, name,
@@ -238,7 +260,7 @@ def _register_steps(group: CommandGroup) -> None:
             flush()
             return exit_codes.OK
 
-        return process.run_command(work)
+        return run_on_workflow(invocation, work, check=check)
 
 
 def _show_steps(invocation: Invocation, found: Life) -> None:

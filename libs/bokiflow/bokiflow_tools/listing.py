@@ -288,6 +288,16 @@ async def groups(log: Log, records: int | None = None) -> list[str]:
     return sorted(found)
 
 
+async def groups_named(log: Log, group: str | None) -> list[str]:
+    """Return the groups that a command is about: all of the book, or the one that is named, if the book has it."""
+    if group is None:
+        return await groups(log)
+    partitions = range(tags.PARTITIONS)
+    streams = [tags.member(group), *(tags.flow_partition_owner(group, one) for one in partitions)]
+    streams += [stream(group, one) for one in partitions for stream in (tags.flow_part, tags.flow_done)]
+    return [group] if await newest(log.book, streams, await log.book.now() + 1, 1) else []
+
+
 async def _groups_of(log: Log, record: boki.Record) -> list[str]:
     try:
         events = PICKER.of(record.seqnum, await log.open(record))

@@ -20,7 +20,7 @@ async def life_of(log: Log, id: str, *, consistency: ConsistencyName = "session"
     position = await log.book.now(consistency=consistency)
     held = await inspection.newest(log, id)
     if held is None:
-        raise NoSuchWorkflow(f"there is no workflow {id!r}: was it started in this book, and is it kept still?", id=id)
+        raise await no_such_workflow(log, id)
     history: History | None = None
     try:
         history = await inspection.whole_history(log, id)
@@ -32,6 +32,18 @@ async def life_of(log: Log, id: str, *, consistency: ConsistencyName = "session"
     ended = await _ended(log, id, held)
     origin = "" if history is None else history.started.origin
     return Life(id, started, await _claims(log, id, position), ended, records, position, held.blocked, held, origin)
+
+
+async def no_such_workflow(log: Log, id: str) -> NoSuchWorkflow:
+    """Return the error that a book has no workflow of an id. A book without records may be a name that was misspelt."""
+    try:
+        empty = await log.book.read_prev() is None
+    except Trimmed:
+        empty = False
+    hint = (
+        "the book has no records, is its name right?" if empty else "was it started in this book, and is it kept still?"
+    )
+    return NoSuchWorkflow(f"there is no workflow {id!r}: {hint}", id=id)
 
 
 async def _claims(log: Log, id: str, last: int) -> list[tuple[int, Claimed]]:

@@ -16,7 +16,7 @@ from boki_cli.wording import time_text
 from boki_common.errors import InvalidArgument
 from boki_common.runtime import process
 from boki_gateway.pages.texts import printable
-from bokiflow_tools.command_parts import GROUP, opened, show_facts
+from bokiflow_tools.command_parts import GROUP, opened, place_text, show_facts
 
 if TYPE_CHECKING:
     from bokiflow import Flow, Schedules
@@ -84,8 +84,7 @@ async def _list(invocation: Invocation, book: str, group: str | None, *, check: 
                         invocation.emit(facts)
                     else:
                         write_line(_line(facts).encode())
-    where = f"the book {book!r}" if group is None else f"the app {group!r} in the book {book!r}"
-    return end_of_list(invocation, count, f"There are no schedules of {where}.", check=check)
+    return end_of_list(invocation, count, f"There are no schedules of {place_text(book, group)}.", check=check)
 
 
 async def _facts(flow: Flow, group: str) -> list[dict[str, Any]]:

@@ -100,14 +100,63 @@ def test_ls_of_several_apps_is_one_list_of_so_many(url: str, run: Run) -> None:
 
 def test_ls_says_that_there_is_nothing(run: Run) -> None:
     for arguments, words in (
-        (("--book", "nothing"), "book 'nothing' has no workflow"),
-        (("--book", "shop", "--name", "nothing"), "book 'shop': no workflow of it matches"),
+        (("--book", "nothing"), "There are no workflows in the book 'nothing'.\n"),
+        (("--book", "shop", "--name", "nothing"), "No workflow of the book 'shop' matches the filters.\n"),
+        (("--book", "shop", "--group", "stop"), "There is no app 'stop' in the book 'shop'.\n"),
+        (
+            ("--book", "shop", "--group", "shop", "--name", "nothing"),
+            "No workflow of the app 'shop' in the book 'shop' matches the filters.\n",
+        ),
     ):
-        shown = run("ls", *arguments)
-        assert (shown.code, shown.out) == (0, "") and words in shown.err
-        assert run("ls", *arguments, "--check").code == 1
+        assert run("ls", *arguments) == (0, "", words)
+        assert run("ls", *arguments, "--check") == (1, "", words)
+        assert run("ls", *arguments, "--check", "--json") == (1, "", "")
     assert run("ls", "--book", "shop", "--check").code == 0
     assert run("ls", "--book", "shop", "--before", "x").code == 2
+
+
+@pytest.mark.parametrize(
+    ("book", "hint"),
+    [
+        ("shop", "was it started in this book, and is it kept still?"),
+        ("nothing", "the book has no records, is its name right?"),
+    ],
+)
+@pytest.mark.parametrize("command", ["show", "steps", "result", "signal", "cancel", "resume", "fork"])
+def test_a_workflow_that_is_not_there_is_said(run: Run, command: str, book: str, hint: str) -> None:
+    arguments = (command, "nobody", *(["go"] if command == "signal" else []), "--book", book)
+    words = f"there is no workflow 'nobody': {hint}\n"
+    assert run(*arguments) == (2, "", f"Error: {words}")
+    assert run(*arguments, "--check") == (1, "", words)
+    assert run(*arguments, "--check", "--json") == (1, "", "")
+
+
+def test_check_of_a_workflow_that_is_there_is_good(run: Run) -> None:
+    for command in ("show", "steps", "result"):
+        assert run(command, "good", "--book", "shop", "--check") == run(command, "good", "--book", "shop")
+    assert run("cancel", "good", "--book", "shop", "--check").code == 0
+    assert run("result", "bad", "--book", "shop", "--check").code == 1
+
+
+@pytest.mark.parametrize("command", [("resume", "--all"), ("gc",)])
+def test_a_book_or_an_app_that_is_not_there_is_said(run: Run, command: tuple[str, ...]) -> None:
+    for where, words in (
+        (("--book", "nothing"), "There are no workflows in the book 'nothing'.\n"),
+        (("--book", "shop", "--group", "stop"), "There is no app 'stop' in the book 'shop'.\n"),
+    ):
+        found = run(*command, *where)
+        assert (found.code, found.err) == (0, words)
+        assert (run(*command, *where, "--check").code, run(*command, *where, "--check", "--json").err) == (1, "")
+
+
+def test_an_app_is_there_from_its_first_worker_on(url: str, run: Run) -> None:
+    async def look() -> None:
+        async with boki.connect(url) as client, Worker(APP, client.book("early"), name="w", bodies=Inline()):
+            pass
+
+    asyncio.run(look())
+    assert run("gc", "--book", "early", "--group", "shop", "--check").code == 0
+    assert run("ls", "--book", "early", "--group", "shop").err.startswith("No workflow of the app 'shop'")
 
 
 def test_show(run: Run) -> None:
@@ -194,7 +243,10 @@ def test_resume_all_asks_for_those_that_an_error_blocks(url: str, run: Run) -> N
     asyncio.run(block())
     stuck = run("result", "x", "--book", "stuck")
     assert stuck.code == 4 and "NotRegistered: this program has no workflow 'steps'" in stuck.err
-    assert run("resume", "--all", "--error", "NonDeterminism", "--book", "stuck").out == "0 asked to try again\n"
+    none = ("resume", "--all", "--error", "NonDeterminism", "--book", "stuck")
+    words = "No workflow of the book 'stuck' is blocked by NonDeterminism.\n"
+    assert run(*none) == (0, "0 asked to try again\n", words)
+    assert run(*none, "--check", "--json") == (1, "", "")
     assert run("resume", "--all", "--book", "stuck").out == "2 asked to try again\n"
     found = lines(run("resume", "--all", "--error", "NotRegistered", "--group", "shop", "--book", "stuck", "--json"))
     assert [one["id"] for one in found] == ["x", "y"]
@@ -204,7 +256,6 @@ def test_resume_all_asks_for_those_that_an_error_blocks(url: str, run: Run) -> N
 
 
 def test_gc_is_one_round_of_each_app(run: Run) -> None:
-    assert run("gc", "--book", "nothing").out == ""
     assert "histories" in run("gc", "--book", "shop").out
     (found,) = lines(run("gc", "--book", "shop", "--group", "shop", "--json"))
     assert found["group"] == "shop" and found["forgotten"] == 0
