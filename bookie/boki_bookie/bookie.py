@@ -335,13 +335,14 @@ class Bookie:
     async def _look_at_shelf(self, shelf: _Shelf) -> None:
         storage, settings = shelf.storage, self._settings
         free = await shelf.disk.free_bytes()
+        left = free - storage.cached_bytes  # the rest will be taken by entries that are in the journal only
         if storage.read_only and not self.kept_read_only:
-            shelf.is_full = True  # a checkpoint found no space
+            shelf.is_full = True  # a checkpoint, or an add, found no space
         if shelf.is_full:
             storage.request_checkpoint()  # perhaps what is left suffices: the journal shrinks then
-        if free < settings.read_only_below_bytes:
+        if left < settings.read_only_below_bytes:
             shelf.is_full = True
-        elif free >= settings.writable_above_bytes:
+        elif left >= settings.writable_above_bytes:
             shelf.is_full = False
         read_only = shelf.is_full or self.kept_read_only
         where = shelf.disk.describe()

@@ -88,6 +88,7 @@ async def test_a_reserve_that_is_used_up_waits_for_room(ledgers: Ledgers) -> Non
     assert not writer.in_reserve
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_full_disks_prove_that_nobody_fenced_without_a_new_entry(ledgers: Ledgers) -> None:
     writer = await control(ledgers)
     fill(ledgers, "b1", "b2", "b3")
