@@ -42,6 +42,7 @@ from bokiflow.flow import Flow
 from bokiflow.handles import Handle
 from bokiflow.in_workflow import (
     as_completed,
+    due_ms,
     emit,
     now_ms,
     patched,
@@ -98,6 +99,7 @@ __all__ = [
     "WorkflowCancelled",
     "as_completed",
     "collect",
+    "due_ms",
     "emit",
     "lock",
     "now_ms",

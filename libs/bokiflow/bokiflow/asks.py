@@ -67,13 +67,18 @@ Ask: TypeAlias = RunBody | RunTransaction | TakeLock | StopBody | SetTimer | Uns
 
 
 class Spawn(NamedTuple):
-    """What goes with an effect: a workflow to start (`detached`: it is nobody's child; `within` a transaction), or a notice."""
+    """The workflow to start that goes with an effect, or a notice.
+
+    Attributes:
+        detached: the workflow is nobody's child. within: the transaction that it is a part of. due_ms: see `flow_events.Started`.
+    """
 
     workflow: Workflow[..., Any] | None = None
     args: Json = None
     notice: Incoming | None = None
     detached: bool = False
     within: Within | None = None
+    due_ms: int = 0
 
     def tags(self, event: Effect) -> int:
         """Streams that it joins beside those of the workflow."""

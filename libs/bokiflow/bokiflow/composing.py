@@ -234,6 +234,7 @@ def _child(instance: Instance, event: events.Invoked, spawn: Spawn, start: int, 
         group=parent.group,
         traceparent=spans.child(instance.id, event.name, event.child, parent.traceparent, detached=spawn.detached),
         within=spawn.within,
+        due_ms=spawn.due_ms,
     )
     if spawn.detached:
         return started

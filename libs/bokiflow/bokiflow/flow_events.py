@@ -54,6 +54,7 @@ class Started(Event, tag="flow.start", frozen=True):
         origin: whose fork it is. names: whose numbers (`bokiflow.unique`) its code gets first: (id, how much of its history was delivered).
         within: whose transaction it is a part of.
         cursors: of a fork, as of which places its origin looked at things: before the first delivery, and after each.
+        due_ms: the time of the firing, of a workflow that a schedule started (and of its forks); 0: of another one.
     """
 
     id: str
@@ -73,6 +74,7 @@ class Started(Event, tag="flow.start", frozen=True):
     names: tuple[tuple[str, int], ...] = ()
     within: Within | None = None
     cursors: tuple[int, ...] = ()
+    due_ms: int = 0
 
 
 class Claimed(Event, tag="flow.claim", frozen=True):

@@ -48,9 +48,13 @@ def send(id: str, topic: str, value: object) -> None:
     _instance().send(id, topic, value)
 
 
-def launch(call: Call[Any], id: str) -> None:
-    """Starts a workflow that is nobody's child, unless one of this id was started before."""
-    _instance().launch(call.workflow, call.args, id)
+def launch(call: Call[Any], id: str, *, due_ms: int = 0) -> None:
+    """Start a workflow that is nobody's child, unless one of this id was started before.
+
+    Args:
+        due_ms: the time of the firing for which a schedule starts it; see `due_ms`.
+    """
+    _instance().launch(call.workflow, call.args, id, due_ms)
 
 
 def emit(topic: str, value: object) -> None:
@@ -82,13 +86,22 @@ def patched(name: str) -> bool:
 
 
 def workflow_id() -> str:
-    """The id of this workflow."""
+    """Return the id of this workflow: the one that `start` was given, or that a schedule or a parent made."""
     return _instance().id
 
 
 def now_ms() -> int:
     """Milliseconds since 1970 UTC, as of the last delivery to this workflow."""
     return _instance().now_ms
+
+
+def due_ms() -> int | None:
+    """Return the time of the firing for which a schedule started this workflow, in milliseconds since 1970 UTC; None: none did.
+
+    It is the time for which the firing was planned, however late it began, and stays the same in replays, after `restart` and in forks.
+    Children, and workflows that are debounced or started by a program, have none: give it to them as an argument.
+    """
+    return _instance().started.due_ms or None
 
 
 def unique() -> str:

@@ -388,10 +388,10 @@ class Instance:
             raise
         return workflow.signature.result(outcome.value)
 
-    def launch(self, workflow: Workflow[..., Any], args: Json, id: str) -> None:
+    def launch(self, workflow: Workflow[..., Any], args: Json, id: str, due_ms: int) -> None:
         """See `in_workflow.launch`."""
         made = events.Invoked(self.id, self._loop.next_key(), id, workflow.name, digest(args))
-        self.effects.append((made, Spawn(workflow, _small(args), detached=True)))
+        self.effects.append((made, Spawn(workflow, _small(args), detached=True, due_ms=due_ms)))
 
     def _within(self) -> Within | None:
         """What a further part of the transaction begins with that this is a part of. Raises InvalidArgument, AtomicTooLarge."""

@@ -183,7 +183,7 @@ def _fire(app: Registry, state: State) -> State:
     due = cron.due(found.timing, state.after_ms, in_workflow.now_ms())
     for at in due.times:
         id = id_of_firing(in_workflow.workflow_id(), at)
-        in_workflow.launch(Call(named(app, found.workflow), found.args), id)
+        in_workflow.launch(Call(named(app, found.workflow), found.args), id, due_ms=at)
     return msgspec.structs.replace(state, after_ms=due.until_ms)
 
 

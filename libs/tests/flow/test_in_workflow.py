@@ -17,6 +17,7 @@ from libs.tests.flow.shop import Shop
 async def test_elsewhere_they_are_refused() -> None:
     calls: list[Any] = [
         bokiflow.now_ms,
+        bokiflow.due_ms,
         bokiflow.unique,
         bokiflow.random,
         bokiflow.workflow_id,

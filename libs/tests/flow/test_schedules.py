@@ -414,3 +414,46 @@ async def test_a_worker_that_lacks_the_workflow_keeps_the_schedule(
 
 async def is_kept(worker: Worker) -> bool:
     return [one.name for one in await worker.flow.schedules.list()] == ["often"]
+
+
+def telling() -> App:
+    """An app whose scheduled workflow says for which time it runs: before a wait, after it, and what its child says."""
+    app = App("office")
+
+    @app.workflow
+    async def child() -> int | None:
+        return bokiflow.due_ms()
+
+    @app.workflow
+    async def report(again: int = 0) -> list[int | None]:
+        before = bokiflow.due_ms()
+        await let_pass(60)
+        if not again:
+            bokiflow.restart(1)
+        return [before, bokiflow.due_ms(), await child()]
+
+    app.schedule("often", report.call(), every_s=PERIOD_MS / 1_000, missed="all")
+    return app
+
+
+@in_virtual_time
+async def test_a_firing_knows_for_which_time_it_was_started_however_late() -> None:
+    """Also after a takeover, a restart and in a fork; its children, and what others start, were started for no time."""
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        async with working(cluster, telling(), "w", **BEATS) as worker:
+            await let_pass(2 * PERIOD_MS / 1_000)
+        await let_pass(3 * PERIOD_MS / 1_000)
+        async with working(cluster, telling(), "w", **BEATS) as worker:
+            await let_pass(30)
+            fired = [id for id in await worker.flow.find() if id.startswith("schedule/often/") and id.endswith("Z")]
+            assert len(fired) >= 4
+        async with working(cluster, app := telling(), "w", **BEATS) as worker:  # in the middle of their waits
+            for id in fired:
+                due_ms = round(datetime.fromisoformat(id.removeprefix("schedule/often/")).timestamp() * 1_000)
+                assert await worker.handle(id).result() == [due_ms, due_ms, None]
+            forked = await worker.handle(fired[0]).fork()
+            assert await forked.result() == await worker.handle(fired[0]).result()
+            by_hand = await worker.start(app.find("report").call(), id="by hand")
+            assert await by_hand.result() == [None, None, None]
+            debounced = await worker.flow.debounce(app.find("report").call(), id="x", quiet_s=1)
+            assert await debounced.result() == [None, None, None]
