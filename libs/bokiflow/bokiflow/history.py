@@ -21,6 +21,7 @@ from bokiflow.flow_events import (
     AnyFlowEvent,
     Delivered,
     Effect,
+    Ended,
     Incoming,
     Locked,
     Note,
@@ -77,6 +78,17 @@ def recorded(seqnum: int, time_ms: int, seen: int, events: Iterable[AnyFlowEvent
 def begun(started: Started, time_ms: int) -> Started:
     """How a workflow began, with the time of its record where whoever started it did not know what time it was."""
     return started if started.at_ms else msgspec.structs.replace(started, at_ms=time_ms)
+
+
+def begun_before(ended: Ended) -> Started:
+    """Return how a workflow began, as far as its end has it: without its arguments (`args` is None) and its version."""
+    return Started(
+        *(ended.id, ended.name, ended.digest, None, ended.began_ms),
+        group=ended.group,
+        parent=ended.parent,
+        parent_key=ended.parent_key,
+        attributes=ended.attributes,
+    )
 
 
 def in_order(records: Iterable[Recorded]) -> Iterator[OrderedEvent]:

@@ -178,7 +178,8 @@ def _register_show(group: CommandGroup) -> None:
 
         With --json an object with id, name, args, status, group, owner, unseen_ms (for how long its worker has been silent), last_seen
         (worker and unseen_ms of the worker of the app that was seen last), version, started_ms, ended_ms, attributes, parent, origin (of a
-        fork), cancels (the reasons given), and result or error with its whole stack.
+        fork), cancels (the reasons given), history_kept, and result or error with its whole stack. Of a workflow whose history is not
+        kept any more args, version, origin and cancels are null.
 
         \b
             boki flow show order-7 --book shop
@@ -269,7 +270,7 @@ def _show_steps(invocation: Invocation, found: Life) -> None:
 
     line = found.timeline
     if line is None:
-        raise ResultExpired(f"workflow {found.id!r} is over, and its history is not kept any more", id=found.id)
+        raise ResultExpired(f"workflow {found.id!r} ended, and {found.not_kept}; `show` has the rest", id=found.id)
     for span in line.spans:
         if invocation.json:
             invocation.emit(span_facts(span))

@@ -12,8 +12,9 @@ from xml.etree.ElementTree import Element
 from boki_gateway.pages.markup import Node, address, make
 from boki_gateway.pages.parts import choice, facts, field, json_block, moment
 from boki_gateway.pages.texts import preview, printable, span_text
-from bokiflow.flow_events import Ended, Started
+from bokiflow.flow_events import Started
 from bokiflow.instance_state import Status
+from bokiflow.outcomes import Outcome
 from bokiflow_tools.life import Life
 from bokiflow_tools.listing import Listed, Listing
 from bokiflow_tools.living import Living
@@ -168,15 +169,20 @@ def _began(book: str, started: Started) -> list[tuple[str, Node]]:
     return [*rows, ("Started", moment(started.at_ms))]
 
 
-def ending(id: str, ended: Ended | None) -> Element:
+def ending(life: Life) -> Element:
     """Its result, or its error; nothing yet while it runs."""
-    return make("div", None if ended is None else _ending(id, ended), id="ending", data_region=True)
+    node: Node = None
+    if life.outcome is not None:
+        node = _ending(life.id, life.outcome)
+    elif life.ended is not None:
+        node = make("p", "Its result is not kept any more.", class_="note")
+    return make("div", node, id="ending", data_region=True)
 
 
-def _ending(id: str, ended: Ended) -> Element:
-    error = ended.outcome.error
+def _ending(id: str, outcome: Outcome) -> Element:
+    error = outcome.error
     if error is None:
-        node = json_block(ended.outcome.value, "The result as JSON", f"boki flow show {printable(id)} --json")
+        node = json_block(outcome.value, "The result as JSON", f"boki flow show {printable(id)} --json")
         return make("section", make("h2", "Result"), node, class_="panel")
     kind = make("strong", printable(error.type.rpartition(":")[2]), title=printable(error.type))
     node = make("p", kind, f": {printable(error.message)}", class_="problem")

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from bokiflow.flow_events import Cancelled, Claimed, Ended, Started
 from bokiflow.history import Recorded
 from bokiflow.instance_state import Held, Status, status_of
+from bokiflow.outcomes import Outcome
 from bokiflow_tools.timeline import Timeline, timeline
 
 
@@ -14,10 +15,11 @@ class Life(NamedTuple):
     """See the module.
 
     Attributes:
-        started: how it began, or began again the last time; None: that is not kept any more.
+        started: how it began, or began again the last time; without its history as far as its end has that; None: no record has it.
         claims: who took it over, and when the log had that. records: its history since then; None: that is not kept any more.
         blocked: why it cannot go on; "" if it can. position: as of when. held: where it stands.
-        origin: the workflow that it is a fork of; "" if it is none.
+        origin: the workflow that it is a fork of; "" if it is none, or its history is not kept any more.
+        result_kept: False if it ended, and its outcome is not kept any more.
     """
 
     id: str
@@ -29,6 +31,7 @@ class Life(NamedTuple):
     blocked: str = ""
     held: Held = Held(0)
     origin: str = ""
+    result_kept: bool = True
 
     @property
     def group(self) -> str:
@@ -53,6 +56,22 @@ class Life(NamedTuple):
         if self.claims:
             return self.claims[-1][1].owner
         return self.started.owner if self.started is not None else ""
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it ended; None: it did not, or that is not kept any more."""
+        return self.ended.outcome if self.ended is not None and self.result_kept else None
+
+    @property
+    def history_kept(self) -> bool:
+        """Whether the log has its history still."""
+        return self.records is not None
+
+    @property
+    def not_kept(self) -> str:
+        """The sentence that its history is gone, with the setting of workers that says when."""
+        setting = "failed_history_s" if self.status == "failed" else "history_s"
+        return f"its history is not kept any more ({setting})"
 
     @property
     def cancels(self) -> list[str]:

@@ -26,7 +26,7 @@ from bokiflow.flow_events import (
     Started,
     Tombed,
 )
-from bokiflow.history import begun
+from bokiflow.history import begun, begun_before
 from bokiflow.instance_state import Held, Status, status_of
 from bokilib import tags
 from bokilib.errors import ForeignRecord, UnknownEvent
@@ -222,12 +222,7 @@ async def _began(log: Log, one: _Mention, held: Held) -> Started | None:
     if ended is not None:
         if held.claim != one.record.seqnum:
             return None
-        return Started(
-            *(one.id, ended.name, ended.digest, None, ended.began_ms),
-            group=ended.group,
-            parent=ended.parent,
-            attributes=ended.attributes,
-        )
+        return begun_before(ended)
     if isinstance(one.event, PartitionCheckpoint):
         stream = tags.flow_part(one.event.group, one.event.partition)
         async for item in log.book.read(stream, start=one.record.seqnum + 1):

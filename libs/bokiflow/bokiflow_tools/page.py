@@ -100,11 +100,11 @@ async def _workflow(log: Log, book: str, id: str, visit: Visit) -> Content:
     now_ms = boki.SystemClock().now_ms()
     known = [drawing.where(book, drawing.place(book, id) if part else None), drawing.known(book, found, alone)]
     if line is None:
-        body = [make("p", "It is over, and its history is not kept any more.", class_="note")]
+        body = [make("p", f"It ended, and {found.not_kept}.", class_="note")]
     else:
         body = [picture(book, id, line, now_ms, part)]
-    call = [drawing.call(id, found.started)] if found.started is not None else []
-    more = [*known, drawing.ending(id, found.ended), *body, *call]
+    call = [drawing.call(id, found.started)] if found.started is not None and found.history_kept else []
+    more = [*known, drawing.ending(found), *body, *call]
     live = Live(parse_name(book, "book"), tags.flow_history(id), found.position)
     return Content(printable(id), more, live=None if found.ended is not None else live)
 

@@ -8,6 +8,7 @@ from bokiflow import inspection
 from bokiflow.errors import NoSuchWorkflow, ResultExpired
 from bokiflow.flow_events import PICKER, Claimed, Ended
 from bokiflow.histories import History
+from bokiflow.history import begun_before
 from bokiflow.instance_state import Held
 from bokiflow_tools.life import Life
 from bokilib import tags
@@ -27,11 +28,16 @@ async def life_of(log: Log, id: str, *, consistency: ConsistencyName = "session"
     except Trimmed:
         if held.ended is None:
             raise
-    started = None if history is None else history.begins
-    records = None if history is None else list(history.records)
-    ended = await _ended(log, id, held)
-    origin = "" if history is None else history.started.origin
-    return Life(id, started, await _claims(log, id, position), ended, records, position, held.blocked, held, origin)
+    ended, result_kept = await _ended(log, id, held)
+    claims = await _claims(log, id, position)
+    if history is None:
+        started = begun_before(ended) if ended is not None and ended.group else None
+        return Life(id, started, claims, ended, None, position, held=held, result_kept=result_kept)
+    return Life(
+        *(id, history.begins, claims, ended, list(history.records), position, held.blocked, held),
+        origin=history.started.origin,
+        result_kept=result_kept,
+    )
 
 
 async def no_such_workflow(log: Log, id: str) -> NoSuchWorkflow:
@@ -55,8 +61,9 @@ async def _claims(log: Log, id: str, last: int) -> list[tuple[int, Claimed]]:
     return found
 
 
-async def _ended(log: Log, id: str, held: Held) -> Ended | None:
+async def _ended(log: Log, id: str, held: Held) -> tuple[Ended | None, bool]:
+    """Return how a workflow ended, and whether that has its outcome."""
     try:
-        return await inspection.outcome_of(log, id, held)
+        return await inspection.outcome_of(log, id, held), True
     except ResultExpired:  # that it ended is known still
-        return held.ended
+        return held.ended, False

@@ -73,7 +73,7 @@ def listed_facts(seqnum: int, started: Started, held: Held) -> dict[str, Any]:
         "attributes": dict(started.attributes),
         "parent": started.parent,
         "seqnum": seqnum,
-        **outcome_facts(None if ended is None else ended.outcome),
+        **outcome_facts(None if ended is None or held.large else ended.outcome),
     }
 
 
@@ -92,8 +92,8 @@ def listed_line(started: Started, held: Held, when: str) -> str:
 
 
 def life_facts(life: Life) -> dict[str, Any]:
-    """All about a workflow but what it did, as JSON has it."""
-    started, ended = life.started, life.ended
+    """All about a workflow but what it did, as JSON has it; null is what the log does not keep."""
+    started, ended, kept = life.started, life.ended, life.history_kept
     return {
         "id": life.id,
         "name": life.name,
@@ -102,14 +102,15 @@ def life_facts(life: Life) -> dict[str, Any]:
         "group": None if started is None else started.group,
         "owner": life.owner,
         "blocked": life.blocked,
-        "version": None if started is None else started.version,
+        "version": started.version if started is not None and kept else None,
         "started_ms": None if started is None else started.at_ms,
         "ended_ms": None if ended is None else ended.at_ms,
-        "attributes": {} if started is None else dict(started.attributes),
-        "parent": "" if started is None else started.parent,
-        "origin": life.origin,
-        "cancels": life.cancels,
-        **outcome_facts(None if ended is None else ended.outcome),
+        "attributes": None if started is None else dict(started.attributes),
+        "parent": None if started is None else started.parent,
+        "origin": life.origin if kept else None,
+        "cancels": life.cancels if kept else None,
+        "history_kept": kept,
+        **outcome_facts(life.outcome),
     }
 
 
@@ -136,8 +137,11 @@ def life_lines(life: Life, time_text: Callable[[int], str], *, full_stack: bool 
     if ended is not None:
         took = "" if started is None else f", after {span_text(max(0, ended.at_ms - started.at_ms))}"
         rows.append(("ended", f"{time_text(ended.at_ms)}{took}"))
-        rows.append(("error" if ended.outcome.error is not None else "result", outcome_text(ended.outcome)))
+        text = outcome_text(ended.outcome) if life.result_kept else "not kept any more"
+        rows.append(("error" if ended.outcome.error is not None else "result", text))
         stack = shown(ended.outcome.error.stack) if ended.outcome.error is not None else []
+    if not life.history_kept:
+        rows.append(("history", life.not_kept))
     return [*(f"{name.ljust(10)}{value}" for name, value in rows), *stack]
 
 

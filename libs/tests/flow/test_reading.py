@@ -8,6 +8,7 @@ import boki
 from boki.testing import MemoryCluster
 from bokiflow import NoSuchWorkflow, Worker
 from bokiflow_tools.reading import life_of
+from bokiflow_tools.wording import life_facts, life_lines
 from bokilib import tags
 from bokilib.log import Log
 from libs.tests.flow.conftest import Inline, working
@@ -52,3 +53,20 @@ async def test_a_history_that_is_not_kept_any_more_is_no_picture(cluster: Memory
     await book.trim(before=position + 1, tag=tags.flow_history("x"))
     found = await life_of(Log(book), "x", consistency="linearizable")
     assert found.records is None and found.timeline is None and found.status == "completed"
+
+
+async def test_without_its_history_a_life_has_all_that_its_end_has(cluster: MemoryCluster, book: boki.Book) -> None:
+    shop = Shop()
+    async with working(cluster, shop.app) as worker:
+        await (await worker.start(shop.steps.call(2), id="x", attributes={"day": "d1"})).result()
+        known = await worker.flow.known("x")
+    await book.trim(before=await book.now(consistency="linearizable") + 1, tag=tags.flow_history("x"))
+    found = await life_of(Log(book), "x", consistency="linearizable")
+    facts = life_facts(found)
+    assert known is not None
+    assert (facts["group"], facts["started_ms"], facts["attributes"]) == ("shop", known.started_ms, {"day": "d1"})
+    assert [facts[name] for name in ("args", "version", "origin", "cancels")] == [None] * 4
+    assert (facts["history_kept"], facts["result"], facts["parent"]) == (False, 1, "")
+    lines = life_lines(found, str)
+    assert "call      steps(…)" in lines and "attribute day=d1" in lines
+    assert lines[-1] == "history   its history is not kept any more (history_s)"

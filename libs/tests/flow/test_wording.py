@@ -71,7 +71,11 @@ def test_lists_for_programs_are_exact() -> None:
     record = recorded(1, 1, 0, [events.Signalled("x", "go", 1)])
     whole = life_facts(Life(EVIL, STARTED, [], None, [record], 1))
     assert whole["args"] == [[EVIL], {EVIL: 1}] and whole["attributes"] == {EVIL: EVIL} and "result" not in whole
-    assert life_facts(Life("x", None, [], ENDED, None, 1))["started_ms"] is None
+    unknown = life_facts(Life("x", None, [], ENDED, None, 1, result_kept=False))
+    assert [unknown[name] for name in ("started_ms", "attributes", "group", "parent")] == [None] * 4
+    assert "result" not in unknown and "error" not in unknown
+    lines = life_lines(Life("x", None, [], ENDED, None, 1), str)
+    assert lines[-1].endswith("its history is not kept any more (failed_history_s)")
 
 
 def test_the_stack_of_a_failed_and_of_a_stuck_workflow_is_shown() -> None:
