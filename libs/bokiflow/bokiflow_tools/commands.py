@@ -177,9 +177,10 @@ def _register_show(group: CommandGroup) -> None:
         """Show a workflow: its call, status, who runs it, when it began and ended, and its result or error. Exit code 2: there is none.
 
         With --json an object with id, name, args, status, group, owner, unseen_ms (for how long its worker has been silent), last_seen
-        (worker and unseen_ms of the worker of the app that was seen last), version, started_ms, ended_ms, attributes, parent, origin (of a
-        fork), cancels (the reasons given), history_kept, and result or error with its whole stack. Of a workflow whose history is not
-        kept any more args, version, origin and cancels are null.
+        (worker and unseen_ms of the worker of the app that was seen last), idle_claims (takeovers since it last recorded anything),
+        version, started_ms, ended_ms, attributes, parent, origin (of a fork), cancels (the reasons given), history_kept, and result or
+        error with its whole stack. Of a workflow whose history is not kept any more args, version, origin, cancels and idle_claims are
+        null.
 
         \b
             boki flow show order-7 --book shop

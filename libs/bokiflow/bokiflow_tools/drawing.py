@@ -18,7 +18,7 @@ from bokiflow.outcomes import Outcome
 from bokiflow_tools.life import Life
 from bokiflow_tools.listing import Listed, Listing
 from bokiflow_tools.living import Living
-from bokiflow_tools.wording import call_text, outcome_text, stack_lines, worker_text
+from bokiflow_tools.wording import call_text, idle_text, outcome_text, stack_lines, worker_text
 
 PATH: Final = "/pages/flow"
 STATUSES: Final = (
@@ -147,6 +147,8 @@ def known(book: str, life: Life, alone: str = "") -> Element:
         rows.append(("Because", make("div", make("span", printable(why), class_="wrong"), stack_block(stack))))
     elif life.owner:
         rows.append(("Runs at", worker(life.owner)))
+    if text := idle_text(life):
+        rows.append(("Takeovers", make("span", text, class_="wrong")))
     if alone:
         rows.append(("Worker", make("span", alone, class_="wrong")))
     if ended is not None:

@@ -20,6 +20,7 @@ class Life(NamedTuple):
         blocked: why it cannot go on; "" if it can. position: as of when. held: where it stands.
         origin: the workflow that it is a fork of; "" if it is none, or its history is not kept any more.
         result_kept: False if it ended, and its outcome is not kept any more.
+        idle_claims: workers that took it over since it last recorded anything.
     """
 
     id: str
@@ -32,6 +33,7 @@ class Life(NamedTuple):
     held: Held = Held(0)
     origin: str = ""
     result_kept: bool = True
+    idle_claims: int = 0
 
     @property
     def group(self) -> str:

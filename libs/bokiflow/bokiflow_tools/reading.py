@@ -30,13 +30,17 @@ async def life_of(log: Log, id: str, *, consistency: ConsistencyName = "session"
             raise
     ended, result_kept = await _ended(log, id, held)
     claims = await _claims(log, id, position)
+    timed = [(time_ms, event) for _, time_ms, event in claims]
     if history is None:
         started = begun_before(ended) if ended is not None and ended.group else None
-        return Life(id, started, claims, ended, None, position, held=held, result_kept=result_kept)
+        return Life(id, started, timed, ended, None, position, held=held, result_kept=result_kept)
+    records = list(history.records)
+    last = max((one.seqnum for one in records if one.own), default=0)
     return Life(
-        *(id, history.begins, claims, ended, list(history.records), position, held.blocked, held),
+        *(id, history.begins, timed, ended, records, position, held.blocked, held),
         origin=history.started.origin,
         result_kept=result_kept,
+        idle_claims=sum(seqnum > last and bool(event.owner) and not event.since for seqnum, _, event in claims),
     )
 
 
@@ -52,12 +56,13 @@ async def no_such_workflow(log: Log, id: str) -> NoSuchWorkflow:
     return NoSuchWorkflow(f"there is no workflow {id!r}: {hint}", id=id)
 
 
-async def _claims(log: Log, id: str, last: int) -> list[tuple[int, Claimed]]:
-    found: list[tuple[int, Claimed]] = []
+async def _claims(log: Log, id: str, last: int) -> list[tuple[int, int, Claimed]]:
+    """Return the claims of a workflow up to a place, each with its seqnum and its time."""
+    found: list[tuple[int, int, Claimed]] = []
     async for item in log.book.read(tags.flow_own(id), stop=last + 1):
         if not isinstance(item, boki.Gap):
             events = PICKER.of(item.seqnum, await log.open(item), about=id)
-            found += [(item.time_ms, event) for event in events if isinstance(event, Claimed)]
+            found += [(item.seqnum, item.time_ms, event) for event in events if isinstance(event, Claimed)]
     return found
 
 

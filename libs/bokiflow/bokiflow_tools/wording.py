@@ -21,6 +21,8 @@ _OURS: Final = re.compile(
     r'^  File "[^"]*/(?:(?:bokiflow|bokilib|bokistore|bokiqueue|boki_common)|(?:site-packages|logbook)/boki)/[^"]*"'
 )
 """Frames of files in the packages of Boki, wherever they are installed."""
+IDLE_CLAIMS: Final = 3
+"""Takeovers without a record, from which on people are told."""
 INCARNATION: Final = 8
 """Characters that tell two incarnations of a worker apart, for people."""
 
@@ -109,9 +111,20 @@ def life_facts(life: Life) -> dict[str, Any]:
         "parent": None if started is None else started.parent,
         "origin": life.origin if kept else None,
         "cancels": life.cancels if kept else None,
+        "idle_claims": life.idle_claims if kept else None,
         "history_kept": kept,
         **outcome_facts(life.outcome),
     }
+
+
+def idle_text(life: Life) -> str:
+    """Say that workers took a workflow over again and again, and it recorded nothing; "" of one that is blocked, has ended, or was not.
+
+    A step that ends its process does this. So does a workflow that waits while its workers are killed: the log cannot tell them apart.
+    """
+    if life.status != "running" or life.idle_claims < IDLE_CLAIMS:
+        return ""
+    return f"{life.idle_claims} since it last recorded anything; if a step of it ends its process, cancel it"
 
 
 def life_lines(life: Life, time_text: Callable[[int], str], *, full_stack: bool = False) -> list[str]:
@@ -134,6 +147,8 @@ def life_lines(life: Life, time_text: Callable[[int], str], *, full_stack: bool 
         stack = shown(below)
     elif life.owner:
         rows.append(("runs at", printable(life.owner)))
+    if text := idle_text(life):
+        rows.append(("takeovers", text))
     if ended is not None:
         took = "" if started is None else f", after {span_text(max(0, ended.at_ms - started.at_ms))}"
         rows.append(("ended", f"{time_text(ended.at_ms)}{took}"))

@@ -12,7 +12,9 @@ from bokiflow.outcomes import Outcome, failed
 from bokiflow_tools.life import Life
 from bokiflow_tools.timeline import Span
 from bokiflow_tools.wording import (
+    IDLE_CLAIMS,
     call_text,
+    idle_text,
     life_facts,
     life_lines,
     listed_facts,
@@ -71,6 +73,7 @@ def test_lists_for_programs_are_exact() -> None:
     record = recorded(1, 1, 0, [events.Signalled("x", "go", 1)])
     whole = life_facts(Life(EVIL, STARTED, [], None, [record], 1))
     assert whole["args"] == [[EVIL], {EVIL: 1}] and whole["attributes"] == {EVIL: EVIL} and "result" not in whole
+    assert whole["idle_claims"] == 0
     unknown = life_facts(Life("x", None, [], ENDED, None, 1, result_kept=False))
     assert [unknown[name] for name in ("started_ms", "attributes", "group", "parent")] == [None] * 4
     assert "result" not in unknown and "error" not in unknown
@@ -119,3 +122,14 @@ def test_a_fork_names_its_origin_and_who_cancels_says_why() -> None:
     assert "fork of   order-7" in lines and "cancel    wrong address" in lines and "cancel    no reason given" in lines
     facts = life_facts(life)
     assert facts["origin"] == "order-7" and facts["cancels"] == ["wrong address", ""]
+
+
+def test_people_are_told_of_takeovers_in_vain() -> None:
+    life = Life("x", STARTED, [], None, [], 1, idle_claims=IDLE_CLAIMS)
+    assert f"takeovers {idle_text(life)}" in life_lines(life, str)
+    for other in (
+        life._replace(idle_claims=IDLE_CLAIMS - 1),
+        life._replace(blocked="WorkflowStuck: it ran on"),
+        life._replace(ended=ENDED),
+    ):
+        assert idle_text(other) == "" and not any(line.startswith("takeovers") for line in life_lines(other, str))

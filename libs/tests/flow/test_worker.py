@@ -18,6 +18,8 @@ from boki_common.testing.virtual_time import let_pass
 from bokiflow import App, Call, NonDeterminism, NotRegistered, Worker, WorkflowCancelled
 from bokiflow.flow_events import PICKER, Claimed, Ended, PartitionClaimed
 from bokiflow.testing import in_virtual_time
+from bokiflow_tools.reading import life_of
+from bokiflow_tools.wording import IDLE_CLAIMS, idle_text
 from bokilib import tags
 from bokilib.contribution import Contribution
 from bokilib.log import Log
@@ -351,6 +353,45 @@ async def test_a_step_that_runs_at_most_once_is_not_begun_again(cluster: MemoryC
     began.clear()
     async with working(cluster, app) as worker:
         assert await worker.handle("x", flow).result() == "interrupted" and not began.is_set()
+
+
+async def test_cancelling_ends_a_workflow_whose_step_ends_each_worker(cluster: MemoryCluster) -> None:
+    app = App("shop")
+    began: list[str] = []
+
+    @app.step
+    async def ends_its_process() -> None:
+        began.append("")
+        await asyncio.Event().wait()
+
+    @app.workflow
+    async def flow() -> None:
+        await ends_its_process()
+
+    async with bokiflow.Flow(app, (await cluster.connect()).book("shop")) as outside:
+        handle = await outside.start(flow.call(), id="x")
+        for number in range(1, IDLE_CLAIMS + 1):
+            assert idle_text(await life_of(outside.log, "x")) == ""
+            async with working(cluster, app):  # it dies there: it is not drained
+                while len(began) < number:
+                    await asyncio.sleep(0)
+        assert idle_text(await life_of(outside.log, "x")).startswith(f"{IDLE_CLAIMS} since it last recorded anything")
+        await handle.cancel("it ends its process")
+        async with working(cluster, app):
+            with pytest.raises(bokiflow.WorkflowCancelled):
+                await handle.result()
+        assert len(began) == IDLE_CLAIMS and idle_text(await life_of(outside.log, "x")) == ""
+
+
+async def test_what_recorded_something_was_not_taken_over_in_vain(shop: Shop, cluster: MemoryCluster) -> None:
+    async with bokiflow.Flow(shop.app, (await cluster.connect()).book("shop")) as outside:
+        handle = await outside.start(shop.wait.call(9), id="x")
+        values = handle.events("got")
+        for number in range(IDLE_CLAIMS):
+            async with working(cluster, shop.app):
+                await handle.signal("go", number)
+                assert await anext(values) == number
+        assert (await life_of(outside.log, "x")).idle_claims == 0
 
 
 async def test_lost_answers_are_found_out(shop: Shop, worker: Worker, cluster: MemoryCluster) -> None:
