@@ -28,6 +28,7 @@ from bokiflow.flow_events import (
     Queued,
     Started,
     Transacted,
+    Unlocked,
 )
 
 Own: TypeAlias = Delivered | Effect | Note
@@ -89,6 +90,23 @@ def begun_before(ended: Ended) -> Started:
         parent_key=ended.parent_key,
         attributes=ended.attributes,
     )
+
+
+def locks_of(records: Iterable[Recorded]) -> tuple[list[Queued], list[Locked]]:
+    """Return the places in lock queues that a history ends with: those where the workflow waits, and the locks that it holds."""
+    waiting: dict[str, Queued] = {}
+    held: dict[str, Locked] = {}
+    for one in in_order(records):
+        event = one.event
+        if isinstance(event, Queued):
+            waiting[event.key] = event
+        elif isinstance(event, Locked):
+            waiting.pop(event.key, None)
+            held[event.key] = event
+        elif isinstance(event, Unlocked):
+            waiting.pop(event.key, None)
+            held.pop(event.key, None)
+    return list(waiting.values()), list(held.values())
 
 
 def in_order(records: Iterable[Recorded]) -> Iterator[OrderedEvent]:

@@ -10,7 +10,7 @@ import msgspec
 import boki
 from boki_common.errors import RecordTooLarge, Trimmed
 from bokiflow import flow_events as events
-from bokiflow import partition_fold
+from bokiflow import lock_reading, lock_rules, partition_fold
 from bokiflow.errors import ResultExpired
 from bokiflow.flow_events import (
     PICKER,
@@ -25,7 +25,7 @@ from bokiflow.flow_events import (
     Tombed,
 )
 from bokiflow.histories import History, Kept, fold
-from bokiflow.history import begun, recorded
+from bokiflow.history import Recorded, begun, locks_of, recorded
 from bokiflow.instance_state import Held, Status, held, status_of
 from bokiflow.outcomes import Outcome
 from bokiflow.partition_fold import PartitionFold
@@ -40,12 +40,28 @@ RESULT: Final = "result"
 """Under which a large result is kept, of who ended."""
 
 
+class LockWait(NamedTuple):
+    """A lock that a workflow waits for.
+
+    Attributes:
+        name: of the lock. since_ms: when it asked, in milliseconds since 1970 UTC, by the clock of the log.
+        holder: id of the workflow that holds it, the first of several that share; "": its turn has come.
+        holder_blocked: why the holder is blocked; "" if it is not.
+    """
+
+    name: str
+    since_ms: int
+    holder: str
+    holder_blocked: str = ""
+
+
 class Known(NamedTuple):
     """A workflow, for people.
 
     Attributes:
         owner: who runs it. started_ms, ended_ms: milliseconds since 1970 UTC, by the clock of the log.
         blocked: why it cannot go on, if it cannot.
+        waits_for: locks that it waits for, and which workflows hold them. holds: names of locks that it holds.
     """
 
     id: str
@@ -58,6 +74,8 @@ class Known(NamedTuple):
     parent: str
     outcome: Outcome | None
     blocked: str = ""
+    waits_for: tuple[LockWait, ...] = ()
+    holds: tuple[str, ...] = ()
 
 
 class Blocked(NamedTuple):
@@ -274,6 +292,7 @@ async def known(log: Log, id: str) -> Known | None:
     if began is None:
         return None
     _, started = began
+    waits_for, holds = ((), ()) if ended is not None else await _locks(log, id)
     return Known(
         id,
         started.name,
@@ -285,7 +304,37 @@ async def known(log: Log, id: str) -> Known | None:
         started.parent,
         None if ended is None else ended.outcome,
         state.blocked,
+        waits_for,
+        holds,
     )
+
+
+async def _locks(log: Log, id: str) -> tuple[tuple[LockWait, ...], tuple[str, ...]]:
+    """Return the locks that a workflow waits for, and the names of those that it holds."""
+    try:
+        return await locks_as_of(log, (await whole_history(log, id)).records)
+    except Trimmed:  # it has ended meanwhile
+        return (), ()
+
+
+async def locks_as_of(log: Log, records: Sequence[Recorded]) -> tuple[tuple[LockWait, ...], tuple[str, ...]]:
+    """Return the same by a history, with who holds the locks now. Raises Lost."""
+    queued, held_now = locks_of(records)
+    queues: dict[str, lock_rules.Queue] = {}
+    names = list(dict.fromkeys(one.name for one in queued))
+    for at in range(0, len(names), lock_reading.AT_ONCE):
+        views = await lock_reading.read_many(log, names[at : at + lock_reading.AT_ONCE])
+        queues |= {name: view.queue for name, view in views.items()}
+    first = {name: lock_rules.holders(queue)[0].owner if queue else "" for name, queue in queues.items()}
+    owners = list(dict.fromkeys(owner for owner in first.values() if owner))
+    blocked_by = dict(zip(owners, await newest_of(log, owners), strict=True))
+    waits = []
+    for one in queued:
+        turn = lock_rules.standing(queues[one.name], one.number) == "held"
+        state = None if turn else blocked_by.get(first[one.name])
+        holder = "" if turn else first[one.name]
+        waits.append(LockWait(one.name, one.at_ms, holder, "" if state is None else state.blocked))
+    return tuple(waits), tuple(one.name for one in held_now)
 
 
 async def done(log: Log, id: str) -> AsyncIterator[Done]:

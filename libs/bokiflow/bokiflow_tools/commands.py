@@ -178,8 +178,9 @@ def _register_show(group: CommandGroup) -> None:
 
         With --json an object with id, name, args, status, group, owner, unseen_ms (for how long its worker has been silent), last_seen
         (worker and unseen_ms of the worker of the app that was seen last), idle_claims (takeovers since it last recorded anything),
-        version, started_ms, ended_ms, attributes, parent, origin (of a fork), cancels (the reasons given), history_kept, and result or
-        error with its whole stack. Of a workflow whose history is not kept any more args, version, origin, cancels and idle_claims are
+        version, started_ms, ended_ms, attributes, parent, origin (of a fork), cancels (the reasons given), history_kept, waits_for
+        (objects with lock, since_ms, holder and holder_blocked), holds (names of locks), and result or error with its whole stack. Of a
+        workflow whose history is not kept any more args, version, origin, cancels and idle_claims are
         null.
 
         \b

@@ -18,7 +18,7 @@ from bokiflow.outcomes import Outcome
 from bokiflow_tools.life import Life
 from bokiflow_tools.listing import Listed, Listing
 from bokiflow_tools.living import Living
-from bokiflow_tools.wording import call_text, idle_text, outcome_text, stack_lines, worker_text
+from bokiflow_tools.wording import blocked_text, call_text, idle_text, outcome_text, stack_lines, worker_text
 
 PATH: Final = "/pages/flow"
 STATUSES: Final = (
@@ -149,6 +149,13 @@ def known(book: str, life: Life, alone: str = "") -> Element:
         rows.append(("Runs at", worker(life.owner)))
     if text := idle_text(life):
         rows.append(("Takeovers", make("span", text, class_="wrong")))
+    for one in life.waits_for:
+        held: list[Node] = ["its turn has come"]
+        if one.holder:
+            held = ["held by ", make("a", printable(one.holder), href=place(book, one.holder)), blocked_text(one)]
+        lock = make("div", f"lock '{printable(one.name)}', ", *held, ", since ", moment(one.since_ms))
+        rows.append(("Waits for", lock))
+    rows += [("Holds", f"lock '{printable(name)}'") for name in life.holds]
     if alone:
         rows.append(("Worker", make("span", alone, class_="wrong")))
     if ended is not None:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from bokiflow.flow_events import Cancelled, Claimed, Ended, Started
 from bokiflow.history import Recorded
+from bokiflow.inspection import LockWait
 from bokiflow.instance_state import Held, Status, status_of
 from bokiflow.outcomes import Outcome
 from bokiflow_tools.timeline import Timeline, timeline
@@ -21,6 +22,7 @@ class Life(NamedTuple):
         origin: the workflow that it is a fork of; "" if it is none, or its history is not kept any more.
         result_kept: False if it ended, and its outcome is not kept any more.
         idle_claims: workers that took it over since it last recorded anything.
+        waits_for: locks that it waits for. holds: names of locks that it holds.
     """
 
     id: str
@@ -34,6 +36,8 @@ class Life(NamedTuple):
     origin: str = ""
     result_kept: bool = True
     idle_claims: int = 0
+    waits_for: tuple[LockWait, ...] = ()
+    holds: tuple[str, ...] = ()
 
     @property
     def group(self) -> str:
@@ -85,4 +89,10 @@ class Life(NamedTuple):
         """What it did; None: its history is not kept any more."""
         if self.started is None or self.records is None:
             return None
-        return timeline(self.started, self.records, self.claims, self.ended)
+        made = timeline(self.started, self.records, self.claims, self.ended)
+        waits = {one.name: one for one in self.waits_for}
+        spans = [
+            span._replace(value=waits.get(span.name)) if span.kind == "queued" and span.end_ms is None else span
+            for span in made.spans
+        ]
+        return made._replace(spans=spans)

@@ -36,11 +36,14 @@ async def life_of(log: Log, id: str, *, consistency: ConsistencyName = "session"
         return Life(id, started, timed, ended, None, position, held=held, result_kept=result_kept)
     records = list(history.records)
     last = max((one.seqnum for one in records if one.own), default=0)
+    waits_for, holds = ((), ()) if ended is not None else await inspection.locks_as_of(log, records)
     return Life(
         *(id, history.begins, timed, ended, records, position, held.blocked, held),
         origin=history.started.origin,
         result_kept=result_kept,
         idle_claims=sum(seqnum > last and bool(event.owner) and not event.since for seqnum, _, event in claims),
+        waits_for=waits_for,
+        holds=holds,
     )
 
 

@@ -44,7 +44,7 @@ class Span(NamedTuple):
     Attributes:
         name: of a step, a child's function, a lock, a topic, who took over. key: of the call. child: id of a workflow that it is about.
         begin_ms, end_ms: milliseconds since 1970 UTC; without an end it is under way, or nobody waits for it any more.
-        due_ms: of a timer. value: of a signal, or of what was emitted. attempts: of a step.
+        due_ms: of a timer. value: of a signal, or of what was emitted; the LockWait of a lock that it waits for. attempts: of a step.
     """
 
     kind: Kind

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from boki_gateway.pages.texts import preview, printable, span_text
 from bokiflow.flow_events import Started
+from bokiflow.inspection import LockWait
 from bokiflow.instance_state import Held, status_of
 from bokiflow.outcomes import Outcome
 from bokiflow_tools.life import Life
@@ -113,6 +114,8 @@ def life_facts(life: Life) -> dict[str, Any]:
         "cancels": life.cancels if kept else None,
         "idle_claims": life.idle_claims if kept else None,
         "history_kept": kept,
+        "waits_for": [lock_facts(one) for one in life.waits_for],
+        "holds": list(life.holds),
         **outcome_facts(life.outcome),
     }
 
@@ -149,6 +152,8 @@ def life_lines(life: Life, time_text: Callable[[int], str], *, full_stack: bool 
         rows.append(("runs at", printable(life.owner)))
     if text := idle_text(life):
         rows.append(("takeovers", text))
+    rows += [("waits for", lock_text(one, time_text)) for one in life.waits_for]
+    rows += [("holds", f"lock '{printable(name)}'") for name in life.holds]
     if ended is not None:
         took = "" if started is None else f", after {span_text(max(0, ended.at_ms - started.at_ms))}"
         rows.append(("ended", f"{time_text(ended.at_ms)}{took}"))
@@ -158,6 +163,32 @@ def life_lines(life: Life, time_text: Callable[[int], str], *, full_stack: bool 
     if not life.history_kept:
         rows.append(("history", life.not_kept))
     return [*(f"{name.ljust(10)}{value}" for name, value in rows), *stack]
+
+
+def lock_facts(one: LockWait) -> dict[str, Any]:
+    """A lock that a workflow waits for, as JSON has it. `holder`: null if its turn has come."""
+    return {
+        "lock": one.name,
+        "since_ms": one.since_ms,
+        "holder": one.holder or None,
+        "holder_blocked": one.holder_blocked,
+    }
+
+
+def holder_text(one: LockWait) -> str:
+    """Return who holds a lock that a workflow waits for, and by which error the holder is blocked, if it is."""
+    return f"held by {printable(one.holder)}{blocked_text(one)}" if one.holder else "its turn has come"
+
+
+def blocked_text(one: LockWait) -> str:
+    """Return by which error the holder of a lock is blocked; "" if it is not."""
+    error = one.holder_blocked.partition("\n")[0].partition(":")[0]
+    return f" (blocked: {printable(error)})" if error else ""
+
+
+def lock_text(one: LockWait, time_text: Callable[[int], str]) -> str:
+    """Return a lock that a workflow waits for, who holds it, and since when the workflow waits."""
+    return f"lock '{printable(one.name)}', {holder_text(one)}, since {time_text(one.since_ms)}"
 
 
 def stack_lines(stack: str) -> list[str]:
@@ -191,6 +222,8 @@ def span_facts(span: Span) -> dict[str, Any]:
         made["due_ms"] = span.due_ms
     if span.kind in ("signal", "emit"):
         made["value"] = span.value
+    if isinstance(span.value, LockWait):
+        made |= {name: value for name, value in lock_facts(span.value).items() if name.startswith("holder")}
     return made | outcome_facts(span.outcome)
 
 
@@ -198,6 +231,8 @@ def span_name(span: Span) -> str:
     """What it is, without its kind."""
     if span.kind == "timer":
         return f"timer of {span_text(max(0, span.due_ms - span.begin_ms))}" if span.due_ms else "timer"
+    if span.kind in ("queued", "lock") and span.end_ms is None:
+        return f"{'waits for' if span.kind == 'queued' else 'holds'} lock '{printable(span.name)}'"
     if span.kind in ("cancel", "end", "blocked"):
         return {"cancel": "asked to end", "end": "ended", "blocked": "cannot go on"}[span.kind]
     return printable(worker_text(span.name) if span.kind == "takeover" else span.name)
@@ -209,6 +244,8 @@ def span_detail(span: Span) -> str:
         return outcome_text(span.outcome)
     if span.kind in ("signal", "emit"):
         return preview(span.value)
+    if isinstance(span.value, LockWait):
+        return holder_text(span.value)
     if span.kind == "takeover":
         return f"from {printable(worker_text(str(span.value)))}" if span.value else ""
     return printable(span.name) if span.kind in ("cancel", "blocked") else ""

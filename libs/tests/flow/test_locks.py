@@ -15,6 +15,9 @@ from bokiflow import App, LockRefused, Worker, flow_events, lock_reading, lock_r
 from bokiflow.flow_events import Locked, Stepped, Unlocked
 from bokiflow.replayer import export, replay
 from bokiflow.testing import LoopClock, in_virtual_time
+from bokiflow_tools.drawing import known
+from bokiflow_tools.reading import life_of
+from bokiflow_tools.wording import life_facts, life_lines, span_line
 from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
@@ -103,6 +106,40 @@ async def waits(worker: Worker, id: str, what: str) -> None:
         return executor is not None and executor.idle and any(what in one for one in executor.instance.waits)
 
     await until(so)
+
+
+async def test_a_workflow_that_waits_says_for_which_lock_who_holds_it_and_why_that_one_is_blocked(
+    cluster: MemoryCluster,
+) -> None:
+    seats = Seats()
+    async with working(cluster, seats.app) as worker:
+        await worker.start(seats.hold.call("report of today"), id="first")
+        await first_event(worker, "first", "has")
+        await worker.start(seats.sit.call("report of today"), id="second")
+        await waits(worker, "second", "lock")
+        first, second = await worker.flow.known("first"), await worker.flow.known("second")
+        assert first is not None and (first.holds, first.waits_for) == (("report of today",), ())
+        assert second is not None and second.holds == ()
+        (wait,) = second.waits_for
+        assert (wait.name, wait.holder, wait.holder_blocked) == ("report of today", "first", "")
+        assert second.started_ms <= wait.since_ms <= worker.log.now_ms()
+        await worker.drain()
+    async with working(cluster, App("seats"), name="lacks all") as worker:
+        while len(await worker.flow.blocked("NotRegistered")) < 2:
+            await asyncio.sleep(0)
+        life = await life_of(worker.log, "second")
+        (wait,) = life.waits_for
+        assert wait.holder == "first" and wait.holder_blocked.startswith("NotRegistered: ")
+        lines = life_lines(life, lambda ms: f"{ms}")
+        told = "held by first (blocked: NotRegistered)"
+        assert f"waits for lock 'report of today', {told}, since {wait.since_ms}" in lines
+        assert "holds     lock 'report of today'" in life_lines(await life_of(worker.log, "first"), str)
+        assert life.timeline is not None
+        (row,) = [span_line(span, 0) for span in life.timeline.spans if span.kind == "queued"]
+        assert row.endswith(f"waits for lock 'report of today'  open  → {told}")
+        table = "".join(known("shop", life).itertext())
+        assert f"lock 'report of today', {told}, since " in table
+        assert life_facts(life)["waits_for"][0]["holder"] == "first"
 
 
 class Zeros:
