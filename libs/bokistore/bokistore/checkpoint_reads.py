@@ -37,6 +37,14 @@ class Newest(NamedTuple):
         """Whether there is neither."""
         return self.record is None and self.checkpoint is None
 
+    @property
+    def places(self) -> tuple[int, int]:
+        """Seqnums of the record and of the checkpoint, 0 for none. They differ once a subject was checkpointed, forgotten or changed."""
+        return (
+            self.record.seqnum if self.record is not None else 0,
+            self.checkpoint.seqnum if self.checkpoint is not None else 0,
+        )
+
 
 class CheckpointReads:
     """See the module."""
@@ -148,16 +156,20 @@ class CheckpointReads:
     ) -> None:
         """Look for what replaced the records that a read missed. Raises HistoryMissing: nothing did.
 
-        A subject that was forgotten and written again since has no newer checkpoint, and is whole as it is now.
+        A subject that was forgotten and written again since has no newer checkpoint, and is whole as it is now. What is missing of that
+        may have been replaced since `now`: it counts as missing only if nothing is newer afterwards.
         """
         (now,) = await self.newest([subject], None, "session")
-        known = before.checkpoint.seqnum if before.checkpoint is not None else 0
-        if now.nothing or (now.checkpoint is not None and now.checkpoint.seqnum > known):
+        if now.nothing or now.places[1] > before.places[1]:
             return
         if now.checkpoint is None:
             start, covers = 1, 0
-        if now.record is not None and not await self._misses(subject, start, covers, now.record.seqnum):
-            return
+        if now.record is not None:
+            if not await self._misses(subject, start, covers, now.record.seqnum):
+                return
+            (after,) = await self.newest([subject], None, "session")
+            if after.places != now.places:
+                return
         what = (
             f"bucket {subject.bucket} of the collection {subject.collection!r}" if subject.collection else subject.name
         )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 
 import boki
+from boki.testing import MemoryCluster
 from boki_common.errors import BokiError
 from bokilib.checkpoint_rules import FORGET_MS, GRACE_MS, RETENTION_MS
 from bokilib.tags import bucket_of, store_object
+from bokilib.testing import FaultyBook
 from bokistore import BokiStore, HistoryMissing, StoreSettings, Transaction
 from bokistore.subjects import Subject, of_bucket
 from libs.tests.store.conftest import Another, SetClock, book_of
@@ -196,3 +200,35 @@ async def test_an_object_that_is_forgotten_and_written_again_during_a_read_is_wh
     with pytest.raises(boki.Trimmed) as raised:
         [_ async for _ in reader.above(Subject("x"), newest, 0, newest.record.seqnum, empty=True)]
     assert not isinstance(raised.value, HistoryMissing)
+
+
+async def replaced(store: BokiStore, clock: SetClock) -> None:
+    """Lets a checkpoint take the place of all records of an object."""
+    for _ in range(2):
+        await store.object("x").set("n", 1)
+        assert await store.checkpointer.checkpoint("x")
+        await time_passes(store, clock, RETENTION_MS)
+    assert await store.checkpointer.trim("x")
+
+
+async def written_again(store: BokiStore, clock: SetClock) -> None:
+    """Forgets an object and writes it again."""
+    await deleted_and_forgotten(store, clock, "x")
+    await store.object("x").set("n", 1)
+
+
+@pytest.mark.parametrize("change", [replaced, written_again])
+async def test_a_history_that_is_replaced_again_and_again_during_a_read_is_not_missing(
+    cluster: MemoryCluster, store: BokiStore, clock: SetClock, change: Callable[[BokiStore, SetClock], Awaitable[None]]
+) -> None:
+    """Before any two operations of a read: its second look at what is there may be as old as its first one was."""
+    await store.object("x").set("n", 1)
+    for first in range(6):
+        for second in range(first, first + 4):
+
+            async def pause(number: int, at: tuple[int, int] = (first, second)) -> None:
+                if number in at:
+                    await change(store, clock)
+
+            book = FaultyBook((await cluster.connect()).book("shop"), pause=pause)
+            assert await BokiStore(book, settings=BARE).object("x").value() == {"n": 1}
