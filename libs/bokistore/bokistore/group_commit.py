@@ -10,6 +10,8 @@ first, on its state. So a hot object takes as many transactions a round trip as 
 - A body begins with what is known here (`open_snapshot`); one that was wrong, or whose result nothing would prove, runs again and reads
   the log.
 - After a Conflict the transactions that lost run again together, once what moved was read, after a pause if they lost to another process.
+- A staged transaction that has the turn keeps it while its owner makes up its mind, for as long as a body may run; then it goes on
+  without.
 - An unknown outcome is raised to all callers whose record it was.
 """
 
@@ -96,6 +98,9 @@ class GroupCommit:
         self._ready: Final[dict[int, Job[Any]]] = {}
         self._parked: Final[dict[int, Job[Any]]] = {}
         """Those that wait for another one's turn to end."""
+        self._limit_s: Final = limit_s
+        self._held: Final[dict[int, asyncio.TimerHandle]] = {}
+        """When the turn of a staged transaction ends whose owner has not asked for its commit, by number."""
         self._resting: Final[dict[str, int]] = {}
         """Streams that nothing is sent for meanwhile, and for how many pauses."""
         self._context: Final = contextvars.copy_context()
@@ -144,6 +149,7 @@ class GroupCommit:
     def join(self, job: Job[Any]) -> None:
         """The owner of a staged transaction has given its part."""
         job.joins, job.held = True, False
+        self._unhold(job)
         if not job.future.done():
             job.member = self._member_of(job, job.member.ran_on if job.member is not None else ())
             self._ready[job.number] = job
@@ -195,8 +201,29 @@ class GroupCommit:
             self._ready[job.number] = job
             self._kick()
         else:
-            job.held = True
+            self._hold(job)
             job.tell(True)
+
+    def _hold(self, job: Job[Any]) -> None:
+        """A staged transaction waits for its owner; if it has a turn, not without end."""
+        job.held = True
+        if self._turns.has(job.number):
+            loop = asyncio.get_running_loop()
+            self._held[job.number] = loop.call_later(
+                self._limit_s, self._held_too_long, job, context=self._context.copy()
+            )
+
+    def _held_too_long(self, job: Job[Any]) -> None:
+        """The owner lets others wait for as long as a body may run: the turn ends, and the transaction may win one again."""
+        del self._held[job.number]
+        job.losses = 0
+        if self._turns.ended(job.number):
+            self._unpark()
+
+    def _unhold(self, job: Job[Any]) -> None:
+        timer = self._held.pop(job.number, None)
+        if timer is not None:
+            timer.cancel()
 
     def _fail(self, job: Job[Any], error: BaseException) -> None:
         job.fail(error)
@@ -211,6 +238,7 @@ class GroupCommit:
         self._bodies.forget(job)
         self._ready.pop(job.number, None)
         self._parked.pop(job.number, None)
+        self._unhold(job)
         if self._turns.ended(job.number):
             self._unpark()
 

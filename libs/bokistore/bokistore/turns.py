@@ -2,8 +2,8 @@
 
 - A transaction that lost `LOSSES` times has the turn for what it expects: until it is decided no other transaction of its process
   commits a write of these streams; those on other streams go on. Of several that have a turn the oldest waits for none, so each one is
-  decided after those before it. A turn ends when its transaction is decided, at its time-out at the latest, or has lost `LOST_TURNS` times
-  more: only other processes can do that.
+  decided after those before it. A turn ends when its transaction is decided, at its time-out at the latest; or has lost `LOST_TURNS` times
+  more: only other processes can do that; or has waited for its owner for as long as a body may run.
 - After a Conflict a process sends nothing that expects the same streams for a while, longer each time it loses in a row. A process that
   commits on such streams pauses as well, else it would win for as long as it has something to send.
 - Pauses are drawn from the process's incarnation: they differ between processes, and are the same in each run of a simulation.
@@ -52,6 +52,10 @@ class Turns:
         if losses >= self._losses:
             self._held[number] = self._held.get(number, frozenset()).union(expects)
         return False
+
+    def has(self, number: int) -> bool:
+        """Return whether a transaction has a turn."""
+        return number in self._held
 
     def ended(self, number: int) -> bool:
         """End a transaction's turn; return whether it had one."""

@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 
+from boki.testing import MemoryCluster
+from boki_common.testing.virtual_time import VirtualTimeLoop
 from bokilib.contribution import Contribution
 from bokilib.errors import AtomicTooLarge, Fenced
 from bokilib.events import Event
-from bokistore import BokiStore, Transaction
+from bokistore import BokiStore, StoreSettings, Transaction
 
 
 class Noted(Event, tag="mine.noted", frozen=True):
@@ -124,3 +126,54 @@ async def test_an_owner_that_gives_up_ends_it(store: BokiStore) -> None:
     await staged.ran()
     await staged.end()
     assert await store.transact(bump) == 0, "nothing of it is in the log"
+
+
+def test_a_turn_is_kept_for_an_owner_no_longer_than_a_body_may_run() -> None:
+    """An owner that neither commits nor gives up would hold up all later transactions on its objects."""
+
+    async def play() -> None:
+        loop = asyncio.get_running_loop()
+        async with MemoryCluster() as cluster:
+            settings = StoreSettings(checkpoints=False, grace_ms=5_000)
+            store, other = [BokiStore((await cluster.connect()).book("shop"), settings=settings) for _ in range(2)]
+            staged = store.stage(bump)
+            await staged.ran()
+            while not len(store._commits._turns):
+                await other.object("x").inc("n")
+                assert await staged.commit(noted) is None
+                await staged.ran()
+            began = loop.time()
+            waits = asyncio.ensure_future(store.transact(bump))
+            assert await store.object("y").inc("n") == 1
+            await waits
+            assert 4 < loop.time() - began < 6
+            committed = None
+            while committed is None:
+                await staged.ran()
+                committed = await staged.commit(noted)
+            assert committed.result == await waits + 1, "it goes on without its turn"
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(play())
+
+
+def test_a_turn_of_an_owner_that_commits_or_gives_up_is_watched_no_more() -> None:
+    async def play() -> None:
+        async with MemoryCluster() as cluster:
+            store, other = [BokiStore((await cluster.connect()).book("shop")) for _ in range(2)]
+            for gives_up in (False, True):
+                staged = store.stage(bump)
+                await staged.ran()
+                while not len(store._commits._turns):
+                    await other.object("x").inc("n")
+                    assert await staged.commit(noted) is None
+                    await staged.ran()
+                assert len(store._commits._held) == 1
+                if gives_up:
+                    await staged.end()
+                else:
+                    assert await staged.commit(noted) is not None
+                assert not len(store._commits._turns) and not store._commits._held
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(play())
