@@ -8,8 +8,10 @@ from boki.testing import MemoryCluster
 from bokiflow import lock_reading, lock_rules
 from bokiflow.lock_rules import Enqueued, Released
 from bokilib import tags
+from bokilib.checkpoint_rules import FORGET_MS
 from bokilib.contribution import Contribution
 from bokilib.log import Log
+from libs.tests.conftest import SetClock
 from libs.tests.flow.conftest import working
 from libs.tests.flow.test_locks import Seats, first_event
 
@@ -54,3 +56,19 @@ async def test_many_locks_are_read_at_a_time_each_as_it_is(log: Log) -> None:
     views = await lock_reading.read_many(log, [*names, "never"])
     assert [name for name in names if views[name].queue] == names[1::2]
     assert (views["never"].newest, views[names[0]].newest) == (0, 0) and views[names[2]].newest > 0
+
+
+async def test_a_record_that_a_locks_stream_has_no_more_is_none_of_its() -> None:
+    """Another lock has it still, which it changed too; the one was given back and forgotten since, and is held anew."""
+    clock = SetClock()
+    async with MemoryCluster(clock=clock) as cluster:
+        log = Log((await cluster.connect()).book("shop"))
+        both = [Enqueued(name, "w", f"0:{name}", False, 1, True) for name in ("x", "y")]
+        await log.append(Contribution((tags.lock("x"), tags.lock("y")), {}, tuple(both)))
+        given_back = await log.append(Contribution((tags.lock("y"),), {}, (Released("y", "w", "0:y"),)))
+        clock.ms += 2 * FORGET_MS
+        await log.append(Contribution((tags.lock("z"),), {}, (Enqueued("z", "w", "0:z", False, 1, True),)))
+        await log.book.trim([(tags.lock("y"), given_back + 1)], forget=True)
+        await log.append(Contribution((tags.lock("y"),), {}, (Enqueued("y", "v", "0:1", False, 9, True),)))
+        views = await lock_reading.read_many(log, ["x", "y"])
+        assert [[entry.owner for entry in views[name].queue] for name in ("x", "y")] == [["w"], ["v"]]
