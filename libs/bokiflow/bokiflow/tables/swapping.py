@@ -18,7 +18,7 @@ from boki_common.errors import Trimmed
 from bokiflow import inspection
 from bokiflow.body import within_bounds
 from bokiflow.calls import Signature, Step, StepOptions, context, names_of
-from bokiflow.flow_events import PICKER
+from bokiflow.flow_events import PICKER, Ended, Tombed
 from bokiflow.instance import Instance
 from bokiflow.outcomes import Outcome, error_of, failed, succeeded
 from bokiflow.tables import swap_rules
@@ -87,7 +87,11 @@ async def _attempt(port: TablePort, one: Operation, held: Callable[[], Awaitable
 
 
 async def held_here(log: Log, workflow: str) -> None:
-    """Raises NotHeld: somebody else runs the workflow, as far as the log knows now."""
+    """Check that this process runs a workflow, as far as the log knows now.
+
+    Raises:
+        NotHeld: somebody else runs it, or it has ended: then what was noted of its operations may be forgotten.
+    """
     at_most: int | None = None
     while True:
         try:
@@ -97,13 +101,14 @@ async def held_here(log: Log, workflow: str) -> None:
         if record is None:
             break
         envelope = await log.open(record)
-        if PICKER.of(record.seqnum, envelope, about=workflow):
-            if envelope.by == log.by:
+        events = PICKER.of(record.seqnum, envelope, about=workflow)
+        if events:
+            if envelope.by == log.by and not any(isinstance(event, Ended | Tombed) for event in events):
                 return
             break
         at_most = record.seqnum - 1  # of another id with this tag
     raise NotHeld(
-        f"workflow {workflow!r} is run by somebody else now, or its worker is not made of the tables' own Log: "
+        f"workflow {workflow!r} has ended or is run by somebody else now, or its worker is not made of the tables' own Log: "
         "log = bokilib.Log(book), Tables(log, …), Worker(app, log)"
     )
 
