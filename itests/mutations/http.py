@@ -88,4 +88,24 @@ the status page keeps faults to itself
 cli cli/tests/facts/test_gateway_facts.py::test_faults_are_those_of_boki_status
 -faults=[] if found.view is None else cluster_status.faults_of(found),
 +faults=[],
+
+HTTP strangers keep guests out
+common common/tests/http/test_http_server.py::test_strangers_never_keep_a_guest_out
+-            oldest = next(iter(self.strangers), connection)
++            oldest = connection
+
+an HTTP stranger is answered again and again
+common common/tests/http/test_http_server.py::test_a_stranger_gets_one_answer_and_a_guest_many
+-        if connection in self.strangers:
++        if False:
+
+a stream begins before its start is looked at
+gateway gateway/tests/calls/test_numbers.py::test_a_stream_of_events_is_refused_before_it_begins
+-        pages = book.read(asked.tag, start=start, follow=True, consistency=asked.consistency)
+@@
+-        stream = _Stream(call, response, book, pages)
++        stream = _Stream(call, response, book, book.read(asked.tag, start=start, follow=True, consistency=asked.consistency))
+@@
+- or int(last) > SEQNUM_MAX
++
 """)

@@ -106,4 +106,167 @@ empty gzip members are not counted
 gateway gateway/tests/calls/test_encodings.py::test_members_that_stand_for_nothing_are_counted
 -        if self._members > MEMBERS:
 +        if self._members > MEMBERS and False:
+
+one member's lost claim ends all who shared the record
+bokiqueue libs/tests/queue/test_together.py::test_who_expected_in_vain_gets_a_conflict_and_the_others_are_in_the_log_once
+-        failed = [one for one in several if isinstance(error, Conflict) and self._log.moved(one.part.expect, error)]
++        failed = [one for one in several if isinstance(error, Conflict)]
+
+a fold ends below its last record
+bokistore libs/tests/store/test_checkpoint_reads.py::test_what_is_forgotten_makes_nothing_else_unreadable
+-        async for item in self._log.book.read(subject.stream, start=start, stop=max(last, covers) + 1):
++        async for item in self._log.book.read(subject.stream, start=start, stop=max(last, covers)):
+@@
+-                raise error
+-
+-    async def check_nothing(
++                raise error
++        if newest.record is not None and newest.record.seqnum == last > covers:
++            yield Read(newest.record, await self._log.open(newest.record))
++
++    async def check_nothing(
+
+finding nothing as of a place proves that nothing was there
+bokistore libs/tests/store/test_checkpoint_reads.py::test_finding_nothing_as_of_a_place_does_not_prove_that_nothing_was_there
+-        await self.bases.check_nothing(Subject(name), at)
++        pass
+
+in a new book a missing object is missing as of no place
+bokistore libs/tests/store/test_snapshot_reads.py::test_what_is_missing_in_a_new_book_can_be_written_blind
+-self.log.book.position or FIRST)
++self.log.book.position or 0)
+@@
+-            elif seen:
++            else:
+
+an object that was forgotten and written again has no history
+bokistore libs/tests/store/test_checkpoint_reads.py::test_an_object_that_is_forgotten_and_written_again_during_a_read_is_whole
+-            if not await self._misses(subject, start, covers, now.record.seqnum):
+-                return
+
+a history that is replaced twice during a read is missing
+bokistore libs/tests/store/test_checkpoint_reads.py::test_a_history_that_is_replaced_again_and_again_during_a_read_is_not_missing
+-            if after.places != now.places:
++            if False and after.places != now.places:
+
+a transaction that was given up gets a turn
+bokistore libs/tests/store/test_group_commit.py::test_a_transaction_given_up_while_its_record_loses_leaves_no_turn
+-        if job.future.done():
+-            return
+-        job.losses += 1
++        job.losses += 1
+
+an error of the driver ends only those that are ready
+bokistore libs/tests/store/test_group_commit.py::test_an_error_of_the_hook_ends_all_whose_record_was_split
+-            for job in (*jobs.values(), *self._ready.values()):
++            for job in list(self._ready.values()):
+
+a turn is kept for an owner without end
+bokistore libs/tests/store/test_jobs.py::test_a_turn_is_kept_for_an_owner_no_longer_than_a_body_may_run
+-            self._hold(job)
++            job.held = True
+
+the streams of many locks are one read
+bokiflow libs/tests/flow/test_lock_reading.py::test_a_record_that_a_locks_stream_has_no_more_is_none_of_its
+-(_records(opened, name, position) for name in left)
++(_records(opened, name, position, left) for name in left)
+@@
+-async def _records(opened: Log, name: str, position: int) ->
++async def _records(opened: Log, name: str, position: int, left: list[str]) ->
+@@
+-tags=[stream, tags.lock_checkpoint(name)], start=1
++tags=[*map(tags.lock, left), tags.lock_checkpoint(name)], start=1
+
+a workflow that ended is still run by its process
+bokiflow libs/tests/flow/tables/test_swaps.py::test_a_zombie_whose_operation_is_forgotten_writes_nothing
+-            if envelope.by == log.by and not any(isinstance(event, Ended | Tombed) for event in events):
++            if envelope.by == log.by:
+
+transactions of workflows commit one by one
+bokiflow libs/tests/flow/test_transactional.py::test_workflows_that_change_one_object_at_once_take_few_records
+-            if isinstance(ask.store, StagingStore):
++            if False and isinstance(ask.store, StagingStore):
+
+a process that lost a record sends the next one at once
+bokistore libs/tests/store/test_turns.py::test_who_loses_pauses_longer_each_time_and_unlike_others
+-        return longest * (0.5 + 0.5 * self._draw())
++        return 0.0
+
+a look asks for the time twice
+bokiqueue libs/tests/queue/test_consumer.py::test_a_message_that_comes_due_during_a_look_is_handed_out_by_the_next_one
+-owner.hand_out(room, now_s)
++owner.hand_out(room, now_s + 1.0)
+
+a lost transaction is a failed attempt
+bokiqueue libs/tests/queue/test_queue.py::test_only_a_handler_that_raised_is_a_failed_attempt
+-isinstance(error, Conflict | Fenced | AppendUnknown | StaleReceipt)
++isinstance(error, AppendUnknown | StaleReceipt)
+
+messages are dropped where there are no dead letters
+bokiqueue libs/tests/queue/test_queue.py::test_a_queue_of_an_older_version_without_dead_letters_drops_nothing_more
+-        return self.max_deliveries if self.dead_letter is not None else 0
++        return self.max_deliveries
+
+the state of a schedule is read from the stream of what it emitted
+bokiflow libs/tests/flow/test_schedules.py::test_its_state_is_known_after_its_history_was_rewritten
+-        try:
+-            history = await inspection.whole_history(opened, id)
+-        except Trimmed:  # it ended meanwhile
+-            return None
+-        for one in reversed(history.records):
+-            for event in reversed(one.own):
+-                if isinstance(event, Emitted) and event.topic == _STATE:
+-                    return msgspec.convert(event.value, State)
+-        begun = history.begins.args[0][0]
+-        return None if history.restarted is None else msgspec.convert(begun, State)
++        from bokiflow.flow_events import PICKER
++        from bokilib.tags import flow_output
++
++        record = await opened.book.read_prev(flow_output(id, _STATE), consistency="linearizable")
++        while record is not None:
++            for event in PICKER.of(record.seqnum, await opened.open(record), about=id):
++                if isinstance(event, Emitted):
++                    return msgspec.convert(event.value, State)
++            record = await opened.book.read_prev(flow_output(id, _STATE), at_most=record.seqnum - 1)
++        return None
+
+a schedule that is refused ends the setting of all
+bokiflow libs/tests/flow/test_schedules.py::test_one_that_is_refused_holds_up_no_other
+-            log.error("schedule not set: it was refused", name=plan.name, error=str(error))
++            raise
+
+a schedule that ended is never set again
+bokiflow libs/tests/flow/test_schedules.py::test_one_that_ended_is_set_again_by_the_next_program
+-        while held is not None and held.ended is not None:
++        while held is None and id == "":
+
+damaged files of a copied term are no reason to copy it again
+spark spark/tests/test_offload.py::test_a_copied_term_with_a_lost_or_damaged_file_is_offloaded_again
+-            damage = await damage_of(self._files, location.path)
++            damage = ""
+
+copied terms are looked at no more
+spark spark/tests/test_offload.py::test_a_survey_finds_copied_terms_that_lost_a_file
+-        else await _incomplete(files, folder, copied)
++        else []
+
+a term that was asked for and not copied is a success
+spark_tools spark/tests/test_commands.py::test_what_is_not_copied_is_named_with_its_reason
+-        if made.error or (chosen.terms and not made.manifest):
++        if made.error:
+
+any connection goes on with a scan
+logbook logbook/tests/engine/scan/test_handles.py::test_a_scan_is_of_the_connection_that_began_it
+-        if scan is None or scan.owner is not owner:
++        if scan is None:
+
+a peer that does not ask begins any number of named writers
+logbook logbook/tests/engine/test_intake.py::test_a_peer_that_asks_for_no_writer_does_not_fill_a_book_with_named_ones
+-            if begins and self._named.get(run.book, 0) >= most
++            if False and self._named.get(run.book, 0) >= most
+
+a book that has named writers is kept
+sdk logbook/tests/sdk/test_client.py::test_books_with_named_writers_are_dropped_and_stay_one_object_while_in_use
+-all(writer.idle for writer in (self._writers or {}).values())
++not self._writers
 """)

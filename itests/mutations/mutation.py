@@ -46,6 +46,7 @@ PACKAGES: Final = {
     "bokiqueue": "libs/bokiqueue/bokiqueue",
     "bokiflow": "libs/bokiflow/bokiflow",
     "spark": "spark/boki_spark",
+    "spark_tools": "spark/boki_spark_tools",
 }
 TEST_TIMEOUT_S: Final = 60
 RUN_TIMEOUT_S: Final = 90

@@ -185,8 +185,13 @@ async def test_refused_push_ends_the_connection_with_its_reason(peer: MessagePee
     assert isinstance(await client.lost, Overloaded)
 
 
-async def test_garbage_ends_the_connection_without_an_answer(server: FrameServer) -> None:
+async def test_garbage_ends_the_connection_without_an_answer() -> None:
     """An answer too: a server asks a peer nothing that it does not know yet."""
+    reasons: list[BokiError | None] = []
+
+    class Noting(Server):
+        def peer_lost(self, peer: MessagePeer, error: BokiError | None) -> None:
+            reasons.append(error)
 
     class Raw:
         def __init__(self, _: object) -> None:
@@ -202,10 +207,15 @@ async def test_garbage_ends_the_connection_without_an_answer(server: FrameServer
     answers = [
         b"".join(encode(opcode, FLAG_ANSWER, number, (error,))) for opcode in (OP_ERROR, ECHO) for number in (0, 7)
     ]
-    for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\3abc", b"\0\0\0\x0c" + bytes(12), *answers):
+    garbage = [b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\3abc", b"\0\0\0\x0c" + bytes(12), *answers]
+    server = await serve_messages(Address("127.0.0.1", 0), Noting)
+    for data in garbage:
         connection = await connect(server.address, Raw)
-        connection.send(garbage)
+        connection.send(data)
         await connection.handler.ended  # type: ignore[attr-defined]
+    await server.close()
+    assert len(reasons) == len(garbage)
+    assert all(isinstance(reason, ProtocolError) for reason in reasons), "not as peers that say nothing"
 
 
 @given(

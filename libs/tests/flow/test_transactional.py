@@ -104,6 +104,26 @@ async def test_transactions_of_many_workflows_are_all_there_once(cluster: Memory
     assert await_values == [{"cents": 1}, {"cents": 9}]
 
 
+async def test_workflows_that_change_one_object_at_once_take_few_records(cluster: MemoryCluster) -> None:
+    """They commit together: one by one each would lose to all before it."""
+    bank = Bank((await cluster.connect()).book("shop"), lease_s=1e6)
+
+    async def inc(tx: Transaction) -> int:
+        before = await tx["hot"].get("n", 0)
+        assert isinstance(before, int)
+        tx["hot"].set("n", before + 1)
+        return before
+
+    @bank.app.workflow
+    async def count() -> int:
+        return await bokiflow.transact(bank.store, inc)
+
+    async with bank.worker as worker:
+        handles = [await worker.start(count.call(), id=f"x{number}") for number in range(30)]
+        assert sorted([await handle.result() for handle in handles]) == list(range(30))
+        assert worker.log.appends <= 3 * 30 + 10, "a start and an end each, and transactions together"
+
+
 async def test_a_transaction_that_fits_no_record_fails_and_is_not_tried_for_ever(bank: Bank) -> None:
     async def too_much(tx: Transaction) -> None:
         for number in range(300):

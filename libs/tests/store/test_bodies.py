@@ -85,8 +85,8 @@ async def test_a_body_that_takes_too_long_ends_with_an_error_that_names_it(anoth
     async def endless(tx: Transaction) -> None:
         nonlocal cancelled
         kept.append(tx)
-        await bump(tx, "a")
         try:
+            await bump(tx, "a")
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             cancelled = True
