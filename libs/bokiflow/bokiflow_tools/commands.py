@@ -88,7 +88,8 @@ def _register_ls(group: CommandGroup) -> None:
         check: bool,
         consistency: ConsistencyName,
     ) -> int:
-        """List workflows, the newest first: status, when it was started, id, function, how long it took or who runs it, attributes.
+        """List workflows, the newest first: status, when it was started, id, function, how long it took or who runs it, attributes,
+        the error of one that failed or is blocked (cut to the terminal: `show` has all of it).
 
         Without --group the whole book is read to learn of which apps it has workflows. Where there are more than N the last line says
         what --before shows them; with --json it is an object with group and before. What no living worker runs says so, and which
@@ -136,8 +137,10 @@ async def _ls(
         pages = {one: await listing(log, one, wanted, before=place, limit=limit) for one in names}
         seen = {one: await living(log, one) for one in names}
     rows, after = newest_of(pages, limit)
-    for one, row in rows:
-        _show_listed(invocation, one, row, seen[one])
+    width = 0 if invocation.json else invocation.console().width
+    cut = [_show_listed(invocation, one, row, seen[one], width) for one, row in rows]
+    if any(cut):
+        invocation.say("Errors are cut: `boki flow show WORKFLOW` has the whole text.")
     if after is not None:
         _show_more(invocation, names[0] if len(names) == 1 else None, after)
     nothing = nothing_in(book, group)
@@ -146,15 +149,19 @@ async def _ls(
     return end_of_list(invocation, len(rows) + (after is not None), nothing, check=check)
 
 
-def _show_listed(invocation: Invocation, group: str, one: Listed, seen: Living) -> None:
-    from bokiflow_tools.wording import listed_facts, listed_line
+def _show_listed(invocation: Invocation, group: str, one: Listed, seen: Living, width: int) -> bool:
+    """Show a workflow of a list; return whether its error was cut to the width of the terminal."""
+    from bokiflow_tools.wording import REASON, listed_facts, listed_line, listed_reason, shortened
 
     if invocation.json:
         facts = listed_facts(one.seqnum, one.started, one.held) | {"group": group}
         invocation.emit(facts | seen.facts(one.held))
-    else:
-        line = listed_line(one.started, one.held, time_text(one.time_ms))
-        write_line("  ".join([line, *([text] if (text := seen.text(one.held)) else [])]).encode())
+        return False
+    line, alone = listed_line(one.started, one.held, time_text(one.time_ms)), seen.text(one.held)
+    reason = listed_reason(one.held)
+    shown = shortened(reason, min(REASON, width - len(line) - len(alone) - 4))
+    write_line("  ".join(part for part in (line, shown, alone) if part).encode())
+    return shown != reason
 
 
 def _show_more(invocation: Invocation, group: str | None, after: Before) -> None:

@@ -24,6 +24,10 @@ _OURS: Final = re.compile(
 """Frames of files in the packages of Boki, wherever they are installed."""
 IDLE_CLAIMS: Final = 3
 """Takeovers without a record, from which on people are told."""
+LEAST_ROOM: Final = 40
+"""Characters of an error that a list shows on the narrowest terminal."""
+REASON: Final = 200
+"""Characters of an error that a list shows at most."""
 INCARNATION: Final = 8
 """Characters that tell two incarnations of a worker apart, for people."""
 
@@ -86,12 +90,24 @@ def listed_line(started: Started, held: Held, when: str) -> str:
     parts = [status_of(ended, held.blocked).ljust(9), when, printable(started.id), printable(started.name)]
     if ended is not None:
         parts.append(span_text(max(0, ended.at_ms - started.at_ms)))
-    elif held.blocked:
-        parts.append(printable(held.blocked)[:200])
     elif held.owner:
         parts.append(f"by {printable(held.owner)}")
     parts += [f"{printable(key)}={printable(value)}" for key, value in sorted(started.attributes.items())]
     return "  ".join(parts)
+
+
+def listed_reason(held: Held) -> str:
+    """Return the error of a workflow of a list: why it failed, or why it is blocked; "" if it did neither."""
+    ended = held.ended
+    if ended is None:
+        return printable(held.blocked.partition("\n")[0])
+    return outcome_text(ended.outcome) if status_of(ended) == "failed" else ""
+
+
+def shortened(text: str, room: int) -> str:
+    """Cut a text to so many characters, but to no less than `LEAST_ROOM`, with a mark that it was cut."""
+    most = max(room, LEAST_ROOM)
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def life_facts(life: Life) -> dict[str, Any]:

@@ -65,6 +65,8 @@ def test_ls_shows_the_newest_first_and_only_what_is_asked_for(run: Run) -> None:
     assert [line.split()[0] for line in shown[:2]] == ["running", "completed"]
     assert "a\\x1b[31m\\nb" in "".join(shown), "what others wrote moves no cursor"
     assert "who=ann" in shown[-1] and shown[-1].split()[0] == "completed"
+    (bad,) = [line for line in shown if line.startswith("failed")]
+    assert bad.endswith("  ValueError: no"), "what failed says why"
     found = lines(run("ls", "--book", "shop", "--status", "running", "--status", "failed", "--json"))
     assert [(one["id"], one["status"]) for one in found] == [("waits", "running"), ("bad", "failed")]
     assert [one["id"] for one in lines(run("ls", "--book", "shop", "--attribute", "who=ann", "--json"))] == ["good"]

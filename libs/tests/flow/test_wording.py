@@ -8,7 +8,7 @@ from bokiflow import flow_events as events
 from bokiflow.flow_events import Ended, Started
 from bokiflow.history import recorded
 from bokiflow.instance_state import Held
-from bokiflow.outcomes import Outcome, failed
+from bokiflow.outcomes import CANCELLED_OUTCOME, Outcome, failed
 from bokiflow_tools.life import Life
 from bokiflow_tools.timeline import Span
 from bokiflow_tools.wording import (
@@ -19,7 +19,9 @@ from bokiflow_tools.wording import (
     life_lines,
     listed_facts,
     listed_line,
+    listed_reason,
     outcome_text,
+    shortened,
     span_facts,
     span_line,
     users_stack,
@@ -65,6 +67,16 @@ def test_rows_of_a_timeline() -> None:
     assert span_facts(Span("child", "f", "0:1", 1, 2, Outcome(1), child="x/0:1")) == {
         "kind": "child", "name": "f", "key": "0:1", "begin_ms": 1, "end_ms": 2, "workflow": "x/0:1", "result": 1,
     }  # fmt: skip
+
+
+def test_the_error_of_what_failed_or_is_blocked_is_in_the_list_cut_to_the_room_there_is() -> None:
+    assert listed_reason(Held(1, "", ENDED)) == f"ValueError: {SHOWN}"
+    assert listed_reason(Held(1, "", Ended("x", 1, "f", "", Outcome(7), 2))) == ""
+    assert listed_reason(Held(1, "", Ended("x", 1, "f", "", CANCELLED_OUTCOME, 2))) == ""
+    claim = events.Claimed("x", "", blocked="WorkflowStuck: it ran on\n  File f, line 1, in spin")
+    assert listed_reason(Held(1, newest=claim)) == "WorkflowStuck: it ran on"
+    assert shortened("a" * 60, 50) == "a" * 49 + "…" and shortened("a" * 60, 60) == "a" * 60
+    assert shortened("a" * 60, -3) == "a" * 39 + "…", "a narrow terminal wraps it rather than loses it"
 
 
 def test_lists_for_programs_are_exact() -> None:
