@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from boki_common.runtime.bodies import interrupted
 from boki_common.runtime.ports import Bodies
-from bokiflow.calls import AnyStep
+from bokiflow.calls import AnyStep, names_of
 from bokiflow.flush import EVENT_BYTES, size_of
 from bokiflow.outcomes import Outcome, failed, succeeded
 from bokiflow.retry_rules import next_delay_s
@@ -41,7 +41,7 @@ async def run_body(step: AnyStep, args: tuple[Any, ...], options: dict[str, Any]
                 raise
             delay_s = next_delay_s(step.how.retry, attempt, error)
             if delay_s is None:
-                return Tried(within_bounds(failed(error), step.name), attempt)
+                return Tried(within_bounds(failed(error, names_of(step.function)), step.name), attempt)
             await asyncio.sleep(delay_s)
             continue
         try:

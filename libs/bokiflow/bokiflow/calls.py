@@ -10,6 +10,7 @@ import inspect
 import types
 from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
+from functools import partial
 from typing import (
     Any,
     Final,
@@ -109,8 +110,10 @@ class Signature:
 
 
 def names_of(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """The names of the module that a function is of."""
-    names: Mapping[str, Any] = getattr(function, "__globals__", {})
+    """Return the names of the module that a function is defined in, under its decorators and `functools.partial`."""
+    while isinstance(function, partial):
+        function = function.func
+    names: Mapping[str, Any] = getattr(inspect.unwrap(function), "__globals__", {})
     return names
 
 

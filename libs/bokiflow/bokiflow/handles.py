@@ -91,7 +91,7 @@ class Handle(Generic[R]):
         if outcome.cancelled:
             raise WorkflowCancelled(f"workflow {self.id!r} was cancelled")
         if outcome.error is not None:
-            raise error_of(outcome.error, None if self._workflow is None else names_of(self._workflow.function))
+            raise error_of(outcome.error, {} if self._workflow is None else names_of(self._workflow.function))
         return cast(R, outcome.value if self._workflow is None else self._workflow.signature.result(outcome.value))
 
     async def status(self) -> Status:

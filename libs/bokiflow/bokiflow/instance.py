@@ -37,7 +37,7 @@ from bokiflow.flush import EVENT_BYTES, SHARED_BYTES, size_of
 from bokiflow.history import OrderedEvent, Own
 from bokiflow.lock_seats import LockSeats, Seat, TakeLock
 from bokiflow.mail import Mail
-from bokiflow.outcomes import CANCELLED_OUTCOME, Outcome, error_of, failed, succeeded
+from bokiflow.outcomes import CANCELLED_OUTCOME, Names, Outcome, error_of, failed, missing_class, succeeded
 from bokiflow.parts import Parts
 from bokiflow.plain import as_json
 from bokiflow.transactional import RunTransaction, TransactionalStore
@@ -55,6 +55,7 @@ class _Wait(NamedTuple):
     future: asyncio.Future[Any]
     name: str
     digest: str
+    function: Callable[..., Any]
     child: str = ""
     lock: bool = False
 
@@ -276,7 +277,7 @@ class Instance:
         if isinstance(event, events.Stepped) and event.part is not None:
             self.parts.did([event.part])
         self.parts.attempted.pop(event.key, None)
-        self._resolve(wait.future, event.outcome)
+        self._resolve(event.key, wait, event.outcome)
 
     def _seated(self, event: events.Queued | events.Locked) -> None:
         wait = self.pending.get(event.key)
@@ -284,14 +285,14 @@ class Instance:
             raise self._other(f"lock {event.name!r} ({event.key})", self._waiting_for())
         seat = self.locks.taken[event.key] = Seat(event.key, event.name, event.number)
         if isinstance(event, events.Locked):
-            self._resolve(wait.future, Outcome(seat.number))
+            self._resolve(event.key, wait, Outcome(seat.number))
 
     def _incoming(self, event: Incoming | Own) -> None:
         if isinstance(event, events.ChildEnded):
             wait = self.pending.get(event.key)
             if wait is not None and wait.child == event.child:
                 self.parts.did(event.parts)
-                self._resolve(wait.future, event.outcome)
+                self._resolve(event.key, wait, event.outcome)
         elif isinstance(event, events.Signalled):
             receiver = self._mail.deliver(event.topic, event.value)
             if receiver is not None:
@@ -301,9 +302,31 @@ class Instance:
             if root is not None:
                 self._run(lambda: root.cancel(event.reason or None))
 
-    def _resolve(self, future: asyncio.Future[Any], outcome: Outcome) -> None:
-        if not future.done():
-            self._run(lambda: future.set_result(outcome))
+    def _resolve(self, key: str, wait: _Wait, outcome: Outcome) -> None:
+        """Raises NonDeterminism: this program cannot find the class of the error, which its code may tell from others."""
+        future, error = wait.future, None if outcome.cancelled else outcome.error
+        if future.done() or self.outcome is not None:
+            return
+        lost = None if error is None else missing_class(error, *self._places(wait))
+        if lost is not None:
+            raise self._lost_class(f"{wait.kind} {wait.name!r} ({key})", lost.type)
+        self._run(lambda: future.set_result(outcome))
+
+    def _places(self, wait: _Wait) -> tuple[Names, Names]:
+        """Where a class of errors may have its name: at the function that raised one, and at the workflow."""
+        return names_of(wait.function), names_of(self.workflow.function)
+
+    def _lost_class(self, what: str, known: str) -> NonDeterminism:
+        module, _, name = known.partition(":")
+        first = name.partition(".")[0]
+        return NonDeterminism(
+            f"workflow {self.id!r} ({self.workflow.name}): the history has the error {known} of {what}, which this program cannot find: "
+            f"bring the class back, or give its new place that name in the module of the step or the workflow (`from … import {first}`, "
+            f"`{first} = NewName`)",
+            id=self.id,
+            expected=f"the class {name} in {module}, or where the step or the workflow is defined",
+            found="no class of that name",
+        )
 
     def _run(self, call: Any) -> None:
         if self.outcome is not None:
@@ -328,7 +351,7 @@ class Instance:
             self.next = self.workflow.signature.encode(error.run_args, error.options)
             return Outcome()
         if error is not None:
-            return failed(error)
+            return failed(error, names_of(self.workflow.function))
         try:
             return succeeded(root.result())
         except NotEncodable as fault:
@@ -366,8 +389,8 @@ class Instance:
         if step.how.at_most_once:
             self.effects.append((Begun(self.id, key, step.name), Spawn()))
         self.asks.append(RunBody(key, step, copied(args), copied(options)))
-        wait = _Wait(self._loop.create_future(), step.name, digest_of_call(args, options))
-        outcome = await self._wait(key, wait, step.function)
+        wait = _Wait(self._loop.create_future(), step.name, digest_of_call(args, options), step.function)
+        outcome = await self._wait(key, wait)
         return step.signature.result(outcome.value)
 
     async def run_child(self, workflow: Workflow[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -378,9 +401,9 @@ class Instance:
         made = events.Invoked(self.id, key, child, workflow.name, digest(stored))
         within = self._within()
         self.effects.append((made, Spawn(workflow, stored, within=within)))
-        wait = _Wait(self._loop.create_future(), workflow.name, made.digest, child)
+        wait = _Wait(self._loop.create_future(), workflow.name, made.digest, workflow.function, child)
         try:
-            outcome = await self._wait(key, wait, workflow.function, part=within is not None)
+            outcome = await self._wait(key, wait, part=within is not None)
         except asyncio.CancelledError:
             if not wait.future.done() or wait.future.cancelled():
                 notice = events.Cancelled(child, "its parent does not wait for it any more")
@@ -400,7 +423,7 @@ class Instance:
             _check_small(size_of(within), "a transaction across workflows")
         return within
 
-    async def _wait(self, key: str, wait: _Wait, function: Callable[..., Any], *, part: bool = False) -> Outcome:
+    async def _wait(self, key: str, wait: _Wait, *, part: bool = False) -> Outcome:
         self.pending[key] = wait
         self.parts.under_way |= part
         try:
@@ -415,7 +438,7 @@ class Instance:
         if outcome.cancelled:
             raise WorkflowCancelled(f"{wait.child or wait.name} was cancelled")
         if outcome.error is not None:
-            raise error_of(outcome.error, names_of(function))
+            raise error_of(outcome.error, *self._places(wait))
         return outcome
 
     async def transact(self, store: TransactionalStore[Any], body: Callable[..., Any], args: tuple[Any, ...]) -> Any:
@@ -423,9 +446,9 @@ class Instance:
         key = self._loop.next_key()
         name = getattr(body, "__name__", "transaction")
         within = self._within()
-        self.asks.append(RunTransaction(key, name, store, lambda tx: body(tx, *args), within))
-        wait = _Wait(self._loop.create_future(), name, digest_of_call(args, {}))
-        outcome = await self._wait(key, wait, body, part=within is not None)
+        self.asks.append(RunTransaction(key, name, store, lambda tx: body(tx, *args), within, names=names_of(body)))
+        wait = _Wait(self._loop.create_future(), name, digest_of_call(args, {}), body)
+        outcome = await self._wait(key, wait, part=within is not None)
         return Signature(body).result(outcome.value)
 
     async def take_lock(self, name: str, shared: bool, try_: bool, ordered: bool) -> Seat:
@@ -435,8 +458,8 @@ class Instance:
         try:
             self.asks.append(TakeLock(key, name, shared, try_, ordered or self.locks.waits_for_any))
             future: asyncio.Future[Any] = self._loop.create_future()
-            wait = _Wait(future, name, digest_of_call((shared, try_), {}), lock=True)
-            outcome = await self._wait(key, wait, self.workflow.function)
+            wait = _Wait(future, name, digest_of_call((shared, try_), {}), self.workflow.function, lock=True)
+            outcome = await self._wait(key, wait)
         except BaseException:
             self.unlock(key)
             raise

@@ -1,8 +1,13 @@
 """Outcomes of steps, children and workflows, as the log stores them and as a workflow gets them back. Pure.
 
 A workflow is always given what a replay would give it: live, too, a result goes through JSON, and an error is rebuilt from its class,
-its arguments and those of its attributes that are JSON. An error becomes `StepFailed` if this program has not imported its class, or if
-the class is no `Exception` (SystemExit, KeyboardInterrupt, GeneratorExit) or cannot be raised in a coroutine (StopIteration).
+its arguments and those of its attributes that are JSON.
+
+A class is found again by its name, in the places that `_find` lists. The record says by which name it was known (`Failure.known_by`):
+- A class that no name led to then (one of a function's `<locals>`, one made by `type(...)`) becomes `StepFailed`, live and in each replay.
+  So does a class that is no `Exception` (SystemExit, KeyboardInterrupt, GeneratorExit) or cannot be raised in a coroutine (StopIteration).
+- A class that had a name then and cannot be found now was moved or deleted: `missing_class` tells a workflow, which must not go on with
+  another error. Programs that only read outcomes get `StepFailed`.
 
 Whatever a body raises can be stored: text that UTF-8 cannot encode is escaped, long text is cut, arguments that are not JSON or too
 large become text. The stack trace, notes, cause and the errors of a group are kept beside it, within bounds.
@@ -10,11 +15,12 @@ large become text. The stack trace, notes, cause and the errors of a group are k
 
 from __future__ import annotations
 
-import builtins
+import importlib
 import sys
 import traceback
 from collections.abc import Mapping
-from typing import Any, Final
+from pathlib import PurePath
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -37,6 +43,17 @@ CANCELLED: Final = "bokiflow.cancellation:WorkflowCancelled"
 _REMOTE_STACK: Final = "_bokiflow_stack"
 """Attribute of a rebuilt error: the stack trace of the original."""
 _NEVER_RAISED: Final = (StopIteration, StopAsyncIteration)
+_MAIN: Final = "__main__"
+UNRECORDED: Final = 0
+"""`Failure.known_by` in records of older programs."""
+NOWHERE: Final = 1
+"""No name led to the class."""
+IN_ITS_MODULE: Final = 2
+"""The class had its name in its own module."""
+AT_THE_FUNCTION: Final = 3
+"""The class had its name in the module of the function that raised it; after a move it is found where that function is now."""
+Names: TypeAlias = Mapping[str, Any]
+"""Globals of the module that a function is defined in."""
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -59,7 +76,7 @@ class Failure(msgspec.Struct, array_like=True, frozen=True):
 
     Attributes:
         type: `module:name` of its class. message: for people. args, facts: its arguments and attributes, as far as they are JSON.
-        detail: None in records of older programs.
+        detail: None in records of older programs. known_by: the name that led to its class when it was recorded.
     """
 
     type: str
@@ -67,6 +84,7 @@ class Failure(msgspec.Struct, array_like=True, frozen=True):
     args: Any = None
     facts: dict[str, Any] | None = None
     detail: Detail | None = None
+    known_by: int = UNRECORDED
 
     @property
     def stack(self) -> str:
@@ -94,12 +112,16 @@ def succeeded(value: object) -> Outcome:
     return Outcome(as_json(value))
 
 
-def failed(error: BaseException) -> Outcome:
-    """Return an error as the log stores it; never raises."""
-    return Outcome(None, _failure(error, DEPTH))
+def failed(error: BaseException, names: Names | None = None) -> Outcome:
+    """Return an error as the log stores it; never raises.
+
+    Args:
+        names: of the module of the function that raised it.
+    """
+    return Outcome(None, _failure(error, DEPTH, names or {}))
 
 
-def _failure(error: BaseException, depth: int) -> Failure:
+def _failure(error: BaseException, depth: int, names: Names) -> Failure:
     kind = type(error)
     text = _text(error)
     grouped = error.exceptions[:GROUPED] if isinstance(error, BaseExceptionGroup) else ()
@@ -108,17 +130,28 @@ def _failure(error: BaseException, depth: int) -> Failure:
     facts = {name: value for name, value in vars(error).items() if not name.startswith("_") and _plain(value)}
     if len(_encode((args, facts))) > FACTS_BYTES:
         args, facts = [text], {}
-    return Failure(f"{kind.__module__}:{kind.__qualname__}", text, args, facts or None, _detail(error, grouped, depth))
+    detail = _detail(error, grouped, depth, names)
+    return Failure(_type_of(kind), text, args, facts or None, detail, _known_by(kind, names))
 
 
-def _detail(error: BaseException, grouped: tuple[BaseException, ...], depth: int) -> Detail:
+def _type_of(kind: type[BaseException]) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _known_by(kind: type[BaseException], names: Names) -> int:
+    if _named(names, kind.__qualname__) is kind:
+        return AT_THE_FUNCTION
+    return NOWHERE if _exactly(_type_of(kind), (names,)) is None else IN_ITS_MODULE
+
+
+def _detail(error: BaseException, grouped: tuple[BaseException, ...], depth: int, names: Names) -> Detail:
     cause = error.__cause__ if error.__cause__ is not None or error.__suppress_context__ else error.__context__
     below = depth - 1
     return Detail(
         _stack(error),
         [_utf8(str(note))[:MESSAGE_CHARS] for note in getattr(error, "__notes__", ())[:NOTES]],
-        _failure(cause, below) if cause is not None and below > 0 else None,
-        [_failure(one, below) for one in grouped] if below > 0 else [],
+        _failure(cause, below, names) if cause is not None and below > 0 else None,
+        [_failure(one, below, names) for one in grouped] if below > 0 else [],
     )
 
 
@@ -161,18 +194,39 @@ def _plain(value: object) -> bool:
     return True
 
 
-def error_of(failure: Failure, names: Mapping[str, Any] | None = None) -> Exception:
-    """Rebuild an error, without calling a user's class, so that nothing else happens.
+def missing_class(failure: Failure, *places: Names) -> Failure | None:
+    """Return the error whose class had a name when it was recorded and cannot be found by this program; None: all are found.
+
+    The error itself and the errors of its group count, since `except` and `except*` choose by their classes; its cause does not. A module
+    that this program has not imported yet is imported: the step that raised the error may import it only while it runs.
 
     Args:
-        names: of the module of the function that raised it, where its class is looked for first.
+        places: names of the modules of the function that raised it and of the workflow that gets it.
     """
     detail = failure.detail or Detail()
-    made = _rebuilt(failure, detail, names or {})
+    if detail.cause is not None:
+        missing_class(detail.cause, *places)
+    if _had_a_name(failure) and _find(failure, places, may_import=True) is None:
+        return failure
+    return next((lost for one in detail.errors if (lost := missing_class(one, *places)) is not None), None)
+
+
+def _had_a_name(failure: Failure) -> bool:
+    return failure.known_by != NOWHERE and "<" not in failure.type
+
+
+def error_of(failure: Failure, *places: Names) -> Exception:
+    """Rebuild an error, without calling a user's class and without importing anything, so that nothing else happens.
+
+    Args:
+        places: names of the modules of the function that raised it and of the workflow that gets it.
+    """
+    detail = failure.detail or Detail()
+    made = _rebuilt(failure, detail, places)
     if made is None:
         made = StepFailed(f"{failure.type}: {failure.message}", type=failure.type)
     if detail.cause is not None:
-        made.__cause__ = error_of(detail.cause, names)
+        made.__cause__ = error_of(detail.cause, *places)
     for note in detail.notes:
         made.add_note(note)
     if detail.stack:
@@ -180,16 +234,16 @@ def error_of(failure: Failure, names: Mapping[str, Any] | None = None) -> Except
     return made
 
 
-def _rebuilt(failure: Failure, detail: Detail, names: Mapping[str, Any]) -> Exception | None:
+def _rebuilt(failure: Failure, detail: Detail, places: tuple[Names, ...]) -> Exception | None:
     args = failure.args if isinstance(failure.args, list) else [failure.message]
     if failure.type == "builtins:BaseExceptionGroup" and detail.errors:
-        return ExceptionGroup(failure.message, [error_of(one, names) for one in detail.errors])
-    kind = _class_of(failure.type, names)
-    if kind is None or issubclass(kind, _NEVER_RAISED):
+        return ExceptionGroup(failure.message, [error_of(one, *places) for one in detail.errors])
+    kind = _find(failure, places) if _had_a_name(failure) else None
+    if kind is None or not issubclass(kind, Exception) or issubclass(kind, _NEVER_RAISED):
         return None
     try:
         if issubclass(kind, ExceptionGroup):
-            made: Exception = kind.__new__(kind, args[0], [error_of(one, names) for one in detail.errors])
+            made: Exception = kind.__new__(kind, args[0], [error_of(one, *places) for one in detail.errors])
         elif kind.__module__ == "builtins":
             made = kind(*args)
         else:
@@ -201,14 +255,60 @@ def _rebuilt(failure: Failure, detail: Detail, names: Mapping[str, Any]) -> Exce
     return made
 
 
-def _class_of(name: str, names: Mapping[str, Any]) -> type[Exception] | None:
-    """A class of errors that this program has imported already."""
-    module, _, qualified = name.partition(":")
-    first, *rest = qualified.split(".")
-    if names.get("__name__") == module and first in names:
-        found = names[first]
-    else:
-        found = getattr(builtins if module == "builtins" else sys.modules.get(module), first, None)
-    for part in rest:
+def _find(failure: Failure, places: tuple[Names, ...], *, may_import: bool = False) -> type[BaseException] | None:
+    """Find the class of an error by the name that led to it when it was recorded, then by the others.
+
+    - A class that had its name at the function that raised it: where that function is now, whatever that module is called now. A copy
+      that an old module still has is not the class that the workflow's `except` names.
+    - Else its own module comes first: the function's module may have another class of that name.
+    - `__main__` is another module in each program, so it is never imported. Nor is the program's main module under its own name: that
+      would be a second copy of it.
+    """
+    module, _, name = failure.type.partition(":")
+    if failure.known_by == AT_THE_FUNCTION and (found := _named(places[0] if places else {}, name)) is not None:
+        return found
+    if (found := _exactly(failure.type, places)) is not None:
+        return found
+    at_functions = next((kind for names in places if (kind := _named(names, name)) is not None), None)
+    if not may_import or (at_functions is not None and failure.known_by != IN_ITS_MODULE):
+        return at_functions
+    return (_exactly(failure.type, ()) if _imported(module) else None) or at_functions
+
+
+def _exactly(known: str, places: tuple[Names, ...]) -> type[BaseException] | None:
+    """Return the class `module:name` of that very module, if that is imported already."""
+    module, _, name = known.partition(":")
+    for names in places:
+        if names.get("__name__") == module and (found := _named(names, name)) is not None:
+            return found
+    first, _, rest = name.partition(".")
+    return _class_in(getattr(sys.modules.get(module), first, None), rest)
+
+
+def _named(names: Names, name: str) -> type[BaseException] | None:
+    first, _, rest = name.partition(".")
+    return _class_in(names.get(first), rest)
+
+
+def _class_in(found: object, rest: str) -> type[BaseException] | None:
+    for part in rest.split(".") if rest else ():
         found = getattr(found, part, None)
-    return found if isinstance(found, type) and issubclass(found, Exception) else None
+    return found if isinstance(found, type) and issubclass(found, BaseException) else None
+
+
+def _imported(module: str) -> bool:
+    """Import a module; return whether that worked. Importing may raise anything: then its classes cannot be found."""
+    if module in ("", _MAIN, _name_of_main()):
+        return False
+    try:
+        importlib.import_module(module)
+    except (Exception, SystemExit):  # noqa: BLE001 - see above
+        return False
+    return True
+
+
+def _name_of_main() -> str:
+    """Return the name by which other programs import the main module of this one; "" if it has none."""
+    main = sys.modules.get(_MAIN)
+    spec = getattr(main, "__spec__", None)
+    return spec.name if spec is not None else PurePath(getattr(main, "__file__", None) or "").stem

@@ -15,7 +15,7 @@ from bokiflow.asks import RunBody, SetTimer, StopBody
 from bokiflow.flow_events import Cancelled, ChildEnded, Emitted, Fired, Invoked, Patched, Signalled, Started, Stepped
 from bokiflow.history import OrderedEvent
 from bokiflow.instance import Instance
-from bokiflow.outcomes import Outcome
+from bokiflow.outcomes import IN_ITS_MODULE, NOWHERE, Failure, Outcome
 from libs.tests.flow.conftest import on_outer_loop
 from libs.tests.flow.shop import Shop
 
@@ -315,6 +315,48 @@ async def test_a_stack_without_code_of_the_workflow_ends_with_where_that_is_defi
         assert f"line {workflow.function.__code__.co_firstlineno}, in steps\n" in one.stack_of(machinery)
         one.begin()
         assert "in steps" in one.stack_of(machinery) and "_run" not in one.stack_of(machinery)
+        one.drop()
+
+    await run(check)
+
+
+@pytest.mark.parametrize("where", ["a child", "a step"])
+async def test_an_error_whose_class_is_missing_is_not_delivered_live_either(where: str) -> None:
+    caught: list[BaseException] = []
+    app = App("tests")
+
+    @app.step
+    async def step() -> None: ...
+
+    @app.workflow
+    async def child() -> None: ...
+
+    @app.workflow
+    async def parent() -> None:
+        try:
+            await (child() if where == "a child" else step())
+        except bokiflow.StepFailed as error:
+            caught.append(error)
+
+    def check() -> None:
+        one = instance_of(parent)
+        one.begin()
+        (wait,) = one.pending.values()
+        for known_by, delivers in ((NOWHERE, True), (IN_ITS_MODULE, False)):
+            again = instance_of(parent)
+            again.begin()
+            outcome = Outcome(None, Failure("gone:Declined", "no", known_by=known_by))
+            event = Stepped("x", "0:1", wait.name, wait.digest, 0, outcome)
+            if where == "a child":
+                event = ChildEnded("x", "0:1", "x/0:1", outcome)  # type: ignore[assignment]
+            if delivers:
+                again.deliver(event, 0)
+                assert again.outcome == Outcome() and len(caught) == 1
+            else:
+                with pytest.raises(NonDeterminism, match="gone:Declined of"):
+                    again.deliver(event, 0)
+                assert len(caught) == 1 and again.outcome is None
+            again.drop()
         one.drop()
 
     await run(check)

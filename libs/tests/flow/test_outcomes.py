@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
 import msgspec
 import pytest
 
 from bokiflow.errors import StepFailed
-from bokiflow.outcomes import CANCELLED_OUTCOME, Failure, Outcome, error_of, failed, succeeded
+from bokiflow.outcomes import (
+    CANCELLED_OUTCOME,
+    IN_ITS_MODULE,
+    Failure,
+    Outcome,
+    error_of,
+    failed,
+    missing_class,
+    succeeded,
+)
 from bokilib import NotEncodable
 
 
@@ -50,6 +64,121 @@ def test_a_class_is_looked_for_among_the_names_of_the_function_first() -> None:
     found = error_of(failure, {"__name__": "made.up", "Declined": Declined})
     assert repr(found) == "ValueError('visa')"
     assert isinstance(error_of(failure), StepFailed)
+
+
+def module(monkeypatch: pytest.MonkeyPatch, name: str, source: str) -> dict[str, Any]:
+    """Make a module that this program has imported; return its names."""
+    made = types.ModuleType(name)
+    monkeypatch.setitem(sys.modules, name, made)
+    exec(source, made.__dict__)
+    return vars(made)
+
+
+DECLINED = "class Declined(Exception): pass"
+
+
+def kinds(failure: Failure, *places: dict[str, Any]) -> tuple[type[Exception], bool]:
+    """Return the class of an error that is read again, and whether the class that it had is missing."""
+    missing = missing_class(failure, *places) is not None
+    return type(error_of(failure, *places)), missing
+
+
+def failure_of(error: BaseException, names: dict[str, Any]) -> Failure:
+    failure = stored(failed(error, names)).error
+    assert failure is not None
+    return failure
+
+
+@pytest.mark.parametrize("left", ["nothing", "a module without it", "a copy"])
+def test_a_class_that_moved_with_its_function_is_found_there(monkeypatch: pytest.MonkeyPatch, left: str) -> None:
+    old = module(monkeypatch, "moved_from", DECLINED)
+    failure = failure_of(old["Declined"]("no"), old)
+    assert kinds(failure, old) == (old["Declined"], False)
+    if left == "nothing":
+        monkeypatch.delitem(sys.modules, "moved_from")
+    elif left == "a module without it":
+        del old["Declined"]
+    new = module(monkeypatch, "moved_to", DECLINED)
+    assert kinds(failure, new) == (new["Declined"], False)
+    assert kinds(failure, {}, new) == (old["Declined"] if left == "a copy" else new["Declined"], False)
+
+
+def test_a_class_of_the_program_is_found_when_that_is_imported_and_the_other_way_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    as_program = module(monkeypatch, "__main__", DECLINED)
+    failure = failure_of(as_program["Declined"]("no"), as_program)
+    other = module(monkeypatch, "__main__", DECLINED)
+    imported = module(monkeypatch, "errmain", DECLINED)
+    assert failure.type == "__main__:Declined" and kinds(failure, imported) == (imported["Declined"], False)
+    failure = failure_of(imported["Declined"]("no"), imported)
+    monkeypatch.delitem(sys.modules, "errmain")
+    assert kinds(failure, other) == (other["Declined"], False)
+
+
+def test_another_class_of_the_same_name_at_the_function_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    bank, shop = module(monkeypatch, "a_bank", DECLINED), module(monkeypatch, "a_shop", DECLINED)
+    failure = failure_of(bank["Declined"]("no"), shop)
+    assert kinds(failure, shop) == (bank["Declined"], False)
+    monkeypatch.delitem(sys.modules, "a_bank")
+    assert kinds(failure, shop) == (shop["Declined"], False), "its own module is gone: it has moved"
+
+
+def test_a_class_that_had_a_name_and_has_none_now_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = module(monkeypatch, "a_shop", DECLINED)
+    failure = failure_of(shop["Declined"]("no"), {})
+    grouped = failure_of(ExceptionGroup("one", [shop["Declined"]("no")]), {})
+    caused = failure_of(raised_from(ValueError(1), shop["Declined"]("no")), {})
+    monkeypatch.delitem(sys.modules, "a_shop")
+    assert kinds(failure) == (StepFailed, True)
+    older = Failure(failure.type, failure.message)
+    assert kinds(older) == (StepFailed, True)
+    assert missing_class(grouped) == failure, "`except*` chooses by the classes in a group"
+    assert missing_class(caused) is None
+
+
+def raised_from(error: BaseException, cause: BaseException) -> BaseException:
+    error.__cause__ = cause
+    return error
+
+
+def test_a_class_that_no_name_led_to_is_never_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = module(monkeypatch, "a_shop", "def of(): return type('Declined', (Exception,), {})('no')")
+
+    class Local(Exception):
+        pass
+
+    for error in (shop["of"](), Local("no"), SystemExit(3)):
+        failure = failure_of(error, shop)
+        assert kinds(failure, shop) == (StepFailed, False)
+    made = failure_of(shop["of"](), shop)
+    shop["Declined"] = Declined
+    assert kinds(made, shop) == (StepFailed, False), "as it was when it was raised"
+
+
+def test_a_module_that_the_step_imports_is_imported_to_find_its_class(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "a_late_bank.py").write_text(DECLINED)
+    (tmp_path / "a_broken_bank.py").write_text("raise SystemExit(1)")
+    shop = module(monkeypatch, "a_shop", DECLINED)
+    failure = Failure("a_late_bank:Declined", "no", ["no"], known_by=IN_ITS_MODULE)
+    assert missing_class(failure, shop) is None
+    assert type(error_of(failure, shop)).__module__ == "a_late_bank"
+    monkeypatch.delitem(sys.modules, "a_late_bank")
+    assert kinds(Failure("a_broken_bank:Declined", "no"), {}) == (StepFailed, True)
+
+
+def test_the_module_of_the_program_is_not_imported_a_second_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "a_program.py").write_text(DECLINED)
+    main = module(monkeypatch, "__main__", DECLINED)
+    main["__file__"] = str(tmp_path / "a_program.py")
+    failure = Failure("a_program:Declined", "no", known_by=IN_ITS_MODULE)
+    assert kinds(failure, main) == (main["Declined"], False) and "a_program" not in sys.modules
 
 
 def test_arguments_that_are_no_json_come_back_as_text() -> None:

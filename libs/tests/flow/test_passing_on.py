@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import types
 
 import pytest
 
@@ -101,6 +103,58 @@ async def test_what_old_code_does_otherwise_than_its_history_a_new_worker_goes_o
             await old.handle("x").signal("go")
             assert await old.handle("x").result(blocked="wait") == ["new first", "None", "again last"]
     assert ran == ["new first", "again last"]
+
+
+MOVED = """
+import bokiflow
+from bokiflow import App
+
+app = App("shop")
+
+class Declined(Exception):
+    pass
+
+@app.step
+async def charge():
+    raise Declined("visa")
+
+@app.workflow
+async def flow():
+    try:
+        await charge()
+    except Declined:
+        await bokiflow.recv("go")
+        return "compensated"
+"""
+
+
+def deployed(monkeypatch: pytest.MonkeyPatch, name: str, source: str = MOVED) -> App:
+    """Return the app of a module that this program has imported."""
+    made = types.ModuleType(name)
+    monkeypatch.setitem(sys.modules, name, made)
+    exec(source, made.__dict__)
+    found = made.app
+    assert isinstance(found, App)
+    return found
+
+
+async def test_an_error_whose_class_moved_is_caught_on_replay_and_one_whose_class_is_gone_blocks(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with working(cluster, deployed(monkeypatch, "old_shop"), "first", lease_s=LONG_S) as first:
+        handle = await first.start(first.flow.app.find("flow").call(), id="x")
+        while not [one async for one in handle.steps() if one.kind == "step"]:
+            await asyncio.sleep(0)
+        await first.drain()
+    monkeypatch.delitem(sys.modules, "old_shop")
+    renamed = MOVED.replace("Declined", "Refused")
+    async with working(cluster, deployed(monkeypatch, "renamed_shop", renamed), "old", lease_s=LONG_S) as old:
+        why = await blocked(old.flow, "x")
+        assert why.startswith("NonDeterminism: ") and "the error old_shop:Declined of step 'charge' (0:1)" in why
+        assert "which this program cannot find: bring the class back" in why
+        async with working(cluster, deployed(monkeypatch, "new_shop"), "new", lease_s=LONG_S):
+            await old.handle("x").signal("go")
+            assert await old.handle("x").result(blocked="wait") == "compensated"
 
 
 async def test_each_worker_tries_it_once_and_once_more_when_it_is_resumed(cluster: MemoryCluster) -> None:
