@@ -24,7 +24,7 @@ from bokiflow.app import App
 from bokiflow.calls import Call, Step, SyncStep, Workflow
 from bokiflow.cancellation import WorkflowCancelled
 from bokiflow.collector import Collected, collect
-from bokiflow.cron import Missed, Timing
+from bokiflow.cron import Missed, Skipped, Timing
 from bokiflow.errors import (
     IdExpired,
     IdReused,
@@ -58,7 +58,7 @@ from bokiflow.inspection import Done, Known
 from bokiflow.instance_state import Status
 from bokiflow.locks import Lock, LockMode, lock
 from bokiflow.retry_rules import Retry
-from bokiflow.schedules import Schedule, Schedules
+from bokiflow.schedules import Firing, Schedule, Schedules
 from bokiflow.traces import Tracing
 from bokiflow.worker import Worker
 from bokilib.codec import Json
@@ -68,6 +68,7 @@ __all__ = [
     "Call",
     "Collected",
     "Done",
+    "Firing",
     "Flow",
     "Handle",
     "IdExpired",
@@ -86,6 +87,7 @@ __all__ = [
     "Retry",
     "Schedule",
     "Schedules",
+    "Skipped",
     "Status",
     "Step",
     "StepFailed",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
+from itertools import islice, takewhile
 from typing import Final, Literal, NamedTuple, TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -50,6 +51,18 @@ class Due(NamedTuple):
 
     times: tuple[int, ...]
     until_ms: int
+
+
+class Skipped(NamedTuple):
+    """Firings that were left out, since no worker ran when they were due.
+
+    Attributes:
+        number: how many; `MANY` stands for as many or more. first_ms, last_ms: the times of the oldest and the newest of them.
+    """
+
+    number: int
+    first_ms: int
+    last_ms: int
 
 
 def check(timing: Timing) -> Timing:
@@ -122,6 +135,30 @@ def due(timing: Timing, after_ms: int, now_ms: int) -> Due:
         return fresh
     newest = _newest(timing, after_ms, late_ms - 1)
     return fresh if newest is None else Due((newest, *fresh.times), fresh.until_ms)
+
+
+def skipped(timing: Timing, after_ms: int, now_ms: int) -> Skipped | None:
+    """Return what of the firings after `after_ms` is left out by `due` at the same time; None: nothing is."""
+    if timing.missed == "all":
+        return None
+    last = _newest(timing, after_ms, now_ms - round(timing.late_s * 1_000) - 1)
+    if last is not None and timing.missed == "last":
+        last = _newest(timing, after_ms, last - 1)
+    if last is None:
+        return None
+    times = list(islice(takewhile(lambda at: at <= last, _times(timing, after_ms)), MANY))
+    return Skipped(len(times), times[0], last)
+
+
+def text(timing: Timing, at_ms: int) -> str:
+    """Return a time as people read it who set this timing: in its time zone."""
+    at = datetime.fromtimestamp(at_ms / 1_000, _zone(timing.timezone))
+    return at.isoformat(timespec="milliseconds" if at_ms % 1_000 else "seconds")
+
+
+def newest(timing: Timing, at_ms: int) -> int | None:
+    """Return the newest time at or before `at_ms` at which something was due; None: nothing was since 1970."""
+    return _newest(timing, 0, at_ms)
 
 
 def _up_to(timing: Timing, after_ms: int, now_ms: int) -> Due:

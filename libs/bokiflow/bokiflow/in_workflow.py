@@ -90,6 +90,11 @@ def workflow_id() -> str:
     return _instance().id
 
 
+def is_replayed() -> bool:
+    """Return True while what is delivered to this workflow comes from its history: it was told of then."""
+    return _instance().is_replayed
+
+
 def now_ms() -> int:
     """Milliseconds since 1970 UTC, as of the last delivery to this workflow."""
     return _instance().now_ms

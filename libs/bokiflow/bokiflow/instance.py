@@ -71,7 +71,7 @@ class Instance:
     Attributes:
         id: of the workflow. started: how it began. run: how often it was begun anew. effects: what it did, oldest first, until somebody
             takes it. asks: the same of what it wants. outcome: how it ended. next: with what it begins anew. locks: which it has, or waits
-            for. parts: of transactions. looks: what has to be delivered before anything else.
+            for. parts: of transactions. looks: what has to be delivered before anything else. is_replayed: its history is delivered to it.
     """
 
     def __init__(self, started: Started, workflow: Workflow[..., Any], restarted: Restarted | None = None) -> None:
@@ -102,6 +102,7 @@ class Instance:
         self._patches: dict[str, bool | None] = {}
         """Which way was taken; None: the new one, in the history, where the code has not come yet."""
         self._replaying = False
+        self.is_replayed = False
 
     @property
     def now_ms(self) -> int:
@@ -184,6 +185,7 @@ class Instance:
     def replaying(self, delivered: Iterable[OrderedEvent], start: int = 0) -> Iterator[None]:
         """The same, step by step: at each, whoever runs it answers all `looks.waiting` as of `looks.cursor`."""
         ordered = list(delivered)
+        self.is_replayed = bool(ordered)
         self._inherited = {
             one.event.key: one.event.child
             for one in ordered
@@ -213,7 +215,7 @@ class Instance:
                 self.looks.cursor = max(self.looks.cursor, cursors[at + 1] if at + 1 < len(cursors) else one.seqnum)
                 while self.looks.waiting:
                     yield
-        self._replaying = False
+        self._replaying = self.is_replayed = False
 
     def answer(self, look: Look, value: Any) -> None:
         """Delivers what the code looked at: the oldest that it asked for. Raises NonDeterminism."""

@@ -5,8 +5,7 @@ time in it: `schedule/<name>/2026-03-29T01:00:00Z`. So whoever takes over starts
 after some rounds, so its history stays short. Removed, it waits for being set again.
 
 - It starts workflows by their names, so a worker of another version, which lacks the workflow, can run the schedule.
-- Its state is read from its history: what it emitted last, or the argument of its last restart. The stream of what it emitted is trimmed
-  when the history is rewritten.
+- Its state is computed from its history (`schedule_rules.fold`). What it emits tells when it took a command.
 - A schedule that ended (it failed, or was cancelled) is set again as `schedule/<name>/again-<n>`, where n is the place at which the one
   before began: all workers begin the same next one. Its firings keep their ids.
 """
@@ -15,20 +14,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any, Final, Literal, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import msgspec
 
 from boki_common.errors import BokiError, InvalidArgument, Trimmed, UsageError
 from boki_common.logs import get_logger
-from bokiflow import cron, in_workflow, inspection
+from bokiflow import cron, in_workflow, inspection, schedule_rules
 from bokiflow.by_attribute import newest_start
 from bokiflow.by_name import named
 from bokiflow.calls import Call, Registry, Workflow
-from bokiflow.cron import Timing
+from bokiflow.cron import Skipped, Timing
 from bokiflow.errors import IdExpired
-from bokiflow.flow_events import Emitted
+from bokiflow.instance_state import Status, status_of
+from bokiflow.schedule_rules import COMMANDS, Asked, Command, Planned, State, View, after, id_of, id_of_firing, name_of
 from bokilib.codec import Json
 from bokilib.log import Log
 from bokilib.pauses import pauses
@@ -39,19 +38,9 @@ NAME: Final = "boki.schedule"
 ATTRIBUTE: Final = "boki.kind"
 AGAIN: Final = "boki.schedule"
 """Attribute of a schedule that was set again: its name."""
-_PREFIX: Final = "schedule/"
-_COMMANDS: Final = "command"
 _STATE: Final = "state"
 
 log = get_logger(__name__)
-
-
-class Planned(msgspec.Struct, frozen=True):
-    """What is started, and when."""
-
-    workflow: str
-    args: Any
-    timing: Timing
 
 
 class Plan(NamedTuple):
@@ -61,27 +50,23 @@ class Plan(NamedTuple):
     planned: Planned
 
 
-class State(msgspec.Struct, frozen=True):
-    """A schedule as it stands.
+class Firing(NamedTuple):
+    """A workflow that a schedule started. `due_ms`: the time for which."""
 
-    Attributes:
-        planned: None: it is removed. after_ms: what was due until then is done.
-    """
-
-    planned: Planned | None = None
-    paused: bool = False
-    after_ms: int = 0
-
-
-class Command(msgspec.Struct, frozen=True):
-    """What somebody wants of a schedule."""
-
-    kind: Literal["set", "pause", "resume", "remove"]
-    planned: Planned | None = None
+    id: str
+    due_ms: int
+    status: Status
 
 
 class Schedule(NamedTuple):
-    """A schedule, for people. `next_ms`: None while it is paused."""
+    """A schedule, for people.
+
+    Attributes:
+        next_ms: the time of the next firing. If it has passed, no worker was there to start it. None: the schedule is paused.
+        asked: "pause", "resume", "change" or "deletion": a command that no worker has taken yet; "": there is none.
+        last: the last firing; None: there was none, or it is not kept any more.
+        skipped: the firings that were left out last, if they were among the last `ROUNDS` that were due; else None.
+    """
 
     name: str
     workflow: str
@@ -89,10 +74,13 @@ class Schedule(NamedTuple):
     timing: Timing
     paused: bool
     next_ms: int | None
+    asked: Asked = ""
+    last: Firing | None = None
+    skipped: Skipped | None = None
 
 
 class _KeptBy(NamedTuple):
-    """The workflow that keeps a schedule. `state`: None: it has none yet, or is to be started."""
+    """The workflow that keeps a schedule. `state`: after all commands that were sent to it; None: it is to be started."""
 
     id: str
     state: State | None
@@ -128,26 +116,6 @@ def planned(name: str, call: Call[Any], timing: Timing) -> Plan:
     return Plan(name, Planned(call.workflow.name, call.args, cron.check(timing)))
 
 
-def id_of(name: str, ended: int | None = None) -> str:
-    """Return the id of a schedule's workflow.
-
-    Args:
-        ended: where the workflow began that had this schedule before, and ended. None: there was none.
-    """
-    return f"{_PREFIX}{name}" if ended is None else f"{_PREFIX}{name}/again-{ended}"
-
-
-def name_of(id: str) -> str:
-    """Return the name of the schedule that a workflow keeps. Names have no stroke."""
-    return id.removeprefix(_PREFIX).partition("/")[0]
-
-
-def id_of_firing(schedule: str, at_ms: int) -> str:
-    """Return the id of the workflow that a schedule starts at a time: the same for all workflows that ever keep this schedule."""
-    at = datetime.fromtimestamp(at_ms / 1_000, UTC)
-    return f"{id_of(name_of(schedule))}/{at.isoformat(timespec='milliseconds' if at_ms % 1_000 else 'seconds').replace('+00:00', 'Z')}"
-
-
 def workflow(app: Registry) -> Workflow[..., None]:
     """The workflow that each schedule is."""
 
@@ -168,11 +136,11 @@ def workflow(app: Registry) -> Workflow[..., None]:
 async def _command(state: State) -> Command | None:
     """The next command; None: something is due before it."""
     if state.planned is None or state.paused:
-        return msgspec.convert(await in_workflow.recv(_COMMANDS), Command)
+        return msgspec.convert(await in_workflow.recv(COMMANDS), Command)
     wait_ms = cron.next_ms(state.planned.timing, state.after_ms) - in_workflow.now_ms()
     try:
         async with asyncio.timeout(max(0, wait_ms) / 1_000):
-            return msgspec.convert(await in_workflow.recv(_COMMANDS), Command)
+            return msgspec.convert(await in_workflow.recv(COMMANDS), Command)
     except TimeoutError:
         return None
 
@@ -180,26 +148,35 @@ async def _command(state: State) -> Command | None:
 def _fire(app: Registry, state: State) -> State:
     found = state.planned
     assert found is not None
-    due = cron.due(found.timing, state.after_ms, in_workflow.now_ms())
+    due = schedule_rules.due(state, in_workflow.now_ms())
     for at in due.times:
         id = id_of_firing(in_workflow.workflow_id(), at)
         in_workflow.launch(Call(named(app, found.workflow), found.args), id, due_ms=at)
-    return msgspec.structs.replace(state, after_ms=due.until_ms)
+    if due.skipped is not None and not in_workflow.is_replayed():
+        _log_skipped(name_of(in_workflow.workflow_id()), found.timing, due.skipped)
+    return due.state
 
 
-def after(state: State, command: Command, now_ms: int) -> State:
-    """A schedule after a command. What was due while it was paused, or not there, is not made up for."""
-    if command.kind == "set":
-        if command.planned == state.planned:  # two workers that begin at the same time
-            return state
-        return State(command.planned, state.paused and state.planned is not None, now_ms)
-    if command.kind == "remove":
-        return State()
-    if state.planned is None:
-        return state
-    if command.kind == "pause":
-        return msgspec.structs.replace(state, paused=True)
-    return msgspec.structs.replace(state, paused=False, after_ms=now_ms if state.paused else state.after_ms)
+def _log_skipped(name: str, timing: Timing, skipped: Skipped) -> None:
+    log.warning(
+        "schedule missed: firings skipped, no worker ran when they were due",
+        name=name,
+        missed=timing.missed,
+        count=skipped.number,
+        first=cron.text(timing, skipped.first_ms),
+        last=cron.text(timing, skipped.last_ms),
+    )
+
+
+async def view_of(log: Log, id: str) -> View | None:
+    """Return the schedule that a workflow keeps; None: the workflow has ended, or there is none."""
+    held = await inspection.newest(log, id)
+    if held is None or held.ended is not None:
+        return None
+    try:
+        return schedule_rules.fold(await inspection.whole_history(log, id))
+    except Trimmed:  # it ended meanwhile
+        return None
 
 
 class Schedules:
@@ -251,20 +228,34 @@ class Schedules:
         await self._send(await self._known(name), Command("remove"))
 
     async def list(self) -> list[Schedule]:
-        """All of them, by name."""
+        """Return all of them, by name."""
         found = []
         await self._flow.log.book.now(consistency="linearizable")
-        await self._flow.log.newest_ms()
-        now_ms = self._flow.log.now_ms()
         ids = {name_of(id): id for id in await self._flow.find(**{ATTRIBUTE: "schedule"})}  # the newest of each
         for name, id in sorted(ids.items()):
-            state = await self._state(id)
-            if state is None or state.planned is None:
-                continue
-            timing = state.planned.timing
-            next_ms = None if state.paused else cron.next_ms(timing, max(state.after_ms, now_ms))
-            found.append(Schedule(name, state.planned.workflow, state.planned.args, timing, state.paused, next_ms))
+            view = await view_of(self._flow.log, id)
+            if view is not None and view.state.planned is not None:
+                found.append(await self._listed(name, view, view.state.planned))
         return found
+
+    async def _listed(self, name: str, view: View, planned: Planned) -> Schedule:
+        fired_ms = cron.newest(planned.timing, view.state.after_ms) if view.fired_ms is None else view.fired_ms
+        last: Firing | None = None
+        if fired_ms is not None:
+            id = id_of_firing(name, fired_ms)
+            held = await inspection.newest(self._flow.log, id)
+            last = None if held is None else Firing(id, fired_ms, status_of(held.ended, held.blocked))
+        return Schedule(
+            name,
+            planned.workflow,
+            planned.args,
+            planned.timing,
+            view.state.paused,
+            schedule_rules.next_ms(view.state),
+            schedule_rules.asked(view),
+            last,
+            view.skipped,
+        )
 
     async def _known(self, name: str) -> str:
         """Return the id of the workflow that keeps a schedule. Raises InvalidArgument: none does."""
@@ -285,24 +276,8 @@ class Schedules:
         while held is not None and held.ended is not None:
             id = id_of(name, held.start)
             held = await inspection.newest(opened, id)
-        return _KeptBy(id, await self._state(id))
-
-    async def _state(self, id: str) -> State | None:
-        """Return the state of the schedule that a workflow keeps; None: it has none yet, or has ended."""
-        opened = self._flow.log
-        held = await inspection.newest(opened, id)
-        if held is None or held.ended is not None:
-            return None
-        try:
-            history = await inspection.whole_history(opened, id)
-        except Trimmed:  # it ended meanwhile
-            return None
-        for one in reversed(history.records):
-            for event in reversed(one.own):
-                if isinstance(event, Emitted) and event.topic == _STATE:
-                    return msgspec.convert(event.value, State)
-        begun = history.begins.args[0][0]
-        return None if history.restarted is None else msgspec.convert(begun, State)
+        view = await view_of(self._flow.log, id)
+        return _KeptBy(id, None if view is None else view.asked)
 
     async def _send(self, id: str, command: Command) -> None:
         made = cast(Workflow[..., None], self._flow.app.find(NAME)).call(State())
@@ -313,4 +288,4 @@ class Schedules:
             )
         except IdExpired:  # it ended long ago, and where it began is forgotten
             handle = await self._flow.start(made, id=id_of(name, 0), attributes=attributes | {AGAIN: name})
-        await handle.signal(_COMMANDS, command)
+        await handle.signal(COMMANDS, command)

@@ -40,6 +40,7 @@ from bokiflow_tools.command_parts import (
     run_on_workflow,
     show_facts,
 )
+from bokiflow_tools.schedule_commands import kept_text
 
 if TYPE_CHECKING:
     from bokiflow_tools.life import Life
@@ -93,7 +94,7 @@ def _register_ls(group: CommandGroup) -> None:
 
         Without --group the whole book is read to learn of which apps it has workflows. Where there are more than N the last line says
         what --before shows them; with --json it is an object with group and before. What no living worker runs says so, and which
-        worker was seen last.
+        worker was seen last. The workflow of a schedule says whether the schedule is active, paused or deleted.
 
         \b
             boki flow ls --book shop --status running --since 1h
@@ -127,6 +128,7 @@ async def _ls(
     *,
     check: bool,
 ) -> int:
+    from bokiflow.schedules import NAME
     from bokiflow_tools.listing import groups_named, listing, newest_of, parse_before
     from bokiflow_tools.living import living
 
@@ -136,9 +138,10 @@ async def _ls(
         names = await groups_named(log, group)
         pages = {one: await listing(log, one, wanted, before=place, limit=limit) for one in names}
         seen = {one: await living(log, one) for one in names}
-    rows, after = newest_of(pages, limit)
+        rows, after = newest_of(pages, limit)
+        kept = {row.started.id: await kept_text(log, row.started.id) for _, row in rows if row.started.name == NAME}
     width = 0 if invocation.json else invocation.console().width
-    cut = [_show_listed(invocation, one, row, seen[one], width) for one, row in rows]
+    cut = [_show_listed(invocation, one, row, seen[one], width, kept.get(row.started.id, "")) for one, row in rows]
     if any(cut):
         invocation.say("Errors are cut: `boki flow show WORKFLOW` has the whole text.")
     if after is not None:
@@ -149,15 +152,20 @@ async def _ls(
     return end_of_list(invocation, len(rows) + (after is not None), nothing, check=check)
 
 
-def _show_listed(invocation: Invocation, group: str, one: Listed, seen: Living, width: int) -> bool:
-    """Show a workflow of a list; return whether its error was cut to the width of the terminal."""
+def _show_listed(invocation: Invocation, group: str, one: Listed, seen: Living, width: int, schedule: str) -> bool:
+    """Show a workflow of a list; return whether its error was cut to the width of the terminal.
+
+    Args:
+        schedule: how the schedule stands that it keeps; "" if it keeps none.
+    """
     from bokiflow_tools.wording import REASON, listed_facts, listed_line, listed_reason, shortened
 
     if invocation.json:
         facts = listed_facts(one.seqnum, one.started, one.held) | {"group": group}
-        invocation.emit(facts | seen.facts(one.held))
+        invocation.emit(facts | seen.facts(one.held) | ({"schedule": schedule} if schedule else {}))
         return False
     line, alone = listed_line(one.started, one.held, time_text(one.time_ms)), seen.text(one.held)
+    line += f"  schedule {schedule}" if schedule else ""
     reason = listed_reason(one.held)
     shown = shortened(reason, min(REASON, width - len(line) - len(alone) - 4))
     write_line("  ".join(part for part in (line, shown, alone) if part).encode())
@@ -196,6 +204,7 @@ def _register_show(group: CommandGroup) -> None:
         """
 
         async def work() -> int:
+            from bokiflow.schedules import NAME
             from bokiflow_tools.living import living
             from bokiflow_tools.reading import life_of
             from bokiflow_tools.wording import life_facts, life_lines
@@ -203,10 +212,14 @@ def _register_show(group: CommandGroup) -> None:
             async with opened(invocation, book) as log:
                 found = await life_of(log, id, consistency=consistency)
                 seen = await living(log, found.group)
+                schedule = await kept_text(log, id) if found.name == NAME else ""
             lines = life_lines(found, time_text, full_stack=full_stack)
+            if schedule:
+                lines.append(f"{'schedule'.ljust(10)}{schedule}")
             if text := seen.text(found.held):
                 lines.append(f"{'worker'.ljust(10)}{text}")
-            show_facts(invocation, life_facts(found) | seen.facts(found.held), *lines)
+            facts = life_facts(found) | seen.facts(found.held) | ({"schedule": schedule} if schedule else {})
+            show_facts(invocation, facts, *lines)
             return exit_codes.OK
 
         return run_on_workflow(invocation, work, check=check)

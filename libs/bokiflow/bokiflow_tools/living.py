@@ -42,17 +42,26 @@ class Living(NamedTuple):
         """Say that no living worker runs a workflow, and which one was seen last; "" if one does, or it has ended."""
         if held.ended is not None:
             return ""
-        last = self._last
-        if last is None:
-            return "no worker of this app was seen"
-        if self.now_ms - self.seen[last] >= SILENT_MS:
-            return f"no worker of this app is alive: {self._seen_text(last)}"
+        if self.alone:
+            return self.alone
         unseen_ms = self.unseen_ms(held)
         if held.owner and unseen_ms is None:
             return f"its worker {_shown(held.owner)} is not seen: another one takes it over"
         if unseen_ms is not None and unseen_ms >= SILENT_MS:
             return f"its worker {self._seen_text(held.owner)}: another one takes it over"
         return ""
+
+    @property
+    def alone(self) -> str:
+        """Say that no worker of the app is alive, and which one was seen last; "" if one is."""
+        last = self._last
+        if last is None:
+            return "no worker of this app was seen"
+        return (
+            f"no worker of this app is alive: {self._seen_text(last)}"
+            if self.now_ms - self.seen[last] >= SILENT_MS
+            else ""
+        )
 
     @property
     def _last(self) -> str | None:

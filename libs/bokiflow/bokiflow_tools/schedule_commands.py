@@ -6,7 +6,7 @@ Importing this module imports no library (see `commands`).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import click
 
@@ -19,8 +19,12 @@ from boki_gateway.pages.texts import printable
 from bokiflow_tools.command_parts import GROUP, opened, place_text, show_facts
 
 if TYPE_CHECKING:
-    from bokiflow import Flow, Schedules
+    from bokiflow import Flow, Schedule, Schedules
+    from bokiflow_tools.living import Living
     from bokilib import Log
+
+OVERDUE_MS: Final = 10_000
+"""For so long a firing may be due before it is called overdue: clocks differ, and a worker that dies is replaced."""
 
 Change: TypeAlias = Literal["pause", "resume", "delete"]
 
@@ -30,9 +34,9 @@ def register(group: CommandGroup) -> None:
     _register_schedules(group)
     schedule = CommandGroup("schedule", help="Pause, resume and delete schedules.")
     group.add_command(schedule)
-    _register_change(schedule, "pause", "Start nothing until `resume`.", "paused")
-    _register_change(schedule, "resume", "Start again what is due from now on.", "resumed")
-    _register_change(schedule, "delete", "Start nothing more; what was started goes on.", "deleted")
+    _register_change(schedule, "pause", "Start nothing until `resume`.")
+    _register_change(schedule, "resume", "Start again what is due from now on.")
+    _register_change(schedule, "delete", "Start nothing more; what was started goes on.")
 
 
 def _register_schedules(group: CommandGroup) -> None:
@@ -41,10 +45,14 @@ def _register_schedules(group: CommandGroup) -> None:
     @GROUP
     @CHECK
     def schedules(invocation: Invocation, book: str, group: str | None, check: bool) -> int:
-        """List schedules: name, when, what is started, when next or that it is paused, and the error that keeps it from starting it.
+        """List schedules: name, when, what is started, when next, the last firing, what becomes of missed ones, and what was skipped last.
+
+        A schedule is overdue if its next firing has passed and nothing started it: the line says which worker was seen last. With --check
+        that is exit code 1, as is an error that keeps a schedule from starting anything.
 
         With --json an object for each with name, group, id (of the workflow that keeps it), workflow, args, cron or every_s, timezone,
-        paused, next_ms and error.
+        missed, late_s, paused, asked (a command that no worker has taken yet), next_ms, overdue, last (id, due_ms and status of the last
+        firing), skipped (number, first_ms and last_ms), last_seen (worker and unseen_ms of the worker that was seen last) and error.
 
         \b
             boki flow schedules --book shop
@@ -53,8 +61,10 @@ def _register_schedules(group: CommandGroup) -> None:
         return process.run_command(lambda: _list(invocation, book, group, check=check))
 
 
-def _register_change(group: CommandGroup, change: Change, short: str, done: str) -> None:
-    more = " Workers set it again when they begin, as long as their code has it." if change == "delete" else ""
+def _register_change(group: CommandGroup, change: Change, short: str) -> None:
+    more = " A worker of the app does it: until then `schedules` shows what is asked."
+    if change == "delete":
+        more += " Workers set it again when they begin, as long as their code has it."
 
     @command(
         group,
@@ -68,61 +78,108 @@ def _register_change(group: CommandGroup, change: Change, short: str, done: str)
     @BOOK
     @GROUP
     def changing(invocation: Invocation, name: str, book: str, group: str | None) -> int:
-        return process.run_command(lambda: _change(invocation, book, group, name, change, done))
+        return process.run_command(lambda: _change(invocation, book, group, name, change))
 
 
 async def _list(invocation: Invocation, book: str, group: str | None, *, check: bool) -> int:
     from bokiflow import App, Flow
+    from bokiflow_tools.living import living
 
-    count = 0
+    count, faults = 0, list[str]()
     async with opened(invocation, book) as log:
         for one in await _groups(log, group):
+            seen = await living(log, one)
             async with Flow(App(one), log) as flow:
-                for facts in await _facts(flow, one):
+                for facts, worker in await _facts(flow, one, seen):
                     count += 1
+                    if facts["overdue"] or facts["error"]:
+                        faults.append(facts["name"])
                     if invocation.json:
                         invocation.emit(facts)
                     else:
-                        write_line(_line(facts).encode())
-    return end_of_list(invocation, count, f"There are no schedules of {place_text(book, group)}.", check=check)
+                        write_line(schedule_line(facts, worker).encode())
+    code = end_of_list(invocation, count, f"There are no schedules of {place_text(book, group)}.", check=check)
+    if check and faults:
+        invocation.say(f"Overdue, or kept from starting anything: {', '.join(map(printable, faults))}.")
+        return exit_codes.CHECK_FAILED
+    return code
 
 
-async def _facts(flow: Flow, group: str) -> list[dict[str, Any]]:
-    """Schedules of an app, by name; also those whose workflow failed or is blocked."""
-    from bokiflow.schedules import ATTRIBUTE, name_of
+async def _facts(flow: Flow, group: str, seen: Living) -> list[tuple[dict[str, Any], str]]:
+    """Return the schedules of an app, by name, and words if no living worker keeps one; also those whose workflow failed or is blocked."""
+    from bokiflow import inspection
+    from bokiflow.schedule_rules import name_of
+    from bokiflow.schedules import ATTRIBUTE
     from bokiflow_tools.wording import outcome_text
 
     listed = {one.name: one for one in await flow.schedules.list()}
     found = []
     for name, id in sorted({name_of(id): id for id in await flow.find(**{ATTRIBUTE: "schedule"})}.items()):
+        held = await inspection.newest(flow.log, id)
         known, one = await flow.known(id), listed.get(name)
         error = "" if known is None else known.blocked.partition("\n")[0]
         if known is not None and known.outcome is not None:
             error = outcome_text(known.outcome)
         if one is None and not error:
             continue  # it was deleted
-        facts: dict[str, Any] = {"name": name, "group": group, "id": id, "error": error}
+        facts: dict[str, Any] = {"name": name, "group": group, "id": id, "error": error, "overdue": False}
         if one is not None:
-            timing = one.timing
-            when = {"cron": timing.cron, "timezone": timing.timezone} if timing.cron else {"every_s": timing.every_s}
-            facts |= {"workflow": one.workflow, "args": one.args, "paused": one.paused, "next_ms": one.next_ms, **when}
-        found.append(facts)
+            facts |= schedule_facts(one, seen.now_ms)
+        if held is not None:
+            facts["last_seen"] = seen.facts(held)["last_seen"]
+            found.append((facts, seen.text(held)))
     return found
 
 
-def _line(facts: dict[str, Any]) -> str:
+def schedule_facts(one: Schedule, now_ms: int) -> dict[str, Any]:
+    """Return a schedule as JSON has it."""
+    timing = one.timing
+    when = {"cron": timing.cron, "timezone": timing.timezone} if timing.cron else {"every_s": timing.every_s}
+    return {
+        "workflow": one.workflow,
+        "args": one.args,
+        **when,
+        "missed": timing.missed,
+        "late_s": timing.late_s,
+        "paused": one.paused,
+        "asked": one.asked,
+        "next_ms": one.next_ms,
+        "overdue": one.next_ms is not None and one.next_ms + OVERDUE_MS < now_ms,
+        "last": None if one.last is None else one.last._asdict(),
+        "skipped": None if one.skipped is None else one.skipped._asdict(),
+    }
+
+
+def schedule_line(facts: dict[str, Any], worker: str) -> str:
+    """Return a schedule on one line. `worker`: says that no living worker keeps it; "" if one does."""
+    from bokiflow.cron import MANY
     from bokiflow_tools.wording import call_text
 
     parts = [printable(facts["name"])]
     if "workflow" in facts:
         when = f"{facts['cron']} {facts['timezone']}" if facts.get("cron") else f"every {facts['every_s']:g} s"
-        parts += [printable(when), call_text(facts["workflow"], facts["args"])]
-        parts.append("paused" if facts["next_ms"] is None else f"next {time_text(facts['next_ms'])}")
+        parts += [printable(when), call_text(facts["workflow"], facts["args"]), _next_text(facts, worker)]
+        parts += [f"{facts['asked']} asked"] if facts["asked"] else []
+        last, skipped = facts["last"], facts["skipped"]
+        parts += [f"last {time_text(last['due_ms'])} {last['status']}"] if last is not None else []
+        parts.append(f"missed={facts['missed']} late_s={facts['late_s']:g}")
+        if skipped is not None:
+            count = f"{skipped['number']}{' or more' if skipped['number'] == MANY else ''}"
+            parts.append(f"skipped {count}, the last of {time_text(skipped['last_ms'])}")
     return "  ".join([*parts, *([f"error: {printable(facts['error'])}"] if facts["error"] else [])])
 
 
-async def _change(invocation: Invocation, book: str, group: str | None, name: str, change: Change, done: str) -> int:
+def _next_text(facts: dict[str, Any], worker: str) -> str:
+    if facts["next_ms"] is None:
+        return "paused"
+    if not facts["overdue"]:
+        return f"next {time_text(facts['next_ms'])}"
+    return f"overdue since {time_text(facts['next_ms'])}{': ' if worker else ''}{worker}"
+
+
+async def _change(invocation: Invocation, book: str, group: str | None, name: str, change: Change) -> int:
     from bokiflow import App, Flow
+    from bokiflow_tools.living import living
 
     known: list[str] = []
     async with opened(invocation, book) as log:
@@ -132,9 +189,29 @@ async def _change(invocation: Invocation, book: str, group: str | None, name: st
                 known += names
                 if name in names:
                     await _method(flow.schedules, change)(name)
-                    show_facts(invocation, {"name": name, "group": one, "done": done}, f"{done} in {printable(one)}")
+                    alone = (await living(log, one)).alone
+                    who = f"{alone}; the next one does it" if alone else "a worker of the app does it"
+                    facts = {
+                        "name": name,
+                        "group": one,
+                        "asked": "deletion" if change == "delete" else change,
+                        "alive": not alone,
+                    }
+                    show_facts(invocation, facts, f"asked in {printable(one)}: {who}")
                     return exit_codes.OK
     raise InvalidArgument(f"there is no schedule {name!r} in book {book!r}, there are {sorted(known)}", found=name)
+
+
+async def kept_text(log: Log, id: str) -> str:
+    """Return how the schedule stands that a workflow keeps: "deleted", "paused", "active", or "" if the workflow has ended."""
+    from bokiflow.schedules import view_of
+
+    view = await view_of(log, id)
+    if view is None:
+        return ""
+    if view.state.planned is None:
+        return "deleted"
+    return "paused" if view.state.paused else "active"
 
 
 def _method(schedules: Schedules, change: Change) -> Callable[[str], Awaitable[None]]:

@@ -16,8 +16,8 @@ import bokiflow
 from boki_cli import main
 from boki_cli.options import CommandGroup
 from boki_cli.testing.commands import Outcome, memory_cluster, run_command_line
-from bokiflow import Worker
-from bokiflow_tools import commands
+from bokiflow import Firing, Schedule, Skipped, Timing, Worker
+from bokiflow_tools import commands, schedule_commands
 from libs.tests.flow.conftest import Inline
 from libs.tests.flow.shop import Shop
 
@@ -338,7 +338,7 @@ def test_the_command_is_an_entry_point() -> None:
     assert main.of_libraries()["flow"].value == "bokiflow_tools.commands:register"
 
 
-def test_schedules_are_listed_paused_resumed_and_deleted(url: str, run: Run) -> None:
+def test_schedules_are_listed_paused_resumed_and_deleted(url: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fill() -> None:
         app = bokiflow.App("office")
 
@@ -346,7 +346,7 @@ def test_schedules_are_listed_paused_resumed_and_deleted(url: str, run: Run) -> 
         async def report(what: str) -> None: ...
 
         app.schedule("nightly", report.call("sales"), cron="30 2 * * MON-FRI", timezone="Europe/Berlin")
-        app.schedule("rare", report.call("seats"), every_s=86_400)
+        app.schedule("rare", report.call("seats"), every_s=86_400, missed="skip", late_s=5)
         async with boki.connect(url) as client, Worker(app, client.book("plans"), name="w", bodies=Inline()) as worker:
             while len(await worker.flow.schedules.list()) < 2:
                 await asyncio.sleep(0)
@@ -368,19 +368,50 @@ def test_schedules_are_listed_paused_resumed_and_deleted(url: str, run: Run) -> 
     sent = 1
     nightly, rare = run("schedules", "--book", "plans", "--check").out.splitlines()
     assert nightly.startswith('nightly  30 2 * * MON-FRI Europe/Berlin  report("sales")  next ')
+    assert nightly.endswith("  missed=last late_s=60") and rare.endswith("  missed=skip late_s=5")
     assert rare.startswith('rare  every 86400 s  report("seats")  next ')
-    assert run("schedule", "pause", "nightly", "--book", "plans").out == "paused in office\n"
+    asked = "asked in office: a worker of the app does it\n"
+    assert run("schedule", "pause", "nightly", "--book", "plans").out == asked
+    assert "  pause asked  " in run("schedules", "--book", "plans").out.splitlines()[0]
     obeyed("nightly")
-    assert run("schedules", "--book", "plans").out.splitlines()[0].endswith("  paused")
-    assert run("schedule", "delete", "rare", "--book", "plans", "--group", "office").out == "deleted in office\n"
+    assert "  paused  missed" in run("schedules", "--book", "plans").out.splitlines()[0]
+    assert run("schedule", "delete", "rare", "--book", "plans", "--group", "office").out == asked
+    assert "  deletion asked  " in run("schedules", "--book", "plans").out.splitlines()[1]
+    assert "schedule  active" in run("show", "schedule/rare", "--book", "plans").out.splitlines()
     obeyed("rare")
+    assert "schedule  deleted" in run("show", "schedule/rare", "--book", "plans").out.splitlines()
+    assert lines(run("show", "schedule/rare", "--book", "plans", "--json"))[0]["schedule"] == "deleted"
+    rows = run("ls", "--book", "plans", "--name", "boki.schedule").out.splitlines()
+    assert sorted("  schedule deleted" in row for row in rows) == [False, True] and "  schedule paused" in "".join(rows)
     (left,) = lines(run("schedules", "--book", "plans", "--json"))
     assert (left["name"], left["next_ms"], left["cron"]) == ("nightly", None, "30 2 * * MON-FRI")
     assert run("schedule", "resume", "nightly", "--book", "plans").code == 0
     sent = 2
     obeyed("nightly")
     assert "next " in run("schedules", "--book", "plans").out
+    late = schedule_commands.OVERDUE_MS
+    monkeypatch.setattr(schedule_commands, "OVERDUE_MS", -7 * 86_400_000)  # as if a week had passed
+    assert late > 0 and "  overdue since " in run("schedules", "--book", "plans").out
+    assert run("schedules", "--book", "plans", "--check")[::2] == (
+        1,
+        "Overdue, or kept from starting anything: nightly.\n",
+    )
     nothing = run("schedules", "--book", "plan", "--check")
     assert nothing == (1, "", "There are no schedules of the book 'plan'.\n")
     unknown = run("schedule", "pause", "weekly", "--book", "plans")
     assert unknown.code == 2 and "there is no schedule 'weekly'" in unknown.err and "nightly" in unknown.err
+
+
+def test_a_schedule_is_told_with_what_was_missed_and_by_whom() -> None:
+    last = Firing("schedule/often/1970-01-01T00:00:01Z", 1_000, "failed")
+    timing = Timing(every_s=1, missed="last", late_s=2.5)
+    one = Schedule("often", "report", [["r"], {}], timing, False, 2_000, "pause", last, Skipped(3, 500, 700))
+    facts = {"name": "often", "error": ""} | schedule_commands.schedule_facts(one, 2_000 + schedule_commands.OVERDUE_MS)
+    assert (facts["overdue"], facts["missed"], facts["late_s"], facts["asked"]) == (False, "last", 2.5, "pause")
+    assert facts["last"] == {"id": last.id, "due_ms": 1_000, "status": "failed"}
+    assert facts["skipped"] == {"number": 3, "first_ms": 500, "last_ms": 700}
+    facts |= schedule_commands.schedule_facts(one, 2_001 + schedule_commands.OVERDUE_MS)
+    assert schedule_commands.schedule_line(facts, "no worker of this app was seen") == (
+        'often  every 1 s  report("r")  overdue since 1970-01-01T00:00:02.000Z: no worker of this app was seen  pause asked  '
+        "last 1970-01-01T00:00:01.000Z failed  missed=last late_s=2.5  skipped 3, the last of 1970-01-01T00:00:00.700Z"
+    )

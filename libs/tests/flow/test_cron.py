@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import boki
-from bokiflow.cron import MANY, Missed, Timing, check, due, next_ms
+from bokiflow.cron import MANY, Missed, Skipped, Timing, check, due, next_ms, skipped, text
 
 DAY_MS = 86_400_000
 
@@ -78,6 +78,35 @@ def test_intervals_do_not_drift_and_looks_give_each_time_once(
     assert found == sorted(set(found)) and all(after < one <= now for one in found)
     assert all(one % round(every * 1_000) == 0 for one in found)
     assert at == now or len(found) == 3 * MANY
+
+
+@given(
+    st.integers(1, 90),
+    st.integers(0, 5_000),
+    st.integers(0, 5_000),
+    st.integers(0, 600),
+    st.sampled_from(["skip", "last", "all"]),
+)
+def test_each_time_is_started_or_skipped(every: int, after: int, passed: int, late: int, missed: Missed) -> None:
+    timing = Timing(every_s=every, missed=missed, late_s=late)
+    wanted = [one * 1_000 for one in range(after + 1, after + passed + 1) if one % every == 0]
+    started = due(timing, after * 1_000, (after + passed) * 1_000).times
+    left = skipped(timing, after * 1_000, (after + passed) * 1_000)
+    if left is None:
+        assert list(started) == wanted[:MANY]
+    else:
+        out = [one for one in wanted if one not in started]
+        out = out[: next((at for at, one in enumerate(out) if one > left.last_ms), len(out))]
+        assert left == Skipped(min(MANY, len(out)), out[0], out[-1])
+        assert all(one in started for one in wanted if one > left.last_ms) or len(started) >= MANY
+
+
+def test_a_time_is_told_in_the_zone_of_its_timing() -> None:
+    assert (
+        text(Timing("30 2 * * *", timezone="Europe/Berlin"), ms("2026-03-30T00:30:00+00:00"))
+        == "2026-03-30T02:30:00+02:00"
+    )
+    assert text(Timing(every_s=0.2), 200) == "1970-01-01T00:00:00.200+00:00"
 
 
 HOURLY = Timing("0 * * * *", late_s=60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from io import StringIO
 from typing import Any
 
 import pytest
@@ -12,11 +13,12 @@ import pytest
 import boki
 import bokiflow
 from boki.testing import MemoryCluster
+from boki_common.logs import configured
 from boki_common.testing.virtual_time import let_pass
-from bokiflow import App, Timing, Worker, schedules
+from bokiflow import App, Skipped, Timing, Worker, cron, schedules
 from bokiflow.cron import Missed
 from bokiflow.flow_events import PICKER, Emitted, Ended, Started
-from bokiflow.schedules import Command, Planned, State
+from bokiflow.schedule_rules import id_of_firing
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib import tags
 from bokilib.log import Log
@@ -84,7 +86,7 @@ async def test_what_is_due_is_started_once_under_the_name_of_its_time(cluster: M
         (one,) = await worker.flow.schedules.list()
         assert (one.name, one.workflow, one.args, one.paused) == ("often", "report", [["r"], {}], False)
         times = await fired(worker.log.book)
-        id = schedules.id_of_firing("schedule/often", times[1])
+        id = id_of_firing("schedule/often", times[1])
         assert await worker.handle(id).result() == "r"
 
 
@@ -146,21 +148,6 @@ async def test_its_history_begins_anew_after_some_rounds(
         await ran_to(ran, 10)
         await fired(worker.log.book)
         assert len([done async for done in worker.handle("schedule/often").steps()]) < 10
-
-
-def test_commands_change_a_schedule_and_make_nothing_up() -> None:
-    plan = Planned("report", [[], {}], Timing(every_s=60))
-    other = Planned("report", [[], {}], Timing(every_s=90))
-    state = schedules.after(State(), Command("set", plan), 5)
-    assert state == State(plan, False, 5)
-    assert schedules.after(state, Command("set", plan), 9) == state, "set twice, nothing due between is lost"
-    paused = schedules.after(state, Command("pause"), 9)
-    assert schedules.after(paused, Command("set", other), 11) == State(other, True, 11), "a pause stays"
-    assert schedules.after(paused, Command("resume"), 12) == State(plan, False, 12)
-    assert schedules.after(state, Command("resume"), 12) == state
-    assert schedules.after(paused, Command("remove"), 13) == State()
-    for kind in ("pause", "resume"):
-        assert schedules.after(State(), Command(kind), 14) == State()
 
 
 def test_names_are_taken_once_and_without_a_stroke() -> None:
@@ -457,3 +444,78 @@ async def test_a_firing_knows_for_which_time_it_was_started_however_late() -> No
             assert await by_hand.result() == [None, None, None]
             debounced = await worker.flow.debounce(app.find("report").call(), id="x", quiet_s=1)
             assert await debounced.result() == [None, None, None]
+
+
+@pytest.mark.parametrize(("missed", "left_out"), [("all", 0), ("last", 3), ("skip", 4)])
+@in_virtual_time
+async def test_what_is_skipped_is_logged_once_and_listed(missed: Missed, left_out: int) -> None:
+    """Five periods without a worker. The workers after it replay the skip, and do not tell of it again."""
+    stream = StringIO()
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        async with working(cluster, periodic(missed), "w", **BEATS) as worker:
+            await let_pass(PERIOD_MS / 1_000)
+            (one,) = await worker.flow.schedules.list()
+            assert one.skipped is None and one.last is not None and one.next_ms == one.last.due_ms + PERIOD_MS
+            before_ms = one.last.due_ms
+        await let_pass(5 * PERIOD_MS / 1_000)
+        with configured(stream=stream):
+            for _ in range(3):
+                async with working(cluster, periodic(missed), "w", **BEATS) as worker:
+                    await let_pass(30)
+                    (one,) = await worker.flow.schedules.list()
+        fired = await fired_in_periods(worker.log.book)
+    assert one.next_ms is not None
+    out = [at for at in range(before_ms + PERIOD_MS, one.next_ms, PERIOD_MS) if at // PERIOD_MS not in fired]
+    assert left_out <= len(out) <= 5 * bool(left_out)
+    assert one.skipped == (Skipped(len(out), out[0], out[-1]) if left_out else None)
+    assert one.last is not None and one.last.due_ms == max(fired) * PERIOD_MS and one.last.status == "completed"
+    lines = [line for line in stream.getvalue().splitlines() if "schedule missed" in line]
+    assert len(lines) == (1 if left_out else 0)
+    for line in lines:
+        assert f"name=often missed={missed} count={len(out)} first={cron.text(one.timing, out[0])}" in line
+
+
+@in_virtual_time
+async def test_the_next_firing_lies_in_the_past_while_no_worker_is_there() -> None:
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        async with working(cluster, periodic("all"), "w", **BEATS):
+            await let_pass(PERIOD_MS / 1_000)
+        await let_pass(3 * PERIOD_MS / 1_000)
+        async with bokiflow.Flow(periodic("all"), (await cluster.connect()).book("shop")) as outside:
+            (one,) = await outside.schedules.list()
+            assert one.last is not None and one.next_ms == one.last.due_ms + PERIOD_MS
+            last = one.last
+            await outside.schedules.pause("often")
+            (one,) = await outside.schedules.list()
+            assert (one.paused, one.asked) == (False, "pause")
+            await outside.schedules.remove("often")
+            (one,) = await outside.schedules.list()
+            assert one.asked == "deletion"
+            with pytest.raises(boki.InvalidArgument, match="no schedule 'often'"):
+                await outside.schedules.resume("often")
+        async with working(cluster, periodic("all"), "w", **BEATS) as worker:  # whose code has it: it makes it again
+            await let_pass(30)
+            (one,) = await worker.flow.schedules.list()
+            assert (one.paused, one.asked) == (False, "")
+            assert one.last is not None and one.last.id == last.id, "nothing is made up for"
+
+
+@in_virtual_time
+async def test_its_state_is_read_as_its_code_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each restart hands on the state that the code has: it is what was read of the history right before."""
+    monkeypatch.setattr(schedules, "ROUNDS", 4)
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        for turn in range(4):
+            async with working(cluster, periodic("last"), "w", **BEATS) as worker:
+                await let_pass(PERIOD_MS / 1_000 * (1 + turn % 2))
+                if turn % 3 == 1:
+                    await worker.flow.schedules.pause("often")
+                    await let_pass(PERIOD_MS / 1_000)
+                    await worker.flow.schedules.resume("often")
+                    await let_pass(1)
+                instance = worker._executors["schedule/often"].instance
+                view = await schedules.view_of(worker.log, "schedule/often")
+                assert view is not None and view.state == view.asked
+                main: Any = None if instance._root is None else instance._root.get_coro()
+                assert view.state == main.cr_await.cr_frame.f_locals["state"], "the schedule's own code"
+            await let_pass(turn % 2 * 4 * PERIOD_MS / 1_000)

@@ -1,0 +1,192 @@
+"""A schedule's state, and how commands and time change it. Pure: `schedules` runs it as a workflow, and reads it from outside.
+
+- `ScheduleRun` decides what is done next: a command that has come is taken before anything is started.
+- `fold` computes the state from the history of the schedule's workflow: the same commands and timers, delivered in the same order, give
+  the state that the workflow's code has. The history begins again after some rounds, so what it tells of the past is recent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from bokiflow import cron
+from bokiflow.cron import Skipped, Timing
+from bokiflow.flow_events import Fired, Signalled
+from bokiflow.histories import History
+from bokiflow.history import in_order
+
+COMMANDS: Final = "command"
+"""The topic under which a schedule's workflow is sent commands."""
+_PREFIX: Final = "schedule/"
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """What is started, and when."""
+
+    workflow: str
+    args: Any
+    timing: Timing
+
+
+class State(msgspec.Struct, frozen=True):
+    """A schedule as it stands.
+
+    Attributes:
+        planned: None: it is removed. after_ms: what was due until then is done.
+    """
+
+    planned: Planned | None = None
+    paused: bool = False
+    after_ms: int = 0
+
+
+class Command(msgspec.Struct, frozen=True):
+    """What somebody wants of a schedule."""
+
+    kind: Literal["set", "pause", "resume", "remove"]
+    planned: Planned | None = None
+
+
+Asked: TypeAlias = Literal["", "pause", "resume", "change", "deletion"]
+
+
+class Due(NamedTuple):
+    """The firings that a schedule starts now, and those that it leaves out. `state`: of the schedule after them."""
+
+    state: State
+    times: tuple[int, ...]
+    skipped: Skipped | None
+
+
+class View(NamedTuple):
+    """A schedule as its history has it.
+
+    Attributes:
+        state: as the workflow has it. asked: the same after the commands that were sent and that no worker took yet.
+        fired_ms: the time of the last firing that was started; None: none was since the history began.
+        skipped: the firings that were left out last; None: none were since then.
+    """
+
+    state: State
+    asked: State
+    fired_ms: int | None = None
+    skipped: Skipped | None = None
+
+
+def id_of(name: str, ended: int | None = None) -> str:
+    """Return the id of a schedule's workflow.
+
+    Args:
+        ended: where the workflow began that had this schedule before, and ended. None: there was none.
+    """
+    return f"{_PREFIX}{name}" if ended is None else f"{_PREFIX}{name}/again-{ended}"
+
+
+def name_of(id: str) -> str:
+    """Return the name of the schedule that a workflow keeps. Names have no stroke."""
+    return id.removeprefix(_PREFIX).partition("/")[0]
+
+
+def id_of_firing(schedule: str, at_ms: int) -> str:
+    """Return the id of the workflow that a schedule starts at a time: the same for all workflows that ever keep this schedule."""
+    at = datetime.fromtimestamp(at_ms / 1_000, UTC)
+    return f"{id_of(name_of(schedule))}/{at.isoformat(timespec='milliseconds' if at_ms % 1_000 else 'seconds').replace('+00:00', 'Z')}"
+
+
+def after(state: State, command: Command, now_ms: int) -> State:
+    """Return a schedule after a command. What was due while it was paused, or not there, is not made up for."""
+    if command.kind == "set":
+        if command.planned == state.planned:  # two workers that begin at the same time
+            return state
+        return State(command.planned, state.paused and state.planned is not None, now_ms)
+    if command.kind == "remove":
+        return State()
+    if state.planned is None:
+        return state
+    if command.kind == "pause":
+        return msgspec.structs.replace(state, paused=True)
+    return msgspec.structs.replace(state, paused=False, after_ms=now_ms if state.paused else state.after_ms)
+
+
+def next_ms(state: State) -> int | None:
+    """Return the time of the next firing; it may have passed. None: the schedule is paused or removed."""
+    return None if state.planned is None or state.paused else cron.next_ms(state.planned.timing, state.after_ms)
+
+
+def due(state: State, now_ms: int) -> Due:
+    """Return what a schedule that waits for its next firing starts now."""
+    assert state.planned is not None, "a schedule that is removed fires nothing"
+    timing = state.planned.timing
+    found = cron.due(timing, state.after_ms, now_ms)
+    skipped = cron.skipped(timing, state.after_ms, now_ms)
+    return Due(msgspec.structs.replace(state, after_ms=found.until_ms), found.times, skipped)
+
+
+def asked(view: View) -> Asked:
+    """Return what was asked of a schedule and no worker did yet; "": nothing."""
+    if view.asked.planned is None:
+        return "deletion" if view.state.planned is not None else ""
+    if view.asked.planned != view.state.planned:
+        return "change"
+    if view.asked.paused != view.state.paused:
+        return "pause" if view.asked.paused else "resume"
+    return ""
+
+
+class _Fold:
+    """The code of a schedule's workflow, as far as its state goes: run on at each delivery until it waits."""
+
+    def __init__(self, state: State, mail: Iterable[Command], now_ms: int) -> None:
+        self.state = state
+        self.fired_ms: int | None = None
+        self.skipped: Skipped | None = None
+        self._mail: Final = deque(mail)
+        self._now_ms = now_ms
+
+    def deliver(self, at_ms: int, command: Command | None) -> None:
+        """Deliver a command, or only the time."""
+        self._now_ms = max(self._now_ms, at_ms)
+        if command is not None:
+            self._mail.append(command)
+        self.run()
+
+    def run(self) -> None:
+        """Take commands, and fire, until there is nothing to do."""
+        while True:
+            if self._mail:
+                self.state = after(self.state, self._mail.popleft(), self._now_ms)
+                continue
+            at_ms = next_ms(self.state)
+            if at_ms is None or at_ms > self._now_ms:
+                return
+            found = due(self.state, self._now_ms)
+            self.state = found.state
+            self.fired_ms = found.times[-1] if found.times else self.fired_ms
+            self.skipped = found.skipped or self.skipped
+
+
+def fold(history: History) -> View:
+    """Return a schedule as the history of its workflow has it. Raises ValidationError: a later version wrote it."""
+    begun = State() if history.restarted is None else msgspec.convert(history.begins.args[0][0], State)
+    unreceived = () if history.restarted is None else history.restarted.unreceived
+    mail = [msgspec.convert(value, Command) for topic, value in unreceived if topic == COMMANDS]
+    folded = _Fold(begun, mail, history.begins.at_ms if history.restarted is None else history.restarted.at_ms)
+    folded.run()
+    seen = max((one.seen for one in history.records if one.own), default=0)
+    asked: State | None = None
+    for one in in_order(history.records):
+        event = one.event
+        if isinstance(event, Fired):
+            folded.deliver(event.at_ms, None)
+        elif isinstance(event, Signalled) and event.topic == COMMANDS:
+            command = msgspec.convert(event.value, Command)
+            if one.seqnum <= seen:
+                folded.deliver(one.time_ms, command)
+            else:
+                asked = after(asked or folded.state, command, one.time_ms)
+    return View(folded.state, asked or folded.state, folded.fired_ms, folded.skipped)
