@@ -150,7 +150,9 @@ class App:
         missed: Missed = "last",
         late_s: float = 60.0,
     ) -> None:
-        """Starts a workflow again and again: workers keep the schedule, once for all of them, from their beginning on.
+        """Start a workflow again and again: the workers keep the schedule, once for all of them.
+
+        A worker sets it when it begins. One that runs already sets it within a third of its lease, as one that is defined again.
 
         Args:
             cron: five fields; or `every_s`, counted from 1970 UTC. timezone: of IANA, for `cron`.

@@ -13,7 +13,7 @@ after some rounds, so its history stays short. Removed, it waits for being set a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 import msgspec
@@ -188,11 +188,15 @@ class Schedules:
     def __init__(self, flow: Starts) -> None:
         self._flow: Final = flow
 
-    async def keep(self, plans: Iterable[Plan]) -> None:
-        """Set all of them. One that fails is tried again later, and holds up no other; one that is refused is logged and left out."""
+    async def keep(self, plans: Iterable[Plan], wanted: Callable[[Plan], bool] = lambda _: True) -> None:
+        """Set all of them. One that fails is tried again later, and holds up no other; one that is refused is logged and left out.
+
+        Args:
+            wanted: whether the program has this plan still: an older one is not set after the one that replaced it.
+        """
         left, pause = list(plans), pauses()
         while left:
-            left = [plan for plan in left if not await self._kept(plan)]
+            left = [plan for plan in left if wanted(plan) and not await self._kept(plan)]
             if left:
                 await asyncio.sleep(pause.next())
 

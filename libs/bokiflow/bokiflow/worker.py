@@ -41,6 +41,7 @@ from bokiflow.partition_owner import PartitionOwner
 from bokiflow.partition_rules import assigned, to_claim
 from bokiflow.passing_on import PassingOn
 from bokiflow.peers import Peers
+from bokiflow.schedules import Plan
 from bokiflow.takeover import Takeover
 from bokiflow.traces import Spans, Tracing
 from bokiflow.upkeep import Ours, Upkeep
@@ -145,6 +146,8 @@ class Worker:
         self._upkeep: Final = Upkeep(self.log, app.group, collector, ours)
         self._open = False
         self._code = app.changes
+        self._plans: Final[dict[str, Plan]] = {}
+        """The schedules that this worker has set, or is setting."""
         self.finishing = False
 
     # -- life
@@ -169,8 +172,8 @@ class Worker:
         self._passing_on.begin(self._follower)
         self._spawn(self._rounds)
         self._spawn(self._upkeep.go_on)
-        if self.flow.app.plans:
-            self._spawn(lambda: self.flow.schedules.keep(self.flow.app.plans.values()))
+        self._plans.clear()
+        self._keep_schedules()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -279,6 +282,7 @@ class Worker:
             try:
                 await self._round()
                 self._retry()
+                self._keep_schedules()
                 await self._passing_on.look()
                 await self.locks.tidy()
             except BokiError as error:
@@ -291,6 +295,13 @@ class Worker:
             self._passing_on.code_changed()
             for id in list(self._takeover.aside):
                 self._resume(id)
+
+    def _keep_schedules(self) -> None:
+        """Set the schedules that this program has now, and did not have at the last look."""
+        plans = [plan for name, plan in self.flow.app.plans.items() if self._plans.get(name) != plan]
+        if plans and not self.finishing:
+            self._plans.update({plan.name: plan for plan in plans})
+            self._spawn(partial(self.flow.schedules.keep, plans, lambda plan: self._plans.get(plan.name) == plan))
 
     def _changed(self) -> None:
         if self._open:

@@ -519,3 +519,26 @@ async def test_its_state_is_read_as_its_code_has_it(monkeypatch: pytest.MonkeyPa
                 main: Any = None if instance._root is None else instance._root.get_coro()
                 assert view.state == main.cr_await.cr_frame.f_locals["state"], "the schedule's own code"
             await let_pass(turn % 2 * 4 * PERIOD_MS / 1_000)
+
+
+@in_virtual_time
+async def test_a_schedule_that_is_added_or_changed_while_the_worker_runs_is_kept() -> None:
+    """One that was deleted meanwhile does not come back with another one."""
+    app = App("office", replace=True)
+
+    @app.workflow
+    async def report() -> None: ...
+
+    async def listed(worker: Worker) -> dict[str, float]:
+        await let_pass(BEATS["lease_s"])
+        return {one.name: one.timing.every_s for one in await worker.flow.schedules.list()}
+
+    async with MemoryCluster(clock=LoopClock()) as cluster, working(cluster, app, **BEATS) as worker:
+        await let_pass(1)
+        app.schedule("later", report.call(), every_s=600)
+        assert await listed(worker) == {"later": 600}
+        app.schedule("later", report.call(), every_s=900)
+        assert await listed(worker) == {"later": 900}
+        await worker.flow.schedules.remove("later")
+        app.schedule("other", report.call(), every_s=60)
+        assert await listed(worker) == {"other": 60}
