@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -37,15 +38,27 @@ def root() -> Iterator[Path]:
 def machine() -> list[str]:
     """What an engine on the machine itself would change."""
     commands = (
-        ["ip", "-oneline", "link"],
         ["ip", "route"],
         ["iptables-save", "-t", "filter"],
         ["iptables-save", "-t", "nat"],
     )
     shown = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for command in commands]
     rules = [line for text in shown for line in text.splitlines() if not line.startswith("#")]
-    # Counters of packets go on.
-    return [line.partition(" [")[0] for line in rules] + [Path("/proc/sys/net/ipv4/ip_forward").read_text()]
+    # Counters of packets go on, and routes say "linkdown" of a bridge without a carrier.
+    return (
+        interfaces()
+        + [line.partition(" [")[0].replace(" linkdown", "").rstrip() for line in rules]
+        + [Path("/proc/sys/net/ipv4/ip_forward").read_text()]
+    )
+
+
+def interfaces() -> list[str]:
+    """Name, kind, address and whether it is up, of each. Not whether it has a carrier: a bridge loses it after its last container ended."""
+    shown = subprocess.run(["ip", "-json", "link"], capture_output=True, check=True).stdout
+    return [
+        f"{link['ifname']} {link['link_type']} {link.get('address')} {'UP' in link['flags']}"
+        for link in json.loads(shown)
+    ]
 
 
 def test_the_machine_stays_as_it_is_and_the_exit_code_is_the_commands(root: Path) -> None:
