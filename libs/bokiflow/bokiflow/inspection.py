@@ -382,7 +382,7 @@ async def ids(log: Log, group: str, attribute: tuple[str, str] | None = None) ->
 
     What is over is found for as long as its result is kept.
     """
-    found: dict[str, int] = {}
+    found: dict[str, tuple[int, int]] = {}
     for partition in range(tags.PARTITIONS):
         if attribute is not None:
             wanted = [tags.flow_attribute(partition, *attribute)]
@@ -391,10 +391,11 @@ async def ids(log: Log, group: str, attribute: tuple[str, str] | None = None) ->
         async for item in log.book.read(tags=wanted):
             if isinstance(item, boki.Gap):
                 continue
-            for event in PICKER.of(item.seqnum, await log.open(item)):
+            for at, event in enumerate(PICKER.of(item.seqnum, await log.open(item))):
                 for id, start in _found(item.seqnum, event, group, attribute):
                     if tags.partition_of(id) == partition:
-                        found[id] = max(start, found.get(id, 0))
+                        place = (start, at if isinstance(event, Started) else 0)  # several may begin in one record
+                        found[id] = max(place, found.get(id, (0, 0)))
     return sorted(found, key=lambda id: found[id])
 
 

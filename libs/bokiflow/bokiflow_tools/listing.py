@@ -84,7 +84,7 @@ class Listed(NamedTuple):
 
 
 class Before(NamedTuple):
-    """Where a page begins: with what is older than a record, and after so many workflows of that record; None: with none of them."""
+    """The place where a page begins: with what is older than a record, and its workflows before one of them; None: none of its own."""
 
     seqnum: int
     at: int | None = None
@@ -116,10 +116,10 @@ class Listing(NamedTuple):
 
 async def listing(log: Log, group: str, wanted: Wanted, *, before: Before | None = None, limit: int = 50) -> Listing:
     """The newest workflows of a group that are asked for, of those that began before a place: at most `limit`."""
-    below, shown = await log.book.now() + 1, -1
+    below, shown = await log.book.now() + 1, 0
     if before is not None:
-        below, shown = (before.seqnum, -1) if before.at is None else (before.seqnum + 1, before.at)
-    first = below - 1
+        below, shown = (before.seqnum + (before.at is not None), before.at or 0)
+    first = below - 1 if before is not None and before.at is not None else 0
     streams = [one for partition in range(tags.PARTITIONS) for one in _streams(group, wanted, partition)]
     found: list[Listed] = []
     looked = 0
@@ -132,7 +132,7 @@ async def listing(log: Log, group: str, wanted: Wanted, *, before: Before | None
         for one in await _opened(log, group, wanted, records):
             if wanted.since_ms is not None and one.time_ms < wanted.since_ms:
                 return Listing(found, None)  # time in the log does not run backwards
-            if not wanted.fits(one) or (one.seqnum == first and one.at <= shown):
+            if not wanted.fits(one) or (one.seqnum == first and one.at >= shown):
                 continue
             if len(found) >= limit:
                 last = found[-1]
@@ -144,7 +144,7 @@ async def listing(log: Log, group: str, wanted: Wanted, *, before: Before | None
 def newest_of(pages: Mapping[str, Listing], limit: int) -> tuple[list[tuple[str, Listed]], Before | None]:
     """Return the newest workflows of the pages of several groups, each with its group, and where the next page of all of them begins."""
     rows = [(group, one) for group, page in pages.items() for one in page.rows]
-    rows.sort(key=lambda row: (-row[1].seqnum, row[1].at))
+    rows.sort(key=lambda row: (-row[1].seqnum, -row[1].at))
     ends = [page.before for page in pages.values() if page.before is not None]
     if len(rows) <= limit:
         return rows, max(ends, key=lambda end: end.seqnum, default=None)
@@ -188,7 +188,7 @@ async def _opened(log: Log, group: str, wanted: Wanted, records: Sequence[boki.R
             started = await _began(log, one, held)
         if started is not None:
             found.append(Listed(one.record.seqnum, one.record.time_ms, started, held, one.at))
-    return found
+    return sorted(found, key=lambda one: (-one.seqnum, -one.at))
 
 
 def _mentions(record: boki.Record, event: AnyFlowEvent, at: int) -> list[_Mention]:

@@ -93,7 +93,7 @@ def test_pages_of_several_groups_are_one_and_places_are_checked() -> None:
     rows, after = newest_of(pages, 2)
     assert [(group, one.seqnum) for group, one in rows] == [("a", 9), ("b", 7)] and after == Before(7)
     rows, after = newest_of(pages, 3)
-    assert [(one.seqnum, one.at) for _, one in rows][2] == (5, 0) and str(after) == "5:0"
+    assert [(one.seqnum, one.at) for _, one in rows][2] == (5, 1) and str(after) == "5:1"
     assert newest_of(pages, 4)[1] == Before(5, 1) and newest_of({}, 4) == ([], None)
     for wrong in ("", "x", "-1", "0", "5:", "5:x", "5:1:2", "9" * 30, "²"):
         with pytest.raises(boki.InvalidArgument, match="expected a place"):

@@ -20,6 +20,7 @@ from bokiflow.cron import Missed
 from bokiflow.flow_events import PICKER, Emitted, Ended, Started
 from bokiflow.schedule_rules import id_of_firing
 from bokiflow.testing import LoopClock, in_virtual_time
+from bokiflow_tools.listing import Wanted, listing
 from bokilib import tags
 from bokilib.log import Log
 from bokilib.ports import BookPort
@@ -542,3 +543,34 @@ async def test_a_schedule_that_is_added_or_changed_while_the_worker_runs_is_kept
         await worker.flow.schedules.remove("later")
         app.schedule("other", report.call(), every_s=60)
         assert await listed(worker) == {"other": 60}
+
+
+@in_virtual_time
+async def test_firings_that_are_made_up_for_are_started_and_found_in_the_order_of_their_times() -> None:
+    ran: list[int | None] = []
+
+    def program() -> App:
+        app = App("office")
+
+        @app.workflow
+        async def report() -> None:
+            ran.append(bokiflow.due_ms())
+
+        app.schedule("often", report.call(), every_s=1, missed="all")
+        return app
+
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        async with working(cluster, program(), "w", **BEATS):
+            await let_pass(5)
+        await let_pass(30)
+        async with working(cluster, program(), "w", **BEATS) as worker:
+            await let_pass(1)
+            found = [id for id in await worker.flow.find() if id.startswith("schedule/often/")]
+            page = await listing(worker.log, "office", Wanted(name="report"), limit=7)
+            listed = [one.started.id for one in page.rows]
+            while page.before is not None:
+                page = await listing(worker.log, "office", Wanted(name="report"), before=page.before, limit=7)
+                listed += [one.started.id for one in page.rows]
+    assert len(ran) >= 30 and ran == sorted(set(ran), key=lambda at: at or 0)
+    assert found == sorted(found) and len(found) == len(ran)
+    assert listed == found[::-1]
