@@ -172,7 +172,13 @@ class Composer:
 
 
 def over(
-    instance: Instance, start: int, outcome: Outcome, topics: Iterable[str], carried_ms: int, history_bytes: int
+    instance: Instance,
+    start: int,
+    outcome: Outcome,
+    topics: Iterable[str],
+    carried_ms: int,
+    history_bytes: int,
+    now_ms: int,
 ) -> tuple[events.Ended | Restarted, int]:
     """The event of a workflow's end, or of its restart; and how many bytes of it its parent gets too."""
     if instance.next is not None:
@@ -180,13 +186,14 @@ def over(
     begun = instance.started
     parts_bytes = size_of(instance.parts.back(failed=outcome.error is not None))
     limit = SHARED_BYTES if begun.parent else EVENT_BYTES
-    made = ended(instance, start, within_bounds(outcome, begun.name, max(0, limit - parts_bytes)), topics)
+    bounded = within_bounds(outcome, begun.name, max(0, limit - parts_bytes))
+    made = ended(instance, start, bounded, topics, now_ms)
     made = msgspec.structs.replace(made, history_bytes=history_bytes)
     return made, size_of([made.outcome, made.parts]) if begun.parent else 0
 
 
-def ended(instance: Instance, start: int, outcome: Outcome, topics: Iterable[str]) -> events.Ended:
-    """The end of a workflow."""
+def ended(instance: Instance, start: int, outcome: Outcome, topics: Iterable[str], now_ms: int) -> events.Ended:
+    """Return the end of a workflow. `now_ms`: by the clock of the log, which may be long after what was delivered last."""
     begun = instance.started
     return events.Ended(
         instance.id,
@@ -194,9 +201,9 @@ def ended(instance: Instance, start: int, outcome: Outcome, topics: Iterable[str
         begun.name,
         begun.digest,
         outcome,
-        instance.now_ms,
+        now_ms,
         begun.group,
-        begun.at_ms,
+        begun.start_ms,
         begun.parent,
         begun.parent_key,
         begun.attributes,

@@ -385,7 +385,8 @@ class Executor:
     def _end(self, outcome: Outcome) -> None:
         self._ending = True
         over, more_bytes = composing.over(
-            self.instance, self._start, outcome, self._topics, self.carried_ms, self._flush.bytes
+            *(self.instance, self._start, outcome, self._topics, self.carried_ms, self._flush.bytes),
+            now_ms=self._now_ms,
         )
         self._flush.add(Entry(over, more_bytes=more_bytes))
         self._flush.after(over)

@@ -55,6 +55,8 @@ class Started(Event, tag="flow.start", frozen=True):
         within: whose transaction it is a part of.
         cursors: of a fork, as of which places its origin looked at things: before the first delivery, and after each.
         due_ms: the time of the firing, of a workflow that a schedule started (and of its forks); 0: of another one.
+        forked_ms: of a fork, when it was started, by the clock of the log; `at_ms` is its origin's, for the code. 0 in records of older
+            programs.
     """
 
     id: str
@@ -75,6 +77,12 @@ class Started(Event, tag="flow.start", frozen=True):
     within: Within | None = None
     cursors: tuple[int, ...] = ()
     due_ms: int = 0
+    forked_ms: int = 0
+
+    @property
+    def start_ms(self) -> int:
+        """When it was started, for people: a fork was when it was forked."""
+        return self.forked_ms or self.at_ms
 
 
 class Claimed(Event, tag="flow.claim", frozen=True):
@@ -101,7 +109,7 @@ class Ended(Event, tag="flow.done", frozen=True):
     """It ended, once and for ever.
 
     Attributes:
-        start: seqnum of its Started, of which the rest is. began_ms: its time.
+        start: seqnum of its Started, of which the rest is. began_ms: its `start_ms`.
         topics: under which it emitted something. parts: of a transaction, which it was a part of; they are in it if that commits.
         history_bytes: of its history, about; 0 in records of older programs.
     """

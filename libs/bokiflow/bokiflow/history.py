@@ -78,6 +78,8 @@ def recorded(seqnum: int, time_ms: int, seen: int, events: Iterable[AnyFlowEvent
 
 def begun(started: Started, time_ms: int) -> Started:
     """How a workflow began, with the time of its record where whoever started it did not know what time it was."""
+    if started.origin and not started.forked_ms:
+        started = msgspec.structs.replace(started, forked_ms=time_ms)
     return started if started.at_ms else msgspec.structs.replace(started, at_ms=time_ms)
 
 

@@ -298,7 +298,7 @@ async def known(log: Log, id: str) -> Known | None:
         started.name,
         status_of(ended, state.blocked),
         state.owner,
-        started.at_ms,
+        started.start_ms,
         None if ended is None else ended.at_ms,
         started.attributes,
         started.parent,

@@ -339,7 +339,7 @@ def end_of_stuck(history: History, now_ms: int) -> Ended:
         CANCELLED_OUTCOME,
         now_ms,
         begun.group,
-        begun.at_ms,
+        begun.start_ms,
         begun.parent,
         begun.parent_key,
         begun.attributes,

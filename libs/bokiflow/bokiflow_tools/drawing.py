@@ -120,14 +120,15 @@ def _row(book: str, one: Listed, alone: str) -> Element:
         node = make("span", printable(one.held.blocked.partition("\n")[0])[:200], class_="sub wrong")
     elif one.held.owner:
         node = make("span", "by ", worker(one.held.owner), class_="sub")
+    origin = make("div", f"fork of {printable(started.origin)}", class_="sub") if started.origin else None
     lonely = make("span", alone, class_="sub wrong") if alone else None
-    took = None if ended is None else span_text(max(0, ended.at_ms - started.at_ms))
+    took = None if ended is None else span_text(max(0, ended.at_ms - started.start_ms))
     return make(
         "tr",
-        make("th", link, make("div", *chips) if chips else None, scope="row"),
+        make("th", link, make("div", *chips) if chips else None, origin, scope="row"),
         make("td", make("code", call_text(started.name, started.args)[:200]), class_="call"),
         make("td", state(one.status), " ", node, " ", lonely, class_="stands"),
-        make("td", moment(started.at_ms)),
+        make("td", moment(started.start_ms)),
         make("td", took, class_="number"),
         data_key=started.id,
     )
@@ -142,6 +143,8 @@ def known(book: str, life: Life, alone: str = "") -> Element:
     started, ended = life.started, life.ended
     if started is not None:
         rows += _began(book, started)
+        if life.origin:
+            rows.append(("Fork of", make("a", printable(life.origin), href=place(book, life.origin))))
     if life.blocked:
         why, _, stack = life.blocked.partition("\n")
         rows.append(("Because", make("div", make("span", printable(why), class_="wrong"), stack_block(stack))))
@@ -161,7 +164,7 @@ def known(book: str, life: Life, alone: str = "") -> Element:
     if ended is not None:
         rows.append(("Ended", moment(ended.at_ms)))
         if started is not None:
-            rows.append(("Took", make("b", span_text(max(0, ended.at_ms - started.at_ms)))))
+            rows.append(("Took", make("b", span_text(max(0, ended.at_ms - started.start_ms)))))
     return facts(rows)
 
 
@@ -175,7 +178,7 @@ def _began(book: str, started: Started) -> list[tuple[str, Node]]:
     rows += [
         (printable(name), make("span", printable(value), class_="kind")) for name, value in started.attributes.items()
     ]
-    return [*rows, ("Started", moment(started.at_ms))]
+    return [*rows, ("Started", moment(started.start_ms))]
 
 
 def ending(life: Life) -> Element:

@@ -30,11 +30,12 @@ Kind: TypeAlias = Literal[
     "send",
     "emit",
     "patch",
+    "fork",
     "takeover",
     "blocked",
     "end",
 ]
-MARKS: Final = frozenset({"signal", "cancel", "send", "emit", "patch", "takeover", "blocked", "end"})
+MARKS: Final = frozenset({"signal", "cancel", "send", "emit", "patch", "fork", "takeover", "blocked", "end"})
 """Kinds of what takes no time."""
 
 
@@ -88,10 +89,15 @@ def timeline(
     if ended is not None:
         reader.give_back(ended.at_ms)
     spans = [*reader.spans, *reader.open.values(), *_takeovers(started.owner, claims)]
+    if started.origin:
+        spans.append(Span("fork", started.origin, "", started.start_ms, started.start_ms))
     spans.sort(key=lambda span: span.begin_ms)
-    if ended is not None:
-        spans.append(Span("end", ended.name, "", ended.at_ms, ended.at_ms, ended.outcome))
-    return Timeline(spans, started.at_ms, None if ended is None else max(ended.at_ms, reader.now_ms))
+    if ended is None:
+        return Timeline(spans, started.at_ms, None)
+    # older programs recorded the time of the last delivery, which may be before it was taken over
+    end_ms = max([ended.at_ms, reader.now_ms, *(span.begin_ms for span in spans)])
+    spans.append(Span("end", ended.name, "", end_ms, end_ms, ended.outcome))
+    return Timeline(spans, started.at_ms, end_ms)
 
 
 def _takeovers(owner: str, claims: Iterable[tuple[int, Claimed]]) -> list[Span]:

@@ -75,10 +75,11 @@ def listed_facts(seqnum: int, started: Started, held: Held) -> dict[str, Any]:
         "status": status_of(ended, held.blocked),
         "blocked": held.blocked,
         "owner": held.owner,
-        "started_ms": started.at_ms,
+        "started_ms": started.start_ms,
         "ended_ms": None if ended is None else ended.at_ms,
         "attributes": dict(started.attributes),
         "parent": started.parent,
+        "origin": None if started.args is None else started.origin,
         "seqnum": seqnum,
         **outcome_facts(None if ended is None or held.large else ended.outcome),
     }
@@ -89,9 +90,10 @@ def listed_line(started: Started, held: Held, when: str) -> str:
     ended = held.ended
     parts = [status_of(ended, held.blocked).ljust(9), when, printable(started.id), printable(started.name)]
     if ended is not None:
-        parts.append(span_text(max(0, ended.at_ms - started.at_ms)))
+        parts.append(span_text(max(0, ended.at_ms - started.start_ms)))
     elif held.owner:
         parts.append(f"by {printable(held.owner)}")
+    parts += [f"fork of {printable(started.origin)}"] if started.origin else []
     parts += [f"{printable(key)}={printable(value)}" for key, value in sorted(started.attributes.items())]
     return "  ".join(parts)
 
@@ -122,7 +124,7 @@ def life_facts(life: Life) -> dict[str, Any]:
         "owner": life.owner,
         "blocked": life.blocked,
         "version": started.version if started is not None and kept else None,
-        "started_ms": None if started is None else started.at_ms,
+        "started_ms": None if started is None else started.start_ms,
         "ended_ms": None if ended is None else ended.at_ms,
         "attributes": None if started is None else dict(started.attributes),
         "parent": None if started is None else started.parent,
@@ -157,7 +159,7 @@ def life_lines(life: Life, time_text: Callable[[int], str], *, full_stack: bool 
         rows += [("parent", printable(started.parent))] if started.parent else []
         rows += [("fork of", printable(life.origin))] if life.origin else []
         rows += [("attribute", f"{printable(one)}={printable(value)}") for one, value in started.attributes.items()]
-        rows += [("started", time_text(started.at_ms))]
+        rows += [("started", time_text(started.start_ms))]
     rows += [("cancel", printable(reason) or "no reason given") for reason in life.cancels]
     stack: list[str] = []
     if life.blocked:
@@ -171,7 +173,7 @@ def life_lines(life: Life, time_text: Callable[[int], str], *, full_stack: bool 
     rows += [("waits for", lock_text(one, time_text)) for one in life.waits_for]
     rows += [("holds", f"lock '{printable(name)}'") for name in life.holds]
     if ended is not None:
-        took = "" if started is None else f", after {span_text(max(0, ended.at_ms - started.at_ms))}"
+        took = "" if started is None else f", after {span_text(max(0, ended.at_ms - started.start_ms))}"
         rows.append(("ended", f"{time_text(ended.at_ms)}{took}"))
         text = outcome_text(ended.outcome) if life.result_kept else "not kept any more"
         rows.append(("error" if ended.outcome.error is not None else "result", text))
@@ -249,6 +251,8 @@ def span_name(span: Span) -> str:
         return f"timer of {span_text(max(0, span.due_ms - span.begin_ms))}" if span.due_ms else "timer"
     if span.kind in ("queued", "lock") and span.end_ms is None:
         return f"{'waits for' if span.kind == 'queued' else 'holds'} lock '{printable(span.name)}'"
+    if span.kind == "fork":
+        return f"forked from {printable(span.name)}"
     if span.kind in ("cancel", "end", "blocked"):
         return {"cancel": "asked to end", "end": "ended", "blocked": "cannot go on"}[span.kind]
     return printable(worker_text(span.name) if span.kind == "takeover" else span.name)

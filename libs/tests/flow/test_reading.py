@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 import boki
+import bokiflow
 from boki.testing import MemoryCluster
 from bokiflow import NoSuchWorkflow, Worker
+from bokiflow.testing import LoopClock, in_virtual_time
+from bokiflow_tools.listing import Wanted, listing
 from bokiflow_tools.reading import life_of
-from bokiflow_tools.wording import life_facts, life_lines
+from bokiflow_tools.wording import life_facts, life_lines, listed_facts, listed_line
 from bokilib import tags
 from bokilib.log import Log
 from libs.tests.flow.conftest import Inline, working
@@ -43,6 +48,46 @@ async def test_who_took_it_over_is_reported(cluster: MemoryCluster, book: boki.B
     assert found.timeline is not None
     kinds = [span.kind for span in found.timeline.spans]
     assert kinds.count("takeover") == 1 and "signal" in kinds and "step" in kinds
+
+
+@in_virtual_time
+async def test_a_fork_began_when_it_was_forked_and_a_workflow_ended_when_its_last_worker_ended_it() -> None:
+    shop = Shop()
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        async with working(cluster, shop.app) as worker:
+            await worker.start(shop.wait.call(1), id="x")
+            await worker.drain()
+            await worker.handle("x").cancel("late")
+            began = await worker.flow.known("x")
+        await asyncio.sleep(600)
+        async with working(cluster, shop.app) as worker:
+            with pytest.raises(bokiflow.WorkflowCancelled):
+                await worker.handle("x").result()
+            assert began is not None
+            ended = await life_of(worker.log, "x")
+            assert ended.ended is not None and ended.ended.at_ms >= began.started_ms + 600_000
+            assert ended.timeline is not None
+            times = [(span.kind, span.begin_ms) for span in ended.timeline.spans]
+            assert [kind for kind, _ in times] == ["cancel", "takeover", "end"]
+            assert times == sorted(times, key=lambda one: one[1])
+            await asyncio.sleep(600)
+            await worker.handle("x").fork(id="y")
+            await worker.handle("y").signal("go", 1)
+            await worker.handle("y").result()
+            fork = await life_of(worker.log, "y")
+            (row,) = [one for one in (await listing(worker.log, "shop", Wanted())).rows if one.started.id == "y"]
+            (shown,) = (
+                [span for span in fork.timeline.spans if span.kind == "fork"] if fork.timeline is not None else []
+            )
+            known = await worker.flow.known("y")
+            assert known is not None and known.started_ms >= ended.ended.at_ms + 600_000
+            facts, listed = life_facts(fork), listed_facts(1, row.started, row.held)
+            assert facts["started_ms"] == listed["started_ms"] == known.started_ms == shown.begin_ms
+            assert facts["origin"] == listed["origin"] == shown.name == "x"
+            assert "fork of x" in listed_line(row.started, row.held, "now")
+            after = [one async for one in worker.log.book.read() if isinstance(one, boki.Record)][-1].seqnum + 1
+            await worker.log.book.trim([(tags.flow_history("y"), after)])
+            assert life_facts(await life_of(worker.log, "y"))["started_ms"] == known.started_ms
 
 
 async def test_a_history_that_is_not_kept_any_more_is_no_picture(cluster: MemoryCluster, book: boki.Book) -> None:

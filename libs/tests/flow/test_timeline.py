@@ -100,6 +100,16 @@ def test_times_never_fall_whatever_clocks_say() -> None:
     assert [span.end_ms for span in found.spans] == [1_010, 1_010] or found.spans[0].end_ms == 1_010
 
 
+def test_what_ended_ended_after_all_that_it_did_though_an_older_program_recorded_its_last_delivery() -> None:
+    ended = Ended("x", 1, "f", "", OK, 1_010)
+    found = timeline(STARTED, [record(1, events.Cancelled("x", "no"))], [(5_000, Claimed("x", "b"))], ended)
+    assert [(span.kind, span.begin_ms) for span in found.spans] == [
+        ("cancel", 1_010),
+        ("takeover", 5_000),
+        ("end", 5_000),
+    ]
+
+
 def test_who_took_it_over_is_in_the_picture_but_not_who_took_it_first() -> None:
     claims = [(2_000, Claimed("x", "b")), (3_000, Claimed("x", "c"))]
     assert spans(claims=claims) == [("takeover", "b", 2_000, 2_000), ("takeover", "c", 3_000, 3_000)]
