@@ -17,6 +17,7 @@ A message tells a person what was expected, what was found, and what to do next.
     │   └── VersionMismatch
     ├── NetworkError           Unreachable (definite), ConnectionLost, CallTimeout (perhaps applied)
     ├── Overloaded             a bounded queue is full
+    ├── ThreadsExhausted       all threads run functions that were given up
     ├── AccessError            Unauthenticated (no token, or a wrong one), NotPermitted (not for this peer)
     ├── StorageError           CorruptData, DiskFull, DiskFailed, WrongDirectory, DirectoryInUse
     ├── MetadataError          NoNode, NodeExists, BadVersion, NotEmpty, MetadataUnavailable, MetadataRefused,
@@ -146,6 +147,12 @@ class CallTimeout(NetworkError):
 
 class Overloaded(BokiError):
     """A bounded queue at the peer is full; nothing was applied."""
+
+    retryable = True
+
+
+class ThreadsExhausted(BokiError):
+    """Every thread runs a function whose caller gave it up, and no more may begin; the new function has not begun."""
 
     retryable = True
 

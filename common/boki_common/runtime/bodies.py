@@ -1,100 +1,280 @@
 """Blocking functions of users, in threads: the real implementation of the port `Bodies`.
 
-    result = await ThreadBodies().run(lambda: resize(picture))
+    bodies = ThreadBodies(threads=100)
+    result = await bodies.run(lambda: resize(picture), name="resize of picture 7")
 
-The simulator runs the same function at once, in the loop: a thread is nothing that a seed could decide.
+- At most `threads` functions run at once whose callers still want their results; further calls wait for a thread.
+- A thread cannot be stopped. When a caller gives a function up (it is cancelled, or timed out), the function runs on, but its thread no
+  longer counts: another one takes its place. So a function that hangs holds up others only for as long as its caller waits for it.
+- At most `abandoned` threads are replaced in this way. When all of the others are given up too, calls fail with `ThreadsExhausted`.
+
+The simulator runs the same functions in its event loop: no seed could decide what threads do.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import dis
 import threading
-from collections import deque
+import time
+from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
+
+from boki_common.errors import InvalidArgument, ThreadsExhausted
+from boki_common.log_pace import EVERY_S, LogPace
+from boki_common.logs import get_logger
 
 T = TypeVar("T")
 THREADS: Final = 32
-"""As many as the event loop's own pool has at most."""
+"""Threads that compute share the interpreter with the event loop: one turn of the loop took 0.2 s beside 32 of them, and 3.5 s beside
+128, which no lease survives. Functions that only wait may have many more: a waiting thread takes some 20 KiB."""
+ABANDONED: Final = 1_000
 IDLE_S: Final = 10.0
-"""A thread that has nothing to do for so long ends."""
+"""A thread without work for so long ends."""
+WAITED_S: Final = 1.0
+"""Calls that wait for a thread for less are not worth a line in the log."""
+NAMED: Final = 16
+"""Functions that one line of the log names."""
 _RAISE: Final = dis.opmap["RAISE_VARARGS"]
+
+_log = get_logger(__name__)
+
+
+class _Call:
+    """One function that is to run, with the context variables of its caller.
+
+    Attributes:
+        begun: called in `loop` when the function begins, unless its caller has its result or gave it up before that.
+        timer: the next look at whether it still waits for a thread.
+    """
+
+    __slots__ = ("begun", "body", "context", "loop", "name", "timer")
+
+    def __init__(self, body: Callable[[], Any], name: str, begun: Callable[[], None] | None) -> None:
+        self.body: Final = body
+        self.name: Final = name
+        self.begun = begun
+        self.context: Final = contextvars.copy_context()
+        self.loop: Final = asyncio.get_running_loop()
+        self.timer: asyncio.TimerHandle | None = None
+
+    def __call__(self) -> Any:
+        if self.begun is not None:
+            with contextlib.suppress(RuntimeError):  # the caller's loop is closed
+                self.loop.call_soon_threadsafe(self._tell)
+        try:
+            return self.context.run(self.body)
+        except StopIteration as error:  # no future can carry one: its caller would wait for ever
+            raise RuntimeError("a function raised StopIteration") from error
+
+    def _tell(self) -> None:
+        begun, self.begun = self.begun, None
+        if begun is not None:
+            begun()
+
+
+class _Taken(NamedTuple):
+    """The threads of a `DaemonThreads` while calls wait. oldest: name of the function that runs longest, since `since_s` seconds."""
+
+    taken: int
+    waiting: int
+    oldest: str
+    since_s: float
 
 
 class DaemonThreads(Executor):
-    """Up to `THREADS` daemon threads, begun as they are needed; calls beyond that wait.
+    """Daemon threads, begun as they are needed; a hanging call does not keep its process from ending.
 
-    The threads are daemons: a call that hangs does not keep its process from ending.
+    Invariant: there are at most `limit` threads, and one for each call that was given up and runs on, up to `abandoned` of these.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int, abandoned: int) -> None:
+        self._limit: Final = limit
+        self._most_abandoned: Final = abandoned
         self._changed: Final = threading.Condition()
-        self._calls: Final[deque[Callable[[], None]]] = deque()
+        self._calls: Final[OrderedDict[_Call, Future[Any]]] = OrderedDict()
+        """Calls that wait for a thread, the oldest first."""
+        self._running: Final[dict[_Call, float]] = {}
+        """Calls that threads run, the oldest first, and since when."""
+        self._abandoned: Final[dict[_Call, None]] = {}
+        """Running calls whose callers gave them up, in the order in which they did."""
         self._threads = 0
-        self._waiting = 0
-        """Threads that have nothing to do."""
+
+    # -- for callers
 
     def submit(self, function: Callable[..., T], /, *args: Any, **options: Any) -> Future[T]:
-        """Call a function in a thread; one that is cancelled before it begins is not called."""
-        future: Future[T] = Future()
+        """Run a call in a thread. The future raises ThreadsExhausted if no thread will become free for it."""
+        assert isinstance(function, _Call) and not args and not options
+        future: Future[Any] = Future()
+        with self._changed:
+            self._calls[function] = future
+            self._changed.notify()
+        self._serve()
+        return future
 
-        def call() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
+    def give_up(self, call: _Call) -> bool:
+        """Forget a call whose caller no longer wants its result. Return whether it has begun, and runs on in its thread."""
+        with self._changed:
+            self._calls.pop(call, None)
+            if call not in self._running:
+                return False
+            self._abandoned[call] = None
+        self._serve()
+        return True
+
+    def waits(self, call: _Call) -> bool:
+        """Return whether a call waits, and there are more calls that wait than threads that are about to take one."""
+        with self._changed:
+            return call in self._calls and len(self._calls) > self._free()
+
+    def taken(self) -> _Taken:
+        """Return which threads are taken, without those that run what was given up."""
+        with self._changed:
+            wanted = [(call.name, since) for call, since in self._running.items() if call not in self._abandoned]
+            name, since = wanted[0] if wanted else ("", time.monotonic())
+            return _Taken(len(wanted), len(self._calls), name, time.monotonic() - since)
+
+    def running_on(self) -> tuple[int, list[str]]:
+        """Return how many functions run on that were given up, and the names of the last ones."""
+        with self._changed:
+            return len(self._abandoned), [call.name for call in self._abandoned][-NAMED:]
+
+    # -- threads
+
+    def _most(self) -> int:
+        """Return how many threads there may be now."""
+        return self._limit + min(len(self._abandoned), self._most_abandoned)
+
+    def _free(self) -> int:
+        """Return how many threads run nothing: each looks for a call before it waits."""
+        return self._threads - len(self._running)
+
+    def _serve(self) -> None:
+        """Begin threads for calls that wait, as many as may be; refuse these calls if every thread runs what was given up."""
+        cause: RuntimeError | None = None
+        with self._changed:
+            more = max(0, min(len(self._calls) - self._free(), self._most() - self._threads))
+            self._threads += more
+        for _ in range(more):
             try:
-                result = function(*args, **options)
+                threading.Thread(target=self._work, name="boki body", daemon=True).start()
+            except RuntimeError as error:  # the system has a limit of its own
+                cause = error
+                with self._changed:
+                    self._threads -= 1
+        with self._changed:
+            if self._threads > len(self._abandoned):
+                return
+            refused = list(self._calls.values())
+            self._calls.clear()
+            text = f"{len(self._abandoned)} threads run functions that were given up, and no more may begin"
+        for future in refused:
+            if future.set_running_or_notify_cancel():
+                refusal = ThreadsExhausted(
+                    f"{text}: restart the process, and find out why these functions do not return"
+                )
+                refusal.__cause__ = cause
+                future.set_exception(refusal)
+
+    def _work(self) -> None:
+        call: _Call | None = None
+        while True:
+            with self._changed:
+                if call is not None:
+                    del self._running[call]
+                    self._abandoned.pop(call, None)
+                    call = None
+                found = self._next()
+            if found is None:
+                return
+            call, future = found
+            try:
+                result = call()
             except BaseException as error:  # noqa: BLE001 - raised where the function was called
                 future.set_exception(error)
             else:
                 future.set_result(result)
+                del result
+            del found, future
 
-        with self._changed:
-            self._calls.append(call)
-            if self._waiting >= len(self._calls) or self._threads == THREADS:
-                self._changed.notify()
-                return future
-            self._threads += 1
-        threading.Thread(target=self._work, name="boki body", daemon=True).start()
-        return future
-
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                while not self._calls:
-                    self._waiting += 1
-                    told = self._changed.wait(IDLE_S)
-                    self._waiting -= 1
-                    if not told and not self._calls:
-                        self._threads -= 1
-                        return
-                call = self._calls.popleft()
-            call()
-            del call
+    def _next(self) -> tuple[_Call, Future[Any]] | None:
+        """Wait for the next call of a thread. None: the thread ends."""
+        while self._threads <= self._most():  # else another thread took the place of this one
+            while self._calls:
+                call, future = self._calls.popitem(last=False)
+                if future.set_running_or_notify_cancel():
+                    self._running[call] = time.monotonic()
+                    return call, future
+            if not self._changed.wait(IDLE_S) and not self._calls:
+                break
+        self._threads -= 1
+        return None
 
 
 class ThreadBodies:
-    """In threads of its own (`DaemonThreads`). A caller that is cancelled goes on, and so does its function, whose result is dropped."""
+    """Threads of its own for blocking functions. See the module."""
 
-    def __init__(self) -> None:
-        self._threads: Final = DaemonThreads()
+    def __init__(self, *, threads: int = THREADS, abandoned: int = ABANDONED) -> None:
+        """
+        Args:
+            threads: functions that run at once; further calls wait. Functions that compute slow the event loop down when many of them run
+                at once; functions that only wait do not.
+            abandoned: functions that run on after their callers gave them up, and are not counted as one of `threads`.
 
-    async def run(self, body: Callable[[], T]) -> T:
+        Raises:
+            InvalidArgument: `threads` is below 1, or `abandoned` below 0.
+        """
+        if threads < 1 or abandoned < 0:
+            raise InvalidArgument(
+                f"threads={threads}, abandoned={abandoned}: expected at least 1 thread, and abandoned=0 or more"
+            )
+        self._limit: Final = threads
+        self._threads: Final = DaemonThreads(threads, abandoned)
+        self._full: Final = LogPace(_log.warning, "threads for plain functions all taken: calls wait")
+        self._given_up: Final = LogPace(
+            _log.warning, "plain functions given up: they run on in their threads until they return"
+        )
+        self._exhausted: Final = LogPace(_log.error, "threads for plain functions exhausted: none of them begins")
+
+    async def run(self, body: Callable[[], T], *, name: str = "", begun: Callable[[], None] | None = None) -> T:
         """Return what the function returns, or raise what it raises. It sees the context variables of its caller.
 
-        A StopIteration of it becomes a RuntimeError, as in a coroutine: no future can carry one, and its caller would wait for ever.
+        See `ports.Bodies`. A StopIteration of the function becomes a RuntimeError, as in a coroutine.
         """
+        loop = asyncio.get_running_loop()
+        call = _Call(body, name or getattr(body, "__qualname__", repr(body)), begun)
+        future: asyncio.Future[T] = loop.run_in_executor(self._threads, call)
+        if self._threads.waits(call):
+            call.timer = loop.call_later(WAITED_S, self._warn, call)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.cancelled() and self._threads.give_up(call):  # else the function itself raised it
+                loop.call_soon(self._say_given_up)  # once for all that are given up in this turn
+            raise
+        except ThreadsExhausted:
+            self._exhausted.say(running_on=self._threads.running_on()[0])
+            raise
+        finally:
+            call.begun = None
+            if call.timer is not None:
+                call.timer.cancel()
 
-        def call() -> T:
-            try:
-                return body()
-            except StopIteration as error:
-                raise RuntimeError("a function raised StopIteration") from error
+    def _warn(self, call: _Call) -> None:
+        """Log that calls wait for a thread, for as long as this one does."""
+        if self._threads.waits(call):
+            taken, waiting, oldest, since_s = self._threads.taken()
+            self._full.say(taken=taken, threads=self._limit, waiting=waiting, oldest=oldest, since_s=round(since_s, 1))
+            call.timer = call.loop.call_later(EVERY_S + WAITED_S, self._warn, call)
 
-        context = contextvars.copy_context()
-        return await asyncio.get_running_loop().run_in_executor(self._threads, context.run, call)
+    def _say_given_up(self) -> None:
+        count, names = self._threads.running_on()
+        if count:
+            self._given_up.say(functions=names, running_on=count)
 
 
 def interrupted(error: BaseException) -> bool:

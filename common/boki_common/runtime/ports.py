@@ -51,10 +51,21 @@ class Random(Protocol):
 
 
 class Bodies(Protocol):
-    """Where functions run that block: in threads (`bodies.ThreadBodies`), in the simulator at once, in the event loop."""
+    """The threads that blocking functions run in (`bodies.ThreadBodies`). The simulator runs them in its event loop, each whole."""
 
-    async def run(self, body: Callable[[], T]) -> T:
-        """What the function returns or raises. A caller that is cancelled abandons it: it may run to its end, and its result is dropped."""
+    async def run(self, body: Callable[[], T], *, name: str = "", begun: Callable[[], None] | None = None) -> T:
+        """Return what the function returns, or raise what it raises.
+
+        A caller that is cancelled gives its function up: it may run to its end, its result is dropped, and it holds up no other function.
+
+        Args:
+            name: of the function, for lines of the log: "step 'pay' of workflow 'order-7'".
+            begun: called in the caller's event loop when the function has begun: once before `run` returns, and never after it. A
+                time-out that counts from then on leaves out the wait for a thread.
+
+        Raises:
+            ThreadsExhausted: the function has not begun, since too many others were given up and run on.
+        """
 
 
 class DiskFile(Protocol):

@@ -20,6 +20,7 @@
 - There is no server beside the log: any number of workers share the workflows of a book, and take over from those that die.
 """
 
+from boki_common.runtime.bodies import ThreadBodies
 from bokiflow.app import App
 from bokiflow.calls import Call, Step, SyncStep, Workflow
 from bokiflow.cancellation import WorkflowCancelled
@@ -93,6 +94,7 @@ __all__ = [
     "StepFailed",
     "StepInterrupted",
     "SyncStep",
+    "ThreadBodies",
     "Timing",
     "Tracing",
     "Worker",

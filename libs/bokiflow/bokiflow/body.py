@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
+from boki_common.errors import ThreadsExhausted
 from boki_common.runtime.bodies import interrupted
 from boki_common.runtime.ports import Bodies
 from bokiflow.calls import AnyStep, names_of
@@ -12,6 +14,9 @@ from bokiflow.flush import EVENT_BYTES, size_of
 from bokiflow.outcomes import Outcome, failed, succeeded
 from bokiflow.retry_rules import next_delay_s
 from bokilib.errors import AtomicTooLarge, NotEncodable
+
+EXHAUSTED_S: Final = 5.0
+"""Until the next look at whether a thread is free, when all run functions that were given up."""
 
 
 class Tried(NamedTuple):
@@ -21,8 +26,10 @@ class Tried(NamedTuple):
     attempts: int
 
 
-async def run_body(step: AnyStep, args: tuple[Any, ...], options: dict[str, Any], bodies: Bodies) -> Tried:
-    """Run a body until it returns, or fails for good.
+async def run_body(
+    step: AnyStep, args: tuple[Any, ...], options: dict[str, Any], bodies: Bodies, workflow: str = ""
+) -> Tried:
+    """Run a body of a workflow until it returns, or fails for good.
 
     Everything that it raises is its outcome: SystemExit, GeneratorExit and the like too, which no `Retry` retries.
 
@@ -33,7 +40,7 @@ async def run_body(step: AnyStep, args: tuple[Any, ...], options: dict[str, Any]
     while True:
         attempt += 1
         try:
-            value = await _attempt(step, args, options, bodies)
+            value = await _attempt(step, args, options, bodies, workflow)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
@@ -50,23 +57,51 @@ async def run_body(step: AnyStep, args: tuple[Any, ...], options: dict[str, Any]
             return Tried(failed(NotEncodable(f"what step {step.name!r} returned {error}")), attempt)
 
 
-async def _attempt(step: AnyStep, args: tuple[Any, ...], options: dict[str, Any], bodies: Bodies) -> Any:
+async def _attempt(step: AnyStep, args: tuple[Any, ...], options: dict[str, Any], bodies: Bodies, workflow: str) -> Any:
     """Run a body once.
 
     Raises:
-        TimeoutError: it ran for longer than its `timeout_s`; its cause shows where an `async def` waited.
+        TimeoutError: it ran for longer than its `timeout_s`, which leaves out the wait for a thread; its cause shows where an
+            `async def` waited.
     """
-    limit = asyncio.timeout(step.how.timeout_s)
+    timeout_s = step.how.timeout_s
+    limit = asyncio.timeout(timeout_s if step.is_async else None)
+
+    def begun() -> None:
+        assert timeout_s is not None
+        limit.reschedule(asyncio.get_running_loop().time() + timeout_s)
+
     try:
         async with limit:
             if step.is_async:
                 return await step.function(*args, **options)
-            return await bodies.run(lambda: step.function(*args, **options))
+            name = f"step {step.name!r} of workflow {workflow!r}"
+            return await _in_thread(
+                lambda: step.function(*args, **options), bodies, name, begun if timeout_s is not None else None
+            )
     except TimeoutError as error:
         if not limit.expired():
             raise  # the body's own
-        text = f"step {step.name!r} ran for longer than its timeout_s={step.how.timeout_s:g}"
+        text = f"step {step.name!r} ran for longer than its timeout_s={timeout_s:g}"
         raise TimeoutError(text) from (error.__cause__ or error.__context__)
+
+
+async def _in_thread(function: Callable[[], Any], bodies: Bodies, name: str, begun: Callable[[], None] | None) -> Any:
+    """Run a plain function once. It waits for as long as threads are exhausted: that is no fault of its step."""
+    began = False
+
+    def body() -> Any:
+        nonlocal began
+        began = True
+        return function()
+
+    while True:
+        try:
+            return await bodies.run(body, name=name, begun=begun)
+        except ThreadsExhausted:
+            if began:
+                raise  # the function's own
+        await asyncio.sleep(EXHAUSTED_S)
 
 
 def within_bounds(outcome: Outcome, name: str, limit: int = EVENT_BYTES) -> Outcome:

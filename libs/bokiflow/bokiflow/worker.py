@@ -108,7 +108,7 @@ class Worker:
             history_bytes: about so much of histories of what ended this worker keeps of its partitions; beyond that the oldest go. By
                 default 1 GiB.
             collect_every_s: seconds from one round that trims to the next. ages: what is as old as a term.
-            bodies: where steps run that block; by default threads.
+            bodies: where plain functions run that are steps; by default `ThreadBodies()`, up to 32 threads of this worker.
             tracing: who makes spans; by default OpenTelemetry, if it is installed.
             metrics: where it counts what it collects.
             stuck_after_s: seconds that code of a workflow may run without an `await`; then it is stopped, and the workflow blocked.

@@ -45,7 +45,9 @@ class Stepping(LoopClock):
 class Inline:
     """Bodies that block run where they are."""
 
-    async def run(self, body: Callable[[], Any]) -> Any:
+    async def run(self, body: Callable[[], Any], *, name: str = "", begun: Callable[[], None] | None = None) -> Any:
+        if begun is not None:
+            begun()
         return body()
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 from typing import Any
 
 import pytest
 
 from boki_common.runtime.bodies import ThreadBodies
+from boki_common.testing import bodies_contract
+from boki_common.testing.bodies_contract import Check
 from boki_sim.world.errors import Refused
 
 
@@ -16,25 +17,18 @@ def fails() -> int:
     raise KeyError("what the body raised")
 
 
-def test_a_body_returns_and_raises_to_its_caller_after_some_time(simulation: Any) -> None:
+@pytest.mark.parametrize("check", bodies_contract.CHECKS, ids=lambda check: check.__name__)
+def test_contract(check: Check, simulation: Any) -> None:
+    simulation.run(check(ThreadBodies()))
+
+
+def test_a_body_takes_some_time(simulation: Any) -> None:
     async def scenario() -> float:
         begun = simulation.loop.now
-        assert await ThreadBodies().run(lambda: 7) == 7
-        with pytest.raises(KeyError, match="what the body raised"):
-            await ThreadBodies().run(fails)
+        await ThreadBodies().run(lambda: 7)
         return float(simulation.loop.now - begun)
 
     assert simulation.run(scenario()) > 0
-
-
-def test_it_sees_the_context_of_its_caller(simulation: Any) -> None:
-    who = contextvars.ContextVar("who", default="nobody")
-
-    async def scenario() -> str:
-        who.set("the caller")
-        return await ThreadBodies().run(who.get)
-
-    assert simulation.run(scenario()) == "the caller"
 
 
 def test_an_abandoned_one_runs_and_its_result_is_dropped(simulation: Any) -> None:

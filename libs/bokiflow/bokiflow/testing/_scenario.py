@@ -53,7 +53,9 @@ class Survived(NamedTuple):
 class _Inline:
     """Bodies that block run where they are: a test has no threads."""
 
-    async def run(self, body: Callable[[], Any]) -> Any:
+    async def run(self, body: Callable[[], Any], *, name: str = "", begun: Callable[[], None] | None = None) -> Any:
+        if begun is not None:
+            begun()
         return body()
 
 
