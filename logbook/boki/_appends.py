@@ -40,6 +40,7 @@ from boki_common.engine.answers import FEW_ROWS_BYTES, AnswerRow, decode_answers
 from boki_common.engine.engine_protocol import Token
 from boki_common.errors import BokiError, DiskFull, InvalidArgument, Unreachable, WindowFull
 from boki_common.records.run_column import RUN_KEY, RUN_NAMED
+from boki_common.runtime import confined
 
 
 class Appends:
@@ -108,10 +109,11 @@ class Appends:
     def queue(self, numbers: Numbers, item: Ticket | Chunk) -> None:
         """Number an item, and have it sent. There is a place, and the client is open. Raises InvalidArgument; WrongLoop before anything
         else: looked at once in a turn, since asking for the running loop costs a system call, and by the thread else."""
-        if not self._flush_scheduled:
+        if not self._flush_scheduled or confined.running:
             if asyncio._get_running_loop() is not self._loop:
                 self.connection.check_here()
-            self._schedule_flush()
+            if not self._flush_scheduled:
+                self._schedule_flush()
         elif get_ident() != self._turn_thread:
             self.connection.check_here()
         begins = numbers.oldest is None

@@ -18,12 +18,14 @@ from boki._session import Session, positions_of, token_text
 from boki_common import limits
 from boki_common.engine.engine_url import EngineUrl, split_options
 from boki_common.errors import ClosedError, DiskFull, InvalidArgument
+from boki_common.runtime import confined
 from boki_common.runtime.ports import MachineClock, Random
 from boki_common.runtime.process import SystemClock, SystemRandom
 
 SESSION_BOOKS: Final = 16_384
 """Books that a session keeps, with their named writers; beyond that the longest unused one without undecided appends is dropped."""
 CLOSE_TIMEOUT_S: Final = limits.CALL_TIMEOUT_S
+OPENING: Final = "a new client (boki.connect)"
 
 
 class Client:
@@ -73,6 +75,7 @@ class Client:
             Unauthenticated: the cluster asks for a token, and this client showed none, or another. SettingsError: the file
                 that should hold it cannot be used.
         """
+        confined.check(OPENING)
         if self._connection is not None:
             raise ClosedError("this client was opened before; make a new one with boki.connect(...)")
         connection = Connection(
@@ -209,6 +212,7 @@ def connect(
     Raises:
         InvalidArgument: no URL, or not one of these; no token.
     """
+    confined.check(OPENING)
     found = os.environ.get("BOKI_URL") if url is None else url  # noqa: TID251  # no setting: it says which cluster
     if found is None:
         raise InvalidArgument('expected boki.connect("boki://host:port"), or BOKI_URL in the environment')

@@ -42,7 +42,7 @@ from boki_common.errors import (
     WrongLoop,
 )
 from boki_common.logs import get_logger
-from boki_common.runtime import forks
+from boki_common.runtime import confined, forks
 from boki_common.runtime.ports import MachineClock, Random
 from boki_common.writer_ids import BIRTHS, WRITER_BYTES, born_writer
 
@@ -201,13 +201,15 @@ class Connection:
             raise ClosedError("the client is closed") if self._failure is None else self._failure.again()
 
     def check_here(self) -> None:
-        """Raise WrongLoop unless the event loop that this client was opened in is what runs here; ClosedError in a forked process."""
+        """Raise WrongLoop unless the event loop that this client was opened in is what runs here; ClosedError in a forked process; in code
+        of a workflow the error that says that this is for a step."""
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:
             running = None
         if running is self.loop:
             return
+        confined.check(confined.A_CLIENT)
         self.check_open()
         gone = "is closed" if self.loop.is_closed() else "is another one than runs here"
         raise WrongLoop(

@@ -25,8 +25,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from boki_common.errors import ClosedError
-from boki_common.runtime import forks
+from boki_common.errors import BokiError, ClosedError
+from boki_common.runtime import confined, forks
 from boki_common.runtime.process import loop_factory
 
 P = ParamSpec("P")
@@ -69,6 +69,7 @@ class LoopThread:
     """See the module. `name` is the face's, for messages and the list of threads."""
 
     def __init__(self, name: str) -> None:
+        confined.check(f"a client of {name}")
         self._running = _Running(name)
         self._thread = threading.Thread(target=self._running.main, name=name, daemon=True)
         self._thread.start()
@@ -92,6 +93,11 @@ class LoopThread:
     def run(self, routine: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine in the loop, from any other thread, and waits for it. Raises what it raises; ClosedError."""
         running = self._running
+        try:
+            confined.check(f"a client of {running.name}")
+        except BokiError:
+            routine.close()
+            raise
         if running.elsewhere or running.loop.is_closed() or threading.current_thread() is self._thread:
             routine.close()
             if running.elsewhere:

@@ -27,6 +27,7 @@ from collections.abc import Callable, Coroutine, Generator
 from types import FrameType
 from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, Unpack
 
+from boki_common.runtime import confined
 from boki_common.runtime.bodies import interrupted
 from bokiflow.errors import NonDeterminism, OnlyInSteps, WorkflowStuck
 from bokiflow.step_paths import TaskPath
@@ -130,12 +131,14 @@ class FlowLoop(asyncio.AbstractEventLoop):
         """
         outer = self._outer = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
+        confined.running.append(self)
         try:
             if self.guard is None:
                 self._run(call)
             else:
                 self.guard(lambda: self._run(call))
         finally:
+            confined.running.remove(self)
             asyncio._set_running_loop(outer)
         if self.failed is not None:
             raise self.failed
@@ -202,6 +205,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
         self._waiting.clear()
         outer = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
+        confined.running.append(self)
         try:
             for task in list(self._tasks.values()):
                 coro = task.get_coro()
@@ -211,6 +215,7 @@ class FlowLoop(asyncio.AbstractEventLoop):
                 except BaseException:  # noqa: BLE001 - what a finally of the dropped code raises is nobody's
                     continue
         finally:
+            confined.running.remove(self)
             asyncio._set_running_loop(outer)
         self._tasks.clear()
 
@@ -236,6 +241,10 @@ class FlowLoop(asyncio.AbstractEventLoop):
         """For a task or a future."""
         self._number += 1
         return self._number
+
+    def refused(self, what: str) -> OnlyInSteps:
+        """See `confined.Confined`."""
+        return _only_in_steps(what)
 
     # -- AbstractEventLoop
 

@@ -7,6 +7,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 import boki
 from boki_common.errors import Trimmed
+from boki_common.runtime import confined
 from bokiflow import inspection, records
 from bokiflow.calls import Workflow, names_of
 from bokiflow.cancellation import WorkflowCancelled
@@ -84,6 +85,7 @@ class Handle(Generic[R]):
             What it raised. WorkflowCancelled. WorkflowBlocked. NoSuchWorkflow. NonDeterminism, NotRegistered: this process ran it, and
             cannot. ResultExpired.
         """
+        confined.check(confined.A_CLIENT)  # it may be known here already, and not where the caller is replayed
         if self._ended is None:
             missing = missing or self._missing
             self._ended = await self._flow.wait(self.id, self._start, blocked=blocked, missing=missing)

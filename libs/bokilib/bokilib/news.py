@@ -7,8 +7,8 @@ its call.
 
 An error of one stream, of which something is gone, is raised to those who wanted that stream, and to nobody else.
 
-A call from another event loop (a workflow's, say) is refused by the book (`boki.WrongLoop`). Until then it waits apart: that loop may never
-run again, and holds up nobody else's query.
+A call from code of a workflow is refused at once. One from another event loop is refused by the book (`boki.WrongLoop`), and waits apart
+until then: that loop may never run again, and holds up nobody else's query.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import NamedTuple
 import boki
 from boki_common.errors import Trimmed
 from boki_common.limits import READ_TAGS
+from boki_common.runtime import confined
 from bokilib.ports import BookPort, Tag
 
 
@@ -59,6 +60,7 @@ class News:
         Raises:
             Trimmed, Lost: as `book.read_since`; `error.tag` is one of these streams, or none.
         """
+        confined.check(confined.A_CLIENT)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[NewRecords] = loop.create_future()
         if loop not in self._wanted:

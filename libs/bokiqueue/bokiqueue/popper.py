@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 import boki
 from boki_common.errors import BokiError, Conflict
 from boki_common.logs import get_logger
+from boki_common.runtime import confined
 from bokilib import checkpoint_rules, tags
 from bokilib.checkpoint_rules import GRACE_MS, Part, Whole
 from bokilib.contribution import Contribution
@@ -71,6 +72,7 @@ class ShardPopper:
 
     async def pop(self) -> Item | None:
         """Takes the oldest message, if there is one. Raises AppendUnknown, ResultTrimmed."""
+        confined.check(confined.A_CLIENT)
         if self._left:
             return self._left.popleft()
         popping = self._spawn(self._pop())

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from boki_common.errors import Conflict
 from boki_common.limits import RECORD_TAGS
+from boki_common.runtime import confined
 from bokilib.contribution import Contribution, joined
 from bokilib.errors import AtomicTooLarge
 from bokilib.log import Log
@@ -69,6 +70,7 @@ class Together:
 
     async def placed(self, part: Contribution, *, size: int, seen: int = 0) -> Placed:
         """As `append`; return also what comes before it in its record."""
+        confined.check(confined.A_CLIENT)  # a record that is being sent for another caller would take it along
         loop = asyncio.get_running_loop()
         one = _Waits(part, size, seen, loop.create_future())
         self._waiting.append(one)

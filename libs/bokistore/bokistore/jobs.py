@@ -7,6 +7,7 @@ import contextvars
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
+from boki_common.runtime import confined
 from bokilib.contribution import Contribution
 from bokilib.isolation import Isolation
 from bokilib.ports import ConsistencyName
@@ -70,6 +71,7 @@ class Job(Generic[R]):
         self.conflicts = 0
         self.began_s = 0.0
         self.late = False
+        confined.check(confined.A_CLIENT)  # the commit of another caller would take it along
         self.future: asyncio.Future[Committed[R]] = asyncio.get_running_loop().create_future()
         if how.staged:
             self.future.add_done_callback(_noticed)

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
+import boki
+import boki.sync
 import bokiflow
 from boki.testing import MemoryCluster
 from bokiflow import App, NotInWorkflow, Worker
-from libs.tests.flow.conftest import until, working
+from bokiflow.errors import OnlyInSteps
+from bokilib.log import Log
+from bokiqueue import Queue
+from bokistore import BokiStore, Transaction
+from libs.tests.flow.conftest import Inline, until, working
 from libs.tests.flow.shop import Shop
 
 
@@ -54,6 +61,58 @@ async def test_in_bodies_of_steps_they_are_refused_too(cluster: MemoryCluster) -
         handle = await worker.start(flow.call(), id="x")
         assert await handle.result() == ["not in a body", "x"]
         assert [one.kind async for one in handle.steps()] == ["step", "end"], "a step inside of a step is a plain call"
+
+
+async def test_calls_of_clients_stores_queues_and_workers_are_refused_at_once(
+    cluster: MemoryCluster, book: boki.Book
+) -> None:
+    app = App("shop")
+    uses: dict[str, Callable[[], Awaitable[object]]] = {}
+    refused: list[str] = []
+    log = Log(book)
+    store, queue = BokiStore(log), await Queue.open(log, "q", int)
+    await store.object("a").set("n", 1)
+
+    @app.workflow
+    async def flow() -> None:
+        for name, use in uses.items():
+            try:
+                await use()
+            except OnlyInSteps as error:
+                refused.append(name if "Put it into a step" in str(error) else str(error))
+
+    def now(call: Callable[[], object]) -> Callable[[], Awaitable[object]]:
+        async def made() -> object:
+            return call()
+
+        return made
+
+    async def pay(tx: Transaction) -> None:
+        tx["a"].inc("n", 1)
+
+    async with Worker(app, log, name="w", bodies=Inline()) as worker:
+        ended = await worker.start(flow.call(), id="nothing yet")
+        await ended.result()
+        uses |= {
+            "connect": now(lambda: boki.connect(cluster.url)),
+            "connect to memory": cluster.connect,
+            "connect and block": now(lambda: boki.sync.connect(cluster.url)),
+            "append": lambda: book.append(b"x"),
+            "submit": now(lambda: book.submit(b"x")),
+            "get": lambda: store.object("a").get("n"),
+            "set": lambda: store.object("a").set("n", 2),
+            "transact": lambda: store.transact(pay),
+            "push": lambda: queue.push(1),
+            "start": lambda: worker.start(flow.call(), id="another"),
+            "a result that is known here": ended.result,
+            "signal": lambda: ended.signal("x"),
+        }
+        # At once with others': what they have under way must not take a refused call along.
+        handle = await worker.start(flow.call(), id="x")
+        others = await asyncio.gather(book.append(b"mine"), queue.push(2), store.transact(pay), handle.result())
+        assert refused == list(uses) and others[3] is None
+        assert await store.object("a").get("n") == 2 and (await queue.stats()).depth == 1
+        assert b"x" not in [one.data async for one in book.read() if isinstance(one, boki.Record)]
 
 
 async def test_one_workflow_signals_another(shop: Shop, worker: Worker) -> None:

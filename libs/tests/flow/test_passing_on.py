@@ -138,7 +138,7 @@ def deployed(monkeypatch: pytest.MonkeyPatch, name: str, source: str = MOVED) ->
     return found
 
 
-async def test_an_error_whose_class_moved_is_caught_on_replay_and_one_whose_class_is_gone_blocks(
+async def test_an_error_whose_class_moved_is_caught_and_one_whose_class_is_gone_blocks(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with working(cluster, deployed(monkeypatch, "old_shop"), "first", lease_s=LONG_S) as first:

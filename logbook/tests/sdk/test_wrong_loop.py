@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 import boki
+import boki.sync
 from boki.testing import MemoryCluster
 from boki_common import limits
+from boki_common.errors import BokiError, UsageError
+from boki_common.runtime import confined
 
 Use = Callable[[], Coroutine[Any, Any, object]]
 
@@ -158,3 +161,47 @@ def test_a_full_window_makes_nobody_wait_in_another_loop() -> None:
                 _ = used.book.submit(b"x")
             other.run(used.refuses_all(skip=1))
         home.run(used.client.close())
+
+
+class NotHere(UsageError):
+    """What is said to code that must reach nothing outside."""
+
+
+class Confining(asyncio.SelectorEventLoop):
+    """A loop of such code, as a workflow's."""
+
+    def refused(self, what: str) -> BokiError:
+        return NotHere(what)
+
+    @contextmanager
+    def runs(self) -> Iterator[None]:
+        """Run the code of the block as this loop would: in a turn of the loop that runs already."""
+        outer = asyncio.get_running_loop()
+        asyncio._set_running_loop(self)
+        confined.running.append(self)
+        try:
+            yield
+        finally:
+            confined.running.remove(self)
+            asyncio._set_running_loop(outer)
+
+
+async def test_confined_code_is_refused_also_in_a_turn_that_appends_and_opens_no_client() -> None:
+    async with MemoryCluster() as cluster:
+        used, loop = await Used.make(cluster), Confining()
+        mine = used.book.submit(b"mine")  # leaves at the end of this turn
+        with loop.runs():
+            for call in (
+                lambda: used.book.submit(b"x"),
+                lambda: boki.connect(cluster.url),
+                lambda: boki.sync.connect(cluster.url),
+                lambda: used.client.open().send(None),
+                lambda: used.book.append(b"x").send(None),
+                lambda: used.client.close().send(None),
+            ):
+                with pytest.raises(NotHere):
+                    _ = call()
+        loop.close()
+        await mine
+        assert [record.data async for record in used.book.read()] == [b"at home", b"mine"]
+        await used.client.close()
