@@ -266,7 +266,8 @@ def _register_steps(group: CommandGroup) -> None:
     def steps(invocation: Invocation, id: str, book: str, check: bool, consistency: ConsistencyName) -> int:
         """Show what a workflow did and got: steps, transactions, timers, children, signals, who took it over, its end.
 
-        Each line: how long after its beginning, what, for how long, what came of it. With --json each is an object with kind, name,
+        Each line: how long after its beginning, what, for how long, what came of it. A step is not in the log until it ends, unless it
+        runs at most once: one that runs now is not shown. With --json each is an object with kind, name,
         key, begin_ms, end_ms, and what else there is of it. Exit code 4: its history is not kept any more.
 
         \b
@@ -288,7 +289,7 @@ def _register_steps(group: CommandGroup) -> None:
 
 def _show_steps(invocation: Invocation, found: Life) -> None:
     from bokiflow import ResultExpired
-    from bokiflow_tools.wording import span_facts, span_line
+    from bokiflow_tools.wording import UNENDED, span_facts, span_line
 
     line = found.timeline
     if line is None:
@@ -298,3 +299,5 @@ def _show_steps(invocation: Invocation, found: Life) -> None:
             invocation.emit(span_facts(span))
         else:
             write_line(span_line(span, line.begin_ms).encode())
+    if found.status not in ("completed", "failed"):
+        invocation.say(UNENDED)

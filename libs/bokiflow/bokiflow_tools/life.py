@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from bokiflow.flow_events import Cancelled, Claimed, Ended, Started
@@ -9,7 +11,7 @@ from bokiflow.history import Recorded
 from bokiflow.inspection import LockWait
 from bokiflow.instance_state import Held, Status, status_of
 from bokiflow.outcomes import Outcome
-from bokiflow_tools.timeline import Timeline, timeline
+from bokiflow_tools.timeline import Span, Timeline, timeline
 
 
 class Life(NamedTuple):
@@ -23,6 +25,7 @@ class Life(NamedTuple):
         result_kept: False if it ended, and its outcome is not kept any more.
         idle_claims: workers that took it over since it last recorded anything.
         waits_for: locks that it waits for. holds: names of locks that it holds.
+        launched: status of each workflow that it launched, by id, as far as that is kept.
     """
 
     id: str
@@ -38,6 +41,7 @@ class Life(NamedTuple):
     idle_claims: int = 0
     waits_for: tuple[LockWait, ...] = ()
     holds: tuple[str, ...] = ()
+    launched: Mapping[str, Status] = MappingProxyType({})
 
     @property
     def group(self) -> str:
@@ -90,9 +94,10 @@ class Life(NamedTuple):
         if self.started is None or self.records is None:
             return None
         made = timeline(self.started, self.records, self.claims, self.ended)
-        waits = {one.name: one for one in self.waits_for}
-        spans = [
-            span._replace(value=waits.get(span.name)) if span.kind == "queued" and span.end_ms is None else span
-            for span in made.spans
-        ]
-        return made._replace(spans=spans)
+        return made._replace(spans=[self._now(span) for span in made.spans])
+
+    def _now(self, span: Span) -> Span:
+        """Return a span with what other streams of the log have of it now."""
+        if span.kind == "queued" and span.end_ms is None:
+            return span._replace(value=next((one for one in self.waits_for if one.name == span.name), None))
+        return span._replace(value=self.launched.get(span.child)) if span.kind == "launch" else span

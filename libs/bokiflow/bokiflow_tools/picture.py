@@ -14,7 +14,7 @@ from boki_gateway.pages.parts import moment
 from boki_gateway.pages.texts import printable, span_text
 from bokiflow_tools.drawing import PATH, place
 from bokiflow_tools.timeline import MARKS, USES, WIDTH, Axis, Span, Stretch, Timeline, Use, axis, stretches
-from bokiflow_tools.wording import span_detail, span_name, span_took
+from bokiflow_tools.wording import UNENDED, span_detail, span_name, span_took
 
 ROWS: Final = 200
 """Of one page: of a longer history the newest, and a link to what was before."""
@@ -49,6 +49,7 @@ def picture(book: str, id: str, line: Timeline, now_ms: int, part: int | None) -
         _overview(stretches(shown, last_ms), scale),
         make("ol", _ruler(line, scale), *rows, class_="gantt", aria_labelledby="timeline-title"),
         make("p", note, class_="note") if note else None,
+        make("p", UNENDED, class_="note") if line.end_ms is None else None,
         _parts(book, id, number, parts),
         id="timeline",
         class_="panel",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import boki
 from boki_common.errors import Trimmed
 from bokiflow import inspection
 from bokiflow.errors import NoSuchWorkflow, ResultExpired
-from bokiflow.flow_events import PICKER, Claimed, Ended
+from bokiflow.flow_events import PICKER, Claimed, Ended, Invoked
 from bokiflow.histories import History
-from bokiflow.history import begun_before
-from bokiflow.instance_state import Held
+from bokiflow.history import Recorded, begun_before
+from bokiflow.instance_state import Held, Status, status_of
 from bokiflow_tools.life import Life
 from bokilib import tags
 from bokilib.log import Log
@@ -44,7 +46,16 @@ async def life_of(log: Log, id: str, *, consistency: ConsistencyName = "session"
         idle_claims=sum(seqnum > last and bool(event.owner) and not event.since for seqnum, _, event in claims),
         waits_for=waits_for,
         holds=holds,
+        launched=await _launched(log, records),
     )
+
+
+async def _launched(log: Log, records: Sequence[Recorded]) -> dict[str, Status]:
+    """Return the status of each workflow that one launched, as far as that is kept."""
+    made = (event for one in records for event in one.own if isinstance(event, Invoked))
+    ids = list(dict.fromkeys(event.child for event in made if not event.child.endswith(f"/{event.key}")))
+    states = await inspection.newest_of(log, ids)
+    return {id: status_of(one.ended, one.blocked) for id, one in zip(ids, states, strict=True) if one is not None}
 
 
 async def no_such_workflow(log: Log, id: str) -> NoSuchWorkflow:

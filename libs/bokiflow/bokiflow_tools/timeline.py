@@ -3,7 +3,9 @@
 - A step's record has how long its body took; what the code did (timers, children, signals to others) it did at the
   delivery before, since code of a workflow runs at no other time.
 - Times are those of deliveries to the workflow's code, so they never fall; of what came from others, that of its record.
-- What is only awaited (`recv`) has no record until it comes.
+- What is only awaited (`recv`) has no record until it comes; a step has none until it ends, unless it runs at most once.
+- A timer that had not fired when the workflow ended is left out: nothing waits for it.
+- A workflow that it launched (a schedule's firing) is no child: nothing tells it how that ends. `value` is its status, if that is known.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ Kind: TypeAlias = Literal[
     "transaction",
     "timer",
     "child",
+    "launch",
     "queued",
     "lock",
     "signal",
@@ -35,7 +38,7 @@ Kind: TypeAlias = Literal[
     "blocked",
     "end",
 ]
-MARKS: Final = frozenset({"signal", "cancel", "send", "emit", "patch", "fork", "takeover", "blocked", "end"})
+MARKS: Final = frozenset({"launch", "signal", "cancel", "send", "emit", "patch", "fork", "takeover", "blocked", "end"})
 """Kinds of what takes no time."""
 
 
@@ -131,9 +134,11 @@ class _Reader:
             self._did(event)
 
     def give_back(self, ended_ms: int) -> None:
-        """It ended: its locks, and its places in their queues, are nobody's."""
+        """Release its locks and its places in their queues, since it ended; drop its timers."""
         for key, span in list(self.open.items()):
-            if span.kind in ("lock", "queued"):
+            if span.kind == "timer":
+                del self.open[key]
+            elif span.kind in ("lock", "queued"):
                 self.spans.append(self.open.pop(key)._replace(end_ms=max(self.now_ms, ended_ms)))
 
     def _delivered(self, event: events.Delivered) -> None:
@@ -178,6 +183,8 @@ class _Reader:
             held = self.open.pop(event.key, None)
             if held is not None:
                 self.spans.append(held._replace(end_ms=now_ms))
+        elif isinstance(event, events.Invoked) and not event.child.endswith(f"/{event.key}"):
+            self.spans.append(Span("launch", event.name, event.key, now_ms, now_ms, child=event.child))
         elif isinstance(event, events.Invoked):
             self.open[event.key] = Span("child", event.name, event.key, now_ms, None, child=event.child)
         elif isinstance(event, events.Attempted):

@@ -26,6 +26,8 @@ IDLE_CLAIMS: Final = 3
 """Takeovers without a record, from which on people are told."""
 LEAST_ROOM: Final = 40
 """Characters of an error that a list shows on the narrowest terminal."""
+UNENDED: Final = "A step that runs is not in the log until it ends: it is not shown here, nor is one that was cut off."
+"""Below the steps of a workflow that has not ended."""
 REASON: Final = 200
 """Characters of an error that a list shows at most."""
 INCARNATION: Final = 8
@@ -240,6 +242,8 @@ def span_facts(span: Span) -> dict[str, Any]:
         made["due_ms"] = span.due_ms
     if span.kind in ("signal", "emit"):
         made["value"] = span.value
+    if span.kind == "launch":
+        made["status"] = span.value
     if isinstance(span.value, LockWait):
         made |= {name: value for name, value in lock_facts(span.value).items() if name.startswith("holder")}
     return made | outcome_facts(span.outcome)
@@ -266,6 +270,8 @@ def span_detail(span: Span) -> str:
         return preview(span.value)
     if isinstance(span.value, LockWait):
         return holder_text(span.value)
+    if span.kind == "launch":
+        return str(span.value or "started")
     if span.kind == "takeover":
         return f"from {printable(worker_text(str(span.value)))}" if span.value else ""
     return printable(span.name) if span.kind in ("cancel", "blocked") else ""
@@ -275,6 +281,8 @@ def span_took(span: Span) -> str:
     """How long it took; "" for what takes no time."""
     if span.kind in MARKS or span.kind == "transaction":
         return ""
+    if span.kind == "step" and span.end_ms is None:
+        return "was begun, has not ended"
     return "open" if span.end_ms is None else span_text(max(0, span.end_ms - span.begin_ms))
 
 

@@ -9,7 +9,7 @@ import pytest
 import boki
 import bokiflow
 from boki.testing import MemoryCluster
-from bokiflow import NoSuchWorkflow, Worker
+from bokiflow import NoSuchWorkflow, Worker, in_workflow
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokiflow_tools.listing import Wanted, listing
 from bokiflow_tools.reading import life_of
@@ -48,6 +48,28 @@ async def test_who_took_it_over_is_reported(cluster: MemoryCluster, book: boki.B
     assert found.timeline is not None
     kinds = [span.kind for span in found.timeline.spans]
     assert kinds.count("takeover") == 1 and "signal" in kinds and "step" in kinds
+
+
+async def test_what_a_workflow_launched_has_its_status(cluster: MemoryCluster) -> None:
+    app = bokiflow.App("shop")
+
+    @app.workflow
+    async def report(day: int) -> int:
+        return day
+
+    @app.workflow
+    async def keeps() -> None:
+        in_workflow.launch(report.call(1), "report/1")
+        await bokiflow.recv("more")
+
+    async with working(cluster, app) as worker:
+        handle = await worker.start(keeps.call(), id="x")
+        assert await worker.handle("report/1", report).result(missing="wait") == 1
+        line = (await life_of(worker.log, "x")).timeline
+        assert line is not None
+        assert [(span.kind, span.child, span.value) for span in line.spans] == [("launch", "report/1", "completed")]
+        await handle.signal("more")
+        await handle.result()
 
 
 @in_virtual_time

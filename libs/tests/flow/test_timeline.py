@@ -100,6 +100,18 @@ def test_times_never_fall_whatever_clocks_say() -> None:
     assert [span.end_ms for span in found.spans] == [1_010, 1_010] or found.spans[0].end_ms == 1_010
 
 
+def test_a_timer_that_had_not_fired_is_not_shown_of_what_ended() -> None:
+    sleeps = record(1, events.Sleeping("x", "0:1", 500_000))
+    assert [one[0] for one in spans(sleeps)] == ["timer"]
+    over = timeline(STARTED, [sleeps], [], Ended("x", 1, "f", "", OK, 2_000)).spans
+    assert [span.kind for span in over] == ["end"]
+
+
+def test_what_it_launched_takes_no_time_and_a_child_is_open_until_it_ends() -> None:
+    made = record(1, events.Invoked("x", "0:1", "x/0:1", "f", ""), events.Invoked("x", "0:2", "schedule/n/1", "f", ""))
+    assert sorted(spans(made)) == [("child", "f", 1_000, None), ("launch", "f", 1_000, 1_000)]
+
+
 def test_what_ended_ended_after_all_that_it_did_though_an_older_program_recorded_its_last_delivery() -> None:
     ended = Ended("x", 1, "f", "", OK, 1_010)
     found = timeline(STARTED, [record(1, events.Cancelled("x", "no"))], [(5_000, Claimed("x", "b"))], ended)

@@ -79,6 +79,14 @@ def test_the_error_of_what_failed_or_is_blocked_is_in_the_list_cut_to_the_room_t
     assert shortened("a" * 60, -3) == "a" * 39 + "…", "a narrow terminal wraps it rather than loses it"
 
 
+def test_a_launched_workflow_has_its_status_and_a_step_that_was_begun_says_so() -> None:
+    launched = Span("launch", "report", "0:2", 5, 5, child="schedule/n/1")
+    assert span_line(launched, 5).endswith("launch       report  schedule/n/1  → started")
+    assert span_line(launched._replace(value="completed"), 5).endswith("schedule/n/1  → completed")
+    assert span_facts(launched._replace(value="completed"))["status"] == "completed"
+    assert span_line(Span("step", "pay", "0:1", 5, None), 5).endswith("pay  was begun, has not ended")
+
+
 def test_lists_for_programs_are_exact() -> None:
     facts = listed_facts(9, STARTED, Held(1, "", ENDED))
     assert facts["id"] == EVIL and facts["status"] == "failed" and facts["error"]["message"] == EVIL
