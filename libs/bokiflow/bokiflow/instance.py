@@ -185,7 +185,6 @@ class Instance:
     def replaying(self, delivered: Iterable[OrderedEvent], start: int = 0) -> Iterator[None]:
         """The same, step by step: at each, whoever runs it answers all `looks.waiting` as of `looks.cursor`."""
         ordered = list(delivered)
-        self.is_replayed = bool(ordered)
         self._inherited = {
             one.event.key: one.event.child
             for one in ordered
@@ -198,13 +197,14 @@ class Instance:
         )
         cursors = self.started.cursors
         self.looks.cursor = cursors[0] if cursors else self.looks.cursor or start
-        self._replaying = last >= 0
+        self._replaying = self.is_replayed = last >= 0
         self.begin(replaying=last >= 0)
         while self.looks.waiting:
             yield
         for at, one in enumerate(ordered):
             if at >= last:
                 self._replaying = False
+            self.is_replayed = at <= last
             if isinstance(one.event, events.EFFECTS):
                 self._match(one.event)
             elif isinstance(one.event, Attempted):

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -16,7 +16,7 @@ import msgspec
 
 from bokiflow import cron
 from bokiflow.cron import Skipped, Timing
-from bokiflow.flow_events import Fired, Signalled
+from bokiflow.flow_events import Fired, Patched, Signalled
 from bokiflow.histories import History
 from bokiflow.history import in_order
 
@@ -113,6 +113,22 @@ def after(state: State, command: Command, now_ms: int) -> State:
     return msgspec.structs.replace(state, paused=False, after_ms=now_ms if state.paused else state.after_ms)
 
 
+def due_before(state: State, command: Command, now_ms: int) -> bool:
+    """Return True if a schedule is to be set to another timing, and something was due before: the old timing says what becomes of that.
+
+    Of very much that was missed, only as much is made up for as one look gives (`cron.MANY`).
+    """
+    if command.kind != "set" or command.planned == state.planned:
+        return False
+    at_ms = next_ms(state)
+    return at_ms is not None and at_ms <= now_ms
+
+
+def fires_first(number: int) -> str:
+    """Return the name of the patch by which a round starts what was due before a command. Older programs left it out."""
+    return f"due before it is set, round {number}"
+
+
 def next_ms(state: State) -> int | None:
     """Return the time of the next firing; it may have passed. None: the schedule is paused or removed."""
     return None if state.planned is None or state.paused else cron.next_ms(state.planned.timing, state.after_ms)
@@ -141,10 +157,12 @@ def asked(view: View) -> Asked:
 class _Fold:
     """The code of a schedule's workflow, as far as its state goes: run on at each delivery until it waits."""
 
-    def __init__(self, state: State, mail: Iterable[Command], now_ms: int) -> None:
+    def __init__(self, state: State, mail: Iterable[Command], now_ms: int, patches: Container[str]) -> None:
         self.state = state
         self.fired_ms: int | None = None
         self.skipped: Skipped | None = None
+        self._round = 0
+        self._patches: Final = patches
         self._mail: Final = deque(mail)
         self._now_ms = now_ms
 
@@ -159,15 +177,22 @@ class _Fold:
         """Take commands, and fire, until there is nothing to do."""
         while True:
             if self._mail:
-                self.state = after(self.state, self._mail.popleft(), self._now_ms)
-                continue
-            at_ms = next_ms(self.state)
-            if at_ms is None or at_ms > self._now_ms:
-                return
-            found = due(self.state, self._now_ms)
-            self.state = found.state
-            self.fired_ms = found.times[-1] if found.times else self.fired_ms
-            self.skipped = found.skipped or self.skipped
+                command = self._mail.popleft()
+                if due_before(self.state, command, self._now_ms) and fires_first(self._round) in self._patches:
+                    self._fire()
+                self.state = after(self.state, command, self._now_ms)
+            else:
+                at_ms = next_ms(self.state)
+                if at_ms is None or at_ms > self._now_ms:
+                    return
+                self._fire()
+            self._round += 1
+
+    def _fire(self) -> None:
+        found = due(self.state, self._now_ms)
+        self.state = found.state
+        self.fired_ms = found.times[-1] if found.times else self.fired_ms
+        self.skipped = found.skipped or self.skipped
 
 
 def fold(history: History) -> View:
@@ -175,7 +200,9 @@ def fold(history: History) -> View:
     begun = State() if history.restarted is None else msgspec.convert(history.begins.args[0][0], State)
     unreceived = () if history.restarted is None else history.restarted.unreceived
     mail = [msgspec.convert(value, Command) for topic, value in unreceived if topic == COMMANDS]
-    folded = _Fold(begun, mail, history.begins.at_ms if history.restarted is None else history.restarted.at_ms)
+    now_ms = history.begins.at_ms if history.restarted is None else history.restarted.at_ms
+    patches = {event.name for one in history.records for event in one.own if isinstance(event, Patched)}
+    folded = _Fold(begun, mail, now_ms, patches)
     folded.run()
     seen = max((one.seen for one in history.records if one.own), default=0)
     asked: State | None = None

@@ -27,7 +27,20 @@ from bokiflow.calls import Call, Registry, Workflow
 from bokiflow.cron import Skipped, Timing
 from bokiflow.errors import IdExpired
 from bokiflow.instance_state import Status, status_of
-from bokiflow.schedule_rules import COMMANDS, Asked, Command, Planned, State, View, after, id_of, id_of_firing, name_of
+from bokiflow.schedule_rules import (
+    COMMANDS,
+    Asked,
+    Command,
+    Planned,
+    State,
+    View,
+    after,
+    due_before,
+    fires_first,
+    id_of,
+    id_of_firing,
+    name_of,
+)
 from bokilib.codec import Json
 from bokilib.log import Log
 from bokilib.pauses import pauses
@@ -120,11 +133,13 @@ def workflow(app: Registry) -> Workflow[..., None]:
     """The workflow that each schedule is."""
 
     async def schedule(state: State) -> None:
-        for _ in range(ROUNDS):
+        for number in range(ROUNDS):
             command = await _command(state)
             if command is None:
                 state = _fire(app, state)
             else:
+                if due_before(state, command, in_workflow.now_ms()) and in_workflow.patched(fires_first(number)):
+                    state = _fire(app, state)
                 was, state = state, after(state, command, in_workflow.now_ms())
                 if state != was:
                     in_workflow.emit(_STATE, state)

@@ -574,3 +574,23 @@ async def test_firings_that_are_made_up_for_are_started_and_found_in_the_order_o
     assert len(ran) >= 30 and ran == sorted(set(ran), key=lambda at: at or 0)
     assert found == sorted(found) and len(found) == len(ran)
     assert listed == found[::-1]
+
+
+@in_virtual_time
+async def test_what_was_missed_before_the_timing_changed_is_made_up_for_as_it_was_set_then() -> None:
+    """The worker after the one that died knows the new timing, and sets it before it takes the schedule over."""
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        async with working(cluster, periodic("all"), "one", **BEATS):
+            await let_pass(2 * PERIOD_MS / 1_000)
+        await let_pass(3 * PERIOD_MS / 1_000)
+        async with working(cluster, periodic("skip"), "two", **BEATS) as worker:
+            await let_pass(2 * PERIOD_MS / 1_000)
+            (one,) = await worker.flow.schedules.list()
+            found = await fired_in_periods(worker.log.book)
+        async with working(cluster, periodic("skip"), "two", **BEATS) as worker:  # replays it
+            await let_pass(1)
+            assert await worker.flow.schedules.list() == [one]
+            assert await worker.handle("schedule/often").status() == "running"
+    assert one.timing.missed == "skip" and one.skipped is None
+    assert found == list(range(found[0], found[-1] + 1)) and len(found) >= 6
+    assert one.last is not None and one.last.due_ms == found[-1] * PERIOD_MS
