@@ -7,7 +7,7 @@ so there must be none.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -49,7 +49,7 @@ def forked(history: History, started: Started, before: str | None) -> History:
             found=history.started.id,
             expected=history.started.parent,
         )
-    delivered = [one for one in in_order(history.records) if not isinstance(one.event, Attempted)]
+    delivered = _delivered(history)
     cut = _cut(delivered, before)
     kept = delivered[:cut]
     waiting = {event.key: event.child for event in (one.event for one in kept) if isinstance(event, Invoked)}
@@ -77,6 +77,42 @@ def forked(history: History, started: Started, before: str | None) -> History:
         begins = msgspec.structs.replace(started, args=restarted.started.args)
         restarted = msgspec.structs.replace(restarted, id=started.id, started=begins, start=0, topics=())
     return History(started, 0, restarted, records, 0, 0)
+
+
+class Ran(NamedTuple):
+    """A step, transaction or child of an origin that succeeded. `name`: of its function; of a child, its id."""
+
+    key: str
+    name: str
+
+
+class Leaves(NamedTuple):
+    """What a fork leaves behind.
+
+    Attributes:
+        ran: what its origin did after the place of the fork; it stays done, and the fork does not know of it.
+        first: key of the first thing that the origin did, before which a fork takes nothing over; "" if the fork takes nothing over.
+    """
+
+    ran: tuple[Ran, ...]
+    first: str
+
+
+def leaves(history: History, before: str | None) -> Leaves:
+    """Return what a fork before a step (see `forked`) leaves behind. Raises InvalidArgument."""
+    delivered = _delivered(history)
+    cut = _cut(delivered, before)
+    ran = []
+    for one in delivered[cut:]:
+        event = one.event
+        if isinstance(event, Stepped | Transacted | ChildEnded) and event.outcome.error is None:
+            ran.append(Ran(event.key, event.child if isinstance(event, ChildEnded) else event.name))
+    keys = [key for one in delivered[:cut] if (key := getattr(one.event, "key", ""))]
+    return Leaves(tuple(ran), keys[0] if keys else "")
+
+
+def _delivered(history: History) -> list[OrderedEvent]:
+    return [one for one in in_order(history.records) if not isinstance(one.event, Attempted)]
 
 
 def _names(history: History, cut: int) -> tuple[tuple[str, int], ...]:

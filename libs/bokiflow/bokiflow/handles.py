@@ -124,7 +124,8 @@ class Handle(Generic[R]):
             await self._flow.log.append(records.resume(records.Place(self.id, self._flow.group), Resumed(self.id)))
 
     async def fork(self, *, id: str | None = None, before: str | None = None) -> Handle[R]:
-        """Starts a workflow with the same call, whose history is this one's up to a step: what was done before is not done again.
+        """Starts a workflow with the same call, whose history is this one's up to a step: what was done before is not done again,
+        and what ran after that step is not undone (`boki flow fork` lists it).
 
         Args:
             id: of the new one; by default a random one.

@@ -136,7 +136,8 @@ def _register_fork(group: CommandGroup) -> None:
     def fork(invocation: Invocation, id: str, book: str, new: str | None, before: str | None, check: bool) -> int:
         """Begin a new workflow with the same call, and with what another did before a step: that is not done again.
 
-        Prints the id of the new one.
+        Prints the id of the new one, and which steps of the other one ran after that place: they are not undone. With --json an object
+        with id, origin and ran_after (objects with key and name).
 
         \b
             boki flow fork order-7 --book shop --id order-7-again
@@ -144,9 +145,22 @@ def _register_fork(group: CommandGroup) -> None:
         """
 
         async def work() -> int:
+            from boki_common.errors import Trimmed
+            from bokiflow import inspection
+            from bokiflow.fork_rules import Leaves, leaves
+
             async with opened(invocation, book) as log, flow_of(log, id) as flow:
                 made = await flow.handle(id).fork(id=new, before=before)
-            show_facts(invocation, {"id": made.id, "origin": id}, made.id)
+                try:
+                    left = leaves(await inspection.whole_history(log, id), before)
+                except Trimmed:  # since it was forked
+                    left = Leaves((), "")
+            ran = [one._asdict() for one in left.ran]
+            show_facts(invocation, {"id": made.id, "origin": id, "ran_after": ran}, made.id)
+            if left.ran:
+                names = ", ".join(f"{one.key} {printable(one.name)}" for one in left.ran)
+                anew = f"; `--before {left.first}` begins anew" if left.first else ""
+                invocation.say(f"Steps that ran after it and are not undone: {names}{anew}.")
             return exit_codes.OK
 
         return run_on_workflow(invocation, work, check=check)

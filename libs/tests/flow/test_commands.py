@@ -211,7 +211,10 @@ def test_fork_and_resume(url: str, run: Run) -> None:
 
     assert asyncio.run(finish()) == 3
     keys = [one["key"] for one in lines(run("steps", "first", "--book", "forks", "--json")) if one["kind"] == "step"]
-    assert run("fork", "first", "--book", "forks", "--id", "again", "--before", str(keys[1])) == (0, "again\n", "")
+    assert run("fork", "first", "--book", "forks", "--id", "again", "--before", str(keys[1])) == (
+        *(0, "again\n"),
+        f"Steps that ran after it and are not undone: {keys[1]} add, {keys[2]} add; `--before {keys[0]}` begins anew.\n",
+    )
     assert run("resume", "again", "--book", "forks").out == "asked to try again\n"
     assert asyncio.run(finish()) == 3
     assert run("resume", "again", "--book", "forks").out == "nothing to do: it is completed\n"

@@ -11,7 +11,7 @@ import bokiflow
 from boki.testing import MemoryCluster
 from bokiflow import App
 from bokiflow.flow_events import Attempted, Cancelled, ChildEnded, Emitted, Invoked, Signalled, Started, Stepped, Within
-from bokiflow.fork_rules import forked
+from bokiflow.fork_rules import Leaves, Ran, forked, leaves
 from bokiflow.histories import History
 from bokiflow.history import Recorded, in_order
 from bokiflow.outcomes import Outcome, failed
@@ -42,6 +42,14 @@ def test_a_fork_is_delivered_what_its_origin_was_in_the_same_order() -> None:
     assert keys(found) == ["0:1", "0:2", "Signalled", "0:3"], "delivered after what landed after it"
     assert all(one.seqnum < 10 for one in found.records)
     assert {event.id for one in found.records for event in (*one.own, *one.incoming)} == {"y"}
+
+
+def test_a_fork_leaves_behind_what_ran_after_its_place_and_is_not_undone() -> None:
+    outcomes = {"0:1": DONE, "0:2": failed(OSError()), "0:3": DONE, "0:4": failed(OSError())}
+    records = [Recorded(6 + at, 0, 5, (step(key, outcome),)) for at, (key, outcome) in enumerate(outcomes.items())]
+    assert leaves(history(*records), None) == Leaves((Ran("0:3", "s"),), "0:1"), "a compensation, though it undid 0:1"
+    assert leaves(history(*records), "0:1") == Leaves((Ran("0:1", "s"), Ran("0:3", "s")), "")
+    assert leaves(history(records[0]), None) == Leaves((), "0:1")
 
 
 def test_a_fork_leaves_before_what_failed_first_or_what_is_named() -> None:
