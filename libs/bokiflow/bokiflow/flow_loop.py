@@ -48,6 +48,8 @@ TURNS_OF_A_FUTURE: Final = 20
 TURNS: Final = 5_000_000
 """Bound of all turns after one delivery."""
 STACK_FRAMES: Final = 16
+FRAMES: Final = 256
+"""Of a task, that are looked at."""
 
 
 class Timers(Protocol):
@@ -166,6 +168,18 @@ class FlowLoop(asyncio.AbstractEventLoop):
     def stacks(self) -> str:
         """Return where the tasks of the code wait or run. May be called by another thread while the code runs."""
         return "".join(line for task in list(self._tasks.values()) for line in _stack_of(task))
+
+    def place_of(self, key: str) -> str:
+        """Return the line, as `file.py:7`, at which the task of a key waits: of its own code, or of the code of the task that made it; ""
+        if there is none."""
+        path = key.rpartition(":")[0]
+        while path:
+            lines = [line for task in self._tasks.values() if task.flow_path.path == path for line in _frames_of(task)]
+            own = [line for line in lines if not line.filename.startswith(_MACHINERY)]
+            if own:
+                return f"{own[-1].filename.rpartition('/')[2]}:{own[-1].lineno}"
+            path = path.rpartition("/")[0]
+        return ""
 
     def stack_of(self, stopped: str) -> str:
         """Return the stack of code that was stopped: where its tasks wait, if it was stopped between two of them."""
@@ -381,15 +395,20 @@ for _name, _method in vars(asyncio.AbstractEventLoop).items():
 
 
 def _stack_of(task: asyncio.Task[Any]) -> list[str]:
-    """The calls of a task that waits or runs, innermost last."""
+    return traceback.format_list(_frames_of(task)[:STACK_FRAMES])
+
+
+def _frames_of(task: asyncio.Task[Any]) -> list[traceback.FrameSummary]:
+    """Return the calls of a task that waits or runs, innermost last."""
     frames: list[traceback.FrameSummary] = []
     awaited: Any = task.get_coro()
-    while awaited is not None and len(frames) < STACK_FRAMES:
+    while awaited is not None and len(frames) < FRAMES:
         frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
         if frame is not None:
-            frames.append(traceback.FrameSummary(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+            code = frame.f_code
+            frames.append(traceback.FrameSummary(code.co_filename, frame.f_lineno, code.co_name, lookup_line=False))
         awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
-    return traceback.format_list(frames)
+    return frames
 
 
 def current() -> FlowLoop | None:

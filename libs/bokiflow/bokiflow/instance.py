@@ -45,6 +45,9 @@ from bokilib.codec import Json
 from bokilib.errors import AtomicTooLarge, NotEncodable
 
 _UNIT: Final = 2.0**-53
+WORDS_CHARS: Final = 200
+WAITS_SHOWN: Final = 6
+"""Of what the code waits for, in the message of a NonDeterminism."""
 RESTART_BYTES: Final = EVENT_BYTES - 32_768
 """Of what a new run begins with: the rest is for what else its record has."""
 
@@ -229,7 +232,7 @@ class Instance:
     def _match(self, recorded: Effect) -> None:
         """Checks that the code did what is next in the history. Raises NonDeterminism."""
         if not self.effects:
-            raise self._other(_words(recorded), "nothing of that kind")
+            raise self._other(_words(recorded), self._waiting_for(recorded.key))
         made, _ = self.effects.popleft()
         if made != recorded:
             raise self._other(_words(recorded), _words(made))
@@ -258,7 +261,7 @@ class Instance:
         elif isinstance(event, events.Fired):
             self._at(event.at_ms)
             if event.key not in self._loop.timers:
-                raise self._other(f"a timer ({event.key})", self._waiting_for())
+                raise self._other(f"a timer ({event.key})", self._waiting_for(event.key))
             self._run(lambda: self._loop.fire(event.key))
         else:
             self._at(time_ms)
@@ -271,11 +274,12 @@ class Instance:
         wait = self.pending.get(event.key)
         expected = f"step {event.name!r} ({event.key})"
         if wait is None:
-            raise self._other(expected, self._waiting_for())
+            raise self._other(expected, self._waiting_for(event.key))
         if wait.name != event.name:
-            raise self._other(expected, f"step {wait.name!r} ({event.key})")
+            raise self._other(expected, self._at_place(f"step {wait.name!r}", event.key))
         if wait.digest != event.digest:
-            raise self._other(f"{expected} with arguments {event.digest}", f"the same with arguments {wait.digest}")
+            found = self._at_place(f"the same with arguments {wait.digest}", event.key)
+            raise self._other(f"{expected} with arguments {event.digest}", found)
         if isinstance(event, events.Stepped) and event.part is not None:
             self.parts.did([event.part])
         self.parts.attempted.pop(event.key, None)
@@ -284,7 +288,7 @@ class Instance:
     def _seated(self, event: events.Queued | events.Locked) -> None:
         wait = self.pending.get(event.key)
         if wait is None or not wait.lock or wait.name != event.name:
-            raise self._other(f"lock {event.name!r} ({event.key})", self._waiting_for())
+            raise self._other(f"lock {event.name!r} ({event.key})", self._waiting_for(event.key))
         seat = self.locks.taken[event.key] = Seat(event.key, event.name, event.number)
         if isinstance(event, events.Locked):
             self._resolve(event.key, wait, Outcome(seat.number))
@@ -363,8 +367,24 @@ class Instance:
         """Ends the code where it is."""
         self._loop.drop()
 
-    def _waiting_for(self) -> str:
-        return f"code that waits for {', '.join(self.waits) or 'nothing'}"
+    def _waiting_for(self, key: str) -> str:
+        """What the code does instead of what its history has at a key, with lines of its source."""
+        if self.outcome is not None:
+            error = self.outcome.error
+            return "code that has ended" + (
+                "" if error is None else f" with {error.type}: {error.message[:WORDS_CHARS]}"
+            )
+        waits = [(at, f"{wait.kind} {wait.name!r}") for at, wait in self.pending.items()]
+        waits += [(at, "timer") for at in self._loop.timers]
+        waits.sort(key=lambda one: one[0] != key)
+        words = [self._at_place(what, at) for at, what in waits[:WAITS_SHOWN]]
+        words += [f"{len(waits) - WAITS_SHOWN} more"] if len(waits) > WAITS_SHOWN else []
+        words += [f"signal {topic!r}" for topic in self._mail.topics[:WAITS_SHOWN]]
+        return f"code that waits for {', '.join(words) or 'nothing'}"
+
+    def _at_place(self, what: str, key: str) -> str:
+        place = self._loop.place_of(key)
+        return f"{what} ({key}), {place}" if place else f"{what} ({key})"
 
     def _other(self, expected: str, found: str) -> NonDeterminism:
         return NonDeterminism(

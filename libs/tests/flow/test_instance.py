@@ -96,10 +96,39 @@ async def test_effects_are_compared_in_order() -> None:
         with pytest.raises(NonDeterminism, match="Sent"):
             other.replay(delivered(*effects))
         none = instance_of(shop.steps, 1)
-        with pytest.raises(NonDeterminism, match="nothing of that kind"):
+        with pytest.raises(NonDeterminism, match=r"waits for step 'add' \(0:1\), shop\.py:\d+; bring"):
             none.replay(delivered(Emitted("x", "0:1", "t", 1)))
         for each in (one, again, other, none):
             each.drop()
+
+    await run(check)
+
+
+async def test_what_is_found_has_the_lines_at_which_the_code_waits_or_how_it_ended() -> None:
+    async def later() -> None:
+        await asyncio.sleep(9)
+
+    @App("tests").workflow
+    async def flow(ends: bool) -> None:
+        if ends:
+            raise ValueError("early")
+        task = asyncio.create_task(later())
+        await asyncio.gather(asyncio.sleep(7), bokiflow.recv("go"), task)
+
+    def check() -> None:
+        here, first = __file__.rpartition("/")[2], flow.function.__code__.co_firstlineno
+        waits = (
+            f"code that waits for timer (0/2:1), {here}:{first + 5}, "
+            f"timer (0/1:1), {here}:{later.__code__.co_firstlineno + 1}, signal 'go'"
+        )
+        found = []
+        for ends in (False, True):
+            one = instance_of(flow, ends)
+            with pytest.raises(NonDeterminism) as caught:
+                one.replay(delivered(Emitted("x", "0/2:1", "t", 1)))
+            found.append(caught.value.found)
+            one.drop()
+        assert found == [waits, "code that has ended with builtins:ValueError: early"]
 
     await run(check)
 
