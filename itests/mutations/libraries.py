@@ -209,26 +209,21 @@ bokiqueue libs/tests/queue/test_queue.py::test_a_queue_of_an_older_version_witho
 
 the state of a schedule is read from the stream of what it emitted
 bokiflow libs/tests/flow/test_schedules.py::test_its_state_is_known_after_its_history_was_rewritten
--        try:
--            history = await inspection.whole_history(opened, id)
--        except Trimmed:  # it ended meanwhile
--            return None
--        for one in reversed(history.records):
--            for event in reversed(one.own):
--                if isinstance(event, Emitted) and event.topic == _STATE:
--                    return msgspec.convert(event.value, State)
--        begun = history.begins.args[0][0]
--        return None if history.restarted is None else msgspec.convert(begun, State)
-+        from bokiflow.flow_events import PICKER
-+        from bokilib.tags import flow_output
+-    try:
+-        return schedule_rules.fold(await inspection.whole_history(log, id))
+-    except Trimmed:  # it ended meanwhile
+-        return None
++    from bokiflow.flow_events import PICKER, Emitted
++    from bokilib.tags import flow_output
 +
-+        record = await opened.book.read_prev(flow_output(id, _STATE), consistency="linearizable")
-+        while record is not None:
-+            for event in PICKER.of(record.seqnum, await opened.open(record), about=id):
-+                if isinstance(event, Emitted):
-+                    return msgspec.convert(event.value, State)
-+            record = await opened.book.read_prev(flow_output(id, _STATE), at_most=record.seqnum - 1)
-+        return None
++    record = await log.book.read_prev(flow_output(id, _STATE), consistency="linearizable")
++    while record is not None:
++        for event in PICKER.of(record.seqnum, await log.open(record), about=id):
++            if isinstance(event, Emitted):
++                state = msgspec.convert(event.value, schedule_rules.State)
++                return schedule_rules.View(state, state)
++        record = await log.book.read_prev(flow_output(id, _STATE), at_most=record.seqnum - 1)
++    return None
 
 a schedule that is refused ends the setting of all
 bokiflow libs/tests/flow/test_schedules.py::test_one_that_is_refused_holds_up_no_other
