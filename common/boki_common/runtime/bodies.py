@@ -37,6 +37,8 @@ IDLE_S: Final = 10.0
 """A thread without work for so long ends."""
 WAITED_S: Final = 1.0
 """Calls that wait for a thread for less are not worth a line in the log."""
+GIVEN_UP_EVERY_S: Final = 1.0
+"""So that those of a worker that ends are named, although others were given up a moment ago."""
 NAMED: Final = 16
 """Functions that one line of the log names."""
 _RAISE: Final = dis.opmap["RAISE_VARARGS"]
@@ -234,9 +236,11 @@ class ThreadBodies:
             )
         self._limit: Final = threads
         self._threads: Final = DaemonThreads(threads, abandoned)
-        self._full: Final = LogPace(_log.warning, "threads for plain functions all taken: calls wait")
+        self._full: Final = LogPace(_log.warning, "threads for plain functions all taken: calls wait", every_s=EVERY_S)
         self._given_up: Final = LogPace(
-            _log.warning, "plain functions given up: they run on in their threads until they return"
+            _log.warning,
+            "plain functions given up: they run on in their threads until they return",
+            every_s=GIVEN_UP_EVERY_S,
         )
         self._exhausted: Final = LogPace(_log.error, "threads for plain functions exhausted: none of them begins")
 

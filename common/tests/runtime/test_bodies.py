@@ -234,6 +234,26 @@ async def test_calls_that_wait_are_a_line_that_names_what_runs_longest(
         await asyncio.gather(*(one.caller for one in running))
 
 
+async def test_calls_that_wait_on_are_said_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing happens meanwhile: no call comes, and none ends."""
+    monkeypatch.setattr(bodies_module, "WAITED_S", 0.0)
+    monkeypatch.setattr(bodies_module, "EVERY_S", 0.0)
+    async with asyncio.timeout(LIMIT_S):
+        bodies = ThreadBodies(threads=1)
+        running = Hanging(bodies)
+        await running.began.wait()
+        waiting = Hanging(bodies)
+        lines = 0
+        while lines < 3:
+            await asyncio.sleep(0)
+            lines += capsys.readouterr().err.count("all taken")
+        running.end()
+        waiting.end()
+        await asyncio.gather(running.caller, waiting.caller)
+
+
 async def test_a_call_that_gets_a_thread_is_no_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -261,13 +281,20 @@ async def test_functions_that_run_on_are_one_line_that_names_them(capsys: pytest
 async def test_a_function_that_raises_cancellation_was_not_given_up(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """Also while its thread has not come to say that it is free."""
+    may_end, began = threading.Event(), asyncio.Event()
+
     def raises() -> None:
+        may_end.wait(LIMIT_S)
         raise asyncio.CancelledError
 
     bodies = ThreadBodies()
-    for _ in range(50):
+    running = asyncio.ensure_future(bodies.run(raises, begun=began.set))
+    await began.wait()
+    with bodies._threads._changed:
+        may_end.set()
         with pytest.raises(asyncio.CancelledError):
-            await bodies.run(raises)
+            await running
         await asyncio.sleep(0)
     assert not capsys.readouterr().err
 
