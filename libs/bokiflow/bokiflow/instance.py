@@ -37,7 +37,16 @@ from bokiflow.flush import EVENT_BYTES, SHARED_BYTES, size_of
 from bokiflow.history import OrderedEvent, Own
 from bokiflow.lock_seats import LockSeats, Seat, TakeLock
 from bokiflow.mail import Mail
-from bokiflow.outcomes import CANCELLED_OUTCOME, Names, Outcome, error_of, failed, missing_class, succeeded
+from bokiflow.outcomes import (
+    CANCELLED_OUTCOME,
+    Names,
+    Outcome,
+    cancellation_of,
+    error_of,
+    failed,
+    missing_class,
+    succeeded,
+)
 from bokiflow.parts import Parts
 from bokiflow.plain import as_json
 from bokiflow.transactional import RunTransaction, TransactionalStore
@@ -458,7 +467,7 @@ class Instance:
             self.pending.pop(key, None)
             self.parts.under_way &= not part
         if outcome.cancelled:
-            raise WorkflowCancelled(f"{wait.child or wait.name} was cancelled")
+            raise cancellation_of(wait.child or wait.name, outcome)
         if outcome.error is not None:
             raise error_of(outcome.error, *self._places(wait))
         return outcome

@@ -24,6 +24,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from bokiflow.cancellation import WorkflowCancelled
 from bokiflow.errors import StepFailed
 from bokiflow.plain import as_json
 from bokilib.codec import Json, check_json
@@ -104,7 +105,24 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
         return self.error is not None and self.error.type == CANCELLED
 
 
-CANCELLED_OUTCOME: Final = Outcome(None, Failure(CANCELLED, "the workflow was cancelled"))
+_THE_WORKFLOW: Final = "the workflow "
+CANCELLED_OUTCOME: Final = Outcome(None, Failure(CANCELLED, f"{_THE_WORKFLOW}was cancelled"))
+
+
+def cancelled_while_blocked(blocked: str) -> Outcome:
+    """Return the outcome of a workflow that is cancelled and ends without its code.
+
+    Args:
+        blocked: name of the class of the error that it is blocked by.
+    """
+    text = f"{_THE_WORKFLOW}was cancelled while blocked by {blocked}: its `except` and `finally` did not run"
+    return Outcome(None, Failure(CANCELLED, text))
+
+
+def cancellation_of(whose: str, outcome: Outcome) -> WorkflowCancelled:
+    """Return the error of who waits for a workflow that was cancelled."""
+    text = "" if outcome.error is None else outcome.error.message.removeprefix(_THE_WORKFLOW)
+    return WorkflowCancelled(f"{whose} {text or 'was cancelled'}")
 
 
 def succeeded(value: object) -> Outcome:

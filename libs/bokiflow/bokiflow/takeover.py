@@ -29,7 +29,7 @@ from bokiflow.errors import NotRegistered, WorkflowStuck
 from bokiflow.flow_events import Cancelled, ChildEnded, Claimed, Ended, Incoming, Invoked
 from bokiflow.histories import History, bytes_of
 from bokiflow.instance_state import Held
-from bokiflow.outcomes import CANCELLED_OUTCOME
+from bokiflow.outcomes import cancelled_while_blocked
 from bokiflow.partition_owner import PartitionOwner
 from bokiflow.peers import Peers
 from bokilib.contribution import Contribution, joined
@@ -336,7 +336,7 @@ def end_of_stuck(history: History, now_ms: int) -> Ended:
         history.start,
         begun.name,
         begun.digest,
-        CANCELLED_OUTCOME,
+        cancelled_while_blocked(WorkflowStuck.__name__),
         now_ms,
         begun.group,
         begun.start_ms,

@@ -648,9 +648,11 @@ async def test_a_stuck_workflow_runs_again_once_resumed_and_ends_once_cancelled(
         await until(lambda: len(worker._takeover.aside) == 2)
         assert ran == ["polls", "polls"], "the next worker does not begin it again"
         await worker.handle("cancelled").cancel()
-        with pytest.raises(WorkflowCancelled):
+        words = "'cancelled' was cancelled while blocked by WorkflowStuck: its `except` and `finally` did not run"
+        with pytest.raises(WorkflowCancelled, match=words):
             await worker.handle("cancelled").result()
-        with pytest.raises(WorkflowCancelled):
+        assert await worker.handle("cancelled").status() == "cancelled"
+        with pytest.raises(WorkflowCancelled, match=r"workflow 'cancelled/0/1:1' was cancelled$"):
             await worker.handle("cancelled/0/1:1").result()
         stuck = False
         await worker.handle("resumed").resume()
