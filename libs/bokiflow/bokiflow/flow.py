@@ -181,7 +181,7 @@ class Flow:
         if await inspection.newest(self.log, origin, consistency="linearizable") is None:
             raise NoSuchWorkflow(f"there is no workflow {origin!r}: was it started in this book?", id=origin)
         history = await inspection.whole_history(self.log, origin)
-        made = forked(history, forks.without_family(history.started, chosen, self.log.now_ms()), before)
+        made = forked(history, forks.without_family(history.started, chosen), before)
         return chosen, await forks.begin(self.log, made)
 
     async def debounce(self, call: Call[R], *, id: str, quiet_s: float, at_most_s: float | None = None) -> Handle[R]:

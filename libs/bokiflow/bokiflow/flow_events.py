@@ -55,8 +55,8 @@ class Started(Event, tag="flow.start", frozen=True):
         within: whose transaction it is a part of.
         cursors: of a fork, as of which places its origin looked at things: before the first delivery, and after each.
         due_ms: the time of the firing, of a workflow that a schedule started (and of its forks); 0: of another one.
-        forked_ms: of a fork, when it was started, by the clock of the log; `at_ms` is its origin's, for the code. 0 in records of older
-            programs.
+        forked_ms: of a fork, when it was started, by the clock of the log; `at_ms` is its origin's, for the code. 0 in the record that
+            starts the fork, whose time it is (`history.begun`), and in checkpoints of older programs.
     """
 
     id: str

@@ -90,8 +90,8 @@ def _outputs(made: History) -> list[str]:
     return shortening.outputs(made.started.id, made.topics)
 
 
-def without_family(started: Started, id: str, now_ms: int) -> Started:
-    """Return how a fork begins: no workflow's child, under its own id. `now_ms`: by the clock of the log."""
+def without_family(started: Started, id: str) -> Started:
+    """Return how a fork begins: no workflow's child, under its own id, when its record is ordered (`history.begun`)."""
     return msgspec.structs.replace(
-        started, id=id, owner="", parent="", parent_key="", traceparent="", age=0, within=None, forked_ms=now_ms
+        started, id=id, owner="", parent="", parent_key="", traceparent="", age=0, within=None, forked_ms=0
     )

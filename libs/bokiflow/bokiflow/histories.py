@@ -147,7 +147,20 @@ def fold(kept: Sequence[Kept], gap: int) -> History | None:
     if restart is not None and (whole is None or restart.recorded.seqnum > whole.covers):
         base = _since(base, restart)
         trimmed = restart.recorded.seqnum  # whoever trims there has looked that nothing is needed (`shortening`)
-    return base if gap <= trimmed else None
+    return _forked_when(base, begun) if gap <= trimmed else None
+
+
+def _forked_when(base: History, begun: Kept | None) -> History:
+    """Return the history of a fork with the time of the record that started it: the checkpoint in that record lacks it."""
+    forked_ms = 0 if begun is None or begun.recorded.started is None else begun.recorded.started.forked_ms
+    if not forked_ms:
+        return base
+    started = msgspec.structs.replace(base.started, forked_ms=forked_ms)
+    restarted = base.restarted
+    if restarted is not None:
+        again = msgspec.structs.replace(restarted.started, forked_ms=forked_ms)
+        restarted = msgspec.structs.replace(restarted, started=again)
+    return base._replace(started=started, restarted=restarted)
 
 
 def _parts(kept: Sequence[Kept], begun: Kept | None) -> list[Part]:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 import boki
 import bokiflow
 from boki.testing import MemoryCluster
 from bokiflow import NoSuchWorkflow, Worker, in_workflow
-from bokiflow.testing import LoopClock, in_virtual_time
 from bokiflow_tools.listing import Wanted, listing
 from bokiflow_tools.reading import life_of
 from bokiflow_tools.wording import life_facts, life_lines, listed_facts, listed_line
 from bokilib import tags
 from bokilib.log import Log
-from libs.tests.flow.conftest import Inline, working
+from libs.tests.flow.conftest import Inline, Stepping, working
 from libs.tests.flow.shop import Shop
 
 
@@ -72,16 +69,16 @@ async def test_what_a_workflow_launched_has_its_status(cluster: MemoryCluster) -
         await handle.result()
 
 
-@in_virtual_time
 async def test_a_fork_began_when_it_was_forked_and_a_workflow_ended_when_its_last_worker_ended_it() -> None:
     shop = Shop()
-    async with MemoryCluster(clock=LoopClock()) as cluster:
+    clock = Stepping()
+    async with MemoryCluster(clock=clock) as cluster:
         async with working(cluster, shop.app) as worker:
             await worker.start(shop.wait.call(1), id="x")
             await worker.drain()
             await worker.handle("x").cancel("late")
             began = await worker.flow.known("x")
-        await asyncio.sleep(600)
+        clock.ahead_ms += 600_000
         async with working(cluster, shop.app) as worker:
             with pytest.raises(bokiflow.WorkflowCancelled):
                 await worker.handle("x").result()
@@ -92,7 +89,7 @@ async def test_a_fork_began_when_it_was_forked_and_a_workflow_ended_when_its_las
             times = [(span.kind, span.begin_ms) for span in ended.timeline.spans]
             assert [kind for kind, _ in times] == ["cancel", "takeover", "end"]
             assert times == sorted(times, key=lambda one: one[1])
-            await asyncio.sleep(600)
+            clock.ahead_ms += 600_000
             await worker.handle("x").fork(id="y")
             await worker.handle("y").signal("go", 1)
             await worker.handle("y").result()
