@@ -54,14 +54,15 @@ def where(book: str) -> Element:
 
 def queues(book: str, found: Sequence[tuple[Config, Stats]], more: int) -> Element:
     """All queues, one row a group."""
-    rows = [_queue(book, config, stats) for config, stats in found]
+    dead = {config.dead_letter for config, _ in found}
+    rows = [_queue(book, config, stats, dead=config.queue in dead) for config, stats in found]
     note = make("p", f"and {more:,} more queues: name one", class_="note") if more > 0 else None
     names = ("Queue", "Group", "Not done", "In flight", "Oldest", "State")
     body: Node = _table("queues", names, rows) if rows else make("p", "There is no queue in it.", class_="empty")
     return _section("queues", "Queues", body, note)
 
 
-def _queue(book: str, config: Config, stats: Stats) -> Element:
+def _queue(book: str, config: Config, stats: Stats, *, dead: bool) -> Element:
     group = stats.group or None
     link = make("a", printable(config.queue), href=address(PATH, book=book, queue=config.queue, group=group))
     return make(
@@ -71,12 +72,13 @@ def _queue(book: str, config: Config, stats: Stats) -> Element:
         _number("Not done", stats.depth),
         _number("In flight", stats.in_flight),
         _cell("Oldest", seconds(stats.age_ms) if stats.depth else "none", "number"),
-        make("td", _state(stats), data_label="State"),
+        make("td", _state(stats, dead=dead), data_label="State"),
         data_key=f"{config.queue} {stats.group}",
     )
 
 
-def _state(stats: Stats) -> Element:
+def _state(stats: Stats, *, dead: bool = False) -> Element:
+    """How a group stands. `dead`: the queue has dead letters of others, which nobody is expected to consume."""
     if stats.paused:
         return make("span", "paused", class_="state warn")
     if stats.unopened:
@@ -85,20 +87,31 @@ def _state(stats: Stats) -> Element:
         return make("span", "empty", class_="state idle")
     if stats.consumed or stats.mode == "pop":
         return make("span", "is consumed", class_="state good")
+    if dead:
+        return make("span", "keeps dead letters", class_="state idle")
     return make("span", "nobody consumes", class_="state warn")
 
 
 # -- a queue
 
 
-def facts(config: Config, stats: Stats, rates: Rates) -> Element:
-    """What is known of a group now."""
+def sources(found: Sequence[Peeked]) -> list[str]:
+    """Return the queues that these messages are dead letters of, by name; none of a queue of other messages."""
+    return sorted({one.source.queue for one in found if one.source is not None})
+
+
+def facts(config: Config, stats: Stats, rates: Rates, of: Sequence[str] = ()) -> Element:
+    """What is known of a group now. `of`: queues whose dead letters it has."""
+    consumers = consumers_line(stats)
+    if of and not stats.consumed:
+        consumers = "none, as is usual for dead letters: look at them here; `boki queue redrive` sends them back"
     rows: list[tuple[str, Node]] = [
-        ("State", _state(stats)),
+        ("State", _state(stats, dead=bool(of))),
+        *([("Dead letters of", ", ".join(map(printable, of)))] if of else []),
         ("Not done", f"{stats.depth:,}"),
         ("In flight", f"{stats.in_flight:,}"),
         ("Delayed", f"{stats.delayed:,}"),
-        *([("Consumers", consumers_line(stats))] if stats.mode == "consume" else []),
+        *([("Consumers", consumers)] if stats.mode == "consume" else []),
         ("Oldest", seconds(stats.age_ms) if stats.depth else "none"),
         ("Pushed", per_second(rates.pushed_per_s)),
         ("Done", per_second(rates.done_per_s)),
@@ -132,7 +145,9 @@ def shards(stats: Stats) -> Element:
 
 
 def oldest(stats: Stats, found: Sequence[Peeked]) -> Element:
-    """The oldest messages that are not done."""
+    """The oldest messages that are not done; of a queue of dead letters, why they are there."""
+    if sources(found):
+        return _section("oldest", "Oldest dead letters", _letters(found), _oldest_note(stats, found))
     rows = [
         make(
             "tr",
@@ -149,17 +164,34 @@ def oldest(stats: Stats, found: Sequence[Peeked]) -> Element:
     ]
     names = ("Message", "State", "Attempts", "Priority", "Pushed (UTC)", "Key", "Id")
     body: Node = _table("letters", names, rows) if rows else make("p", "Nothing waits.", class_="empty")
-    note = (
-        make("p", f"The oldest {len(found):,} of {stats.depth:,}.", class_="note") if len(found) < stats.depth else None
-    )
-    return _section("oldest", "Oldest messages", body, note)
+    return _section("oldest", "Oldest messages", body, _oldest_note(stats, found))
 
 
-def letters(book: str, config: Config, found: Sequence[Peeked], depth: int) -> Element:
-    """What was given up, of this queue and others that share its queue of dead letters."""
+def _oldest_note(stats: Stats, found: Sequence[Peeked]) -> Node:
+    if len(found) >= stats.depth:
+        return None
+    return make("p", f"The oldest {len(found):,} of {stats.depth:,}.", class_="note")
+
+
+def letters(book: str, config: Config, found: Sequence[Peeked], depth: int, of: Sequence[str] = ()) -> Element:
+    """What was given up, of this queue and others that share its queue of dead letters. `of`: queues whose dead letters it has."""
+    if config.dead_letter is None and of:
+        back = "`boki queue redrive` sends them back to the queue that they come from."
+        return _section(
+            "letters", "Dead letters", make("p", f"This queue keeps them for others. {back}", class_="note"), None
+        )
     if config.dead_letter is None:
         none = "There is no queue of dead letters: each message comes again, as often as it takes."
         return _section("letters", "Dead letters", make("p", none, class_="note"), None)
+    body: Node = _letters(found) if found else make("p", "There are none.", class_="empty")
+    link = make("a", printable(config.dead_letter), href=address(PATH, book=book, queue=config.dead_letter))
+    note = (
+        make("p", f"{depth:,} in ", link, ". They go back by `boki queue redrive`.", class_="note") if found else None
+    )
+    return _section("letters", "Dead letters", body, note)
+
+
+def _letters(found: Sequence[Peeked]) -> Element:
     rows = [
         make(
             "tr",
@@ -173,11 +205,7 @@ def letters(book: str, config: Config, found: Sequence[Peeked], depth: int) -> E
         )
         for one in found
     ]
-    names = ("Message", "Of", "Why", "Error", "Attempts", "Given up (UTC)")
-    body: Node = _table("letters", names, rows) if rows else make("p", "There are none.", class_="empty")
-    link = make("a", printable(config.dead_letter), href=address(PATH, book=book, queue=config.dead_letter))
-    note = make("p", f"{depth:,} in ", link, ". They go back by `boki queue redrive`.", class_="note") if rows else None
-    return _section("letters", "Dead letters", body, note)
+    return _table("letters", ("Message", "Of", "Why", "Error", "Attempts", "Given up (UTC)"), rows)
 
 
 # -- parts

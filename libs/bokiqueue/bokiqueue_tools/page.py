@@ -76,11 +76,12 @@ async def _queue(log: Log, book: str, config: Config, group: str, clock: boki.Cl
         if dead is not None:
             found, letters = await inspection.look(log, dead.config, GROUP, LETTERS)
             more = found.depth
+    of = drawing.sources(oldest)
     return [
-        drawing.facts(config, stats, rates),
+        drawing.facts(config, stats, rates, of),
         drawing.shards(stats),
         drawing.oldest(stats, oldest),
-        drawing.letters(book, config, letters, more),
+        drawing.letters(book, config, letters, more, of),
     ]
 
 

@@ -87,6 +87,25 @@ async def test_a_queue_with_its_oldest_and_its_dead_letters(
     assert "of the book shop" in text
 
 
+async def test_the_page_of_a_queue_of_dead_letters_says_why_each_is_there(
+    requester: Requester, another: Another
+) -> None:
+    queue = await another(shards=1, dead_letter="jobs.dead", max_deliveries=1)
+    await queue.push("bad")
+    async with queue.consume(who="host-7") as messages:
+        with pytest.raises(ValueError, match="no such"):
+            async with await anext(messages):
+                raise ValueError("no such address")
+        await all_appended(messages)
+    text = await look(requester, book="shop", queue="jobs.dead")
+    assert "State keeps dead letters Dead letters of jobs" in text
+    assert "Message Of Why Error Attempts Given up (UTC)" in text
+    assert "too many attempts failed ValueError('no such address') 1 " in text and '"bad" jobs ' in text
+    assert "nobody consumes" not in text and "each message comes again" not in text
+    assert "`boki queue redrive` sends them back" in text
+    assert "jobs.dead default 1 0 0.0 s keeps dead letters" in await look(requester, book="shop")
+
+
 async def test_what_is_not_there_is_text(requester: Requester, queue: Queue[object]) -> None:
     assert "there is no queue 'x'" in await look(requester, 404, book="shop", queue="x")
     assert "no group 'y'" in await look(requester, 404, book="shop", queue="jobs", group="y")
