@@ -120,6 +120,12 @@ async def newest(log: Log, id: str, *, consistency: ConsistencyName = "session")
     return found
 
 
+async def newest_ms(log: Log, id: str) -> int:
+    """Return when the newest record of a workflow's fence was written, in milliseconds since 1970 UTC; 0 if there is none."""
+    (record,) = await _newest_records(log, [id], "session")
+    return 0 if record is None else record.time_ms
+
+
 async def newest_of(log: Log, ids: Sequence[str], *, consistency: ConsistencyName = "session") -> list[Held | None]:
     """The same of many, in few round trips."""
     found: list[Held | None] = []

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Protocol
 
@@ -44,6 +45,10 @@ ELSEWHERE_S: Final = 5.0
 """Bound of marking a stuck workflow in the log, over a connection of its own."""
 CHILDREN: Final = 64
 """Children of a stuck workflow that one record cancels."""
+
+STAYS_STUCK: Final = (
+    "workflow stays blocked: its code was stuck; not tried again until `boki flow resume --all --error WorkflowStuck`"
+)
 
 log = get_logger(__name__)
 
@@ -218,24 +223,27 @@ class Takeover:
 
     async def _settle_stuck(self, place: records.Place, state: Held, partition_claim: int | None) -> bool:
         """Set a stuck workflow aside, or end it if it was cancelled; return False if it moved meanwhile, and has to be looked at again."""
-        log = self._host.log
-        history = await inspection.whole_history(log, place.id)
+        opened = self._host.log
+        since_ms = await inspection.newest_ms(opened, place.id)
+        history = await inspection.whole_history(opened, place.id)
         self.others.pop(place.id, None)
         sent = [event for one in history.records for event in one.incoming]
         sent += [event for _, _, incoming in self._loading.get(place.id, ()) for event in incoming]
         if not any(isinstance(event, Cancelled) for event in sent):
             if place.id not in self.aside:
                 error = WorkflowStuck(state.blocked.partition(": ")[2], id=place.id)
-                self._put_aside(place.id, error, history.carried_ms)
+                log.warning(STAYS_STUCK, id=place.id, since=_utc(since_ms), error=str(error).partition("\n")[0])
+                self.aside[place.id] = history.carried_ms
+                self._host.set_aside(place.id, error)
             return True
         for one in cancelling_children(place, history):
-            await log.append(one)
-        ended = end_of_stuck(history, log.now_ms())
+            await opened.append(one)
+        ended = end_of_stuck(history, opened.now_ms())
         part = end_without_code(place, ended, state.claim, partition_claim)
         try:
-            await log.append(part, settle=True)
+            await opened.append(part, settle=True)
         except Conflict as conflict:
-            if partition_claim and place.partition_owner in log.moved(part.expect, conflict):
+            if partition_claim and place.partition_owner in opened.moved(part.expect, conflict):
                 self._host.lost(place.partition, partition_claim)
                 return True
             return False
@@ -316,6 +324,10 @@ def reason(error: Exception) -> str:
     text = f"{type(error).__name__}: {error}"[:REASON_CHARS]
     stack = error.facts.get("stack") if isinstance(error, WorkflowStuck) else None
     return f"{text}\n{str(stack)[-STACK_CHARS:]}" if stack else text
+
+
+def _utc(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1_000, UTC).isoformat(timespec="seconds")
 
 
 def waits_for_code(state: Held) -> bool:

@@ -613,7 +613,7 @@ async def test_a_workflow_that_waits_for_a_thread_is_blocked_with_what_to_do(clu
 
 
 async def test_a_stuck_workflow_runs_again_once_resumed_and_ends_once_cancelled(
-    cluster: MemoryCluster,
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ran: list[str] = []
     stuck = True
@@ -647,6 +647,11 @@ async def test_a_stuck_workflow_runs_again_once_resumed_and_ends_once_cancelled(
         await worker._round()
         await until(lambda: len(worker._takeover.aside) == 2)
         assert ran == ["polls", "polls"], "the next worker does not begin it again"
+        said = [line for line in capsys.readouterr().err.split("\n") if "not tried again until" in line]
+        assert len(said) == 2 and all("boki flow resume --all --error WorkflowStuck" in line for line in said)
+        assert all("since=" in line and "in polls" not in line for line in said), (
+            "it was said before where it was stuck"
+        )
         await worker.handle("cancelled").cancel()
         words = "'cancelled' was cancelled while blocked by WorkflowStuck: its `except` and `finally` did not run"
         with pytest.raises(WorkflowCancelled, match=words):
