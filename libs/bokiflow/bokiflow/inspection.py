@@ -29,6 +29,7 @@ from bokiflow.history import Recorded, begun, locks_of, recorded
 from bokiflow.instance_state import Held, Status, held, status_of
 from bokiflow.outcomes import Outcome
 from bokiflow.partition_fold import PartitionFold
+from bokiflow.stacks import users_stack, with_users_stack
 from bokilib import tags
 from bokilib.log import Log
 from bokilib.ports import ConsistencyName
@@ -60,7 +61,7 @@ class Known(NamedTuple):
 
     Attributes:
         owner: who runs it. started_ms, ended_ms: milliseconds since 1970 UTC, by the clock of the log.
-        blocked: why it cannot go on, if it cannot.
+        blocked: why it cannot go on, if it cannot; as `outcome`, without frames of Boki's own code.
         waits_for: locks that it waits for, and which workflows hold them. holds: names of locks that it holds.
     """
 
@@ -184,7 +185,7 @@ async def unfinished(log: Log, group: str) -> list[int]:
 async def blocked(log: Log, group: str) -> list[Blocked]:
     """Workflows of a group that are blocked, as of now, in the order of their beginnings."""
     living = sorted(await _living(log, group), key=lambda one: one[1])
-    return [Blocked(id, state.blocked) for id, _, state in living if state.blocked]
+    return [Blocked(id, users_stack(state.blocked)) for id, _, state in living if state.blocked]
 
 
 async def _living(log: Log, group: str) -> list[tuple[str, int, Held]]:
@@ -292,7 +293,7 @@ async def known(log: Log, id: str) -> Known | None:
             ended.at_ms,
             ended.attributes,
             ended.parent,
-            ended.outcome,
+            with_users_stack(ended.outcome),
         )
     began = await first(log, id)
     if began is None:
@@ -308,8 +309,8 @@ async def known(log: Log, id: str) -> Known | None:
         None if ended is None else ended.at_ms,
         started.attributes,
         started.parent,
-        None if ended is None else ended.outcome,
-        state.blocked,
+        None if ended is None else with_users_stack(ended.outcome),
+        users_stack(state.blocked),
         waits_for,
         holds,
     )

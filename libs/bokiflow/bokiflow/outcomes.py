@@ -41,6 +41,8 @@ GROUPED: Final = 16
 DEPTH: Final = 4
 """Bound of the causes and groups inside one another that are kept."""
 CANCELLED: Final = "bokiflow.cancellation:WorkflowCancelled"
+AGAIN: Final = "raised again by the workflow:"
+"""Between the stack trace of a step or child, and that of the workflow."""
 _REMOTE_STACK: Final = "_bokiflow_stack"
 """Attribute of a rebuilt error: the stack trace of the original."""
 _NEVER_RAISED: Final = (StopIteration, StopAsyncIteration)
@@ -178,7 +180,7 @@ def _stack(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     here = _utf8("".join(traceback.format_list(frames[-STACK_FRAMES:])))[-STACK_CHARS:]
     there = getattr(error, _REMOTE_STACK, "")
-    return f"{there}\nraised again by the workflow:\n{here}"[-STACK_CHARS:] if there and here else there or here
+    return f"{there}\n{AGAIN}\n{here}"[-STACK_CHARS:] if there and here else there or here
 
 
 def _text(error: BaseException) -> str:

@@ -42,6 +42,7 @@ from bokiflow.partition_rules import assigned, to_claim
 from bokiflow.passing_on import PassingOn
 from bokiflow.peers import Peers
 from bokiflow.schedules import Plan
+from bokiflow.stacks import users_stack
 from bokiflow.takeover import Takeover
 from bokiflow.traces import Spans, Tracing
 from bokiflow.upkeep import Ours, Upkeep
@@ -514,7 +515,12 @@ class Worker:
         failure = ended.outcome.error
         if failure is not None and not ended.outcome.cancelled:
             log.warning(
-                "workflow failed", id=id, name=ended.name, error=failure.message, type=failure.type, stack=failure.stack
+                "workflow failed",
+                id=id,
+                name=ended.name,
+                error=failure.message,
+                type=failure.type,
+                stack=users_stack(failure.stack),
             )
         self.spans.end(id, ended)
         self.flow.results.ended(id, ended)
@@ -545,7 +551,9 @@ class Worker:
     def stuck(self, id: str, claim: int, stack: str) -> None:
         """See `executor.Host`."""
         assert self.watch is not None
-        log.warning("workflow stuck: its code keeps the event loop from running, interrupted", id=id, stack=stack)
+        log.warning(
+            "workflow stuck: its code keeps the event loop from running, interrupted", id=id, stack=users_stack(stack)
+        )
         self._takeover.give_up_elsewhere(id, stuck(id, stack, self.watch.after_s), claim)
 
 

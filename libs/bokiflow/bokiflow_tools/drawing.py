@@ -15,6 +15,7 @@ from boki_gateway.pages.texts import preview, printable, span_text
 from bokiflow.flow_events import Started
 from bokiflow.instance_state import Status
 from bokiflow.outcomes import Outcome
+from bokiflow.stacks import users_stack
 from bokiflow_tools.life import Life
 from bokiflow_tools.listing import Listed, Listing
 from bokiflow_tools.living import Living
@@ -202,10 +203,12 @@ def _ending(id: str, outcome: Outcome) -> Element:
 
 
 def stack_block(stack: str) -> Node:
-    """A stack trace, folded; None for an empty one."""
+    """A stack trace of a user's error, folded, without frames of Boki's own code; None for an empty one."""
     if not stack:
         return None
-    text = make("pre", "\n".join(stack_lines(stack)[1:]), tabindex=0, role="region", aria_label="The stack trace")
+    text = make(
+        "pre", "\n".join(stack_lines(users_stack(stack))[1:]), tabindex=0, role="region", aria_label="The stack trace"
+    )
     return make("details", make("summary", "Stack, innermost call last"), text)
 
 

@@ -5,7 +5,6 @@ What others wrote (ids, names, values) never moves a cursor or ends a line: what
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -14,14 +13,10 @@ from bokiflow.flow_events import Started
 from bokiflow.inspection import LockWait
 from bokiflow.instance_state import Held, status_of
 from bokiflow.outcomes import Outcome
+from bokiflow.stacks import users_stack, with_users_stack
 from bokiflow_tools.life import Life
 from bokiflow_tools.timeline import MARKS, Span
 
-_FRAME: Final = '  File "'
-_OURS: Final = re.compile(
-    r'^  File "[^"]*/(?:(?:bokiflow|bokilib|bokistore|bokiqueue|boki_common)|(?:site-packages|logbook)/boki)/[^"]*"'
-)
-"""Frames of files in the packages of Boki, wherever they are installed."""
 IDLE_CLAIMS: Final = 3
 """Takeovers without a record, from which on people are told."""
 LEAST_ROOM: Final = 40
@@ -75,7 +70,7 @@ def listed_facts(seqnum: int, started: Started, held: Held) -> dict[str, Any]:
         "id": started.id,
         "name": started.name,
         "status": status_of(ended, held.blocked),
-        "blocked": held.blocked,
+        "blocked": users_stack(held.blocked),
         "owner": held.owner,
         "started_ms": started.start_ms,
         "ended_ms": None if ended is None else ended.at_ms,
@@ -83,7 +78,7 @@ def listed_facts(seqnum: int, started: Started, held: Held) -> dict[str, Any]:
         "parent": started.parent,
         "origin": None if started.args is None else started.origin,
         "seqnum": seqnum,
-        **outcome_facts(None if ended is None or held.large else ended.outcome),
+        **outcome_facts(None if ended is None or held.large else with_users_stack(ended.outcome)),
     }
 
 
@@ -216,20 +211,6 @@ def stack_lines(stack: str) -> list[str]:
     return ["stack, innermost call last:", *map(printable, stack.rstrip("\n").split("\n"))] if stack else []
 
 
-def users_stack(stack: str) -> str:
-    """Return a stack trace without the frames of Boki's own code; with all of them if there are no others."""
-    kept: list[str] = []
-    ours = False
-    for line in stack.rstrip("\n").split("\n"):
-        if line.startswith(_FRAME):
-            ours = _OURS.search(line.replace("\\", "/")) is not None
-        elif not line.startswith("    "):
-            ours = False  # a heading between two stacks
-        if not ours:
-            kept.append(line)
-    return "\n".join(kept) if any(line.startswith(_FRAME) for line in kept) else stack
-
-
 def span_facts(span: Span) -> dict[str, Any]:
     """One thing of a timeline, as JSON has it."""
     made: dict[str, Any] = {"kind": span.kind, "name": span.name, "key": span.key}
@@ -274,7 +255,7 @@ def span_detail(span: Span) -> str:
         return str(span.value or "started")
     if span.kind == "takeover":
         return f"from {printable(worker_text(str(span.value)))}" if span.value else ""
-    return printable(span.name) if span.kind in ("cancel", "blocked") else ""
+    return printable(span.name.partition("\n")[0]) if span.kind in ("cancel", "blocked") else ""
 
 
 def span_took(span: Span) -> str:

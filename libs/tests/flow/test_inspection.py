@@ -29,6 +29,15 @@ async def test_all_of_one_workflow_is_read_from_the_log(shop: Shop, worker: Work
     assert await inspection.newest_of(worker.log, ["y", "x/0:1"]) != [None, None]
 
 
+async def test_the_error_of_a_known_workflow_has_the_frames_of_its_own_code(shop: Shop, worker: Worker) -> None:
+    handle = await worker.start(shop.fail.call("no"), id="x")
+    with pytest.raises(ValueError, match="no"):
+        await handle.result()
+    known = await inspection.known(worker.log, "x")
+    assert known is not None and known.outcome is not None and known.outcome.error is not None
+    assert "shop.py" in known.outcome.error.stack and "/bokiflow/" not in known.outcome.error.stack
+
+
 async def test_a_history_that_was_trimmed_is_not_half_a_history(shop: Shop, worker: Worker, book: boki.Book) -> None:
     await (await worker.start(shop.steps.call(2), id="x")).result()
     position = await book.now(consistency="linearizable")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from boki_gateway.pages.markup import make
 from bokiflow import flow_events as events
 from bokiflow.flow_events import Ended, Started
 from bokiflow.history import recorded
 from bokiflow.instance_state import Held
 from bokiflow.outcomes import CANCELLED_OUTCOME, Outcome, failed
+from bokiflow.stacks import users_stack
+from bokiflow_tools.drawing import stack_block
 from bokiflow_tools.life import Life
 from bokiflow_tools.timeline import Span
 from bokiflow_tools.wording import (
@@ -24,7 +27,6 @@ from bokiflow_tools.wording import (
     shortened,
     span_facts,
     span_line,
-    users_stack,
 )
 
 EVIL = "a\x1b[31m\nb"
@@ -130,6 +132,14 @@ def test_frames_of_bokis_own_code_are_left_out_unless_there_are_no_others() -> N
     assert users_stack(BOKIS + USERS) == USERS.rstrip("\n")
     assert users_stack(BOKIS + USERS + again + BOKIS + USERS) == USERS + again + USERS.rstrip("\n")
     assert users_stack(BOKIS) == BOKIS and users_stack("") == ""
+    assert users_stack(BOKIS + again + BOKIS + USERS) == USERS.rstrip("\n"), "no heading of a stack that is left out"
+    shown = "".join(make("div", stack_block(BOKIS + USERS)).itertext())
+    assert "shop.py" in shown and "body.py" not in shown
+    claim = events.Claimed("x", "", blocked=f"WorkflowStuck: it ran on\n{BOKIS}{USERS}")
+    assert listed_facts(9, STARTED, Held(1, newest=claim))["blocked"] == f"WorkflowStuck: it ran on\n{USERS}".rstrip(
+        "\n"
+    )
+    assert span_line(Span("blocked", claim.blocked, "", 5, 5), 5).endswith("→ WorkflowStuck: it ran on")
     life = Life("x", STARTED, [], None, [], 1, f"WorkflowStuck: it ran on\n{BOKIS}{USERS}")
     assert not any("bokiflow" in line for line in life_lines(life, str))
     assert any("bokiflow" in line for line in life_lines(life, str, full_stack=True))
