@@ -193,6 +193,9 @@ class AnyStep:
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", name)
 
+    def __repr__(self) -> str:
+        return f"<bokiflow.{type(self).__name__} {self.name!r}>"
+
     @property
     def is_async(self) -> bool:
         """Whether its body is a coroutine; else it runs in a thread."""
@@ -251,6 +254,9 @@ class Workflow(Generic[P, R]):
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
 
+    def __repr__(self) -> str:
+        return f"<bokiflow.Workflow {self.name!r}>"
+
     def call(self, *args: P.args, **options: P.kwargs) -> Call[R]:
         """What to start: `flow.start(checkout.call(order), id=…)`. Raises InvalidArgument, NotEncodable."""
         return Call(self, self.signature.encode(args, options))
@@ -273,3 +279,16 @@ class Call(Generic[R]):
 
     def __repr__(self) -> str:
         return f"<bokiflow.Call {self.workflow.name}{self.args}>"
+
+
+def check_call(found: object) -> None:
+    """Check that a program gave a call. Raises InvalidArgument, which names `.call(...)`: it gave a workflow, or called that itself."""
+    if isinstance(found, Call):
+        return
+    workflow, words = found, repr(found)
+    if inspect.iscoroutine(found):
+        workflow = found.cr_frame.f_locals.get("self") if found.cr_frame is not None else None
+        words = "a coroutine, which would run it here and now"
+        found.close()
+    name = workflow.__name__ if isinstance(workflow, Workflow) else "workflow"
+    raise InvalidArgument(f"expected {name}.call(...), found {words}", expected=f"{name}.call(...)", found=words)

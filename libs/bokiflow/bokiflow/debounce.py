@@ -20,7 +20,7 @@ from boki_common.errors import InvalidArgument, Trimmed
 from bokiflow import in_workflow, inspection, records
 from bokiflow.by_attribute import newest_start
 from bokiflow.by_name import named
-from bokiflow.calls import Call, Registry, Workflow
+from bokiflow.calls import Call, Registry, Workflow, check_call
 from bokiflow.errors import IdExpired, IdReused
 from bokiflow.flow_events import Signalled
 from bokiflow.plain import as_json
@@ -46,6 +46,7 @@ class Debounced(msgspec.Struct, frozen=True):
 
 def checked(call: Call[Any], quiet_s: float, at_most_s: float | None) -> Debounced:
     """Raises InvalidArgument."""
+    check_call(call)
     most_s = 10 * quiet_s if at_most_s is None else at_most_s
     if not 0 < quiet_s <= most_s:
         raise InvalidArgument(f"expected 0 < quiet_s ≤ at_most_s, found quiet_s={quiet_s} and at_most_s={most_s}")

@@ -412,7 +412,10 @@ class Executor:
             self._wait_turn(ask.key, seat.name, seat.number)
             return
         if isinstance(ask, RunBody) and ask.key in self.instance.begun:
-            error = StepInterrupted(f"step {ask.step.name!r} was begun, and it is not known how it ended")
+            error = StepInterrupted(
+                f"step {ask.step.name!r} was begun, and it is not known how it ended: look whether it happened. If it did not, "
+                f"`boki flow fork {self.id}` does the step again; or catch StepInterrupted in the workflow"
+            )
             self._ended(BodyEnded(ask.key, failed(error)))
         else:
             self._flush.after(ask)

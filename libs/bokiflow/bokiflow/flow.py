@@ -19,7 +19,7 @@ import boki
 from boki_common.errors import Conflict, InvalidArgument
 from bokiflow import debounce, forks, inspection, records
 from bokiflow.app import App
-from bokiflow.calls import Call, Workflow
+from bokiflow.calls import Call, Workflow, check_call
 from bokiflow.digests import digest
 from bokiflow.errors import IdExpired, IdReused, NoSuchWorkflow
 from bokiflow.flow_events import Ended, Started
@@ -112,6 +112,7 @@ class Flow:
             IdReused: the id is another call's. IdExpired: it was, so long ago that its result is not kept.
             AppendUnknown: perhaps it was started; start it again with the same id.
         """
+        check_call(call)
         chosen = check_id(id) if id is not None else self._random.token(ID_BYTES).hex()
         traceparent = traceparent or self.spans.start(call.workflow.name, chosen)
         started = self.started(call, chosen, dict(attributes or {}), traceparent)

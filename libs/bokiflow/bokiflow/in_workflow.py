@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from functools import partial
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar, cast
 
-from bokiflow.calls import Call, context
+from bokiflow.calls import Call, check_call, context
 from bokiflow.errors import NotInWorkflow
 from bokiflow.instance import Instance
 from bokiflow.transactional import TX, TransactionalStore
@@ -54,7 +54,9 @@ def launch(call: Call[Any], id: str, *, due_ms: int = 0) -> None:
     Args:
         due_ms: the time of the firing for which a schedule starts it; see `due_ms`.
     """
-    _instance().launch(call.workflow, call.args, id, due_ms)
+    instance = _instance()
+    check_call(call)
+    instance.launch(call.workflow, call.args, id, due_ms)
 
 
 def emit(topic: str, value: object) -> None:

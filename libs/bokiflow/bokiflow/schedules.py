@@ -23,7 +23,7 @@ from boki_common.logs import get_logger
 from bokiflow import cron, in_workflow, inspection, schedule_rules
 from bokiflow.by_attribute import newest_start
 from bokiflow.by_name import named
-from bokiflow.calls import Call, Registry, Workflow
+from bokiflow.calls import Call, Registry, Workflow, check_call
 from bokiflow.cron import Skipped, Timing
 from bokiflow.errors import IdExpired
 from bokiflow.instance_state import Status, status_of
@@ -124,6 +124,7 @@ class Starts(Protocol):
 
 def planned(name: str, call: Call[Any], timing: Timing) -> Plan:
     """Raises InvalidArgument."""
+    check_call(call)
     if not name or "/" in name:
         raise InvalidArgument(f"expected a schedule's name without '/', found {name!r}", found=name)
     return Plan(name, Planned(call.workflow.name, call.args, cron.check(timing)))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, cast
 
 import pytest
 
 import boki
-from bokiflow import App, Json, NotInWorkflow
+from bokiflow import App, Flow, Json, NotInWorkflow
 from bokiflow.calls import Signature
 from bokilib import JsonObject, NotEncodable
 from libs.tests.flow.shop import Shop
@@ -105,3 +105,41 @@ def test_a_result_is_shared_with_nobody() -> None:
     stored: Json = {"rows": [1]}
     Signature(lambda: None).result(stored)["rows"].append(2)
     assert stored == {"rows": [1]}
+
+
+async def test_a_workflow_in_the_place_of_its_call_is_refused_with_what_to_write(book: boki.Book) -> None:
+    app = App("shop")
+
+    @app.workflow
+    async def report(what: str) -> str:
+        return what
+
+    async with Flow(app, book) as flow:
+        for wrong in (report, report("sales")):
+            with pytest.raises(
+                boki.InvalidArgument, match=r"expected report\.call\(\.\.\.\), found (<bokiflow|a coroutine)"
+            ):
+                app.schedule("nightly", wrong, every_s=60)  # type: ignore[arg-type]
+        started: Any = flow.start
+        for made in (started(report, id="x"), flow.debounce(cast(Any, report("sales")), id="x", quiet_s=1)):
+            with pytest.raises(boki.InvalidArgument, match=r"report\.call"):
+                await made
+        with pytest.raises(boki.InvalidArgument, match=r"expected workflow\.call\(\.\.\.\), found 7"):
+            await started(7, id="x")
+    assert app.plans == {}
+
+
+def test_workflows_and_steps_name_themselves() -> None:
+    app = App("shop")
+
+    @app.workflow(name="report")
+    async def flow() -> None: ...
+
+    @app.step
+    async def charge() -> None: ...
+
+    @app.step(name="pack it")
+    def pack() -> None: ...
+
+    assert repr(flow) == "<bokiflow.Workflow 'report'>" and repr(flow.call()) == "<bokiflow.Call report[[], {}]>"
+    assert [repr(charge), repr(pack)] == ["<bokiflow.Step 'charge'>", "<bokiflow.SyncStep 'pack it'>"]

@@ -343,8 +343,8 @@ async def test_a_step_that_runs_at_most_once_is_not_begun_again(cluster: MemoryC
     async def flow() -> str:
         try:
             await once()
-        except bokiflow.StepInterrupted:
-            return "interrupted"
+        except bokiflow.StepInterrupted as error:
+            return str(error)
         return "done"
 
     async with working(cluster, app) as worker:
@@ -352,7 +352,8 @@ async def test_a_step_that_runs_at_most_once_is_not_begun_again(cluster: MemoryC
         await began.wait()
     began.clear()
     async with working(cluster, app) as worker:
-        assert await worker.handle("x", flow).result() == "interrupted" and not began.is_set()
+        said = await worker.handle("x", flow).result()
+        assert "`boki flow fork x` does the step again" in said and not began.is_set()
 
 
 async def test_cancelling_ends_a_workflow_whose_step_ends_each_worker(cluster: MemoryCluster) -> None:
