@@ -18,6 +18,7 @@ from bokiflow.asks import Spawn
 from bokiflow.body import within_bounds
 from bokiflow.flow_events import Restarted, Started
 from bokiflow.flush import EVENT_BYTES, SHARED_BYTES, Batch, Entry, size_of
+from bokiflow.history import start_ms
 from bokiflow.instance import Instance
 from bokiflow.lock_rules import Enqueued
 from bokiflow.outcomes import Outcome
@@ -203,7 +204,7 @@ def ended(instance: Instance, start: int, outcome: Outcome, topics: Iterable[str
         outcome,
         now_ms,
         begun.group,
-        begun.start_ms,
+        start_ms(begun),
         begun.parent,
         begun.parent_key,
         begun.attributes,

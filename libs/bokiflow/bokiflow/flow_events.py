@@ -79,11 +79,6 @@ class Started(Event, tag="flow.start", frozen=True):
     due_ms: int = 0
     forked_ms: int = 0
 
-    @property
-    def start_ms(self) -> int:
-        """When it was started, for people: a fork was when it was forked."""
-        return self.forked_ms or self.at_ms
-
 
 class Claimed(Event, tag="flow.claim", frozen=True):
     """A worker runs it from here on.
@@ -109,7 +104,7 @@ class Ended(Event, tag="flow.done", frozen=True):
     """It ended, once and for ever.
 
     Attributes:
-        start: seqnum of its Started, of which the rest is. began_ms: its `start_ms`.
+        start: seqnum of its Started, of which the rest is. began_ms: when it was started (`history.start_ms`).
         topics: under which it emitted something. parts: of a transaction, which it was a part of; they are in it if that commits.
         history_bytes: of its history, about; 0 in records of older programs.
     """

@@ -83,6 +83,11 @@ def begun(started: Started, time_ms: int) -> Started:
     return started if started.at_ms else msgspec.structs.replace(started, at_ms=time_ms)
 
 
+def start_ms(started: Started) -> int:
+    """Return when a workflow was started, for people: a fork was when it was forked."""
+    return started.forked_ms or started.at_ms
+
+
 def begun_before(ended: Ended) -> Started:
     """Return how a workflow began, as far as its end has it: without its arguments (`args` is None) and its version."""
     return Started(

@@ -25,7 +25,7 @@ from bokiflow.flow_events import (
     Tombed,
 )
 from bokiflow.histories import History, Kept, fold
-from bokiflow.history import Recorded, begun, locks_of, recorded
+from bokiflow.history import Recorded, begun, locks_of, recorded, start_ms
 from bokiflow.instance_state import Held, Status, held, status_of
 from bokiflow.outcomes import Outcome
 from bokiflow.partition_fold import PartitionFold
@@ -305,7 +305,7 @@ async def known(log: Log, id: str) -> Known | None:
         started.name,
         status_of(ended, state.blocked),
         state.owner,
-        started.start_ms,
+        start_ms(started),
         None if ended is None else ended.at_ms,
         started.attributes,
         started.parent,

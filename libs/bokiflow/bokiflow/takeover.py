@@ -29,6 +29,7 @@ from bokiflow.calls import Workflow
 from bokiflow.errors import NotRegistered, WorkflowStuck
 from bokiflow.flow_events import Cancelled, ChildEnded, Claimed, Ended, Incoming, Invoked
 from bokiflow.histories import History, bytes_of
+from bokiflow.history import start_ms
 from bokiflow.instance_state import Held
 from bokiflow.outcomes import cancelled_while_blocked
 from bokiflow.partition_owner import PartitionOwner
@@ -351,7 +352,7 @@ def end_of_stuck(history: History, now_ms: int) -> Ended:
         cancelled_while_blocked(WorkflowStuck.__name__),
         now_ms,
         begun.group,
-        begun.start_ms,
+        start_ms(begun),
         begun.parent,
         begun.parent_key,
         begun.attributes,

@@ -158,13 +158,14 @@ def _show_listed(invocation: Invocation, group: str, one: Listed, seen: Living, 
     Args:
         schedule: how the schedule stands that it keeps; "" if it keeps none.
     """
+    from bokiflow.history import start_ms
     from bokiflow_tools.wording import REASON, listed_facts, listed_line, listed_reason, shortened
 
     if invocation.json:
         facts = listed_facts(one.seqnum, one.started, one.held) | {"group": group}
         invocation.emit(facts | seen.facts(one.held) | ({"schedule": schedule} if schedule else {}))
         return False
-    line, alone = listed_line(one.started, one.held, time_text(one.started.start_ms)), seen.text(one.held)
+    line, alone = listed_line(one.started, one.held, time_text(start_ms(one.started))), seen.text(one.held)
     line += f"  schedule {schedule}" if schedule else ""
     reason = listed_reason(one.held)
     shown = shortened(reason, min(REASON, width - len(line) - len(alone) - 4))

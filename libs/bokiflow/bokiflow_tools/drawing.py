@@ -13,6 +13,7 @@ from boki_gateway.pages.markup import Node, address, make
 from boki_gateway.pages.parts import choice, facts, field, json_block, moment
 from boki_gateway.pages.texts import preview, printable, span_text
 from bokiflow.flow_events import Started
+from bokiflow.history import start_ms
 from bokiflow.instance_state import Status
 from bokiflow.outcomes import Outcome
 from bokiflow.stacks import users_stack
@@ -123,13 +124,13 @@ def _row(book: str, one: Listed, alone: str) -> Element:
         node = make("span", "by ", worker(one.held.owner), class_="sub")
     origin = make("div", f"fork of {printable(started.origin)}", class_="sub") if started.origin else None
     lonely = make("span", alone, class_="sub wrong") if alone else None
-    took = None if ended is None else span_text(max(0, ended.at_ms - started.start_ms))
+    took = None if ended is None else span_text(max(0, ended.at_ms - start_ms(started)))
     return make(
         "tr",
         make("th", link, make("div", *chips) if chips else None, origin, scope="row"),
         make("td", make("code", call_text(started.name, started.args)[:200]), class_="call"),
         make("td", state(one.status), " ", node, " ", lonely, class_="stands"),
-        make("td", moment(started.start_ms)),
+        make("td", moment(start_ms(started))),
         make("td", took, class_="number"),
         data_key=started.id,
     )
@@ -165,7 +166,7 @@ def known(book: str, life: Life, alone: str = "") -> Element:
     if ended is not None:
         rows.append(("Ended", moment(ended.at_ms)))
         if started is not None:
-            rows.append(("Took", make("b", span_text(max(0, ended.at_ms - started.start_ms)))))
+            rows.append(("Took", make("b", span_text(max(0, ended.at_ms - start_ms(started))))))
     return facts(rows)
 
 
@@ -179,7 +180,7 @@ def _began(book: str, started: Started) -> list[tuple[str, Node]]:
     rows += [
         (printable(name), make("span", printable(value), class_="kind")) for name, value in started.attributes.items()
     ]
-    return [*rows, ("Started", moment(started.start_ms))]
+    return [*rows, ("Started", moment(start_ms(started)))]
 
 
 def ending(life: Life) -> Element:

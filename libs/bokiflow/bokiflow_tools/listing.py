@@ -26,7 +26,7 @@ from bokiflow.flow_events import (
     Started,
     Tombed,
 )
-from bokiflow.history import begun, begun_before
+from bokiflow.history import begun, begun_before, start_ms
 from bokiflow.instance_state import Held, Status, status_of
 from bokilib import tags
 from bokilib.errors import ForeignRecord, UnknownEvent
@@ -59,8 +59,8 @@ class Wanted(NamedTuple):
             (not self.statuses or one.status in self.statuses)
             and (not self.name or started.name == self.name)
             and (self.attribute is None or started.attributes.get(self.attribute[0]) == self.attribute[1])
-            and (self.since_ms is None or started.start_ms >= self.since_ms)
-            and (self.until_ms is None or started.start_ms < self.until_ms)
+            and (self.since_ms is None or start_ms(started) >= self.since_ms)
+            and (self.until_ms is None or start_ms(started) < self.until_ms)
         )
 
 

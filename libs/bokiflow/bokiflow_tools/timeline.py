@@ -17,7 +17,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from bokiflow import flow_events as events
 from bokiflow.flow_events import Claimed, Ended, Started
-from bokiflow.history import Own, Recorded, in_order
+from bokiflow.history import Own, Recorded, in_order, start_ms
 from bokiflow.outcomes import Outcome
 
 Kind: TypeAlias = Literal[
@@ -93,7 +93,7 @@ def timeline(
         reader.give_back(ended.at_ms)
     spans = [*reader.spans, *reader.open.values(), *_takeovers(started.owner, claims)]
     if started.origin:
-        spans.append(Span("fork", started.origin, "", started.start_ms, started.start_ms))
+        spans.append(Span("fork", started.origin, "", start_ms(started), start_ms(started)))
     spans.sort(key=lambda span: span.begin_ms)
     if ended is None:
         return Timeline(spans, started.at_ms, None)

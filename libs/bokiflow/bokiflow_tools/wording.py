@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from boki_gateway.pages.texts import preview, printable, span_text
 from bokiflow.flow_events import Started
+from bokiflow.history import start_ms
 from bokiflow.inspection import LockWait
 from bokiflow.instance_state import Held, status_of
 from bokiflow.outcomes import Outcome
@@ -72,7 +73,7 @@ def listed_facts(seqnum: int, started: Started, held: Held) -> dict[str, Any]:
         "status": status_of(ended, held.blocked),
         "blocked": users_stack(held.blocked),
         "owner": held.owner,
-        "started_ms": started.start_ms,
+        "started_ms": start_ms(started),
         "ended_ms": None if ended is None else ended.at_ms,
         "attributes": dict(started.attributes),
         "parent": started.parent,
@@ -87,7 +88,7 @@ def listed_line(started: Started, held: Held, when: str) -> str:
     ended = held.ended
     parts = [status_of(ended, held.blocked).ljust(9), when, printable(started.id), printable(started.name)]
     if ended is not None:
-        parts.append(span_text(max(0, ended.at_ms - started.start_ms)))
+        parts.append(span_text(max(0, ended.at_ms - start_ms(started))))
     elif held.owner:
         parts.append(f"by {printable(held.owner)}")
     parts += [f"fork of {printable(started.origin)}"] if started.origin else []
@@ -121,7 +122,7 @@ def life_facts(life: Life) -> dict[str, Any]:
         "owner": life.owner,
         "blocked": life.blocked,
         "version": started.version if started is not None and kept else None,
-        "started_ms": None if started is None else started.start_ms,
+        "started_ms": None if started is None else start_ms(started),
         "ended_ms": None if ended is None else ended.at_ms,
         "attributes": None if started is None else dict(started.attributes),
         "parent": None if started is None else started.parent,
@@ -156,7 +157,7 @@ def life_lines(life: Life, time_text: Callable[[int], str], *, full_stack: bool 
         rows += [("parent", printable(started.parent))] if started.parent else []
         rows += [("fork of", printable(life.origin))] if life.origin else []
         rows += [("attribute", f"{printable(one)}={printable(value)}") for one, value in started.attributes.items()]
-        rows += [("started", time_text(started.start_ms))]
+        rows += [("started", time_text(start_ms(started)))]
     rows += [("cancel", printable(reason) or "no reason given") for reason in life.cancels]
     stack: list[str] = []
     if life.blocked:
@@ -170,7 +171,7 @@ def life_lines(life: Life, time_text: Callable[[int], str], *, full_stack: bool 
     rows += [("waits for", lock_text(one, time_text)) for one in life.waits_for]
     rows += [("holds", f"lock '{printable(name)}'") for name in life.holds]
     if ended is not None:
-        took = "" if started is None else f", after {span_text(max(0, ended.at_ms - started.start_ms))}"
+        took = "" if started is None else f", after {span_text(max(0, ended.at_ms - start_ms(started)))}"
         rows.append(("ended", f"{time_text(ended.at_ms)}{took}"))
         text = outcome_text(ended.outcome) if life.result_kept else "not kept any more"
         rows.append(("error" if ended.outcome.error is not None else "result", text))

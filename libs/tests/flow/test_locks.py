@@ -108,7 +108,7 @@ async def waits(worker: Worker, id: str, what: str) -> None:
     await until(so)
 
 
-async def test_a_workflow_that_waits_says_for_which_lock_who_holds_it_and_why_that_one_is_blocked(
+async def test_a_workflow_that_waits_names_the_lock_its_holder_and_what_blocks_that_one(
     cluster: MemoryCluster,
 ) -> None:
     seats = Seats()

@@ -69,7 +69,7 @@ async def test_what_a_workflow_launched_has_its_status(cluster: MemoryCluster) -
         await handle.result()
 
 
-async def test_a_fork_began_when_it_was_forked_and_a_workflow_ended_when_its_last_worker_ended_it() -> None:
+async def test_a_fork_began_when_it_was_forked_and_an_end_is_when_a_worker_made_it() -> None:
     shop = Shop()
     clock = Stepping()
     async with MemoryCluster(clock=clock) as cluster:

@@ -112,7 +112,7 @@ def test_what_it_launched_takes_no_time_and_a_child_is_open_until_it_ends() -> N
     assert sorted(spans(made)) == [("child", "f", 1_000, None), ("launch", "f", 1_000, 1_000)]
 
 
-def test_what_ended_ended_after_all_that_it_did_though_an_older_program_recorded_its_last_delivery() -> None:
+def test_an_end_comes_after_all_else_though_an_older_program_recorded_it_earlier() -> None:
     ended = Ended("x", 1, "f", "", OK, 1_010)
     found = timeline(STARTED, [record(1, events.Cancelled("x", "no"))], [(5_000, Claimed("x", "b"))], ended)
     assert [(span.kind, span.begin_ms) for span in found.spans] == [

@@ -10,7 +10,6 @@ from bokiflow.flow_events import Ended, Started
 from bokiflow.history import recorded
 from bokiflow.instance_state import Held
 from bokiflow.outcomes import CANCELLED_OUTCOME, Outcome, failed
-from bokiflow.stacks import users_stack
 from bokiflow_tools.drawing import stack_block
 from bokiflow_tools.life import Life
 from bokiflow_tools.timeline import Span
@@ -71,7 +70,7 @@ def test_rows_of_a_timeline() -> None:
     }  # fmt: skip
 
 
-def test_the_error_of_what_failed_or_is_blocked_is_in_the_list_cut_to_the_room_there_is() -> None:
+def test_a_list_has_the_error_of_what_failed_or_is_blocked_cut_to_its_room() -> None:
     assert listed_reason(Held(1, "", ENDED)) == f"ValueError: {SHOWN}"
     assert listed_reason(Held(1, "", Ended("x", 1, "f", "", Outcome(7), 2))) == ""
     assert listed_reason(Held(1, "", Ended("x", 1, "f", "", CANCELLED_OUTCOME, 2))) == ""
@@ -127,18 +126,11 @@ USERS = """  File "/srv/boki/shop.py", line 7, in charge
 """
 
 
-def test_frames_of_bokis_own_code_are_left_out_unless_there_are_no_others() -> None:
-    again = "\nraised again by the workflow:\n"
-    assert users_stack(BOKIS + USERS) == USERS.rstrip("\n")
-    assert users_stack(BOKIS + USERS + again + BOKIS + USERS) == USERS + again + USERS.rstrip("\n")
-    assert users_stack(BOKIS) == BOKIS and users_stack("") == ""
-    assert users_stack(BOKIS + again + BOKIS + USERS) == USERS.rstrip("\n"), "no heading of a stack that is left out"
+def test_frames_of_bokis_own_code_are_shown_only_where_they_are_asked_for() -> None:
     shown = "".join(make("div", stack_block(BOKIS + USERS)).itertext())
     assert "shop.py" in shown and "body.py" not in shown
     claim = events.Claimed("x", "", blocked=f"WorkflowStuck: it ran on\n{BOKIS}{USERS}")
-    assert listed_facts(9, STARTED, Held(1, newest=claim))["blocked"] == f"WorkflowStuck: it ran on\n{USERS}".rstrip(
-        "\n"
-    )
+    assert listed_facts(9, STARTED, Held(1, newest=claim))["blocked"] == f"WorkflowStuck: it ran on\n{USERS[:-1]}"
     assert span_line(Span("blocked", claim.blocked, "", 5, 5), 5).endswith("→ WorkflowStuck: it ran on")
     life = Life("x", STARTED, [], None, [], 1, f"WorkflowStuck: it ran on\n{BOKIS}{USERS}")
     assert not any("bokiflow" in line for line in life_lines(life, str))

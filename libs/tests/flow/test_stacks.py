@@ -1,0 +1,34 @@
+"""Stack traces of users' errors: without the frames of Boki's own code."""
+
+from __future__ import annotations
+
+from bokiflow.outcomes import CANCELLED_OUTCOME, Detail, Failure, Outcome
+from bokiflow.stacks import users_stack, with_users_stack
+
+BOKIS = """  File "/usr/lib/python3/site-packages/bokiflow/body.py", line 38, in run_body
+    value = await step.function(*args, **options)
+"""
+USERS = """  File "/srv/boki/shop.py", line 7, in charge
+    raise ValueError(card)
+    ^^^^^^^^^^^^^^^^^^^^^^
+"""
+AGAIN = "\nraised again by the workflow:\n"
+
+
+def test_frames_of_bokis_own_code_are_left_out_unless_there_are_no_others() -> None:
+    assert users_stack(BOKIS + USERS) == USERS.rstrip("\n")
+    assert users_stack(BOKIS + USERS + AGAIN + BOKIS + USERS) == USERS + AGAIN + USERS.rstrip("\n")
+    assert users_stack(BOKIS) == BOKIS and users_stack("") == ""
+
+
+def test_no_heading_is_left_of_a_stack_that_is_left_out() -> None:
+    assert users_stack(BOKIS + AGAIN + BOKIS + USERS) == USERS.rstrip("\n")
+    assert users_stack(f"WorkflowStuck: it ran on\n{BOKIS}{USERS}") == f"WorkflowStuck: it ran on\n{USERS}".rstrip("\n")
+
+
+def test_an_outcome_keeps_all_but_those_frames() -> None:
+    failure = Failure("builtins:ValueError", "no", ["no"], {"a": 1}, Detail(BOKIS + USERS, ["a note"]))
+    error = with_users_stack(Outcome(None, failure)).error
+    assert error is not None and error.detail is not None
+    assert (error.stack, error.detail.notes, error.facts) == (USERS.rstrip("\n"), ["a note"], {"a": 1})
+    assert with_users_stack(Outcome(1)) == Outcome(1) and with_users_stack(CANCELLED_OUTCOME) == CANCELLED_OUTCOME
