@@ -14,7 +14,7 @@ async with Worker(app, client.book("shop")) as worker: ...
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, ParamSpec, TypeVar, cast, overload
 
 from boki_common.errors import InvalidArgument
@@ -149,6 +149,7 @@ class App:
         timezone: str = "UTC",
         missed: Missed = "last",
         late_s: float = 60.0,
+        attributes: Mapping[str, str] | None = None,
     ) -> None:
         """Start a workflow again and again: the workers keep the schedule, once for all of them.
 
@@ -157,13 +158,17 @@ class App:
         Args:
             cron: five fields; or `every_s`, counted from 1970 UTC. timezone: of IANA, for `cron`.
             missed: of what is more than `late_s` late, since no worker was there: "skip" all, do the "last" one, or "all".
+            attributes: up to 8, by which what is started can be found. `{due}` in a value is the time of the firing in the time zone, a
+                `datetime` as `str.format` has it: `{"day": "{due:%Y-%m-%d}"}`.
 
         Raises:
             InvalidArgument: also if there is one of this name.
         """
         if name in self.plans and not self._replace:
             raise InvalidArgument(f"there is a schedule {name!r} already", found=name)
-        self.plans[name] = schedules.planned(name, call, Timing(cron, every_s, timezone, missed, late_s))
+        self.plans[name] = schedules.planned(
+            name, call, Timing(cron, every_s, timezone, missed, late_s), attributes or {}
+        )
 
     def has(self, name: str) -> bool:
         """Return True if this program has a workflow of that name."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from bokiflow import flow_events as events
@@ -70,7 +71,8 @@ class Spawn(NamedTuple):
     """The workflow to start that goes with an effect, or a notice.
 
     Attributes:
-        detached: the workflow is nobody's child. within: the transaction that it is a part of. due_ms: see `flow_events.Started`.
+        detached: the workflow is nobody's child. within: the transaction that it is a part of. due_ms, attributes: see
+            `flow_events.Started`.
     """
 
     workflow: Workflow[..., Any] | None = None
@@ -79,11 +81,12 @@ class Spawn(NamedTuple):
     detached: bool = False
     within: Within | None = None
     due_ms: int = 0
+    attributes: Mapping[str, str] = MappingProxyType({})
 
     def tags(self, event: Effect) -> int:
         """Streams that it joins beside those of the workflow."""
         if self.workflow is not None:
-            return 4
+            return 4 + len(self.attributes)
         if self.notice is not None:
             return 2
         return int(isinstance(event, events.Emitted | events.Unlocked))

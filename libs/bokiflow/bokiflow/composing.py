@@ -243,6 +243,7 @@ def _child(instance: Instance, event: events.Invoked, spawn: Spawn, start: int, 
         traceparent=spans.child(instance.id, event.name, event.child, parent.traceparent, detached=spawn.detached),
         within=spawn.within,
         due_ms=spawn.due_ms,
+        attributes=dict(spawn.attributes),
     )
     if spawn.detached:
         return started

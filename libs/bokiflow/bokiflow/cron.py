@@ -152,8 +152,12 @@ def skipped(timing: Timing, after_ms: int, now_ms: int) -> Skipped | None:
 
 def text(timing: Timing, at_ms: int) -> str:
     """Return a time as people read it who set this timing: in its time zone."""
-    at = datetime.fromtimestamp(at_ms / 1_000, _zone(timing.timezone))
-    return at.isoformat(timespec="milliseconds" if at_ms % 1_000 else "seconds")
+    return moment(timing, at_ms).isoformat(timespec="milliseconds" if at_ms % 1_000 else "seconds")
+
+
+def moment(timing: Timing, at_ms: int) -> datetime:
+    """Return a time as a moment in the time zone of a timing."""
+    return datetime.fromtimestamp(at_ms / 1_000, _zone(timing.timezone))
 
 
 def newest(timing: Timing, at_ms: int) -> int | None:

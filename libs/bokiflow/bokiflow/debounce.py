@@ -42,15 +42,18 @@ class Debounced(msgspec.Struct, frozen=True):
     args: Any = None
     quiet_s: float = 0
     at_most_s: float = 0
+    attributes: Mapping[str, str] = {}
 
 
-def checked(call: Call[Any], quiet_s: float, at_most_s: float | None) -> Debounced:
+def checked(
+    call: Call[Any], quiet_s: float, at_most_s: float | None, attributes: Mapping[str, str] | None = None
+) -> Debounced:
     """Raises InvalidArgument."""
     check_call(call)
     most_s = 10 * quiet_s if at_most_s is None else at_most_s
     if not 0 < quiet_s <= most_s:
         raise InvalidArgument(f"expected 0 < quiet_s ≤ at_most_s, found quiet_s={quiet_s} and at_most_s={most_s}")
-    return Debounced(call.workflow.name, call.args, quiet_s, most_s)
+    return Debounced(call.workflow.name, call.args, quiet_s, most_s, records.check_attributes(attributes or {}))
 
 
 def workflow(app: Registry) -> Workflow[..., None]:
@@ -72,7 +75,8 @@ def workflow(app: Registry) -> Workflow[..., None]:
         while (one := await _received()).workflow is not None:
             newest = one
         assert newest.workflow is not None
-        in_workflow.launch(Call(named(app, newest.workflow), newest.args), id_of_run(in_workflow.workflow_id()))
+        call, id = Call(named(app, newest.workflow), newest.args), id_of_run(in_workflow.workflow_id())
+        in_workflow.launch(call, id, attributes=newest.attributes)
 
     return Workflow(debounce, NAME, "")
 

@@ -41,7 +41,6 @@ R = TypeVar("R")
 ID_BYTES: Final = 16
 TOKEN_BYTES: Final = 8
 ID_CHARS: Final = 512
-ATTRIBUTES: Final = 8
 
 
 class Flow:
@@ -138,8 +137,6 @@ class Flow:
 
     def started(self, call: Call[Any], id: str, attributes: dict[str, str], traceparent: str = "") -> Started:
         """What begins a workflow, of no owner yet, when its record is ordered. Raises InvalidArgument."""
-        if len(attributes) > ATTRIBUTES or not all(isinstance(one, str) for pair in attributes.items() for one in pair):
-            raise InvalidArgument(f"expected up to {ATTRIBUTES} attributes of text, found {attributes}")
         workflow = call.workflow
         return Started(
             id,
@@ -149,7 +146,7 @@ class Flow:
             0,
             version=workflow.version,
             group=self.group,
-            attributes=attributes,
+            attributes=records.check_attributes(attributes),
             traceparent=traceparent,
         )
 
@@ -185,16 +182,25 @@ class Flow:
         made = forked(history, forks.without_family(history.started, chosen), before)
         return chosen, await forks.begin(self.log, made)
 
-    async def debounce(self, call: Call[R], *, id: str, quiet_s: float, at_most_s: float | None = None) -> Handle[R]:
-        """Starts a workflow once for many calls, when none came for a while; the newest arguments win.
+    async def debounce(
+        self,
+        call: Call[R],
+        *,
+        id: str,
+        quiet_s: float,
+        at_most_s: float | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> Handle[R]:
+        """Start a workflow once for many calls, when none came for a while; the newest arguments and attributes win.
 
         Args:
             id: of what is debounced. quiet_s: without calls. at_most_s: after the first of them; by default ten times `quiet_s`.
+            attributes: up to 8, by which the workflow can be found.
 
         Raises:
             AppendUnknown: perhaps it was called; call again.
         """
-        made = debounce.checked(call, quiet_s, at_most_s)
+        made = debounce.checked(call, quiet_s, at_most_s, attributes)
         return Handle(self, await debounce.debounced(self, id, made), call.workflow, missing="wait")
 
     @overload

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar, cast
 
 from bokiflow.calls import Call, check_call, context
@@ -48,15 +49,15 @@ def send(id: str, topic: str, value: object) -> None:
     _instance().send(id, topic, value)
 
 
-def launch(call: Call[Any], id: str, *, due_ms: int = 0) -> None:
+def launch(call: Call[Any], id: str, *, due_ms: int = 0, attributes: Mapping[str, str] = MappingProxyType({})) -> None:
     """Start a workflow that is nobody's child, unless one of this id was started before.
 
     Args:
-        due_ms: the time of the firing for which a schedule starts it; see `due_ms`.
+        due_ms: the time of the firing for which a schedule starts it; see `due_ms`. attributes: by which it can be found.
     """
     instance = _instance()
     check_call(call)
-    instance.launch(call.workflow, call.args, id, due_ms)
+    instance.launch(call.workflow, call.args, id, due_ms, attributes)
 
 
 def emit(topic: str, value: object) -> None:

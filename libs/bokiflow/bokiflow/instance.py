@@ -18,7 +18,7 @@ import asyncio
 import inspect
 import traceback
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -442,10 +442,12 @@ class Instance:
             raise
         return workflow.signature.result(outcome.value)
 
-    def launch(self, workflow: Workflow[..., Any], args: Json, id: str, due_ms: int) -> None:
+    def launch(
+        self, workflow: Workflow[..., Any], args: Json, id: str, due_ms: int, attributes: Mapping[str, str]
+    ) -> None:
         """See `in_workflow.launch`."""
         made = events.Invoked(self.id, self._loop.next_key(), id, workflow.name, digest(args))
-        self.effects.append((made, Spawn(workflow, _small(args), detached=True, due_ms=due_ms)))
+        self.effects.append((made, Spawn(workflow, _small(args), detached=True, due_ms=due_ms, attributes=attributes)))
 
     def _within(self) -> Within | None:
         """What a further part of the transaction begins with that this is a part of. Raises InvalidArgument, AtomicTooLarge."""

@@ -6,13 +6,16 @@ The fence `flow/own/<id>` is expected by all that the executor appends, and join
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from boki_common.errors import InvalidArgument
 from bokiflow.flow_events import Claimed, Emitted, Ended, Incoming, Resumed, Started, Unlocked
 from bokiflow.lock_rules import Released
 from bokilib import tags
 from bokilib.contribution import Contribution
 from bokilib.events import Event
+
+ATTRIBUTES: Final = 8
 
 
 class Place(NamedTuple):
@@ -60,6 +63,13 @@ class Place(NamedTuple):
     def partition_owner(self) -> str:
         """The fence of its partition."""
         return tags.flow_partition_owner(self.group, self.partition)
+
+
+def check_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
+    """Return the attributes that a workflow begins with. Raises InvalidArgument."""
+    if len(attributes) > ATTRIBUTES or not all(isinstance(one, str) for pair in attributes.items() for one in pair):
+        raise InvalidArgument(f"expected up to {ATTRIBUTES} attributes of text, found {attributes}")
+    return dict(attributes)
 
 
 def start(started: Started, partition_claim: int) -> Contribution:

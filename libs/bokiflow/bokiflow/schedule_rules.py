@@ -8,12 +8,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from boki_common.errors import InvalidArgument
 from bokiflow import cron
 from bokiflow.cron import Skipped, Timing
 from bokiflow.flow_events import Fired, Patched, Signalled
@@ -26,11 +28,16 @@ _PREFIX: Final = "schedule/"
 
 
 class Planned(msgspec.Struct, frozen=True):
-    """What is started, and when."""
+    """The call that a schedule starts, and when.
+
+    Attributes:
+        attributes: values may have `{due}`. UNSET: there are none, and none are written, as by programs that do not know them.
+    """
 
     workflow: str
     args: Any
     timing: Timing
+    attributes: Mapping[str, str] | UnsetType = UNSET
 
 
 class State(msgspec.Struct, frozen=True):
@@ -152,6 +159,20 @@ def asked(view: View) -> Asked:
     if view.asked.paused != view.state.paused:
         return "pause" if view.asked.paused else "resume"
     return ""
+
+
+def attributes_of(planned: Planned, at_ms: int) -> dict[str, str]:
+    """Return the attributes of a firing. Raises InvalidArgument: a value is not in the form of `str.format`, or names something else."""
+    due = cron.moment(planned.timing, at_ms)
+    found = {}
+    for name, value in ({} if planned.attributes is UNSET else planned.attributes).items():
+        try:
+            found[name] = value.format(due=due)
+        except (ValueError, LookupError, AttributeError, TypeError) as error:
+            raise InvalidArgument(
+                f"expected an attribute such as '{{due:%Y-%m-%d}}', found {name}={value!r}: {error!r}", found=value
+            ) from error
+    return found
 
 
 class _Fold:

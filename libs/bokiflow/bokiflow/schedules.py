@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 import msgspec
 
 from boki_common.errors import BokiError, InvalidArgument, Trimmed, UsageError
 from boki_common.logs import get_logger
-from bokiflow import cron, in_workflow, inspection, schedule_rules
+from bokiflow import cron, in_workflow, inspection, records, schedule_rules
 from bokiflow.by_attribute import newest_start
 from bokiflow.by_name import named
 from bokiflow.calls import Call, Registry, Workflow, check_call
@@ -35,6 +36,7 @@ from bokiflow.schedule_rules import (
     State,
     View,
     after,
+    attributes_of,
     due_before,
     fires_first,
     id_of,
@@ -90,6 +92,7 @@ class Schedule(NamedTuple):
     asked: Asked = ""
     last: Firing | None = None
     skipped: Skipped | None = None
+    attributes: Mapping[str, str] = MappingProxyType({})
 
 
 class _KeptBy(NamedTuple):
@@ -122,12 +125,15 @@ class Starts(Protocol):
     async def start(self, call: Call[None], *, id: str, attributes: Mapping[str, str]) -> Signallable: ...
 
 
-def planned(name: str, call: Call[Any], timing: Timing) -> Plan:
+def planned(name: str, call: Call[Any], timing: Timing, attributes: Mapping[str, str] = MappingProxyType({})) -> Plan:
     """Raises InvalidArgument."""
     check_call(call)
     if not name or "/" in name:
         raise InvalidArgument(f"expected a schedule's name without '/', found {name!r}", found=name)
-    return Plan(name, Planned(call.workflow.name, call.args, cron.check(timing)))
+    found = records.check_attributes(attributes)
+    made = Planned(call.workflow.name, call.args, cron.check(timing), found or msgspec.UNSET)
+    attributes_of(made, 0)
+    return Plan(name, made)
 
 
 def workflow(app: Registry) -> Workflow[..., None]:
@@ -143,10 +149,17 @@ def workflow(app: Registry) -> Workflow[..., None]:
                     state = _fire(app, state)
                 was, state = state, after(state, command, in_workflow.now_ms())
                 if state != was:
-                    in_workflow.emit(_STATE, state)
+                    in_workflow.emit(_STATE, _without_attributes(state))
         in_workflow.restart(state)
 
     return Workflow(schedule, NAME, "", by_calendar=True)
+
+
+def _without_attributes(state: State) -> State:
+    """Return what is emitted of a state: the same in replays by programs that do not know of attributes."""
+    if state.planned is None:
+        return state
+    return msgspec.structs.replace(state, planned=msgspec.structs.replace(state.planned, attributes=msgspec.UNSET))
 
 
 async def _command(state: State) -> Command | None:
@@ -167,7 +180,9 @@ def _fire(app: Registry, state: State) -> State:
     due = schedule_rules.due(state, in_workflow.now_ms())
     for at in due.times:
         id = id_of_firing(in_workflow.workflow_id(), at)
-        in_workflow.launch(Call(named(app, found.workflow), found.args), id, due_ms=at)
+        in_workflow.launch(
+            Call(named(app, found.workflow), found.args), id, due_ms=at, attributes=attributes_of(found, at)
+        )
     if due.skipped is not None and not in_workflow.is_replayed():
         _log_skipped(name_of(in_workflow.workflow_id()), found.timing, due.skipped)
     return due.state
@@ -275,6 +290,7 @@ class Schedules:
             schedule_rules.asked(view),
             last,
             view.skipped,
+            {} if planned.attributes is msgspec.UNSET else planned.attributes,
         )
 
     async def _known(self, name: str) -> str:

@@ -50,9 +50,10 @@ def _register_schedules(group: CommandGroup) -> None:
         A schedule is overdue if its next firing has passed and nothing started it: the line says which worker was seen last. With --check
         that is exit code 1, as is an error that keeps a schedule from starting anything.
 
-        With --json an object for each with name, group, id (of the workflow that keeps it), workflow, args, cron or every_s, timezone,
-        missed, late_s, paused, asked (a command that no worker has taken yet), next_ms, overdue, last (id, due_ms and status of the last
-        firing), skipped (number, first_ms and last_ms), last_seen (worker and unseen_ms of the worker that was seen last) and error.
+        With --json an object for each with name, group, id (of the workflow that keeps it), workflow, args, attributes, cron or every_s,
+        timezone, missed, late_s, paused, asked (a command that no worker has taken yet), next_ms, overdue, last (id, due_ms and status of
+        the last firing), skipped (number, first_ms and last_ms), last_seen (worker and unseen_ms of the worker that was seen last) and
+        error.
 
         \b
             boki flow schedules --book shop
@@ -138,6 +139,7 @@ def schedule_facts(one: Schedule, now_ms: int) -> dict[str, Any]:
     return {
         "workflow": one.workflow,
         "args": one.args,
+        "attributes": dict(one.attributes),
         **when,
         "missed": timing.missed,
         "late_s": timing.late_s,

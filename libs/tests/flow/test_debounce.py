@@ -249,3 +249,16 @@ def test_times_that_mean_nothing_are_refused(quiet_s: float, most_s: float | Non
     call = search([]).find("index").call("a")
     with pytest.raises(boki.InvalidArgument, match="quiet_s"):
         debounce.checked(call, quiet_s, most_s)
+
+
+@in_virtual_time
+async def test_what_is_started_has_the_newest_attributes() -> None:
+    app = search([])
+    call = app.find("index").call("a")
+    async with MemoryCluster(clock=LoopClock()) as cluster, working(cluster, app) as worker:
+        for day in ("one", "two"):
+            handle = await worker.flow.debounce(call, id="x", quiet_s=1, attributes={"day": day})
+        await handle.result()
+        assert await worker.flow.find(day="two") == [handle.id] and await worker.flow.find(day="one") == []
+        with pytest.raises(boki.InvalidArgument, match="expected up to 8"):
+            await worker.flow.debounce(call, id="x", quiet_s=1, attributes=dict.fromkeys("123456789", "x"))

@@ -594,3 +594,45 @@ async def test_what_was_missed_before_the_timing_changed_is_made_up_for_as_it_wa
     assert one.timing.missed == "skip" and one.skipped is None
     assert found == list(range(found[0], found[-1] + 1)) and len(found) >= 6
     assert one.last is not None and one.last.due_ms == found[-1] * PERIOD_MS
+
+
+@in_virtual_time
+async def test_firings_are_found_by_attributes_that_may_have_their_time() -> None:
+    """Also after a restart; and attributes that change are a change of the schedule."""
+
+    def program(kind: str) -> App:
+        app = App("office")
+
+        @app.workflow
+        async def report() -> None: ...
+
+        attributes = {"kind": kind, "day": "{due:%Y-%m-%d}"}
+        app.schedule(
+            "often", report.call(), cron="30 0 * * *", timezone="Europe/Berlin", missed="all", attributes=attributes
+        )
+        return app
+
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        async with working(cluster, program("sales"), "w", **BEATS) as worker:
+            await let_pass(60)
+        await let_pass(2 * 86_400)
+        async with working(cluster, program("seats"), "w", **BEATS) as worker:
+            await let_pass(120)
+            (one,) = await worker.flow.schedules.list()
+            assert one.attributes["kind"] == "seats" and one.asked == ""
+        await let_pass(86_400)
+        async with working(cluster, program("seats"), "w", **BEATS) as worker:
+            await let_pass(120)
+            (found,) = await worker.flow.find(day="2023-11-16")
+            assert found == "schedule/often/2023-11-15T23:30:00Z", "the day in Berlin"
+            assert len(await worker.flow.find(kind="sales")) == 2 and len(await worker.flow.find(kind="seats")) == 1
+            assert await worker.handle("schedule/often").status() == "running"
+
+
+@pytest.mark.parametrize("wrong", ["{", "{day}", "{0}", "{due.nothing}", "{due:%"])
+def test_attributes_that_are_no_text_of_a_time_are_refused(wrong: str) -> None:
+    app = office([])
+    with pytest.raises(boki.InvalidArgument, match="expected an attribute such as"):
+        app.schedule("other", app.find("report").call("r"), every_s=60, attributes={"day": wrong})
+    with pytest.raises(boki.InvalidArgument, match="expected up to 8"):
+        app.schedule("other", app.find("report").call("r"), every_s=60, attributes=dict.fromkeys("123456789", "x"))
