@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import boki
-from boki_common.errors import BokiError, InvalidArgument
+from boki_common.errors import BokiError, InvalidArgument, Trimmed
 from bokilib import tags
 from bokilib.codec import Json
 from bokilib.errors import ForeignRecord, UnknownEvent
@@ -412,6 +412,24 @@ async def _owner(log: Log, config: Config, group: str, shard: int, snapshot: int
     if record is None or config.mode == "pop":
         return ""
     return next((event.who for event in CLAIMS.of(record.seqnum, await log.open(record))), "")
+
+
+async def newest_source(log: Log, config: Config) -> str:
+    """Return the queue that the newest message of a queue is a dead letter of; "" if it is none, or is not kept."""
+    asked = [(tags.queue_messages(config.queue, shard), None) for shard in range(config.shards)]
+    try:
+        records = [one for one in await log.book.read_prev_many(asked) if one is not None]
+    except Trimmed:
+        return ""
+    if not records:
+        return ""
+    record = max(records, key=lambda one: one.seqnum)
+    try:
+        events = PICKER.of(record.seqnum, await log.open(record))
+    except (ForeignRecord, UnknownEvent):
+        return ""
+    pushed = [item for one in events if isinstance(one, Pushed) for item in one.items]
+    return next((item.source.queue for item in reversed(pushed) if item.source is not None), "")
 
 
 async def queues(log: Log) -> list[Config]:

@@ -146,7 +146,7 @@ def shards(stats: Stats) -> Element:
 
 def oldest(stats: Stats, found: Sequence[Peeked]) -> Element:
     """The oldest messages that are not done; of a queue of dead letters, why they are there."""
-    if sources(found):
+    if found and all(one.source is not None for one in found):
         return _section("oldest", "Oldest dead letters", _letters(found), _oldest_note(stats, found))
     rows = [
         make(

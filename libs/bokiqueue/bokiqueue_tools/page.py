@@ -77,6 +77,8 @@ async def _queue(log: Log, book: str, config: Config, group: str, clock: boki.Cl
             found, letters = await inspection.look(log, dead.config, GROUP, LETTERS)
             more = found.depth
     of = drawing.sources(oldest)
+    if not oldest and config.dead_letter is None and (source := await inspection.newest_source(log, config)):
+        of = [source]
     return [
         drawing.facts(config, stats, rates, of),
         drawing.shards(stats),

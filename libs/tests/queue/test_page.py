@@ -104,6 +104,11 @@ async def test_the_page_of_a_queue_of_dead_letters_says_why_each_is_there(
     assert "nobody consumes" not in text and "each message comes again" not in text
     assert "`boki queue redrive` sends them back" in text
     assert "jobs.dead default 1 0 0.0 s keeps dead letters" in await look(requester, book="shop")
+    dead = await Queue.open(queue.log.book, "jobs.dead", object)
+    async with dead.consume(who="host-7") as messages:
+        await (await anext(messages)).ack()
+    text = await look(requester, book="shop", queue="jobs.dead")
+    assert "State empty Dead letters of jobs" in text and "each message comes again" not in text
 
 
 async def test_what_is_not_there_is_text(requester: Requester, queue: Queue[object]) -> None:
