@@ -8,8 +8,7 @@ import threading
 
 import pytest
 
-from boki_common.errors import BokiError, ClosedError, UsageError
-from boki_common.runtime import confined
+from boki_common.errors import ClosedError
 from boki_common.runtime.loop_thread import LoopThread
 
 pytestmark = pytest.mark.blocking_allowed
@@ -39,29 +38,6 @@ def test_it_refuses_calls_from_its_own_loop_and_after_its_end() -> None:
     thread.stop()
     with pytest.raises(ClosedError, match="closed"):
         thread.do(lambda: None)
-
-
-class Confining:
-    """A loop whose code must reach nothing outside."""
-
-    def refused(self, what: str) -> BokiError:
-        return UsageError(f"{what} is for a step")
-
-
-def test_code_that_must_reach_nothing_outside_is_refused() -> None:
-    thread, loop = LoopThread("test.loop"), Confining()
-    asyncio._set_running_loop(loop)  # type: ignore[arg-type]  # all that is asked of it is that
-    confined.running.append(loop)
-    try:
-        for call in (lambda: thread.do(lambda: None), lambda: LoopThread("test.loop")):
-            with pytest.raises(UsageError, match=r"test\.loop is for a step"):
-                call()
-        asyncio._set_running_loop(None)
-        thread.do(lambda: None)
-    finally:
-        asyncio._set_running_loop(None)
-        confined.running.remove(loop)
-        thread.stop()
 
 
 def test_stopping_cancels_what_runs() -> None:

@@ -105,28 +105,34 @@ async def test_effects_are_compared_in_order() -> None:
 
 
 async def test_what_is_found_has_the_lines_at_which_the_code_waits_or_how_it_ended() -> None:
-    async def later() -> None:
-        await asyncio.sleep(9)
+    app = App("tests")
 
-    @App("tests").workflow
+    @app.step
+    async def charge() -> None: ...
+
+    async def later() -> None:
+        async with asyncio.timeout(9):
+            await bokiflow.recv("go")
+
+    @app.workflow
     async def flow(ends: bool) -> None:
         if ends:
             raise ValueError("early")
         task = asyncio.create_task(later())
-        await asyncio.gather(asyncio.sleep(7), bokiflow.recv("go"), task)
+        await asyncio.gather(charge(), task)
 
     def check() -> None:
         here, first = __file__.rpartition("/")[2], flow.function.__code__.co_firstlineno
         waits = (
-            f"code that waits for timer (0/2:1), {here}:{first + 5}, "
-            f"timer (0/1:1), {here}:{later.__code__.co_firstlineno + 1}, signal 'go'"
+            f"code that waits for step 'charge' (0/2:1), {here}:{first + 5}, "
+            f"timer (0/1:1), {here}:{later.__code__.co_firstlineno + 2}, signal 'go'"
         )
         found = []
         for ends in (False, True):
             one = instance_of(flow, ends)
             with pytest.raises(NonDeterminism) as caught:
                 one.replay(delivered(Emitted("x", "0/2:1", "t", 1)))
-            found.append(caught.value.found)
+            found.append(caught.value.facts["found"])
             one.drop()
         assert found == [waits, "code that has ended with builtins:ValueError: early"]
 

@@ -103,7 +103,7 @@ def test_a_class_that_moved_with_its_function_is_found_there(monkeypatch: pytest
     assert kinds(failure, {}, new) == (old["Declined"] if left == "a copy" else new["Declined"], False)
 
 
-def test_a_class_of_the_program_is_found_when_that_is_imported_and_the_other_way_round(
+def test_a_class_of_the_program_is_found_once_that_is_imported_and_back_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     as_program = module(monkeypatch, "__main__", DECLINED)
