@@ -64,12 +64,18 @@ class Living(NamedTuple):
         )
 
     @property
+    def last_text(self) -> str:
+        """Say which worker of the app was seen last, and when; "" if none was."""
+        last = self._last
+        return "" if last is None else self._seen_text(last)
+
+    @property
     def _last(self) -> str | None:
         """The worker that was seen last; None: none was."""
         return max(self.seen, key=lambda name: self.seen[name], default=None)
 
     def _seen_text(self, name: str) -> str:
-        return f"{_shown(name)} was seen last, {span_text(self.now_ms - self.seen[name])} ago"
+        return f"{_shown(name)} was seen last, {span_text(max(0, self.now_ms - self.seen[name]))} ago"
 
 
 def _shown(name: str) -> str:

@@ -107,7 +107,7 @@ async def _list(invocation: Invocation, book: str, group: str | None, *, check: 
 
 
 async def _facts(flow: Flow, group: str, seen: Living) -> list[tuple[dict[str, Any], str]]:
-    """Return the schedules of an app, by name, and words if no living worker keeps one; also those whose workflow failed or is blocked."""
+    """Return the schedules of an app, by name, and which worker was seen last; also those whose workflow failed or is blocked."""
     from bokiflow import inspection
     from bokiflow.schedule_rules import name_of
     from bokiflow.schedules import ATTRIBUTE
@@ -128,7 +128,7 @@ async def _facts(flow: Flow, group: str, seen: Living) -> list[tuple[dict[str, A
             facts |= schedule_facts(one, seen.now_ms)
         if held is not None:
             facts["last_seen"] = seen.facts(held)["last_seen"]
-            found.append((facts, seen.text(held)))
+            found.append((facts, seen.text(held) or seen.last_text))
     return found
 
 
@@ -153,7 +153,7 @@ def schedule_facts(one: Schedule, now_ms: int) -> dict[str, Any]:
 
 
 def schedule_line(facts: dict[str, Any], worker: str) -> str:
-    """Return a schedule on one line. `worker`: says that no living worker keeps it; "" if one does."""
+    """Return a schedule on one line. `worker`: which one was seen last, for one that is overdue."""
     from bokiflow.cron import MANY
     from bokiflow_tools.wording import call_text
 

@@ -31,6 +31,7 @@ ENDED = Ended("x", 1, "n", "d", Outcome(1), 0)
 def test_what_no_living_worker_runs_says_so(ages_ms: dict[str, int], held: Held, words: str) -> None:
     seen = Living({name: NOW_MS - age_ms for name, age_ms in ages_ms.items()}, NOW_MS)
     assert seen.text(held).startswith(words) and bool(seen.text(held)) is bool(words)
+    assert bool(seen.last_text) is bool(ages_ms)
     assert bool(seen.alone) == ("v" not in ages_ms and ages_ms.get("w") != SILENT_MS - 1)
 
 
