@@ -147,8 +147,7 @@ class Worker:
         self._upkeep: Final = Upkeep(self.log, app.group, collector, ours)
         self._open = False
         self._code = app.changes
-        self._plans: Final[dict[str, Plan]] = {}
-        """The schedules that this worker has set, or is setting."""
+        self._plans_set: Final[dict[str, Plan]] = {}
         self.finishing = False
 
     # -- life
@@ -173,7 +172,7 @@ class Worker:
         self._passing_on.begin(self._follower)
         self._spawn(self._rounds)
         self._spawn(self._upkeep.go_on)
-        self._plans.clear()
+        self._plans_set.clear()
         self._keep_schedules()
 
     async def __aexit__(
@@ -299,10 +298,10 @@ class Worker:
 
     def _keep_schedules(self) -> None:
         """Set the schedules that this program has now, and did not have at the last look."""
-        plans = [plan for name, plan in self.flow.app.plans.items() if self._plans.get(name) != plan]
+        plans = [plan for name, plan in self.flow.app.plans.items() if self._plans_set.get(name) != plan]
         if plans and not self.finishing:
-            self._plans.update({plan.name: plan for plan in plans})
-            self._spawn(partial(self.flow.schedules.keep, plans, lambda plan: self._plans.get(plan.name) == plan))
+            self._plans_set.update({plan.name: plan for plan in plans})
+            self._spawn(partial(self.flow.schedules.keep, plans, lambda plan: self._plans_set.get(plan.name) == plan))
 
     def _changed(self) -> None:
         if self._open:
