@@ -546,7 +546,7 @@ async def test_a_schedule_that_is_added_or_changed_while_the_worker_runs_is_kept
 
 
 @in_virtual_time
-async def test_firings_that_are_made_up_for_are_started_and_found_in_the_order_of_their_times() -> None:
+async def test_firings_that_are_made_up_for_are_started_and_found_in_due_order() -> None:
     ran: list[int | None] = []
 
     def program() -> App:
@@ -577,7 +577,7 @@ async def test_firings_that_are_made_up_for_are_started_and_found_in_the_order_o
 
 
 @in_virtual_time
-async def test_what_was_missed_before_the_timing_changed_is_made_up_for_as_it_was_set_then() -> None:
+async def test_what_was_missed_before_the_timing_changed_goes_by_the_old_timing() -> None:
     """The worker after the one that died knows the new timing, and sets it before it takes the schedule over."""
     async with MemoryCluster(clock=LoopClock()) as cluster:
         async with working(cluster, periodic("all"), "one", **BEATS):
