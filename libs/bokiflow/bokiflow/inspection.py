@@ -26,7 +26,7 @@ from bokiflow.flow_events import (
 )
 from bokiflow.histories import History, Kept, fold
 from bokiflow.history import Recorded, begun, locks_of, recorded, start_ms
-from bokiflow.instance_state import Held, Status, held, status_of
+from bokiflow.instance_state import Held, LockWait, Status, held, status_of
 from bokiflow.outcomes import Outcome
 from bokiflow.partition_fold import PartitionFold
 from bokiflow.stacks import users_stack, with_users_stack
@@ -39,21 +39,6 @@ ATTEMPTS: Final = 3
 """Of reading a history while it is shortened."""
 RESULT: Final = "result"
 """Under which a large result is kept, of who ended."""
-
-
-class LockWait(NamedTuple):
-    """A lock that a workflow waits for.
-
-    Attributes:
-        name: of the lock. since_ms: when it asked, in milliseconds since 1970 UTC, by the clock of the log.
-        holder: id of the workflow that holds it, the first of several that share; "": its turn has come.
-        holder_blocked: why the holder is blocked; "" if it is not.
-    """
-
-    name: str
-    since_ms: int
-    holder: str
-    holder_blocked: str = ""
 
 
 class Known(NamedTuple):

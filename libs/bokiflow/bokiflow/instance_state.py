@@ -45,6 +45,21 @@ class Held(NamedTuple):
         return 0 if self.ended is None else self.ended.start
 
 
+class LockWait(NamedTuple):
+    """A lock that a workflow waits for.
+
+    Attributes:
+        name: of the lock. since_ms: when it asked, in milliseconds since 1970 UTC, by the clock of the log.
+        holder: id of the workflow that holds it, the first of several that share; "": its turn has come.
+        holder_blocked: why the holder is blocked; "" if it is not.
+    """
+
+    name: str
+    since_ms: int
+    holder: str
+    holder_blocked: str = ""
+
+
 def held(seqnum: int, events: Iterable[AnyFlowEvent]) -> Held | None:
     """The state after the newest record of the fence; None: it has nothing of this workflow."""
     found: Held | None = None

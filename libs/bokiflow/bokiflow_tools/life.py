@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from bokiflow.flow_events import Cancelled, Claimed, Ended, Started
 from bokiflow.history import Recorded
-from bokiflow.inspection import LockWait
-from bokiflow.instance_state import Held, Status, status_of
+from bokiflow.instance_state import Held, LockWait, Status, status_of
 from bokiflow.outcomes import Outcome
 from bokiflow_tools.timeline import Span, Timeline, timeline
 

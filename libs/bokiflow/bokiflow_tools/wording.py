@@ -11,8 +11,7 @@ from typing import Any, Final
 from boki_gateway.pages.texts import preview, printable, span_text
 from bokiflow.flow_events import Started
 from bokiflow.history import start_ms
-from bokiflow.inspection import LockWait
-from bokiflow.instance_state import Held, status_of
+from bokiflow.instance_state import Held, LockWait, status_of
 from bokiflow.outcomes import Outcome
 from bokiflow.stacks import users_stack, with_users_stack
 from bokiflow_tools.life import Life
