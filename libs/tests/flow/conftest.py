@@ -69,7 +69,7 @@ def on_outer_loop(call: Callable[[], Any]) -> Callable[[], Coroutine[Any, Any, A
         def now() -> None:
             try:
                 future.set_result(call())
-            except Exception as error:  # noqa: BLE001
+            except BaseException as error:  # noqa: BLE001 - what `pytest.raises` raises too, else the test would hang
                 future.set_exception(error)
 
         asyncio.get_running_loop().call_soon(now)
