@@ -97,14 +97,17 @@ class Executor:
         self._inbox.extend(Received(seqnum, time_ms, event) for event in incoming)
         self._schedule()
 
-    async def close(self) -> None:
-        """Stops it where it is: who claims it next goes on. What is under way is in the log, or not, when this returns."""
-        appending = self._appending
-        bodies = self._stop()
+    def close(self) -> list[asyncio.Task[None]]:
+        """Stop it where it is: the worker that claims it next resumes it. Return the cancelled tasks that end now.
+
+        Once they have ended, each record that was under way is in the log, or never will be. A body that swallows its cancellation may run
+        on; nothing of it is recorded.
+        """
+        appending, ending = self._appending, self._stop()
         if appending is not None and appending is not asyncio.current_task():
             appending.cancel()
-            await asyncio.gather(appending, return_exceptions=True)
-        await asyncio.gather(*bodies, return_exceptions=True)
+            ending.append(appending)
+        return ending
 
     def carry(self) -> asyncio.Future[bool]:
         """Makes a checkpoint of its history, so that older records may go; whether it did, later: not if it is over before."""

@@ -340,12 +340,25 @@ class Resumed(Event, tag="flow.resume", frozen=True):
 
 
 class PartitionClaimed(Event, tag="flow.partition", frozen=True):
-    """A worker owns a partition from here on; `worker` "": nobody does, and whoever did (`left`) runs nothing of it any more."""
+    """A worker owns a partition from here on; `worker` "": none does. The one that did (`left`) runs nothing any more, but what a `Leaving`
+    in the same record says."""
 
     group: str
     partition: int
     worker: str
     left: str = ""
+
+
+class Leaving(Event, tag="flow.leaving?", frozen=True):
+    """A worker is being drained: it claims nothing more, and of its group runs only what it has of some partitions. Its newest one counts.
+
+    Attributes:
+        keeps: these partitions; none: the worker has left.
+    """
+
+    group: str
+    worker: str
+    keeps: tuple[int, ...] = ()
 
 
 class PartitionCheckpoint(Event, tag="flow.pckpt", frozen=True):
@@ -372,7 +385,7 @@ Effect: TypeAlias = Begun | Invoked | Sent | Emitted | Patched | Unlocked
 Note: TypeAlias = Sleeping | Attempted
 Incoming: TypeAlias = ChildEnded | Signalled | Cancelled
 Shortens: TypeAlias = Checkpointed | Restarted
-OfPartition: TypeAlias = PartitionClaimed | PartitionCheckpoint
+OfPartition: TypeAlias = PartitionClaimed | PartitionCheckpoint | Leaving
 AnyFlowEvent: TypeAlias = OwnEvent | Delivered | Effect | Note | Incoming | Shortens | Resulted | Resumed | OfPartition
 
 DELIVERED: Final = (Stepped, Transacted, Fired, Queued, Locked)
@@ -389,6 +402,6 @@ PICKER: Final[Picker[AnyFlowEvent]] = Picker(
         *NOTES,
         *INCOMING,
         *(Checkpointed, Restarted, Resumed),
-        *(PartitionClaimed, PartitionCheckpoint),
+        *(PartitionClaimed, PartitionCheckpoint, Leaving),
     ),
 )

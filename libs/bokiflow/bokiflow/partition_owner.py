@@ -12,7 +12,7 @@ from typing import Final
 import boki
 from boki_common.errors import BokiError, Conflict, Trimmed
 from bokiflow import partition_fold
-from bokiflow.flow_events import PICKER, PartitionClaimed
+from bokiflow.flow_events import PICKER, Leaving, PartitionClaimed
 from bokiflow.partition_fold import PartitionFold
 from bokilib import tags
 from bokilib.contribution import Contribution
@@ -31,10 +31,13 @@ class PartitionOwner:
     """
 
     def __init__(
-        self, log: Log, group: str, worker: str, changed: Callable[[], None], left: Callable[[str], None]
+        self, log: Log, group: str, worker: str, changed: Callable[[], None], left: Callable[[Leaving, int], None]
     ) -> None:
-        """`changed`: is called when somebody took a partition of this one's, or gave up one of its own.
-        `left`: called with who did."""
+        """
+        Args:
+            changed: called when another worker took a partition of this one's, or gave up one of its own.
+            left: called before that with what a worker said that gives up partitions, and where.
+        """
         self.worker: Final = worker
         self.holders: Final[dict[int, str]] = {}
         self.mine: Final[dict[int, int]] = {}
@@ -71,8 +74,10 @@ class PartitionOwner:
         """A record of a partition's fence was read."""
         if not isinstance(item, Read):
             return  # a gap: what was trimmed is followed by the newest
-        seqnum = item.record.seqnum
-        for event in PICKER.of(seqnum, item.envelope):
+        seqnum, changed = item.record.seqnum, False
+        events = PICKER.of(seqnum, item.envelope)
+        leaving = next((one for one in events if isinstance(one, Leaving) and one.group == self._group), None)
+        for event in events:
             if not isinstance(event, PartitionClaimed) or event.group != self._group:
                 continue
             if seqnum >= self._newest.get(event.partition, 0):
@@ -84,36 +89,51 @@ class PartitionOwner:
                 self.holders[event.partition] = event.worker
             else:
                 known = self.holders.pop(event.partition, "")
-                self._left(event.left or known)
+                self._left(leaving or Leaving(self._group, event.left or known), seqnum)
             lost = event.worker != self.worker and self.mine.pop(event.partition, None) is not None
-            if lost or not event.worker:
-                self._changed()
+            changed = changed or lost or not event.worker
+        if changed:
+            self._changed()
 
-    async def claim(self, partitions: Sequence[int], worker: str | None = None) -> int:
-        """Claims partitions, over whoever has them as far as `look` and `saw` know; returns where, 0: others were faster.
-
-        Args:
-            worker: "": gives them up.
-        """
-        who = self.worker if worker is None else worker
+    async def claim(self, partitions: Sequence[int]) -> int:
+        """Claim partitions, over the workers that have them as far as `look` and `saw` know; return where, 0: others were faster."""
         names = [tags.flow_partition_owner(self._group, one) for one in partitions]
         expect: dict[str, int | None] = {
             name: self._newest.get(one, self._looked) for one, name in zip(partitions, names, strict=True)
         }
-        left = "" if who else self.worker
-        claims = tuple(PartitionClaimed(self._group, one, who, left) for one in partitions)
+        claims = tuple(PartitionClaimed(self._group, one, self.worker) for one in partitions)
         try:
             seqnum = await self._log.append(Contribution(tuple(names), expect, claims), settle=True)
         except Conflict:
             await self.look()
             return 0
         for one in partitions:
-            self._newest[one] = seqnum
-            self.mine.pop(one, None)
-            self.holders.pop(one, None)
-            if who:
-                self.mine[one], self.holders[one] = seqnum, who
+            self._newest[one] = self.mine[one] = seqnum
+            self.holders[one] = self.worker
         return seqnum
+
+    async def leave(self, keeps: Sequence[int]) -> bool:
+        """Give up all partitions of this worker, and tell the others of which ones it runs workflows still: claim nothing after that.
+
+        Returns:
+            Whether it is in the log. False: a partition moved meanwhile, and it is to be tried again.
+        """
+        given = dict(sorted(self.mine.items()))
+        fences = {tags.flow_partition_owner(self._group, one): claim for one, claim in given.items()}
+        told = Leaving(self._group, self.worker, tuple(keeps))
+        claims = [PartitionClaimed(self._group, one, "", self.worker) for one in given]
+        part = Contribution((tags.flow_blocked(self._group), *fences), dict(fences), (told, *claims))
+        try:
+            seqnum = await self._log.append(part, settle=True)
+        except Conflict:
+            await self.look()
+            return False
+        for one, claim in given.items():
+            self._newest[one] = max(self._newest.get(one, 0), seqnum)
+            if self.mine.get(one) == claim:
+                del self.mine[one]
+                self.holders.pop(one, None)
+        return True
 
     async def unfinished(self, partitions: Sequence[int], last: int) -> list[str]:
         """Ids of what was started in partitions up to a place and may not be over, in the order of their beginnings."""

@@ -1,7 +1,8 @@
 """Blocked workflows, passed on to a worker whose code can run them while the owner of their partition lives.
 
 - A record that blocks a workflow, resumes it, or claims it from beyond its partition joins one stream of the group, which all workers
-  follow. The stream names what to look at; where a workflow stands is read from its fence.
+  follow. The stream names what to look at; where a workflow stands is read from its fence. Workers that are being drained say so there
+  too.
 - A worker tries a blocked workflow once with the code that it has, by a claim that expects the claim which blocked it; and once more when
   its code changes, or the workflow is resumed. It appends nothing for a workflow that its program lacks.
 - What is stuck (WorkflowStuck) is not passed on: its code would keep the next worker from running others.
@@ -21,7 +22,7 @@ import boki
 from boki_common.errors import BokiError
 from bokiflow import inspection
 from bokiflow.app import App
-from bokiflow.flow_events import PICKER, Claimed, Resumed
+from bokiflow.flow_events import PICKER, Claimed, Leaving, Resumed
 from bokiflow.instance_state import Held
 from bokiflow.peers import Peers
 from bokiflow.takeover import Takeover, is_stuck
@@ -56,6 +57,9 @@ class PassingOnHost(Protocol):
     def follow_sent(self, partition: int, start: int) -> None:
         """Follow what is sent to workflows of a partition."""
 
+    def left(self, leaving: Leaving, seqnum: int) -> None:
+        """Note that another worker is being drained, and claim what it runs no more."""
+
     def spawn(self, work: Callable[[], Coroutine[None, None, object]]) -> None:
         """Run something in the background, while the worker is open."""
 
@@ -82,6 +86,8 @@ class PassingOn:
         if not isinstance(item, Read):
             return  # what is trimmed was recorded again, or is not blocked any more
         for event in PICKER.of(item.record.seqnum, item.envelope):
+            if isinstance(event, Leaving) and event.group == self._app.group:
+                self._host.left(event, item.record.seqnum)
             if isinstance(event, Claimed | Resumed):
                 if isinstance(event, Resumed):
                     self._left.pop(event.id, None)

@@ -1,6 +1,8 @@
 """Who of a group still runs workflows, as far as one worker knows.
 
-- Who was silent for a lease is dead; who gave up a partition has left.
+- Who was silent for a lease is dead.
+- A worker that is being drained says of which partitions it still runs workflows. No partition is dealt to it any more, and what it runs of
+  all others may be claimed at once. When it keeps none, it has left.
 - A worker that begins again under the name that it had takes what its predecessor held: whatever was claimed under this name before
   it began. What is claimed under it later is a namesake's, and two that have one name must not fight.
 - Of those that share its Log it is known whether they run: who has ended need not be silent for a lease, and who runs is a peer.
@@ -12,6 +14,7 @@ import asyncio
 from types import TracebackType
 from typing import Final
 
+from bokiflow.flow_events import Leaving
 from bokilib.lease_rules import beat_every
 from bokilib.log import Log
 from bokilib.members import Members
@@ -38,6 +41,8 @@ class Peers:
         self.lease_s: Final = lease_s
         self._members: Final = Members(log, group, self.name, lease_s=lease_s)
         self._left: Final[set[str]] = set()
+        self._leaving: Final[dict[str, tuple[int, frozenset[int]]]] = {}
+        """Workers that are being drained, where each said so last, and the partitions that it keeps."""
         self._begun_s = 0.0
 
     async def __aenter__(self) -> Peers:
@@ -62,8 +67,8 @@ class Peers:
         return beat_s if silent_s is None else min(beat_s, silent_s + SOON_S)
 
     def alive(self) -> list[str]:
-        """Who was seen within the lease, and did not leave."""
-        return [name for name in self._members.alive() if not self.over(name)]
+        """Return the workers that were seen within the lease, and do not leave."""
+        return [name for name in self._members.alive() if not self.leaves(name)]
 
     def claimed(self, name: str, seqnum: int) -> None:
         """Somebody claimed something, there."""
@@ -71,13 +76,24 @@ class Peers:
         if seqnum <= self.since and name != self.name and stem == self._stem and not self._incarnations.runs(token):
             self._left.add(name)
 
-    def left(self, name: str) -> None:
-        """Somebody gave up what he had."""
-        self._left.add(name)
+    def left(self, leaving: Leaving, seqnum: int) -> None:
+        """Note that a worker is being drained, or has left."""
+        name = leaving.worker
+        if not leaving.keeps:
+            self._left.add(name)
+            self._leaving.pop(name, None)
+        elif name not in self._left and seqnum > self._leaving.get(name, (0,))[0]:
+            self._leaving[name] = seqnum, frozenset(leaving.keeps)
 
-    def over(self, name: str) -> bool:
-        """Whether whoever has this name runs nothing any more; nobody ("") never did."""
+    def leaves(self, name: str) -> bool:
+        """Return whether a worker takes nothing any more: it is being drained, or gone."""
+        return name != self.name and (name in self._leaving or self.over(name))
+
+    def over(self, name: str, partition: int | None = None) -> bool:
+        """Return whether a worker runs nothing any more, or nothing of a partition; "", no worker, never did."""
         if name == self.name:
             return False
+        if partition is not None and name in self._leaving and partition not in self._leaving[name][1]:
+            return True
         known = self._incarnations.over(name.rpartition(".")[2])
         return not name or known or name in self._left or self._members.dead(name)

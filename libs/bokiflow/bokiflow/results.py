@@ -107,6 +107,11 @@ class Results:
             self._followed[id] = None
             self._follower.add(tags.flow_own(id), max(1, start), lambda item: self._read(id, item))
 
+    def follow_all(self) -> None:
+        """Follow all workflows that are waited for: none runs here any more."""
+        for id in list(self._waiting):
+            self.follow(id, 1)
+
     def _read(self, id: str, item: Read | boki.Gap | BokiError) -> None:
         if isinstance(item, Read):
             state = held(item.record.seqnum, PICKER.of(item.record.seqnum, item.envelope, about=id))

@@ -63,6 +63,10 @@ class TakeoverHost(Protocol):
     @property
     def log(self) -> Log: ...
 
+    @property
+    def finishing(self) -> bool:
+        """True while the worker is being drained: it claims nothing more."""
+
     def runs(self, id: str) -> bool:
         """Return True if a workflow runs here, or is about to."""
 
@@ -160,7 +164,8 @@ class Takeover:
     async def _claim(self, id: str, *, beyond: bool = False) -> None:
         try:
             async with self._at_once:
-                await self._take_over(id, beyond=beyond)
+                if not self._host.finishing:
+                    await self._take_over(id, beyond=beyond)
         finally:
             self._loading.pop(id, None)
         if id in self._resumed:  # after an error the mark stays: the next claim tries the workflow
@@ -187,7 +192,7 @@ class Takeover:
                 self.others.pop(id, None)
                 return
             self._peers.claimed(state.owner, state.claim)
-            if state.owner and state.owner != host.name and not self._peers.over(state.owner):
+            if state.owner and state.owner != host.name and not self._peers.over(state.owner, place.partition):
                 self.others[id] = state.owner
                 return
             if is_stuck(state) and id not in self._resumed:

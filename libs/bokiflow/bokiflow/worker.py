@@ -28,11 +28,12 @@ from bokiflow.app import App
 from bokiflow.calls import Call, Workflow
 from bokiflow.collect_rules import AGES, HISTORIES, Histories
 from bokiflow.collector import Collected, Collector
+from bokiflow.draining import NAMED, Draining, ended
 from bokiflow.errors import stuck
 from bokiflow.executor import Executor
 from bokiflow.fences import Fences
 from bokiflow.flow import Flow
-from bokiflow.flow_events import INCOMING, PICKER, Cancelled, Ended, Incoming, Resumed, Started
+from bokiflow.flow_events import INCOMING, PICKER, Cancelled, Ended, Incoming, Leaving, Resumed, Started
 from bokiflow.handles import Handle
 from bokiflow.histories import History
 from bokiflow.history import Recorded
@@ -61,10 +62,6 @@ CLAIM_ATTEMPTS: Final = 4
 """Of partitions, while others are faster."""
 COLLECT_EVERY_S: Final = 60.0
 FINISH_S: Final = 30.0
-NAMED: Final = 16
-"""Steps that one line of the log names."""
-FINISH_LOOK_S: Final = 0.01
-"""Between two looks at which steps run, of a worker that is being drained."""
 STUCK_AFTER_S: Final = 5.0
 """A third of the default lease: a stuck workflow is blocked in the log before other workers take this one for dead."""
 
@@ -133,6 +130,7 @@ class Worker:
         """Partitions that were claimed, and where, of which is not known yet what is there."""
         self._takeover: Final = Takeover(self, app, self._partitions, self._peers)
         self._passing_on: Final = PassingOn(self, app, self._takeover, self._peers)
+        self._draining: Final = Draining(self, self._partitions)
         histories = _histories(kept, history_s, failed_history_s, history_bytes)
         collector = Collector(self.log, app.group, kept, collect_every_s, metrics, histories)
         ours = Ours(
@@ -145,10 +143,9 @@ class Worker:
             self.locks,
         )
         self._upkeep: Final = Upkeep(self.log, app.group, collector, ours)
-        self._open = False
+        self._open = self.finishing = False
         self._code = app.changes
         self._plans_set: Final[dict[str, Plan]] = {}
-        self.finishing = False
 
     # -- life
 
@@ -189,25 +186,26 @@ class Worker:
         await self.flow.__aexit__(kind, error, trace)
 
     async def drain(self, *, finish_s: float = FINISH_S) -> list[str]:
-        """Hands everything over: nothing is run here any more, and other workers go on at once. Before a deploy, and on SIGTERM.
+        """Hand everything over to other workers: before a deploy, and on SIGTERM.
 
-        Nothing new is taken and no step begins; steps that run may end, and their outcomes are recorded. A plain function that runs
-        on is left in its thread, which ends with the process.
+        Nothing new is taken and no step begins. Other workers take over at once what has no running step in its partition, and each other
+        partition when its last step has ended. Steps that run may end, and their outcomes are recorded. A plain function that runs on is
+        left in its thread, which ends with the process.
 
         Args:
-            finish_s: seconds after which steps are cancelled that run still; another worker runs them again. 0: at once.
+            finish_s: seconds after which steps are cancelled that run still; another worker runs them again. 0: at once. A step that has
+                not ended a second after its cancellation is left behind: its outcome is not recorded.
 
         Returns:
             The steps that were cancelled: "charge of order-7".
+
+        Raises:
+            Errors of appends: other workers take over after a lease.
         """
+        if not self._open:
+            return []
         self.finishing = True
-        loop = asyncio.get_running_loop()
-        until_s = loop.time() + finish_s
-        left = [one for one in self._executors.values() if not one.idle]
-        while left and loop.time() < until_s:
-            await asyncio.sleep(FINISH_LOOK_S)
-            left = [one for one in left if not one.idle and self._executors.get(one.id) is one]
-        cut = [f"{step} of {one.id}" for one in left for step in one.running_steps]
+        cut = await self._draining.hand_over(finish_s)
         if cut:
             log.warning(
                 "worker drained: steps cancelled, other workers run them again",
@@ -216,8 +214,7 @@ class Worker:
                 count=len(cut),
             )
         await self._stop()
-        if self._partitions.mine:
-            await self._partitions.claim(sorted(self._partitions.mine), "")
+        await self._draining.leave()
         return cut
 
     async def _stop(self) -> None:
@@ -225,10 +222,11 @@ class Worker:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(executor.close() for executor in self._executors.values()))
-        for id in self._executors:
-            self.spans.end(id)
-        self._executors.clear()
+        ending = [task for executor in self._executors.values() for task in executor.close()]
+        for id in list(self._executors):
+            self.handed_over(id)
+        await ended(ending, self.name)
+        self.flow.results.follow_all()
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """See `takeover.TakeoverHost`."""
@@ -303,6 +301,12 @@ class Worker:
             self._plans_set.update({plan.name: plan for plan in plans})
             self._spawn(partial(self.flow.schedules.keep, plans, lambda plan: self._plans_set.get(plan.name) == plan))
 
+    def left(self, leaving: Leaving, seqnum: int) -> None:
+        """See `passing_on.PassingOnHost`."""
+        self._peers.left(leaving, seqnum)
+        if leaving.worker in {*self._partitions.holders.values(), *self._takeover.others.values()}:
+            self._changed()
+
     def _changed(self) -> None:
         if self._open:
             self._spawn(self._round)
@@ -320,24 +324,26 @@ class Worker:
 
     async def _round(self) -> None:
         """Claims what it should own, and what was left behind."""
-        if self.finishing:
-            return
         async with self._rounding:
+            if self.finishing:
+                return
             for _ in range(CLAIM_ATTEMPTS):
                 claims = self._to_claim()
                 seqnum = await self._partitions.claim(claims) if claims else 0
                 if seqnum or not claims:
                     self._unread.update(dict.fromkeys(claims, seqnum))
                     break
-            if self._unread:  # what was told of before the claims were known to count is at or below now
+            if (
+                self._unread and not self.finishing
+            ):  # what was told of before the claims were known to count is at or below now
                 await self._load(list(self._unread), max(*self._unread.values(), await self.log.book.now()))
         for id, who in list(self._takeover.others.items()):
-            if self._peers.over(who):
+            if self._peers.over(who, tags.partition_of(id)):
                 self._claim_soon(id)
 
     def _to_claim(self) -> list[int]:
         holders = self._partitions.holders
-        over = [name for name in sorted({*holders.values(), *self._takeover.others.values()}) if self._peers.over(name)]
+        over = [name for name in sorted(set(holders.values())) if self._peers.leaves(name)]
         if not self._peers.settled():  # until others are known: whatever nobody has
             return to_claim(range(tags.PARTITIONS), holders, self.name, over, settled=False)
         wanted = assigned(self.name, self._peers.alive())
@@ -464,7 +470,7 @@ class Worker:
         """See `executor.Host`."""
         if self._open and not started.at_ms:  # it began when its record was ordered, which a claim reads
             self._claim_soon(started.id)
-        elif self._open and not self.runs(started.id):
+        elif self._open and not self.finishing and not self.runs(started.id):
             records = [Recorded(seqnum, started.at_ms, 0, started=started)]
             self._takeover.begin(History(started, seqnum, None, records, seqnum, started.at_ms), seqnum)
 
@@ -501,6 +507,22 @@ class Worker:
     def runs(self, id: str) -> bool:
         """Whether a workflow is run here, or about to be."""
         return id in self._executors or self._takeover.loads(id)
+
+    @property
+    def executors(self) -> Mapping[str, Executor]:
+        """See `draining.DrainingHost`."""
+        return self._executors
+
+    @property
+    def loading(self) -> list[str]:
+        """See `draining.DrainingHost`."""
+        return self._takeover.loading
+
+    def handed_over(self, id: str) -> None:
+        """See `draining.DrainingHost`."""
+        self._no_more(id)
+        self.spans.end(id)
+        self.flow.results.follow(id, 1)
 
     def _no_more(self, id: str) -> None:
         """It is not run here any more."""

@@ -9,7 +9,7 @@ import pytest
 import boki
 from boki.testing import MemoryCluster
 from bokiflow import Worker, partition_owner
-from bokiflow.flow_events import PartitionCheckpoint, Started
+from bokiflow.flow_events import Leaving, PartitionCheckpoint, Started
 from bokiflow.partition_owner import PartitionOwner
 from bokiflow.records import start
 from bokilib import tags
@@ -21,7 +21,9 @@ from libs.tests.flow.shop import Shop
 
 async def owner_of(cluster: MemoryCluster, name: str, calls: list[str]) -> PartitionOwner:
     log = Log((await cluster.connect()).book("shop"))
-    made = PartitionOwner(log, "g", name, lambda: calls.append("changed"), lambda who: calls.append(f"{who} left"))
+    made = PartitionOwner(
+        log, "g", name, lambda: calls.append("changed"), lambda one, _: calls.append(f"{one.worker} left")
+    )
     await made.look()
     return made
 
@@ -36,13 +38,29 @@ async def test_the_first_of_two_claims_wins_and_the_other_sees_it(cluster: Memor
     assert second > first and b.mine == {2: second} and not calls
     await a.look()
     assert a.mine == {1: first} and a.holders == {1: "a", 2: "b"} and calls == ["changed"]
-    await b.claim([2], "")
-    assert not b.mine
+    assert await b.leave([]) and not b.mine
     await a.look()
     assert calls[1:] == ["b left", "changed"] and 2 not in a.holders
     late: list[str] = []
     await owner_of(cluster, "c", late)
-    assert "b left" in late, "who comes when it is over reads who left, too: he need not wait for a lease"
+    assert "b left" in late, "a worker that begins later reads which one left, too: it need not wait for a lease"
+
+
+async def test_one_record_gives_up_all_partitions_and_tells_which_ones_are_kept(
+    cluster: MemoryCluster,
+) -> None:
+    a, b, told = await owner_of(cluster, "a", []), await owner_of(cluster, "b", []), []
+    log = Log((await cluster.connect()).book("shop"))
+    c = PartitionOwner(log, "g", "c", lambda: None, lambda one, at: told.append((one, at)))
+    await a.claim([1, 2, 3])
+    await b.look()
+    second = await b.claim([2])
+    assert second and not await a.leave([1]) and sorted(a.mine) == [1, 3], "one moved: it is to try again"
+    assert await a.leave([1]) and not a.mine and a.holders == {2: "b"}
+    await c.look()
+    assert set(told) == {(Leaving("g", "a", (1,)), told[0][1])} and told[0][1] > second
+    assert c.holders == {2: "b"} and await c.claim([1, 3])
+    assert not await a.claim([1]), "it takes nothing that another one has by now"
 
 
 async def test_what_is_unfinished_is_what_was_started_and_what_a_checkpoint_keeps(cluster: MemoryCluster) -> None:
@@ -84,7 +102,7 @@ class TrimmedUnder:
 
 async def under_trims(cluster: MemoryCluster, times: int) -> TrimmedUnder:
     log = Log((await cluster.connect()).book("shop"))
-    owner = PartitionOwner(log, "shop", "a.1", lambda: None, lambda who: None)
+    owner = PartitionOwner(log, "shop", "a.1", lambda: None, lambda one, _: None)
     await owner.look()
     await owner.claim([3])
     return TrimmedUnder((await cluster.connect()).book("shop"), owner, times)
@@ -99,7 +117,7 @@ async def test_a_worker_begins_while_a_collector_trims_claims_under_it(cluster: 
 
 async def test_who_owns_what_is_not_looked_at_for_ever(cluster: MemoryCluster) -> None:
     book: Any = await under_trims(cluster, partition_owner.LOOKS + 1)
-    owner = PartitionOwner(Log(book), "shop", "b", lambda: None, lambda who: None)
+    owner = PartitionOwner(Log(book), "shop", "b", lambda: None, lambda one, _: None)
     with pytest.raises(boki.Trimmed):
         await owner.look()
     assert book.left == 1 and await owner.look()

@@ -13,7 +13,7 @@ import bokiflow
 from boki.testing import MemoryCluster
 from bokiflow import App, Flow, Worker, inspection
 from bokiflow.errors import WorkflowStuck
-from bokiflow.flow_events import Resumed
+from bokiflow.flow_events import Leaving, Resumed
 from bokiflow.records import Place
 from bokiflow.takeover import give_up
 from bokilib import tags
@@ -191,7 +191,7 @@ async def test_when_the_worker_dies_that_had_the_code_another_one_that_has_it_go
         async with working(cluster, new, "new", lease_s=LONG_S) as worker:
             await until(lambda: ran == ["new first"])
             await seen(old)
-        old._peers.left(worker.name)  # as its silence will tell
+        old._peers.left(Leaving("shop", worker.name), 0)  # as its silence will tell
         await old._round()
         assert "NotRegistered" in await blocked(old.flow, "x")
         async with working(cluster, new, "newer", lease_s=LONG_S):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bokiflow.flow_events import Leaving
 from bokiflow.peers import Peers
 from bokilib.log import Log
 from libs.tests.flow.conftest import until
@@ -13,10 +14,24 @@ async def test_silence_leaving_and_predecessors_are_over_and_namesakes_are_not(l
     peers.claimed("a.1", 5)
     peers.claimed("a.2", 6)
     peers.claimed("a.b.3", 4)
-    peers.left("c.4")
+    peers.left(Leaving("g", "c.4"), 3)
     assert [peers.over(name) for name in ("", "a.1", "c.4")] == [True] * 3
     assert [peers.over(name) for name in (peers.name, "a.2", "a.b.3", "d.5")] == [False] * 4
     assert peers.alive() == []
+
+
+async def test_a_worker_that_is_drained_gets_nothing_and_keeps_what_its_newest_word_says(log: Log) -> None:
+    peers = Peers(log, "g", "a", 15.0)
+    peers.left(Leaving("g", "b.1", (2, 3)), 7)
+    peers.left(Leaving("g", "b.1", (2,)), 9)
+    peers.left(Leaving("g", "b.1", (2, 3)), 8)  # read late, in another stream
+    assert peers.leaves("b.1") and not peers.over("b.1")
+    assert [peers.over("b.1", partition) for partition in (1, 2, 3)] == [True, False, True]
+    peers.left(Leaving("g", "b.1"), 10)
+    peers.left(Leaving("g", "b.1", (2,)), 9)
+    assert peers.over("b.1") and peers.over("b.1", 2) and peers.leaves("b.1")
+    peers.left(Leaving("g", peers.name), 11)
+    assert not peers.leaves(peers.name) and not peers.over(peers.name, 2), "of itself it knows better"
 
 
 async def test_with_a_lease_of_no_time_everybody_else_is_dead_and_the_view_is_settled(log: Log) -> None:

