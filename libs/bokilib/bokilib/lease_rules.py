@@ -3,6 +3,7 @@
 - A member is alive for others while they have *seen* a heartbeat of it within `lease` of their own monotonic clock. No clock of
   another machine is read: one that is an hour ahead would end every lease at once.
 - So liveness is a hint, and safety is the fence: who was taken for dead wrongly loses its fence, and nothing else.
+- A member that leaves says so in its heartbeats: nothing is dealt to it any more, at once. What it has it keeps until it gives it up.
 - A member stops acting by itself when its last heartbeat that was acknowledged left more than a lease ago: what it counts
   from is when it was *sent*, since nobody can have seen it earlier.
 """
@@ -44,16 +45,26 @@ class Observer:
         self._since_s = now_s
         self._last_seen: dict[str, float] = {}
         self._beats: dict[str, int] = {}
+        self._leaving: set[str] = set()
 
-    def seen(self, member: str, seqnum: int, now_s: float) -> None:
-        """A heartbeat was read. One that was read before says nothing new."""
+    def seen(self, member: str, seqnum: int, now_s: float, *, leaving: bool = False) -> None:
+        """Take note of a heartbeat that was read. One that was read before says nothing new.
+
+        Args:
+            leaving: it says that the member leaves. A member that begins again under its name stays.
+        """
         if seqnum > self._beats.get(member, 0):
             self._beats[member] = seqnum
             self._last_seen[member] = now_s
+            if leaving:
+                self._leaving.add(member)
+            else:
+                self._leaving.discard(member)
 
     def alive(self, now_s: float) -> list[str]:
-        """Members seen within the lease, by name."""
-        return sorted(member for member, seen_s in self._last_seen.items() if now_s - seen_s <= self._lease_s)
+        """Return the members that were seen within the lease and do not leave, by name."""
+        seen = (member for member, seen_s in self._last_seen.items() if now_s - seen_s <= self._lease_s)
+        return sorted(member for member in seen if member not in self._leaving)
 
     def dead(self, member: str, now_s: float) -> bool:
         """Whether nothing was seen of a member for a whole lease, in which this process was listening."""

@@ -28,10 +28,11 @@ log = get_logger(__name__)
 
 
 class Heartbeat(Event, tag="lib.heartbeat", frozen=True):
-    """A member is there."""
+    """A member is there; `leaving`: it takes nothing any more."""
 
     group: str
     member: str
+    leaving: bool = False
 
 
 PICKER: Final[Picker[Heartbeat]] = Picker("lib", (Heartbeat,))
@@ -60,6 +61,7 @@ class Members:
         self._tag = tags.member(group)
         self._lease_s = lease_s
         self._changed = changed or (lambda: None)
+        self._leaving = False
         self._acked_sent_s: float | None = None
         self._acked = 0
         self._came = (0, 0)
@@ -96,7 +98,7 @@ class Members:
         return asyncio.get_running_loop().time()
 
     def alive(self) -> list[str]:
-        """Members that were seen within the lease."""
+        """Return the members that were seen within the lease, and do not leave."""
         return [] if self._observer is None else self._observer.alive(self._now())
 
     def dead(self, member: str) -> bool:
@@ -114,12 +116,17 @@ class Members:
     async def beat(self) -> int:
         """Appends a heartbeat; returns the place of its heartbeat."""
         sent_s = self._now()
-        beat = Contribution((self._tag,), {}, (Heartbeat(self._group, self.name),))
+        beat = Contribution((self._tag,), {}, (Heartbeat(self._group, self.name, self._leaving),))
         seqnum = await self._log.append(beat)
         self._acked, self._acked_sent_s = seqnum, sent_s
         self._correct_clock()
         self._changed()
         return seqnum
+
+    async def leave(self) -> int:
+        """Tell the others that this member takes nothing any more; what it has it may give up later. Returns as `beat`."""
+        self._leaving = True
+        return await self.beat()
 
     def _correct_clock(self) -> None:
         """The clock of the log was not ahead of a heartbeat's time when that was sent: so it is set back, if it runs ahead."""
@@ -138,8 +145,8 @@ class Members:
             await asyncio.sleep(lease_rules.beat_every(self._lease_s))
 
     async def _trim(self) -> None:
-        """Nobody reads what is older than the newest heartbeat of each who is alive."""
-        needed = [self._newest[member] for member in self.alive() if member in self._newest]
+        """Trim what is older than the newest heartbeat of each member that is not dead: those that leave are to be heard too."""
+        needed = [seqnum for member, seqnum in self._newest.items() if not self.dead(member)]
         if needed:
             await self._log.book.trim([(self._tag, min(needed))])
 
@@ -172,5 +179,5 @@ class Members:
                         self._came = item.seqnum, item.time_ms
                         self._correct_clock()
                     assert self._observer is not None
-                    self._observer.seen(event.member, item.seqnum, self._now())
+                    self._observer.seen(event.member, item.seqnum, self._now(), leaving=event.leaving)
                     self._changed()

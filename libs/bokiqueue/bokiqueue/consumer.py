@@ -53,6 +53,8 @@ T = TypeVar("T")
 PREFETCH: Final = 64
 LEASE_S: Final = 30.0
 FINISH_S: Final = 30.0
+LEAVE_S: Final = 5.0
+"""For telling the others that a member leaves; if that fails they find out by its silence."""
 
 log = get_logger(__name__)
 
@@ -155,6 +157,7 @@ class Consumer(Generic[T]):
         self._giving: dict[int, asyncio.Task[None]] = {}
         self._turn = 0
         self._draining = False
+        self._leaves = False
         self._quiet_until_s = 0.0
         """Nothing else is handed out until then, because of a message that comes alone; 0: there is none."""
         self._alone: ShardOwner | None = None
@@ -184,8 +187,9 @@ class Consumer(Generic[T]):
         await asyncio.gather(*tasks, return_exceptions=True)
         self._ready.clear()
         try:
+            leaving = self._say_that_it_leaves()
             await asyncio.gather(
-                *(owner.leave() for owner in self._owners.values()), return_exceptions=error is not None
+                leaving, *(owner.leave() for owner in self._owners.values()), return_exceptions=error is not None
             )
         finally:
             for owner in list(self._owners.values()):
@@ -198,7 +202,8 @@ class Consumer(Generic[T]):
     async def drain(self, finish_s: float = FINISH_S) -> bool:
         """Take nothing new, let handlers finish what they have, and give the shards back: before a stop or a deploy.
 
-        Iteration ends. What waits in the prefetch, or is not done in time, comes again elsewhere, and no attempt of it failed.
+        Other members take a shard as soon as none of its messages is with a handler here. Iteration ends. What waits in the prefetch, or is
+        not done in time, comes again elsewhere, and no attempt of it failed.
 
         Args:
             finish_s: seconds that handlers have.
@@ -221,6 +226,7 @@ class Consumer(Generic[T]):
         owners = [owner for owner in self._owners.values() if owner.owned]
         loop = asyncio.get_running_loop()
         giving = [loop.create_task(owner.give_back(), name="bokiqueue give back") for owner in owners]
+        await self._say_that_it_leaves()
         if not giving:
             return True
         done, late = await asyncio.wait(giving, timeout=finish_s)
@@ -231,6 +237,22 @@ class Consumer(Generic[T]):
         for task in done:
             task.result()
         return not late
+
+    async def _say_that_it_leaves(self) -> None:
+        """Tell the others that no shard is to be dealt to this member any more."""
+        if self._failed is not None or self._leaves:
+            return
+        self._leaves = True
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await self._members.leave()
+        except (BokiError, TimeoutError) as error:
+            log.warning(
+                "member leaves: heartbeat not appended, others take its shards after a lease",
+                queue=self.found.config.queue,
+                who=self.who,
+                error=repr(error),
+            )
 
     @property
     def who(self) -> str:

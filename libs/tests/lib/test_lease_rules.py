@@ -53,3 +53,15 @@ def test_the_next_look_is_when_somebody_may_be_known_to_be_dead() -> None:
 def test_a_process_stood_still_when_its_timer_is_late_by_more_than_a_busy_loop_is() -> None:
     assert not stood_still(10.0, 10.0 + LATE_S)
     assert stood_still(10.0, 10.1 + LATE_S)
+
+
+def test_a_member_that_leaves_gets_nothing_and_one_that_begins_again_stays() -> None:
+    observer = Observer(15.0, 0.0)
+    observer.seen("a", 1, 1.0)
+    observer.seen("b", 2, 1.0)
+    observer.seen("a", 3, 2.0, leaving=True)
+    observer.seen("a", 1, 3.0)  # read again
+    assert observer.alive(3.0) == ["b"] and not observer.dead("a", 3.0)
+    assert observer.dead("a", 17.1), "what it has not given up is taken after a lease of silence"
+    observer.seen("a", 4, 18.0)
+    assert observer.alive(18.0) == ["a"]

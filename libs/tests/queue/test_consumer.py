@@ -13,6 +13,8 @@ import boki
 from boki.testing import MemoryCluster
 from boki_common.errors import InvalidArgument
 from boki_common.logs import configured
+from boki_common.testing.virtual_time import let_pass
+from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib import Contribution, Fenced, tags
 from bokiqueue import Consumer, Limits, Queue, StaleReceipt, settings
 from bokiqueue.events import Acked, Id, consumer_id
@@ -335,6 +337,42 @@ async def test_a_drain_lets_handlers_finish_and_counts_nothing_that_it_gives_bac
         assert [(message.body, message.attempt) for message in await take(messages, 4)] == [
             (number, 1) for number in range(2, 6)
         ]
+
+
+@in_virtual_time
+async def test_one_hanging_handler_keeps_its_shard_only_while_others_are_taken_at_once() -> None:
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        old, new = [await Queue.open((await cluster.connect()).book("b"), "jobs", object, shards=8) for _ in range(2)]
+        loop = asyncio.get_running_loop()
+        async with old.consume(who="old") as messages, new.consume(who="new") as others:
+            await asyncio.gather(messages.has(4), others.has(4))
+            for number in range(64):
+                await old.push(number)
+            hangs = await anext(messages)
+            began_s = loop.time()
+            draining = asyncio.create_task(messages.drain(600))
+            async with asyncio.timeout(100):
+                await others.has(7)
+            assert loop.time() - began_s < 1 and messages.shards == [hangs.id[0]] and not draining.done()
+            await let_pass(20)
+            assert messages.shards == [hangs.id[0]] and len(others.shards) == 7, "its handler has it still"
+            ended_s = loop.time()
+            await hangs.ack()
+            await others.has(8)
+            assert await draining and loop.time() - ended_s < 1
+
+
+@in_virtual_time
+async def test_a_member_that_ends_leaves_its_shards_to_the_others_at_once() -> None:
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        old, new = [await Queue.open((await cluster.connect()).book("b"), "jobs", object, shards=8) for _ in range(2)]
+        loop = asyncio.get_running_loop()
+        async with new.consume(who="new") as others:
+            async with old.consume(who="old") as messages:
+                await asyncio.gather(messages.has(4), others.has(4))
+                began_s = loop.time()
+            await others.has(8)
+            assert loop.time() - began_s < 1
 
 
 async def test_what_is_not_done_in_time_is_given_back_by_a_drain(another: Another) -> None:
