@@ -24,10 +24,11 @@ import msgspec
 from boki_common.errors import BokiError, Conflict, InvalidArgument, LogBookError, Trimmed
 from bokiflow import records
 from bokiflow.calls import IN_TRANSACTION, Caller, Workflow, names_of
+from bokiflow.cancellation import WorkflowCancelled
 from bokiflow.composing import ComposerHost
 from bokiflow.digests import digest
 from bokiflow.flow_events import Attempted, Cancelled, Ended, Started, Within
-from bokiflow.outcomes import cancellation_of, error_of
+from bokiflow.outcomes import cancellation_text, error_of
 from bokiflow.parts import ONE_PART
 from bokiflow.transactional import RunTransaction, SharedStore, SharedTransaction, StoreTransaction
 from bokilib.contribution import Contribution, joined
@@ -127,7 +128,7 @@ class Family:
         for part in ended.parts:
             tx.take(part.read, part.written)
         if ended.outcome.cancelled:
-            raise cancellation_of(ended.id, ended.outcome)
+            raise WorkflowCancelled(cancellation_text(ended.id, ended.outcome))
         if ended.outcome.error is not None:
             failure = error_of(ended.outcome.error, names_of(workflow.function))
             self._spoil(failure)

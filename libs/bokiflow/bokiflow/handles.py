@@ -10,11 +10,12 @@ from boki_common.errors import Trimmed
 from boki_common.runtime import confined
 from bokiflow import inspection, records
 from bokiflow.calls import Workflow, names_of
+from bokiflow.cancellation import WorkflowCancelled
 from bokiflow.errors import NoSuchWorkflow
 from bokiflow.flow_events import PICKER, Cancelled, Checkpointed, Emitted, Ended, Incoming, Resumed, Signalled
 from bokiflow.inspection import Done
 from bokiflow.instance_state import Status, status_of
-from bokiflow.outcomes import cancellation_of, error_of
+from bokiflow.outcomes import cancellation_text, error_of
 from bokiflow.plain import as_json
 from bokiflow.results import NOT_THERE, OnBlocked, OnMissing
 from bokilib import tags
@@ -90,7 +91,7 @@ class Handle(Generic[R]):
             self._ended = await self._flow.wait(self.id, self._start, blocked=blocked, missing=missing)
         outcome = self._ended.outcome
         if outcome.cancelled:
-            raise cancellation_of(f"workflow {self.id!r}", outcome)
+            raise WorkflowCancelled(cancellation_text(f"workflow {self.id!r}", outcome))
         if outcome.error is not None:
             raise error_of(outcome.error, {} if self._workflow is None else names_of(self._workflow.function))
         return cast(R, outcome.value if self._workflow is None else self._workflow.signature.result(outcome.value))

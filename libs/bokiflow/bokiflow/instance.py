@@ -41,7 +41,7 @@ from bokiflow.outcomes import (
     CANCELLED_OUTCOME,
     Names,
     Outcome,
-    cancellation_of,
+    cancellation_text,
     error_of,
     failed,
     missing_class,
@@ -469,7 +469,7 @@ class Instance:
             self.pending.pop(key, None)
             self.parts.under_way &= not part
         if outcome.cancelled:
-            raise cancellation_of(wait.child or wait.name, outcome)
+            raise WorkflowCancelled(cancellation_text(wait.child or wait.name, outcome))
         if outcome.error is not None:
             raise error_of(outcome.error, *self._places(wait))
         return outcome

@@ -19,12 +19,10 @@ import importlib
 import sys
 import traceback
 from collections.abc import Mapping
-from pathlib import PurePath
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from bokiflow.cancellation import WorkflowCancelled
 from bokiflow.errors import StepFailed
 from bokiflow.plain import as_json
 from bokilib.codec import Json, check_json
@@ -121,10 +119,10 @@ def cancelled_while_blocked(blocked: str) -> Outcome:
     return Outcome(None, Failure(CANCELLED, text))
 
 
-def cancellation_of(whose: str, outcome: Outcome) -> WorkflowCancelled:
-    """Return the error of who waits for a workflow that was cancelled."""
+def cancellation_text(whose: str, outcome: Outcome) -> str:
+    """Return what who waits for a workflow that was cancelled is told."""
     text = "" if outcome.error is None else outcome.error.message.removeprefix(_THE_WORKFLOW)
-    return WorkflowCancelled(f"{whose} {text or 'was cancelled'}")
+    return f"{whose} {text or 'was cancelled'}"
 
 
 def succeeded(value: object) -> Outcome:
@@ -331,4 +329,8 @@ def _name_of_main() -> str:
     """Return the name by which other programs import the main module of this one; "" if it has none."""
     main = sys.modules.get(_MAIN)
     spec = getattr(main, "__spec__", None)
-    return spec.name if spec is not None else PurePath(getattr(main, "__file__", None) or "").stem
+    return spec.name if spec is not None else _module_of(getattr(main, "__file__", None) or "")
+
+
+def _module_of(file: str) -> str:
+    return file.replace("\\", "/").rpartition("/")[2].removesuffix(".py")
