@@ -20,6 +20,7 @@ Victims: TypeAlias = Mapping[str, Callable[[], Awaitable[None]]]
 
 EVERY_S: Final = 1.0
 DOWN_S: Final = 0.5
+SUPERVISE_EVERY_S: Final = 0.1
 
 END_S: Final = 60.0
 """Processes have so long to end after SIGTERM."""
@@ -53,19 +54,30 @@ class Crew:
             )
 
     async def again(self, place: str, down_s: float = 0.0) -> None:
-        """Kills a place's process with kill -9, and begins the next one."""
+        """Kills a place's process with kill -9, and begins the next one; nothing if `supervise` begins it just now."""
+        if place not in self._running:
+            return
         await self.kill(place)
         await asyncio.sleep(down_s)
         await self.start(place, *self._arguments[place])
 
     def victims(self, cluster: LocalCluster, down_s: float = 0.0) -> dict[str, Callable[[], Awaitable[None]]]:
         """All places that were started, and the roles of a cluster."""
-        places = {place: partial(self.again, place, down_s) for place in self._running}
+        places = {place: partial(self.again, place, down_s) for place in self._arguments}
         return {**places, **{role: partial(_again, cluster, role) for role in cluster.roles}}
 
     def has_ended(self, place: str) -> bool:
         """Whether a place's process ended by itself."""
         return self._running[place].returncode is not None
+
+    async def supervise(self, stop: asyncio.Event) -> None:
+        """Begin the next process of each place whose process ended by itself, until `stop`."""
+        while not stop.is_set():
+            for place, process in list(self._running.items()):
+                if process.returncode is not None and self._running.get(place) is process:
+                    del self._running[place]
+                    await self.start(place, *self._arguments[place])
+            await asyncio.sleep(SUPERVISE_EVERY_S)
 
     async def kill(self, place: str) -> None:
         running = self._running.pop(place)

@@ -6,20 +6,49 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from rich.console import Console
+from rich.table import Table
+
 from examples import trial_command
 from examples.orders.app import ITEMS
-from examples.orders.trial import trial
+from examples.orders.checks import OWN_S, ends
+from examples.orders.trial import Found, trial
 
 CHECKED: Final = (
     "every order that was acknowledged was handled, none twice, none that nobody gave",
-    "every order has one result: its workflow's, written once",
+    "every good order has one result: its workflow's, written once",
     "the stock adds up: what is left, what was sold and what was sent",
+    f"no good order took longer than {OWN_S:g} s, whatever went wrong with others; each of those ended as planted",
 )
+
+
+def report(console: Console, found: Found) -> None:
+    """Print the figures of a trial, and how each order ended that went wrong."""
+    state = found.state
+    console.print(
+        f"\n{len(found.orders):,} orders, {found.acknowledged:,} acknowledged, {len(state.receipts):,} handled"
+    )
+    console.print(
+        ", ".join(f"{item}: {state.sold.get(item, 0)} sold, {state.stock.get(item, 0)} left" for item in ITEMS)
+    )
+    good = sorted(state.took_s.get(order.id, 0.0) for order in found.orders if not order.wrong) or [0.0]
+    console.print(
+        f"a good order from push to result: p50 {good[len(good) // 2]:.1f} s, p99 {good[int(len(good) * 0.99)]:.1f} s,"
+        f" the slowest {good[-1]:.1f} s"
+    )
+    console.print(f"killed with kill -9: {trial_command.killed_of(found.killed)}; {found.seconds:.0f} s\n")
+    table = Table(box=None, pad_edge=False)
+    for name in ("order that went wrong", "how it ended", "command that shows more"):
+        table.add_column(name, overflow="fold")
+    for end in ends(found.orders, state):
+        table.add_row(end.order, end.what.partition(". ")[0], end.look)
+    console.print(table)
+    console.print()
 
 
 def main() -> int:
     """The entry point; returns the exit code."""
-    parser = trial_command.options("orders", __doc__, seconds=20.0)
+    parser = trial_command.options("orders", __doc__, seconds=42.0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--directory", type=Path, help="for data and logs; kept")
     asked = parser.parse_args()
@@ -33,12 +62,7 @@ def main() -> int:
         asked.directory,
         lambda place: trial(place, seconds=asked.seconds, seed=asked.seed, workers=asked.workers, say=say),
     )
-    state = found.state
-    console.print(f"\n{found.orders:,} orders, {found.acknowledged:,} acknowledged, {len(state.receipts):,} handled")
-    console.print(
-        ", ".join(f"{item}: {state.sold.get(item, 0)} sold, {state.stock.get(item, 0)} left" for item in ITEMS)
-    )
-    console.print(f"killed with kill -9: {trial_command.killed_of(found.killed)}; {found.seconds:.0f} s")
+    report(console, found)
     return trial_command.show(console, found.faults, CHECKED)
 
 

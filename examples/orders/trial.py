@@ -3,8 +3,8 @@
     found = await trial(directory, seconds=20, seed=7, say=print)
     found.faults                                    # sentences; none
 
-Two engines, three bookies, two sequencers (one stands by), and workers. Orders are pushed all the time; who gets no answer pushes again
-under the same id. Every second a worker or a role is killed, and begins again.
+Two engines, three bookies, two sequencers (one stands by), and workers. Orders are pushed all the time, some of which go wrong
+(`wrong`); who gets no answer pushes again under the same id. Every second a worker or a role is killed, and begins again.
 """
 
 from __future__ import annotations
@@ -12,30 +12,39 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 import boki
 from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.errors import BokiError
 from bokiflow import Flow
+from bokiflow.inspection import Known
+from bokiqueue.events import Source
 from examples.crew import Crew, kill_some
-from examples.orders.app import ITEMS, Order, Shop, workflow_of
-from examples.orders.checks import State, check
-from examples.orders.worker import BOOK
+from examples.orders.app import BOOK, ITEMS, Order, Shop, workflow_of
+from examples.orders.checks import End, State, check, ends, unfinished
+from examples.orders.wrong import WRONG
 
 ORDER_EVERY_S: Final = 0.04
+WRONG_EVERY: Final = 10
+"""One of so many orders goes wrong, until each kind was given."""
+CLOCK: Final = boki.SystemClock()
 TIMEOUT_S: Final = 10.0
 SETTLE_S: Final = 90.0
 """All orders are done so long after the last kill."""
+LOOK_EVERY_S: Final = 0.3
+LOOKS_AT_ONCE: Final = 64
 
 
 class Found(NamedTuple):
-    """What became of a trial."""
+    """Results of a trial."""
 
-    orders: int
+    orders: list[Order]
     acknowledged: int
     killed: Counter[str]
     state: State
@@ -44,26 +53,43 @@ class Found(NamedTuple):
 
 
 class Customers:
-    """Push orders until they are stopped. An order without an answer is pushed again, under its id."""
+    """Push orders until they are stopped. An order without an answer is pushed again, under its id.
 
-    def __init__(self, shop: Shop, seed: int) -> None:
+    Attributes:
+        pushed_ms: by order, when it was pushed first.
+    """
+
+    def __init__(
+        self, shop: Shop, seed: int, *, wrong: Sequence[str] = tuple(WRONG), clock: boki.Clock = CLOCK
+    ) -> None:
+        """`wrong`: what goes wrong, each with one order."""
         self.orders: Final[list[Order]] = []
         self.acknowledged: Final[list[str]] = []
+        self.pushed_ms: Final[dict[str, int]] = {}
+        self._wrong: Final = list(wrong)
+        self._clock: Final = clock
         self._shop = shop
         self._chance = random.Random(f"customers {seed}")
 
     async def run(self, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:
             while not stop.is_set():
-                id = f"{len(self.orders):05}"
-                order = Order(id, self._chance.choice(ITEMS), self._chance.randint(1, 3))
+                order = self._next()
                 self.orders.append(order)
+                self.pushed_ms[order.id] = self._clock.now_ms()
                 group.create_task(self._push(order))
                 try:
                     async with asyncio.timeout(ORDER_EVERY_S):
                         await stop.wait()
                 except TimeoutError:
                     pass
+
+    def _next(self) -> Order:
+        number = len(self.orders) + 1
+        if self._wrong and number % WRONG_EVERY == 0:
+            wrong = self._wrong.pop(0)
+            return Order(wrong.replace(" ", "-"), ITEMS[0], 0, wrong)
+        return Order(f"{number:05}", self._chance.choice(ITEMS), self._chance.randint(1, 3))
 
     async def _push(self, order: Order) -> None:
         while True:
@@ -84,8 +110,13 @@ async def trial(
     seed: int = 1,
     workers: int = 2,
     say: Callable[[str], None] = lambda _: None,
+    look: Callable[[str, Sequence[End]], Awaitable[None]] | None = None,
 ) -> Found:
-    """Runs one; see the module."""
+    """Run one; see the module.
+
+    Args:
+        look: awaited when all orders are done, while the cluster still runs; with its URL, and the ends of orders that went wrong.
+    """
     began = perf_counter()
     places = [f"worker{number}" for number in range(1, workers + 1)]
     killed: Counter[str] = Counter()
@@ -96,53 +127,78 @@ async def trial(
         shop = await Shop.open(client.book(BOOK))
         await shop.fill()
         crew = Crew("examples.orders.worker", cluster.url, directory)
-        customers, stop = Customers(shop, seed), asyncio.Event()
-        buying = asyncio.create_task(customers.run(stop))
+        customers, closing, closed = Customers(shop, seed), asyncio.Event(), asyncio.Event()
+        buying = asyncio.create_task(customers.run(closing))
+        supervising = asyncio.create_task(crew.supervise(closed))
         try:
             for place in places:
-                await crew.start(place)
+                await crew.start(place, "--place", place)
             while not customers.acknowledged:
                 await asyncio.sleep(0.1)
             await kill_some(crew.victims(cluster), killed, seconds=seconds, chance=random.Random(seed), say=say)
-            stop.set()
+            closing.set()
             await buying
-            state = await _settled(shop, customers)
+            state = await settled(shop, customers)
+            if look is not None:
+                await look(cluster.url, ends(customers.orders, state))
+            closed.set()
+            await supervising
             faults = await crew.end()
         finally:
-            buying.cancel()
-            await asyncio.gather(buying, return_exceptions=True)
+            for task in (buying, supervising):
+                task.cancel()
+            await asyncio.gather(buying, supervising, return_exceptions=True)
             await crew.clear()
     faults += check(customers.orders, customers.acknowledged, state)
-    return Found(len(customers.orders), len(customers.acknowledged), killed, state, faults, perf_counter() - began)
+    return Found(customers.orders, len(customers.acknowledged), killed, state, faults, perf_counter() - began)
 
 
-async def _settled(shop: Shop, customers: Customers) -> State:
-    """The shop when all is done, or as it is when that takes too long."""
+async def settled(shop: Shop, customers: Customers) -> State:
+    """Return the shop when all orders are done, or as it is when that takes too long."""
     deadline = perf_counter() + SETTLE_S
+    known: dict[str, Known] = {}
+    finished = False
     while True:
         try:
-            state = await _state(shop, [order.id for order in customers.orders])
+            state = await _state(shop, customers, known)
         except BokiError as error:
             if not error.retryable:
                 raise
             continue
-        if perf_counter() > deadline or not check(customers.orders, customers.acknowledged, state):
-            return state
-        await asyncio.sleep(0.3)
+        if finished or perf_counter() > deadline:
+            return state  # all of it was read after the last order was done
+        finished = not state.waiting and not unfinished(customers.orders, state)
+        await asyncio.sleep(0.0 if finished else LOOK_EVERY_S)
 
 
-async def _state(shop: Shop, ids: list[str]) -> State:
-    flow = Flow(shop.app, shop.log)
+async def _state(shop: Shop, customers: Customers, known: dict[str, Known]) -> State:
+    """Return the shop as it is. `known`: workflows that ended, which are not read again."""
+    ids = [order.id for order in customers.orders]
     stock, sold = await shop.store.values(["stock", "sold"], consistency="linearizable")
     stored = await shop.store.values([f"result:{id}" for id in ids])
-    results: dict[str, str | None] = {}
-    for id in ids:
-        known = await flow.known(workflow_of(id))
-        if known is not None:
-            value: Any = known.outcome.value if known.outcome is not None else None
-            results[id] = value
+    await _look_up(Flow(shop.app, shop.log), [id for id in ids if id not in known], known)
+    outcomes = {id: one.outcome for id, one in known.items() if one.outcome is not None}
+    results: dict[str, Any] = {id: outcome.value for id, outcome in outcomes.items()}
+    errors = {id: outcome.error for id, outcome in outcomes.items() if outcome.error is not None}
+    failed = {id: f"{error.type.rpartition(':')[2]}: {error.message}" for id, error in errors.items()}
+    took_s = {id: ((one.ended_ms or 0) - customers.pushed_ms[id]) / 1_000 for id, one in known.items()}
     texts = {id: (str(one["text"]), int(str(one["times"]))) for id, one in zip(ids, stored, strict=True) if one}
     receipts = [str(one.body) for one in await shop.receipts.peek(10**6)]
+    given_up = {msgspec.convert(one.body, Order).id: _why(one.source) for one in await shop.dead.peek(10**6)}
     waiting = (await shop.orders.stats()).depth
     counts = [{item: int(str(count)) for item, count in (one or {}).items()} for one in (stock, sold)]
-    return State(counts[0], counts[1], results, texts, receipts, waiting)
+    return State(counts[0], counts[1], results, texts, receipts, waiting, given_up, failed, took_s)
+
+
+async def _look_up(flow: Flow, ids: list[str], known: dict[str, Known]) -> None:
+    """Add to `known` the workflows of these orders that ended."""
+    for at in range(0, len(ids), LOOKS_AT_ONCE):
+        some = ids[at : at + LOOKS_AT_ONCE]
+        found = await asyncio.gather(*(flow.known(workflow_of(id)) for id in some))
+        known |= {id: one for id, one in zip(some, found, strict=True) if one is not None and one.outcome is not None}
+
+
+def _why(source: Source | None) -> str:
+    """Return why a message is a dead letter."""
+    assert source is not None, "only the queue of orders pushes here"
+    return f"{source.attempts} attempts, {source.error or source.reason}"
