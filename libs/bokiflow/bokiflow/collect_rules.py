@@ -19,7 +19,7 @@ import msgspec
 from boki_common.limits import MIB, RECORD_EXPECTATIONS, RECORD_TAGS
 from bokiflow.flow_events import AnyFlowEvent, Ended, Tombed
 from bokiflow.flush import RECORD_BYTES, size_of
-from bokiflow.outcomes import Outcome
+from bokiflow.outcomes import Failure, Outcome
 from bokilib.checkpoint_rules import Ages
 from bokilib.tags import partition_of
 
@@ -29,6 +29,8 @@ STARTS_BETWEEN: Final = 1_000
 """Of a partition, at least, from one checkpoint to the next."""
 LARGE_BYTES: Final = 4_096
 """A result that is larger is not in the tomb, but apart."""
+MESSAGE_CHARS: Final = 200
+"""Of the message of a failure that is apart, the tomb has so much."""
 
 
 class Histories(NamedTuple):
@@ -244,7 +246,10 @@ def is_large(one: Over) -> bool:
 
 
 def _without_outcome(ended: Ended) -> Ended:
-    return msgspec.structs.replace(ended, outcome=Outcome())
+    """Return an end whose outcome is apart. A failure leaves its class and the beginning of its message, so that lists call it one."""
+    error = ended.outcome.error
+    short = None if error is None else Failure(error.type, error.message[:MESSAGE_CHARS], known_by=error.known_by)
+    return msgspec.structs.replace(ended, outcome=Outcome(None, short))
 
 
 def batches(several: Iterable[tuple[Over, Tombed]]) -> Iterator[list[tuple[Over, Tombed]]]:

@@ -8,7 +8,8 @@ import pytest
 from bokiflow import collect_rules as rules
 from bokiflow.collect_rules import Histories, Marks, Measured, Over, Own, kept_since
 from bokiflow.flow_events import Ended, Started, Tombed
-from bokiflow.outcomes import Outcome, failed
+from bokiflow.instance_state import status_of
+from bokiflow.outcomes import Failure, Outcome, failed
 from bokilib.checkpoint_rules import Ages
 from bokilib.tags import partition_of
 
@@ -124,6 +125,14 @@ def test_records_take_254_tombs_of_a_partition_and_no_more_streams_than_fit() ->
     large = Tombed("x", Ended("x", 5, "n", "d", Outcome("y" * 4_000), 0), 0)
     assert max(len(batch) for batch in rules.batches([(one, large) for one, _ in plain])) < 130
     assert list(rules.batches([])) == []
+
+
+def test_a_large_failure_is_a_failure_in_the_tomb_too() -> None:
+    failure = Failure("builtins:ValueError", "no price " + "y" * 5_000, ["y" * 5_000])
+    failed = over()._replace(ended=Ended("x", 5, "n", "d", Outcome(None, failure), 0))
+    ended = rules.tomb(failed, 77).ended
+    assert rules.is_large(failed) and status_of(ended, "") == "failed"
+    assert ended.outcome.error == Failure("builtins:ValueError", failure.message[: rules.MESSAGE_CHARS])
 
 
 def test_a_large_result_is_not_in_the_tomb() -> None:
