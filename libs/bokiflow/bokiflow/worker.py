@@ -333,9 +333,8 @@ class Worker:
                 if seqnum or not claims:
                     self._unread.update(dict.fromkeys(claims, seqnum))
                     break
-            if (
-                self._unread and not self.finishing
-            ):  # what was told of before the claims were known to count is at or below now
+            if self._unread and not self.finishing:
+                # What was told of before the claims were known to count is at or below now.
                 await self._load(list(self._unread), max(*self._unread.values(), await self.log.book.now()))
         for id, who in list(self._takeover.others.items()):
             if self._peers.over(who, tags.partition_of(id)):
