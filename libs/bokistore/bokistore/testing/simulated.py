@@ -41,6 +41,8 @@ LEVELS: Final[tuple[tuple[Isolation, ...], ...]] = (("serializable",), ("snapsho
 DAYS_S: Final = 9 * 86_400.0
 HOUR_S: Final = 2 * 3_600.0
 AFTERWARDS_S: Final = 1.0
+SETTLED_S: Final = 5.0
+"""After the last program ended: an append that it gave up, of which it knows nothing, may still be on its way into the log."""
 """So long everybody goes on when the faults are over."""
 TIMEOUTS_S: Final = (1.0, 8.0, 60.0)
 
@@ -117,6 +119,7 @@ class Shop:
         for host in hosts:
             await host.result()
         await watching.stop()
+        await asyncio.sleep(SETTLED_S)
         async with await cluster.connect() as client:
             store = BokiStore(client.book(BOOK), settings=StoreSettings(checkpoints=False))
             last = {key: await _list(store, key) for key in KEYS}
