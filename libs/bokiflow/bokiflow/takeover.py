@@ -230,7 +230,6 @@ class Takeover:
     async def _settle_stuck(self, place: records.Place, state: Held, partition_claim: int | None) -> bool:
         """Set a stuck workflow aside, or end it if it was cancelled; return False if it moved meanwhile, and has to be looked at again."""
         opened = self._host.log
-        since_ms = await inspection.newest_ms(opened, place.id)
         history = await inspection.whole_history(opened, place.id)
         self.others.pop(place.id, None)
         sent = [event for one in history.records for event in one.incoming]
@@ -238,7 +237,8 @@ class Takeover:
         if not any(isinstance(event, Cancelled) for event in sent):
             if place.id not in self.aside:
                 error = WorkflowStuck(state.blocked.partition(": ")[2], id=place.id)
-                log.warning(STAYS_STUCK, id=place.id, since=_utc(since_ms), error=str(error).partition("\n")[0])
+                since = _utc(await inspection.newest_ms(opened, place.id))
+                log.warning(STAYS_STUCK, id=place.id, since=since, error=str(error).partition("\n")[0])
                 self.aside[place.id] = history.carried_ms
                 self._host.set_aside(place.id, error)
             return True
