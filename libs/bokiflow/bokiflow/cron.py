@@ -152,7 +152,12 @@ def skipped(timing: Timing, after_ms: int, now_ms: int) -> Skipped | None:
 
 def text(timing: Timing, at_ms: int) -> str:
     """Return a time as people read it who set this timing: in its time zone."""
-    return moment(timing, at_ms).isoformat(timespec="milliseconds" if at_ms % 1_000 else "seconds")
+    return iso(moment(timing, at_ms))
+
+
+def iso(at: datetime) -> str:
+    """Return a moment in ISO 8601, with milliseconds where it has any."""
+    return at.isoformat(timespec="milliseconds" if at.microsecond else "seconds")
 
 
 def moment(timing: Timing, at_ms: int) -> datetime:

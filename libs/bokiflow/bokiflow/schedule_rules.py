@@ -102,7 +102,7 @@ def name_of(id: str) -> str:
 def id_of_firing(schedule: str, at_ms: int) -> str:
     """Return the id of the workflow that a schedule starts at a time: the same for all workflows that ever keep this schedule."""
     at = datetime.fromtimestamp(at_ms / 1_000, UTC)
-    return f"{id_of(name_of(schedule))}/{at.isoformat(timespec='milliseconds' if at_ms % 1_000 else 'seconds').replace('+00:00', 'Z')}"
+    return f"{id_of(name_of(schedule))}/{cron.iso(at).replace('+00:00', 'Z')}"
 
 
 def after(state: State, command: Command, now_ms: int) -> State:

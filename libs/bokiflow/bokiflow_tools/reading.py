@@ -13,6 +13,7 @@ from bokiflow.histories import History
 from bokiflow.history import Recorded, begun_before
 from bokiflow.instance_state import Held, Status, status_of
 from bokiflow_tools.life import Life
+from bokiflow_tools.timeline import is_launch
 from bokilib import tags
 from bokilib.log import Log
 from bokilib.ports import ConsistencyName
@@ -53,7 +54,7 @@ async def life_of(log: Log, id: str, *, consistency: ConsistencyName = "session"
 async def _launched(log: Log, records: Sequence[Recorded]) -> dict[str, Status]:
     """Return the status of each workflow that one launched, as far as that is kept."""
     made = (event for one in records for event in one.own if isinstance(event, Invoked))
-    ids = list(dict.fromkeys(event.child for event in made if not event.child.endswith(f"/{event.key}")))
+    ids = list(dict.fromkeys(event.child for event in made if is_launch(event)))
     states = await inspection.newest_of(log, ids)
     return {id: status_of(one.ended, one.blocked) for id, one in zip(ids, states, strict=True) if one is not None}
 

@@ -103,6 +103,11 @@ def timeline(
     return Timeline(spans, started.at_ms, end_ms)
 
 
+def is_launch(event: events.Invoked) -> bool:
+    """Return whether a workflow was launched by another one, and is nobody's child: the id of a child ends with the key of its call."""
+    return not event.child.endswith(f"/{event.key}")
+
+
 def _takeovers(owner: str, claims: Iterable[tuple[int, Claimed]]) -> list[Span]:
     found: list[Span] = []
     for time_ms, claim in claims:
@@ -183,7 +188,7 @@ class _Reader:
             held = self.open.pop(event.key, None)
             if held is not None:
                 self.spans.append(held._replace(end_ms=now_ms))
-        elif isinstance(event, events.Invoked) and not event.child.endswith(f"/{event.key}"):
+        elif isinstance(event, events.Invoked) and is_launch(event):
             self.spans.append(Span("launch", event.name, event.key, now_ms, now_ms, child=event.child))
         elif isinstance(event, events.Invoked):
             self.open[event.key] = Span("child", event.name, event.key, now_ms, None, child=event.child)
