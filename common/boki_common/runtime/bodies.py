@@ -47,7 +47,7 @@ _log = get_logger(__name__)
 
 
 class _Call:
-    """One function that is to run, with the context variables of its caller.
+    """A function to run, with the context variables of its caller.
 
     Attributes:
         begun: called in `loop` when the function begins, unless its caller has its result or gave it up before that.
@@ -70,7 +70,7 @@ class _Call:
                 self.loop.call_soon_threadsafe(self._tell)
         try:
             return self.context.run(self.body)
-        except StopIteration as error:  # no future can carry one: its caller would wait for ever
+        except StopIteration as error:  # no future can carry one: its caller would never get an answer
             raise RuntimeError("a function raised StopIteration") from error
 
     def _tell(self) -> None:

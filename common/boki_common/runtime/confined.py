@@ -26,8 +26,8 @@ class Confined(Protocol):
 
 
 running: Final[list[Confined]] = []
-"""Loops that run now, in any thread. Such a loop runs within a turn of another one: while there is one, what a client knows of the turn of
-its own loop says nothing about the caller."""
+"""Loops of confined code that run now, in any thread. Each runs within a turn of an ordinary event loop: meanwhile, what a client knows
+about that turn says nothing about its caller."""
 
 
 def check(what: str) -> None:

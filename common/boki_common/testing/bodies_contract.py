@@ -1,4 +1,4 @@
-"""One contract for every implementation of the port `Bodies`: each check takes bodies that run nothing else.
+"""The contract that every implementation of the port `Bodies` keeps: each check takes bodies that run nothing else.
 
 @pytest.mark.parametrize("check", bodies_contract.CHECKS)
 async def test_contract(check: Check) -> None:

@@ -223,7 +223,7 @@ def missing_class(failure: Failure, *places: Names) -> Failure | None:
     """
     detail = failure.detail or Detail()
     if detail.cause is not None:
-        missing_class(detail.cause, *places)
+        missing_class(detail.cause, *places)  # for the import only, so that `error_of` finds its class
     if _had_a_name(failure) and _find(failure, places, may_import=True) is None:
         return failure
     return next((lost for one in detail.errors if (lost := missing_class(one, *places)) is not None), None)
