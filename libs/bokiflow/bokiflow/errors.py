@@ -1,11 +1,13 @@
 """What workflows raise beside the errors of the SDK and of `bokilib`. `WorkflowCancelled` is apart (`cancellation`).
 
 BokiError
-├── UsageError      IdReused, NoSuchWorkflow, NotRegistered, NotInWorkflow, OnlyInSteps, NonDeterminism, WorkflowStuck
+├── UsageError      IdReused, NoSuchWorkflow, NotRegistered, NotInWorkflow, OnlyInSteps, UnfitStore, NonDeterminism, WorkflowStuck
 └── LogBookError    StepFailed, StepInterrupted, LockRefused, CannotLook, ResultExpired, IdExpired, WorkflowBlocked
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from boki_common.errors import InvalidArgument, LogBookError, UsageError
 
@@ -40,6 +42,14 @@ class NotInWorkflow(UsageError, RuntimeError):
 
 class OnlyInSteps(UsageError, RuntimeError):
     """Code of a workflow called what only a step may call: threads, sockets, subprocesses, clients, stores, queues."""
+
+
+class UnfitStore(InvalidArgument):
+    """A store that `bokiflow.transact` cannot use: it is not made of the worker's own Log, or has no transactions across workflows."""
+
+
+SET_UP: Final = (NotInWorkflow, OnlyInSteps, UnfitStore)
+"""Errors of a program, not of its data. One that leaves the code of a workflow blocks the workflow, and mended code goes on with it."""
 
 
 class WorkflowStuck(UsageError):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -45,7 +45,15 @@ T = TypeVar("T")
 log = get_logger(__name__)
 
 _Item: TypeAlias = BodyEnded | TimerDue | Turn | Received | Ran | Ready
-_After: TypeAlias = Body | events.Ended | events.Restarted
+
+
+class _Faulted(NamedTuple):
+    """The program's set-up is wrong: the workflow is blocked once what was delivered to its code is in the log."""
+
+    error: Exception
+
+
+_After: TypeAlias = Body | events.Ended | events.Restarted | _Faulted
 
 
 class Executor:
@@ -163,6 +171,7 @@ class Executor:
         watch = self._host.watch
         guard = None if watch is None else lambda call: watch.run(call, self._report_stuck)
         self.instance.watch(guard, self._block)
+        self.instance.log = self._host.log
 
     def _report_stuck(self, stack: str) -> None:
         """Code of this workflow keeps the event loop from running; called by the watching thread."""
@@ -364,6 +373,11 @@ class Executor:
     def _collect(self) -> None:
         """Takes what the code did and asked for."""
         instance = self.instance
+        if instance.fault is not None:
+            if not self._ending:
+                self._ending = True
+                self._flush.after(_Faulted(instance.fault))
+            return  # mended code does it, and may do something else
         while instance.effects:
             event, spawn = instance.effects.popleft()
             if isinstance(event, events.Emitted):
@@ -510,6 +524,8 @@ class Executor:
                 self._host.ended(self.id, after)
             elif isinstance(after, events.Restarted):
                 self._begin_anew(after, seqnum, batch.seen)
+            elif isinstance(after, _Faulted):
+                self._block(after.error)
             elif after.key in self.instance.pending and not self._under_way.runs(after.key):
                 self._under_way.begin(after, tuple(self.instance.parts.attempted.pop(after.key, ())))
 

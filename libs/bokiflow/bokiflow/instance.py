@@ -30,7 +30,7 @@ from bokiflow.asks import Ask, Look, Looks, RunBody, SetTimer, Spawn, StopBody, 
 from bokiflow.calls import AnyStep, Signature, Workflow, names_of
 from bokiflow.cancellation import RestartRequested, WorkflowCancelled
 from bokiflow.digests import copied, digest, digest_of_call
-from bokiflow.errors import NonDeterminism, OnlyInSteps
+from bokiflow.errors import SET_UP, NonDeterminism, OnlyInSteps
 from bokiflow.flow_events import Attempted, Begun, Effect, Incoming, Restarted, Started, Within
 from bokiflow.flow_loop import FlowLoop, FlowTask
 from bokiflow.flush import EVENT_BYTES, SHARED_BYTES, size_of
@@ -44,14 +44,16 @@ from bokiflow.outcomes import (
     cancellation_text,
     error_of,
     failed,
+    is_rebuilt,
     missing_class,
     succeeded,
 )
 from bokiflow.parts import Parts
 from bokiflow.plain import as_json
-from bokiflow.transactional import RunTransaction, TransactionalStore
+from bokiflow.transactional import RunTransaction, TransactionalStore, check_store
 from bokilib.codec import Json
 from bokilib.errors import AtomicTooLarge, NotEncodable
+from bokilib.log import Log
 
 _UNIT: Final = 2.0**-53
 WORDS_CHARS: Final = 200
@@ -82,8 +84,10 @@ class Instance:
 
     Attributes:
         id: of the workflow. started: how it began. run: how often it was begun anew. effects: what it did, oldest first, until somebody
-            takes it. asks: the same of what it wants. outcome: how it ended. next: with what it begins anew. locks: which it has, or waits
-            for. parts: of transactions. looks: what has to be delivered before anything else. is_replayed: its history is delivered to it.
+            takes it. asks: the same of what it wants. outcome: how it ended. fault: the error of the program's set-up that ended it: what
+            the code did since the last delivery is not to be recorded. next: with what it begins anew. locks: which it has, or waits for.
+            parts: of transactions. looks: what has to be delivered before anything else. is_replayed: its history is delivered to it.
+            log: of the worker that runs it.
     """
 
     def __init__(self, started: Started, workflow: Workflow[..., Any], restarted: Restarted | None = None) -> None:
@@ -96,6 +100,8 @@ class Instance:
         self.asks: deque[Ask] = deque()
         self.looks: Final = Looks(0 if restarted is None else restarted.cursor or restarted.start)
         self.outcome: Outcome | None = None
+        self.fault: Exception | None = None
+        self.log: Log | None = None
         self.begun: set[str] = set()
         """Keys of steps that run at most once, and were begun."""
         self.pending: dict[str, _Wait] = {}
@@ -362,6 +368,7 @@ class Instance:
         if root.cancelled():
             return CANCELLED_OUTCOME
         error = root.exception()
+        self.fault = _fault_of(error)
         if isinstance(error, RestartRequested):
             self.next = self.workflow.signature.encode(error.run_args, error.options)
             return Outcome()
@@ -478,6 +485,7 @@ class Instance:
         """See `in_workflow.transact`."""
         key = self._loop.next_key()
         name = getattr(body, "__name__", "transaction")
+        check_store(store, self.log, shared=self.started.within is not None)
         within = self._within()
         self.asks.append(RunTransaction(key, name, store, lambda tx: body(tx, *args), within, names=names_of(body)))
         wait = _Wait(self._loop.create_future(), name, digest_of_call(args, {}), body)
@@ -564,6 +572,13 @@ class Instance:
     def random(self) -> float:
         """A number from 0 up to 1, the same in each replay."""
         return (int(self.unique()[:16], 16) >> 11) * _UNIT
+
+
+def _fault_of(error: BaseException | None) -> Exception | None:
+    """Return the first error of a program's set-up in what the code raised; what a step or a child raised is their outcome."""
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for one in error.exceptions if (found := _fault_of(one)) is not None), None)
+    return error if isinstance(error, SET_UP) and not is_rebuilt(error) else None
 
 
 def _small(value: object) -> Json:

@@ -42,7 +42,7 @@ CANCELLED: Final = "bokiflow.cancellation:WorkflowCancelled"
 AGAIN: Final = "raised again by the workflow:"
 """Between the stack trace of a step or child, and that of the workflow."""
 _REMOTE_STACK: Final = "_bokiflow_stack"
-"""Attribute of a rebuilt error: the stack trace of the original."""
+"""Attribute of a rebuilt error: the stack trace of the original, "" if none was recorded."""
 _NEVER_RAISED: Final = (StopIteration, StopAsyncIteration)
 _MAIN: Final = "__main__"
 UNRECORDED: Final = 0
@@ -166,15 +166,15 @@ def _detail(error: BaseException, grouped: tuple[BaseException, ...], depth: int
     cause = error.__cause__ if error.__cause__ is not None or error.__suppress_context__ else error.__context__
     below = depth - 1
     return Detail(
-        _stack(error),
+        stack_of(error),
         [_utf8(str(note))[:MESSAGE_CHARS] for note in getattr(error, "__notes__", ())[:NOTES]],
         _failure(cause, below, names) if cause is not None and below > 0 else None,
         [_failure(one, below, names) for one in grouped] if below > 0 else [],
     )
 
 
-def _stack(error: BaseException) -> str:
-    """The innermost frames of its stack trace, behind those of the step or child that raised it first."""
+def stack_of(error: BaseException) -> str:
+    """Return the innermost frames of an error's stack trace, behind those of the step or child that raised it first."""
     frames = traceback.extract_tb(error.__traceback__)
     here = _utf8("".join(traceback.format_list(frames[-STACK_FRAMES:])))[-STACK_CHARS:]
     there = getattr(error, _REMOTE_STACK, "")
@@ -247,9 +247,13 @@ def error_of(failure: Failure, *places: Names) -> Exception:
         made.__cause__ = error_of(detail.cause, *places)
     for note in detail.notes:
         made.add_note(note)
-    if detail.stack:
-        setattr(made, _REMOTE_STACK, detail.stack)
+    setattr(made, _REMOTE_STACK, detail.stack)
     return made
+
+
+def is_rebuilt(error: BaseException) -> bool:
+    """Return True if an error is the outcome of a step, a child or a transaction."""
+    return hasattr(error, _REMOTE_STACK)
 
 
 def _rebuilt(failure: Failure, detail: Detail, places: tuple[Names, ...]) -> Exception | None:

@@ -5,7 +5,8 @@
 - A worker whose program lacks the workflow does not claim it. It sets it aside: the workflow is blocked, with the reason, and
   belongs to no worker, until one that has its code claims it (`passing_on`). A workflow that is set aside for that reason already costs
   no record: so old workers that get it in turn append nothing.
-- A workflow whose code fails here (NonDeterminism) is set aside too, by the claim under which it ran (`give_up`).
+- A workflow whose code cannot go on here (NonDeterminism, an error of the program's set-up that its code does not handle) is set aside
+  too, by the claim under which it ran (`give_up`).
 - A workflow that is blocked because its code keeps workers from running others (WorkflowStuck) is run again only when it is resumed; the
   worker that owns its partition sets it aside. Cancelled, it ends without its code: that worker ends it, and cancels its children.
 """
@@ -26,12 +27,12 @@ from boki_common.logs import get_logger
 from bokiflow import inspection, records
 from bokiflow.app import App
 from bokiflow.calls import Workflow
-from bokiflow.errors import NotRegistered, WorkflowStuck
+from bokiflow.errors import SET_UP, NotRegistered, WorkflowStuck
 from bokiflow.flow_events import Cancelled, ChildEnded, Claimed, Ended, Incoming, Invoked
 from bokiflow.histories import History, bytes_of
 from bokiflow.history import start_ms
 from bokiflow.instance_state import Held
-from bokiflow.outcomes import cancelled_while_blocked
+from bokiflow.outcomes import cancelled_while_blocked, stack_of
 from bokiflow.partition_owner import PartitionOwner
 from bokiflow.peers import Peers
 from bokilib.contribution import Contribution, joined
@@ -329,6 +330,8 @@ def reason(error: Exception) -> str:
     """Return why a workflow is blocked, as its claim has it: the name of the error's class, a colon, its text."""
     text = f"{type(error).__name__}: {error}"[:REASON_CHARS]
     stack = error.facts.get("stack") if isinstance(error, WorkflowStuck) else None
+    if isinstance(error, SET_UP) and error.__traceback__ is not None:
+        stack = stack_of(error)
     return f"{text}\n{str(stack)[-STACK_CHARS:]}" if stack else text
 
 

@@ -20,11 +20,12 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 import msgspec
 
 import boki
-from boki_common.errors import BokiError, Conflict, InvalidArgument, Trimmed
+from boki_common.errors import BokiError, Conflict, Trimmed
 from boki_common.runtime.bodies import interrupted
 from bokiflow import records
 from bokiflow.body import within_bounds
 from bokiflow.cancellation import WorkflowCancelled
+from bokiflow.errors import UnfitStore
 from bokiflow.flow_events import Part, Transacted, Within
 from bokiflow.flush import SHARED_BYTES, size_of
 from bokiflow.outcomes import CANCELLED_OUTCOME, Names, Outcome, failed, succeeded
@@ -174,9 +175,6 @@ async def run(
     Args:
         staged: the store runs it already.
     """
-    fault = _fault(ask, log)
-    if fault is not None:
-        return failed(fault)
     pause = pauses()
     if ask.losses and staged is None:
         await asyncio.sleep(pause_after(log.by, ask.key, ask.losses))
@@ -250,14 +248,21 @@ async def _staged(
     return Ran(ask.key, outcome, staged=staged)
 
 
-def _fault(ask: RunTransaction, log: Log) -> InvalidArgument | None:
-    if ask.store.log is not log:
-        return InvalidArgument(
+def check_store(store: TransactionalStore[Any], log: Log | None, *, shared: bool) -> None:
+    """Check that transactions of a store can be steps of a workflow.
+
+    Args:
+        log: of the worker; None: no worker runs the workflow. shared: the workflow is a part of a transaction.
+
+    Raises:
+        UnfitStore.
+    """
+    if log is not None and store.log is not log:
+        raise UnfitStore(
             "expected a store of the worker's own Log: log = bokilib.Log(book), BokiStore(log), Worker(app, log)"
         )
-    if ask.within is not None and not isinstance(ask.store, SharedStore):
-        return InvalidArgument("expected a store whose transactions go across workflows, as bokistore.BokiStore's do")
-    return None
+    if shared and not isinstance(store, SharedStore):
+        raise UnfitStore("expected a store whose transactions go across workflows, as bokistore.BokiStore's do")
 
 
 async def _part(ask: RunTransaction, within: Within, attempts: Attempts) -> RanPart:

@@ -118,7 +118,7 @@ class Scenario:
             except NonDeterminism:
                 raise
             except Exception:
-                if await handle.status() == "running":
+                if await handle.status() in ("running", "blocked"):
                     raise  # it is not how it ended
 
     async def _signal(self, worker: Worker, number: int) -> None:
