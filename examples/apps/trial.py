@@ -31,7 +31,7 @@ from examples.apps.calls import Calls
 from examples.apps.load import Load
 from examples.apps.page import Check, OperationRow, Standing, page
 from examples.apps.service import HOST, open_data
-from examples.crew import DOWN_S, Crew, Victims, kill_some
+from examples.supervisor import ROLE_DOWN_S, Supervisor, Victims, kill_at_random, module_command
 
 CLIENTS: Final = 8
 READY_S: Final = 180.0
@@ -58,8 +58,9 @@ class Services:
     """Processes of an application; each keeps its port when it begins again."""
 
     def __init__(self, url: str, application: str, directory: Path, count: int, tables: int = 0) -> None:
-        self.crew: Final = Crew("examples.apps.service", url, directory)
-        self._options = ("--application", application, "--tables", str(tables))
+        self.supervisor: Final = Supervisor(directory / "processes.log")
+        options = ("--application", application, "--tables", str(tables))
+        self._command = partial(module_command, "examples.apps.service", url, *options)
         self._ports = {f"service-{number}": lasting_port(HOST) for number in range(1, count + 1)}
 
     @property
@@ -70,16 +71,16 @@ class Services:
     async def start(self) -> None:
         """Begins all, and waits until they serve. Raises TimeoutError; RuntimeError: one ended."""
         for name, port in self._ports.items():
-            await self.crew.start(name, *self._options, "--port", str(port))
+            await self.supervisor.start(name, self._command("--port", str(port)))
         await self.ready()
 
     def victims(self, cluster: LocalCluster) -> dict[str, Callable[[], Awaitable[None]]]:
         """All of them, and the roles of a cluster: each serves again before another one is killed, however busy the machine is."""
-        again = {name: partial(self._again, name) for name in self._ports}
-        return {**self.crew.victims(cluster), **again}
+        restarts = {name: partial(self._restart, name) for name in self._ports}
+        return {**self.supervisor.victims(cluster), **restarts}
 
-    async def _again(self, name: str) -> None:
-        await self.crew.again(name, DOWN_S)
+    async def _restart(self, name: str) -> None:
+        await self.supervisor.restart(name, ROLE_DOWN_S)
         await self.ready()
 
     async def ready(self) -> None:
@@ -87,7 +88,7 @@ class Services:
         async with asyncio.timeout(READY_S), aiohttp.ClientSession() as session:
             for name, port in self._ports.items():
                 while True:
-                    if self.crew.has_ended(name):
+                    if not self.supervisor.running(name):
                         raise RuntimeError(f"{name} ended")
                     try:
                         async with session.get(f"http://{HOST}:{port}/"):
@@ -183,7 +184,7 @@ async def trial(
         async with open_data(cluster.url, application, port) as data:
             await data.fill(application.rows())
         serving = Services(cluster.url, application.name, directory, services, port)
-        crew = serving.crew
+        supervisor = serving.supervisor
         try:
             await serving.start()
             async with Calls(serving.addresses) as calls:
@@ -194,17 +195,18 @@ async def trial(
                 try:
                     victims = serving.victims(cluster)
                     if tables is not None:
-                        victims[CASSANDRA] = partial(_again, tables)
+                        victims[CASSANDRA] = partial(_restart, tables)
                     asking = partial(load.closed, clients, pause_s=pause_s)
                     await _under_load(victims, load, watch, asking, (seconds, least), random.Random(seed), say)
                 finally:
                     looking.cancel()
                     (looked,) = await asyncio.gather(looking, return_exceptions=True)
-                faults = [*load.faults, *await crew.end()]
+                await supervisor.end()
+                faults = [*load.faults, *supervisor.faults]
                 if not isinstance(looked, asyncio.CancelledError):
                     faults.append(f"what has to hold was not looked at any more: {looked!r}")
         finally:
-            await crew.clear()
+            await supervisor.clear()
         rows = await _rows(cluster.url, application, port)
     faults += [fault for check in watch.checks for fault in check.faults]
     faults += application.check(load.answers, rows)
@@ -223,7 +225,7 @@ class Database(Protocol):
     def restart(self) -> None: ...
 
 
-async def _again(tables: Database) -> None:
+async def _restart(tables: Database) -> None:
     await asyncio.to_thread(tables.kill)
     await asyncio.to_thread(tables.restart)
 
@@ -242,9 +244,9 @@ async def _under_load(
     showing = asyncio.create_task(watch.run())
     try:
         seconds, least = until
-        await kill_some(victims, watch.killed, seconds=seconds, chance=chance, say=say)
+        await kill_at_random(victims, watch.killed, seconds=seconds, chance=chance, say=say)
         while len(load.answers) < least:
-            await kill_some(victims, watch.killed, seconds=MORE_S, chance=chance, say=say)
+            await kill_at_random(victims, watch.killed, seconds=MORE_S, chance=chance, say=say)
         stop.set()
         await asking
     finally:

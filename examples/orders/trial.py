@@ -25,10 +25,10 @@ from boki_common.errors import BokiError
 from bokiflow import Flow
 from bokiflow.inspection import Known
 from bokiqueue.events import Source
-from examples.crew import Crew, kill_some
 from examples.orders.app import BOOK, ITEMS, Order, Shop, workflow_of
 from examples.orders.checks import End, State, check, ends, unfinished
 from examples.orders.wrong import WRONG
+from examples.supervisor import Supervisor, kill_at_random, module_command
 
 ORDER_EVERY_S: Final = 0.04
 WRONG_EVERY: Final = 10
@@ -118,7 +118,6 @@ async def trial(
         look: awaited when all orders are done, while the cluster still runs; with its URL, and the ends of orders that went wrong.
     """
     began = perf_counter()
-    places = [f"worker{number}" for number in range(1, workers + 1)]
     killed: Counter[str] = Counter()
     async with (
         LocalCluster(directory, bookies=3, engines=2, sequencers=2, unix_sockets=True) as cluster,
@@ -126,16 +125,18 @@ async def trial(
     ):
         shop = await Shop.open(client.book(BOOK))
         await shop.fill()
-        crew = Crew("examples.orders.worker", cluster.url, directory)
+        supervisor = Supervisor(directory / "processes.log")
         customers, closing, closed = Customers(shop, seed), asyncio.Event(), asyncio.Event()
         buying = asyncio.create_task(customers.run(closing))
-        supervising = asyncio.create_task(crew.supervise(closed))
+        supervising = asyncio.create_task(supervisor.restart_ended(closed))
         try:
-            for place in places:
-                await crew.start(place, "--place", place)
+            for number in range(1, workers + 1):
+                slot = f"worker{number}"
+                await supervisor.start(slot, module_command("examples.orders.worker", cluster.url, "--slot", slot))
             while not customers.acknowledged:
                 await asyncio.sleep(0.1)
-            await kill_some(crew.victims(cluster), killed, seconds=seconds, chance=random.Random(seed), say=say)
+            victims = supervisor.victims(cluster)
+            await kill_at_random(victims, killed, seconds=seconds, chance=random.Random(seed), say=say)
             closing.set()
             await buying
             state = await settled(shop, customers)
@@ -143,13 +144,13 @@ async def trial(
                 await look(cluster.url, ends(customers.orders, state))
             closed.set()
             await supervising
-            faults = await crew.end()
+            await supervisor.end()
         finally:
             for task in (buying, supervising):
                 task.cancel()
             await asyncio.gather(buying, supervising, return_exceptions=True)
-            await crew.clear()
-    faults += check(customers.orders, customers.acknowledged, state)
+            await supervisor.clear()
+    faults = supervisor.faults + check(customers.orders, customers.acknowledged, state)
     return Found(customers.orders, len(customers.acknowledged), killed, state, faults, perf_counter() - began)
 
 

@@ -13,7 +13,7 @@ from examples.process import parser, serve
 TIMEOUT_S: Final = 10.0
 
 
-async def work(url: str, place: str, stop: asyncio.Event) -> None:
+async def work(url: str, slot: str, stop: asyncio.Event) -> None:
     """Handle orders and run workflows until `stop`.
 
     The process has the name of its place in the queue and in the group of workers: so the next process of the place has its shards and
@@ -22,8 +22,8 @@ async def work(url: str, place: str, stop: asyncio.Event) -> None:
     async with boki.connect(url, timeout=TIMEOUT_S) as client:
         shop = await Shop.open(client.book(BOOK))
         async with (
-            Worker(shop.app, shop.log, name=place, lease_s=LEASE_S) as worker,
-            shop.handler(worker.flow, place),
+            Worker(shop.app, shop.log, name=slot, lease_s=LEASE_S) as worker,
+            shop.handler(worker.flow, slot),
         ):
             await stop.wait()
 
@@ -31,9 +31,9 @@ async def work(url: str, place: str, stop: asyncio.Event) -> None:
 def main() -> None:
     """The entry point of the process."""
     options = parser("examples.orders.worker")
-    options.add_argument("--place", required=True, help="of which it is the process; no other process has it at a time")
+    options.add_argument("--slot", required=True, help="of which it is the process; no other process has it at a time")
     arguments = options.parse_args()
-    serve(lambda stop: work(arguments.url, arguments.place, stop))
+    serve(lambda stop: work(arguments.url, arguments.slot, stop))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import random
 import statistics
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Final, NamedTuple
@@ -21,9 +22,9 @@ from typing import Final, NamedTuple
 import boki
 from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.errors import BokiError
-from examples.crew import Crew, kill_some
 from examples.queues.checks import check, read
 from examples.queues.worker import BOOK, TIMEOUT_S, queues
+from examples.supervisor import Supervisor, kill_at_random, module_command
 
 SETTLE_S: Final = 90.0
 """All messages are done so long after the last kill."""
@@ -60,23 +61,26 @@ async def trial(
     producers, consumers = ["producer1", "producer2"], ["consumer1", "consumer2"]
     killed: Counter[str] = Counter()
     async with LocalCluster(directory, bookies=3, engines=2, sequencers=2, unix_sockets=True) as cluster:
-        crew = Crew("examples.queues.worker", cluster.url, directory)
-        shards = ("--shards", str(load.consumers))
+        supervisor = Supervisor(directory / "processes.log")
+        command = partial(module_command, "examples.queues.worker", cluster.url, "--shards", str(load.consumers))
+        consume = command("--role", "consume", "--clients", str(load.consumers // 2))
         pushes = ("--every-ms", str(load.every_ms), "--notes", str(directory / "notes"))
+        produce = command("--role", "produce", "--clients", str(load.producers // 2), *pushes)
         try:
-            for place in consumers:
-                await crew.start(place, "--role", "consume", "--clients", str(load.consumers // 2), *shards)
-            for place in producers:
-                await crew.start(place, "--role", "produce", "--clients", str(load.producers // 2), *shards, *pushes)
+            for slot in consumers:
+                await supervisor.start(slot, consume)
+            for slot in producers:
+                await supervisor.start(slot, produce)
             await _begun(directory)
-            await kill_some(crew.victims(cluster), killed, seconds=seconds, chance=random.Random(seed), say=say)
-            faults = await crew.end(producers)
+            victims = supervisor.victims(cluster)
+            await kill_at_random(victims, killed, seconds=seconds, chance=random.Random(seed), say=say)
+            await supervisor.end(*producers)
             notes = read(line for file in sorted(directory.glob("notes.*")) for line in file.read_text().splitlines())
             done, waiting = await _settled(cluster.url, load.consumers, len(notes.acknowledged))
-            faults += await crew.end(consumers)
+            await supervisor.end(*consumers)
         finally:
-            await crew.clear()
-    faults += check(notes, [id for id, _ in done], waiting)
+            await supervisor.clear()
+    faults = supervisor.faults + check(notes, [id for id, _ in done], waiting)
     took = sorted(took for _, took in done) or [0.0]
     middle, late = statistics.median(took), took[int(len(took) * 0.99)]
     return Found(len(notes.acknowledged), len(done), killed, middle, late, faults, perf_counter() - began)

@@ -22,10 +22,10 @@ import boki
 from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.errors import BokiError
 from bokistore import BokiStore, JsonObject, StoreSettings
-from examples.crew import Crew, kill_some
 from examples.retwis.app import TIMELINE, TIMELINE_POSTS, USER_POSTS
 from examples.retwis.checks import UNKNOWN, Note, State, check
 from examples.retwis.worker import BOOK, WRONG
+from examples.supervisor import Supervisor, kill_at_random, module_command
 
 CLIENTS: Final = 8
 END_S: Final = 60.0
@@ -53,20 +53,22 @@ async def trial(
 ) -> Found:
     """Runs one; see the module."""
     began = perf_counter()
-    places = [f"w{number}" for number in range(1, workers + 1)]
     killed: Counter[str] = Counter()
     async with LocalCluster(directory, bookies=3, engines=2, sequencers=2, unix_sockets=True) as cluster:
-        crew = Crew("examples.retwis.worker", cluster.url, directory)
+        supervisor = Supervisor(directory / "processes.log")
+        options = ("--clients", str(CLIENTS), "--notes", str(directory))
         try:
-            for place in places:
-                await crew.start(place, "--clients", str(CLIENTS), "--notes", str(directory))
-            await kill_some(crew.victims(cluster), killed, seconds=seconds, chance=random.Random(seed), say=say)
-            faults = await crew.end()
+            for number in range(1, workers + 1):
+                command = module_command("examples.retwis.worker", cluster.url, *options)
+                await supervisor.start(f"w{number}", command)
+            victims = supervisor.victims(cluster)
+            await kill_at_random(victims, killed, seconds=seconds, chance=random.Random(seed), say=say)
+            await supervisor.end()
         finally:
-            await crew.clear()
+            await supervisor.clear()
         state = await _state(cluster.url)
     notes, wrong = read_notes(directory)
-    faults += [*wrong, *check(notes, state)]
+    faults = [*supervisor.faults, *wrong, *check(notes, state)]
     calls = Counter((note.operation, note.outcome) for note in notes)
     return Found(calls, killed, state, faults, perf_counter() - began)
 

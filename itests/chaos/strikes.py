@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from boki_cli.demo.local_cluster import LocalCluster
-from itests.chaos.processes import Processes
+from examples.supervisor import Supervisor
 from itests.support.zookeeper import ZookeeperServer
 
 MAY_BE_AWAY: Final = {"bookie": 1, "sequencer": 1, "engine": 1, "controller": 1}
@@ -32,7 +32,7 @@ class Strikes:
     def __init__(
         self,
         cluster: LocalCluster,
-        programs: Processes,
+        programs: Supervisor,
         zookeeper: ZookeeperServer | None,
         *,
         seed: int,
@@ -66,15 +66,15 @@ class Strikes:
         dead = [role for role in self._cluster.roles if role not in self._away and not self._cluster.running(role)]
         if dead:
             await self._cluster.start(*dead)
-        for place in self._programs.places:
-            if place not in self._away and not self._programs.running(place):
-                await self._programs.start(place)
+        for slot in self._programs.slots:
+            if slot not in self._away and not self._programs.running(slot):
+                await self._programs.start(slot)
 
     async def _strike(self) -> None:
         if self._zookeeper is not None and self._chance.random() < SHARE_ZOOKEEPER and "zookeeper" not in self._away:
             self._begin("zookeeper", self._lose_zookeeper(self._zookeeper, self._chance.choice(ZOOKEEPER_AWAY_S)))
             return
-        victims = [name for name in (*self._cluster.roles, *self._programs.places) if self._may_strike(name)]
+        victims = [name for name in (*self._cluster.roles, *self._programs.slots) if self._may_strike(name)]
         if not victims:
             return
         victim = self._chance.choice(victims)
@@ -85,7 +85,7 @@ class Strikes:
 
     def _may_strike(self, name: str) -> bool:
         kind = kind_of(name)
-        of_kind = [other for other in (*self._cluster.roles, *self._programs.places) if kind_of(other) == kind]
+        of_kind = [other for other in (*self._cluster.roles, *self._programs.slots) if kind_of(other) == kind]
         away = sum(kind_of(other) == kind for other in self._away)
         return name not in self._away and away < MAY_BE_AWAY.get(kind, max(1, len(of_kind) - 1))
 

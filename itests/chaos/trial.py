@@ -10,7 +10,6 @@ strikes are over, everything runs; sellers and tellers end, all that was begun i
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -24,9 +23,9 @@ from boki_common.errors import BokiError
 from boki_common.net.lasting_ports import lasting_port
 from bokiflow import Flow
 from bokilib import Log
+from examples.supervisor import Supervisor, module_command
 from itests.chaos.app import BOOK, RAW, Shop, answered
 from itests.chaos.checks import Last, Logged, Told, check
-from itests.chaos.processes import Processes
 from itests.chaos.strikes import Strikes
 from itests.support.processes import BOKI
 from itests.support.zookeeper import ZookeeperServer
@@ -115,7 +114,7 @@ async def trial(
     """Run one; see the module. Raises ServerMissing: there is no ZooKeeper here."""
     began = perf_counter()
     zookeeper = await asyncio.to_thread(ZookeeperServer.start, directory / "zookeeper")
-    programs = Processes(directory / "programs.log")
+    programs = Supervisor(directory / "programs.log")
     try:
         async with (
             LocalCluster(
@@ -131,10 +130,10 @@ async def trial(
             strikes = Strikes(cluster, programs, zookeeper, seed=seed, say=say)
             await strikes.run(seconds)
             say("the strikes are over: everything that was begun has to end")
-            await programs.end(*(place for place in programs.places if not place.startswith(("work", "gateway"))))
+            await programs.end(*(slot for slot in programs.slots if not slot.startswith(("work", "gateway"))))
             told = _told(directory)
             last = await _settled(shop, witness, told, say)
-            await programs.end(*programs.places)
+            await programs.end()
     finally:
         await programs.clear()
         zookeeper.stop()
@@ -144,7 +143,7 @@ async def trial(
     return Found(did, strikes.count, found, perf_counter() - began)
 
 
-async def _start(programs: Processes, cluster: LocalCluster, directory: Path) -> None:
+async def _start(programs: Supervisor, cluster: LocalCluster, directory: Path) -> None:
     gateway = f"127.0.0.1:{lasting_port()}"
     port = gateway.rpartition(":")[2]
     served = [*BOKI, "gateway", "--url", cluster.url, "--metadata", cluster.metadata_uri, "--port", port]
@@ -152,11 +151,7 @@ async def _start(programs: Processes, cluster: LocalCluster, directory: Path) ->
     for role, count in PROGRAMS.items():
         options = ["--role", role, "--notes", str(directory / "notes"), "--gateway", f"http://{gateway}"]
         for number in range(1, count + 1):
-            await programs.start(f"{role}-{number}", partial(_command, cluster.url, options))
-
-
-def _command(url: str, options: list[str], name: str) -> list[str]:
-    return [sys.executable, "-m", "itests.chaos.app", url, "--name", name, *options]
+            await programs.start(f"{role}-{number}", module_command("itests.chaos.app", cluster.url, *options))
 
 
 async def _begun(directory: Path) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -24,8 +23,8 @@ from boki_cli.demo.local_cluster import LocalCluster
 from bokiflow import Flow, WorkflowCancelled
 from bokiflow_tools.reading import life_of
 from bokiflow_tools.wording import life_lines
+from examples.supervisor import CommandLine, Supervisor, module_command
 from itests.chaos.app import answered
-from itests.chaos.processes import Processes
 from itests.wrong_code.app import BAD, BOOK, FAILS, STUCK, program
 
 WORKERS: Final = 4
@@ -82,18 +81,18 @@ async def trial(
     """
     chance = random.Random(seed)
     wanted = kinds(count)
-    programs = Processes(directory / "workers.log")
+    programs = Supervisor(directory / "workers.log")
     kills, code = 0, "old"
     try:
         async with LocalCluster(directory, bookies=3) as cluster, boki.connect(cluster.url) as client:
 
-            def command(code: str, name: str) -> list[str]:
+            def command(code: str) -> CommandLine:
                 options = ("--code", code, "--stuck-after", str(stuck_after_s), "--block", str(block_s))
-                return [sys.executable, "-m", "itests.wrong_code.app", cluster.url, "--name", name, *options]
+                return module_command("itests.wrong_code.app", cluster.url, *options)
 
             async with Flow(program("all"), client.book(BOOK)) as flow:
                 for number in range(WORKERS):
-                    await programs.start(f"worker-{number}", partial(command, code))
+                    await programs.start(f"worker-{number}", command(code))
                 starting = asyncio.create_task(_start(flow, wanted, seconds))
                 end = perf_counter() + seconds
                 while perf_counter() < end or not starting.done():
@@ -102,16 +101,16 @@ async def trial(
                     code = "new" if code == "old" else "old"
                     kills += 1
                     await programs.kill(victim)
-                    await programs.start(victim, partial(command, code))
+                    await programs.start(victim, command(code))
                 await starting
-                for victim in programs.places:
+                for victim in programs.slots:
                     await programs.kill(victim)
-                    await programs.start(victim, partial(command, "new"))
+                    await programs.start(victim, command("new"))
                 last_kill = perf_counter()
                 became = await _settled(flow, wanted, last_kill + settle_s, say)
                 settled = perf_counter() - last_kill
                 faults = await _faults(flow, wanted, became)
-                await programs.end(*programs.places)
+                await programs.end()
     finally:
         await programs.clear()
     found = Counter(f"{kind} {status}" for kind, status in zip(wanted, became, strict=True))
