@@ -38,13 +38,13 @@ import boki
 import boki_spark
 from benchmarks.report import Ratio
 from boki_common.ids import term_of
-from boki_spark.arrow import ARROW_SCHEMA
-from boki_spark.cluster import ClusterOptions
-from boki_spark.offload_job import offload_term, offloadable
-from boki_spark.read_options import batch_options
-from boki_spark.reader import Planning, batch_partitions
+from boki_spark.offload.job import offload_term, offloadable
+from boki_spark.plan.cluster import ClusterOptions
+from boki_spark.plan.read_options import batch_options
+from boki_spark.read.arrow import ARROW_SCHEMA
 from boki_spark.session import local_session
-from boki_spark.worker import ReadCounts, end_clients, read_partition
+from boki_spark.source.reader import Planning, batch_partitions
+from boki_spark.source.worker import ReadCounts, end_clients, read_partition
 from examples.pipeline import BOKI, cluster
 
 if TYPE_CHECKING:

@@ -136,8 +136,8 @@ def record_of(row: dict[str, str]) -> tuple[bytes, list[str]]:
 
 def offload(client: boki.sync.Client, url: str, folder: Path, *, die: bool) -> None:
     """Ends the terms that have the flights, if they go on, and offloads them. `die`: the program is killed while it does."""
-    from boki_spark.offload_job import offload_term, sweep
-    from boki_spark.source import ClusterOptions, open_source
+    from boki_spark.offload.job import offload_term, sweep
+    from boki_spark.source.blocking_cluster import ClusterOptions, open_source
 
     where = ClusterOptions(url=url)
     tails = [client.book(f"flights/{origin}").check_tail() for origin in ORIGINS]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from boki_spark.java import JavaMissing, java_home
+from boki_spark.session import JavaMissing, java_home
 from examples import pipeline
 
 COUNT = 2_000

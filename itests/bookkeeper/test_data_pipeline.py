@@ -17,13 +17,13 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 import boki
 from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.ids import term_of
-from boki_spark.cluster import ClusterOptions
-from boki_spark.offload_job import offload_term
-from boki_spark.options import SinkOptions
-from boki_spark.read_options import batch_options, stream_options
-from boki_spark.reader import RecordPartition, RecordsReader, RecordsStream
-from boki_spark.sink import commit, write_partition
-from boki_spark.worker import end_clients
+from boki_spark.offload.job import offload_term
+from boki_spark.plan.cluster import ClusterOptions
+from boki_spark.plan.options import SinkOptions
+from boki_spark.plan.read_options import batch_options, stream_options
+from boki_spark.sink.sink import commit, write_partition
+from boki_spark.source.reader import RecordPartition, RecordsReader, RecordsStream
+from boki_spark.source.worker import end_clients
 from itests.bookkeeper.conftest import MakeApache
 from itests.bookkeeper.marks import APACHE
 from itests.support.processes import command

@@ -103,7 +103,7 @@ bokiqueue libs/tests/queue/test_redriving.py::test_letters_behind_more_than_a_pr
 +                continue
 
 files of any cluster are deleted
-spark spark/tests/test_offload_folder.py::test_files_of_other_clusters_are_of_nobody_here
+spark spark/tests/offload/test_folder.py::test_files_of_other_clusters_are_of_nobody_here
 -        if above == f"{CLUSTER}{instance}":
 +        if above.startswith(CLUSTER):
 
@@ -246,12 +246,12 @@ bokiflow libs/tests/flow/test_schedules.py::test_one_that_ended_is_set_again_by_
 +        while held is None and id == "":
 
 damaged files of a copied term are no reason to copy it again
-spark spark/tests/test_offload.py::test_a_copied_term_with_a_lost_or_damaged_file_is_offloaded_again
+spark spark/tests/offload/test_offloader.py::test_a_copied_term_with_a_lost_or_damaged_file_is_offloaded_again
 -            damage = await damage_of(self._files, location.path)
 +            damage = ""
 
 copied terms are looked at no more
-spark spark/tests/test_offload.py::test_a_survey_finds_copied_terms_that_lost_a_file
+spark spark/tests/offload/test_offloader.py::test_a_survey_finds_copied_terms_that_lost_a_file
 -        else await _incomplete(files, folder, copied)
 +        else []
 

@@ -8,6 +8,10 @@
 
 Numbers of books and tags are u64; Spark has signed ones, so its columns hold them as two's complement. `book("orders")` and
 `tag("user/1")` give these numbers, to compare columns with.
+
+The rooms, each of which imports only those before it: `errors` (every error and its code), `plan` (options to partitions), `read` (ledgers
+to Arrow batches), `cold_terms` (files of offloaded terms), `offload` (writes these files), `sink` (appends frames), `source` (the format
+and native frames). `session` starts Spark on this machine.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ _HALF: Final = 2**63
 
 def register(spark: SparkSession) -> None:
     """Makes the format `boki` known to a session."""
-    from boki_spark.data_source import BokiDataSource
+    from boki_spark.source.data_source import BokiDataSource
 
     spark.dataSource.register(BokiDataSource)
 
@@ -44,7 +48,7 @@ def cold(spark: SparkSession, *, whole: bool = False, **options: object) -> Data
     Raises:
         NotOffloaded: with `whole`. ColdMissing, ColdDamaged: of a file. BadOption, DataLoss, Behind, ClusterAway: as of a batch.
     """
-    from boki_spark.cold_frame import cold_frame
+    from boki_spark.source.cold_frame import cold_frame
 
     return cold_frame(spark, {name: _text(value) for name, value in options.items()}, whole=whole)
 

@@ -26,7 +26,7 @@ from boki_common.runtime.process import SystemRandom
 if TYPE_CHECKING:
     from boki_common.metadata.store import MetadataStore
     from boki_ledger.client import LedgerClient
-    from boki_spark.offload import Offloaded, Offloader
+    from boki_spark.offload.offloader import Offloaded, Offloader
 
 MISSING = "expected the packages of the extra `spark`, found none: pip install pyspark pyarrow fsspec"
 
@@ -111,9 +111,9 @@ class _Chosen(NamedTuple):
 
 async def _offload(invocation: Invocation, chosen: _Chosen, ledgers: LedgerClient, store: MetadataStore) -> None:
     try:
-        from boki_spark.cluster import SNAPSHOT, Cluster
-        from boki_spark.files import OpenFiles
-        from boki_spark.offload import Offloader
+        from boki_spark.cold_terms.files import OpenFiles
+        from boki_spark.offload.offloader import Offloader
+        from boki_spark.plan.cluster import SNAPSHOT, Cluster
     except ImportError as error:
         raise SettingsError(MISSING) from error
     work = Offloader(Cluster(store, ledgers, None, SNAPSHOT), OpenFiles(), chosen.folder, rng=SystemRandom())
@@ -132,8 +132,8 @@ async def _offload(invocation: Invocation, chosen: _Chosen, ledgers: LedgerClien
 
 async def _copy(invocation: Invocation, work: Offloader, chosen: _Chosen) -> list[int]:
     """Copy the terms and report each; return those that should have been copied and were not."""
-    from boki_spark.offload import Offloaded
-    from boki_spark.offload_job import survey_covered
+    from boki_spark.offload.job import survey_covered
+    from boki_spark.offload.offloader import Offloaded
 
     terms, failed = chosen.terms, []
     if not terms:
@@ -151,9 +151,9 @@ async def _copy(invocation: Invocation, work: Offloader, chosen: _Chosen) -> lis
 
 async def _one(invocation: Invocation, work: Offloader, term: int, wait_s: float) -> Offloaded:
     """Copy a term. An error of it is its outcome: other terms are copied all the same."""
-    from boki_spark.faults import ReadFault
-    from boki_spark.offload import Offloaded
-    from boki_spark.offload_job import once_covered
+    from boki_spark.errors import ReadFault
+    from boki_spark.offload.job import once_covered
+    from boki_spark.offload.offloader import Offloaded
 
     try:
         with _bar(invocation, term) as progress:

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import boki
-from boki_spark.cluster import Cluster, ClusterOptions
-from boki_spark.java import JavaMissing
-from boki_spark.session import local_session
+from boki_spark.plan.cluster import Cluster, ClusterOptions
+from boki_spark.session import JavaMissing, local_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,8 +92,8 @@ def offload(dev: str, dev_folder: Path) -> Offload:
 
 async def offloaded(where: ClusterOptions, folder: str, term: int) -> str:
     """Offloads a sealed term once an index snapshot covers it."""
-    from boki_spark.files import OpenFiles
-    from boki_spark.offload import Offloader
+    from boki_spark.cold_terms.files import OpenFiles
+    from boki_spark.offload.offloader import Offloader
 
     cluster = await Cluster.open(where)
     try:

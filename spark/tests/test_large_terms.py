@@ -25,9 +25,9 @@ WORKER = """
 import sys
 from pathlib import Path
 import pyspark.sql.datasource
-from boki_spark.read_options import batch_options
-from boki_spark.reader import Planning, batch_partitions
-from boki_spark.worker import end_clients, read_partition
+from boki_spark.plan.read_options import batch_options
+from boki_spark.source.reader import Planning, batch_partitions
+from boki_spark.source.worker import end_clients, read_partition
 
 chosen = batch_options({"url": sys.argv[1], "book": sys.argv[2]})
 with Planning(chosen) as planning:

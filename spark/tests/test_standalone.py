@@ -18,7 +18,7 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed: make 
 import pyspark
 
 import boki
-from boki_spark.java import JavaMissing, java_home
+from boki_spark.session import JavaMissing, java_home
 
 pytestmark = [
     pytest.mark.nightly,

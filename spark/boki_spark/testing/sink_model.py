@@ -18,9 +18,9 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from boki_spark import sink_rules as rules
 from boki_spark.errors import PipelineError, SinkReplayDiffers
-from boki_spark.sink_rules import Attempt, Begin, Commit, Compare, Control, End, Newest, Row, Tally
+from boki_spark.sink import sink_rules as rules
+from boki_spark.sink.sink_rules import Attempt, Begin, Commit, Compare, Control, End, Newest, Row, Tally
 
 IN_FLIGHT: Final = 3
 STATES: Final = 400_000

@@ -32,8 +32,8 @@ from boki_metalog.follow.sequencer_member import order_at
 from boki_metalog.sequencer.sequencer import Sequencer
 from boki_metalog.terms.metadata_tree import read_record
 from boki_metalog.terms.term_record import TermRecord
-from boki_spark.cluster import AUTO, SNAPSHOT, Cluster
-from boki_spark.entries import PartitionReader, ReadCounts
+from boki_spark.plan.cluster import AUTO, SNAPSHOT, Cluster
+from boki_spark.read.entries import PartitionReader, ReadCounts
 
 SETTINGS: Final = EngineSettings(
     retry_first_s=0.005, retry_limit_s=0.01, housekeeping_s=0.01, reclaim_grace_s=0.0, leftover_scan_s=0.05

@@ -1,0 +1,137 @@
+"""The terms that `boki offload` copies when it is given none, and the reasons why it leaves the others. Runs in a loop.
+
+Rules:
+- Due is a sealed term in ledgers that an index snapshot covers and that has live records, and a copied one whose files are lost or
+  damaged. Of copied terms the manifest is read, and the names that it has are looked for; with `prove_copied` all files are read.
+- Only files below the folder are looked at, unless everything is to be read: those of other folders may be out of reach here.
+- If none of them is there, the folder is more likely not mounted than lost: then nothing is due, and ColdMissing says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, NamedTuple
+
+from boki_common.errors import NoNode
+from boki_metalog.follow.term_history import TermHistory
+from boki_metalog.terms.metadata_tree import read_record, read_view
+from boki_metalog.terms.term_record import COPIED, IN_LEDGERS, TermRecord
+from boki_spark.cold_terms.files import Files
+from boki_spark.cold_terms.manifest import decode_manifest, folder_of, joined
+from boki_spark.errors import Behind, ColdDamaged, ColdMissing
+from boki_spark.offload.folder import file_key
+from boki_spark.offload.prove import prove
+from boki_spark.plan.cluster import Cluster
+
+LOOKS_AT_ONCE: Final = 16
+"""Manifests of copied terms that are read at the same time."""
+NOT_COVERED: Final = "no index snapshot has it to its end yet"
+NONE_LIVE: Final = "none of its records is live"
+
+
+class Survey(NamedTuple):
+    """Terms of a cluster, ascending. `due`: to offload. `left`: those with records in ledgers only that are not due, and why."""
+
+    due: list[int]
+    left: dict[int, str]
+
+    @property
+    def waits(self) -> bool:
+        """Whether the next index snapshot may make more terms due."""
+        return NOT_COVERED in self.left.values()
+
+
+async def survey(cluster: Cluster, files: Files, folder: str, *, prove_copied: bool = False) -> Survey:
+    """Find the terms to offload; see the module.
+
+    Raises:
+        ColdMissing: no file of any copied term is below the folder. As `Cluster.plan`.
+    """
+    records = await _records(cluster)
+    due, left = await _in_ledgers(cluster, [one for one in records if one.location.kind == IN_LEDGERS])
+    copied = {one.term: one.location.path for one in records if one.location.kind == COPIED}
+    damaged = (
+        [term for term, path in copied.items() if await damage_of(files, path)]
+        if prove_copied
+        else await _incomplete(files, folder, copied)
+    )
+    return Survey(sorted([*due, *damaged]), dict(sorted({**left, **await running(cluster)}.items())))
+
+
+async def _records(cluster: Cluster) -> list[TermRecord]:
+    """The records of all sealed terms, as they are now."""
+    history = TermHistory(cluster.store)
+    await history.refresh()
+    return [await read_record(cluster.store, number) for number in history.numbers]
+
+
+async def _in_ledgers(cluster: Cluster, records: list[TermRecord]) -> tuple[list[int], dict[int, str]]:
+    """Which terms the newest index snapshot lets be offloaded, and why not the others."""
+    try:
+        node, state, _ = await cluster.snapshot_state()
+    except Behind:
+        return [], {one.term: NOT_COVERED for one in records}
+    due, left = [], {}
+    for one in records:
+        places = state.places.terms.get(one.term)
+        if places is None or not node.covers(one.term, one.log):
+            left[one.term] = NOT_COVERED
+        elif not places.live:
+            left[one.term] = NONE_LIVE
+        else:
+            due.append(one.term)
+    return due, left
+
+
+async def running(cluster: Cluster) -> dict[int, str]:
+    """The terms that are not sealed, each with the command that seals it."""
+    try:
+        view = (await read_view(cluster.store)).view
+    except NoNode:
+        return {}
+    return {
+        one.term: f"it is running: `boki log roll {log}` seals it" for log, one in view.logs.items() if one is not None
+    }
+
+
+async def damage_of(files: Files, path: str) -> str:
+    """Why the files of a manifest are of no use, all of them read to their ends; "" if they are whole."""
+    try:
+        await prove(files, path)
+    except (ColdMissing, ColdDamaged) as error:
+        return str(error)
+    return ""
+
+
+async def _incomplete(files: Files, folder: str, copied: dict[int, str]) -> list[int]:
+    """Copied terms below a folder of which a file is lost, or the manifest is damaged. Raises ColdMissing: nothing is there."""
+    near = {term: path for term, path in sorted(copied.items()) if path.startswith(f"{folder}/")}
+    if not near:
+        return []
+    there = set(map(file_key, await files.list(folder)))
+    if not any(file_key(path) in there for path in near.values()):
+        raise ColdMissing(
+            f"expected files of copied terms {_listed(list(near))} below {folder}, found none: is it mounted on this machine? If they "
+            "are lost, name the terms to copy them again"
+        )
+
+    async def incomplete(path: str) -> bool:
+        try:
+            manifest = decode_manifest(await files.read(path), path.rpartition("/")[2])
+        except (ColdMissing, ColdDamaged):
+            return True
+        names = (name for one in manifest.slices for name in (one.file, one.index))
+        return not all(file_key(joined(folder_of(path), name)) in there for name in names)
+
+    found: list[int] = []
+    terms = list(near)
+    for at in range(0, len(terms), LOOKS_AT_ONCE):
+        some = terms[at : at + LOOKS_AT_ONCE]
+        looked = await asyncio.gather(*(incomplete(near[term]) for term in some))
+        found += [term for term, lost in zip(some, looked, strict=True) if lost]
+    return found
+
+
+def _listed(terms: list[int]) -> str:
+    """Some numbers for a person."""
+    return ", ".join(map(str, terms[:8])) + (f" and {len(terms) - 8} more" if len(terms) > 8 else "")

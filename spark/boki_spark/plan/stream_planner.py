@@ -1,0 +1,171 @@
+"""Plans the batches of a stream: asks a cluster, and keeps the rules of `stream_rules`. Runs in an event loop.
+
+end = await planner.latest(start, max_rows=1000)
+partitions = await planner.partitions(start, end)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol, TypeVar
+
+from boki_common.errors import InvalidArgument
+from boki_common.ids import pos_of, term_of
+from boki_logbook.scan.facts import COMMITTED, NOWHERE, Committed, Offset, ScanRange, reached
+from boki_logbook.scan.limited import limited
+from boki_logbook.scan.partitions import Partition, bounds_of, cut
+from boki_logbook.scan.plan import Plan
+from boki_spark.errors import Behind, DataLoss
+from boki_spark.plan import stream_rules as rules
+from boki_spark.plan.read_options import ReadOptions
+from boki_spark.plan.stream_rules import EARLIEST, Beginning, Kept, Reached, Span
+
+T = TypeVar("T")
+
+PAUSE_S: Final = 0.05
+"""Between two questions to a state that has not come so far yet."""
+
+
+class Planner(Protocol):
+    """What plans: a `boki_spark.plan.cluster.Cluster`."""
+
+    async def committed(self) -> Committed: ...
+
+    async def plan(self, asked: ScanRange, mode: str) -> Plan: ...
+
+    async def seek(self, time_ms: int) -> dict[int, tuple[int, int]]: ...
+
+
+class StreamPlanner:
+    """Of one query. Keeps the partitions of the end that it gave last: Spark asks for them next."""
+
+    def __init__(self, cluster: Planner, options: ReadOptions) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._target: Offset | None = None
+        self._last: tuple[str, list[Partition]] | None = None
+
+    async def aim(self) -> None:
+        """From now on nothing is read that is not there yet: Trigger.AvailableNow. Raises as `Cluster.committed`."""
+        self._target = (await self._cluster.committed()).end
+
+    async def latest(
+        self, start: dict[str, Any], *, max_rows: int | None = None, max_bytes: int | None = None
+    ) -> dict[str, Any]:
+        """The end of the batch that begins at `start`; `start` itself, if there is nothing new.
+
+        Raises:
+            BadOffset. Behind: nobody who answers has come as far as `start`, in all the time there is. DataLoss: records of the
+                range were given up. As `Cluster.plan`.
+        """
+        begin = rules.decode(start)
+        known = begin.logs if isinstance(begin, Reached) else begin.offset or {}
+        committed = await self._retrying(lambda: self._covering(known))
+        first = begin.logs if isinstance(begin, Reached) else await resolve(begin, committed, self._cluster.seek)
+        end = rules.furthest(first, rules.capped(committed.end, self._target))
+        if isinstance(begin, Reached) and end == dict(first):
+            return start
+        plan = await self._plan(first, end)
+        if max_rows is not None or max_bytes is not None:
+            end = limited(plan, max_rows=max_rows, max_bytes=max_bytes)
+            if isinstance(begin, Reached) and end == dict(first):
+                return start
+            plan = await self._plan(first, end)
+        lost = lost_spans(plan)
+        if lost and self._options.fail_on_data_loss:
+            raise loss(lost)
+        found = cut(plan, max_bytes=self._options.partition_bytes, least=self._options.partitions)
+        cuts = tuple((term, low, high) for term, low, high in bounds_of(found))
+        made = Reached(end, None if isinstance(begin, Reached) else first, plan.rows, cuts, lost).encode()
+        self._last = json.dumps(made), found
+        return made
+
+    async def _covering(self, offset: Offset) -> Committed:
+        committed = await self._cluster.committed()
+        if not reached(committed, offset):
+            raise Behind(
+                "expected who plans to have come as far as the stream: engines that serve fewer logs, or lag, cannot"
+            )
+        return committed
+
+    async def _plan(self, start: Offset, end: Offset) -> Plan:
+        asked = ScanRange(start, end, self._options.book, self._options.tags)
+        return await self._retrying(lambda: self._cluster.plan(asked, COMMITTED))
+
+    async def _retrying(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Asks again while who answers is behind. Raises Behind: in all the time there is."""
+        behind: Behind | None = None
+        try:
+            async with asyncio.timeout(self._options.cluster.timeout_s):
+                while True:
+                    try:
+                        return await ask()
+                    except Behind as error:
+                        behind = error
+                    await asyncio.sleep(PAUSE_S)
+        except TimeoutError:
+            if behind is None:
+                raise
+            raise behind from None
+
+    async def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Partition]:
+        """The partitions of a batch: the same again, when it is run again.
+
+        Raises:
+            DataLoss: they would have other rows. BadOffset. As `Cluster.plan`.
+        """
+        if self._last is not None and self._last[0] == json.dumps(end):
+            return self._last[1]
+        first, kept = rules.bounds(rules.decode(start), rules.decode(end))
+        plan = await self._plan(first, kept.logs)
+        if self._options.fail_on_data_loss:
+            rules.check_same(kept, Kept(plan.rows, lost_spans(plan)))
+        return cut_again(plan, kept.cuts, strict=self._options.fail_on_data_loss)
+
+
+def cut_again(plan: Plan, cuts: tuple[Span, ...], *, strict: bool) -> list[Partition]:
+    """The partitions that were planned before. Raises DataLoss: some are no more, and that is an error."""
+    found: list[Partition] = []
+    for span in cuts:
+        try:
+            found += cut(plan, bounds=[list(span)])
+        except InvalidArgument as error:
+            if strict:
+                raise loss((span,)) from error
+    return found
+
+
+def lost_spans(plan: Plan) -> tuple[Span, ...]:
+    """What was given up of a range, indexed before or not."""
+    return tuple(
+        (one.facts.term, span.first_pos, span.stop_pos) for one in plan.terms for span in (*one.lost, *one.given_up)
+    )
+
+
+def loss(spans: tuple[Span, ...]) -> DataLoss:
+    """Records that were given up."""
+    return DataLoss(
+        f"records were declared lost, or are no more: {rules.listed(spans)}; with failOnDataLoss=false the others are shown "
+        "(`boki log show LOG --lost` shows why)",
+        lost=[list(span) for span in spans[:16]],
+    )
+
+
+async def resolve(
+    chosen: Beginning, committed: Committed, seek: Callable[[int], Awaitable[dict[int, tuple[int, int]]]]
+) -> dict[int, tuple[int, int]]:
+    """The offset that is meant, in a state.
+
+    A seqnum means one place in every log, and no log is further than the state: a log whose terms are all older ends before it.
+    """
+    if chosen.offset is not None:
+        return dict(chosen.offset)
+    if chosen.seqnum is not None:
+        term = term_of(chosen.seqnum)
+        place = (term, pos_of(chosen.seqnum)) if term else NOWHERE
+        return {log: min(place, end) for log, end in committed.end.items()}
+    if chosen.time_ms is not None:
+        return await seek(chosen.time_ms)
+    return {} if chosen.word == EARLIEST else dict(committed.end)

@@ -1,0 +1,209 @@
+"""Where a stream begins, how far it may go, and what each end keeps, so that a batch that is run again is the same. Pure.
+
+- A stream begins at a constant, which is only what the user chose ("latest"): Spark requests the beginning again when its first batch is
+  run again, and a place that is looked up then has moved. The first end keeps the place, as `from`.
+- An end keeps how many committed records its batch has, the bounds of its partitions, and what of it was lost by then. A batch that is
+  run again is planned by these, and has the same records in the same partitions, or fails.
+- No end lies before its start, in any log: an engine that lags would send the stream back.
+- What has nothing new is the very start again, text and all.
+
+    {"cuts": [[7, 0, 900]], "from": {...}, "logs": {"0": [7, 900]}, "lost": [[7, 12, 14]], "rows": 890, "v": 1}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from boki_common import limits
+from boki_logbook.scan.facts import NOWHERE, Offset
+from boki_spark.errors import BadOffset, DataLoss
+
+VERSION: Final = 1
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+
+Span = tuple[int, int, int]
+"""(term, first position, stop position)."""
+
+
+class Beginning(NamedTuple):
+    """Where the user wants to begin: one of both words, or an offset, a time, a seqnum."""
+
+    word: str = LATEST
+    offset: Offset | None = None
+    time_ms: int | None = None
+    seqnum: int | None = None
+
+    def encode(self) -> dict[str, Any]:
+        """The constant that stands for it."""
+        if self.offset is not None:
+            return {"start": {"logs": encode_logs(self.offset)}, "v": VERSION}
+        if self.time_ms is not None:
+            return {"start": {"time_ms": self.time_ms}, "v": VERSION}
+        if self.seqnum is not None:
+            return {"start": {"seqnum": self.seqnum}, "v": VERSION}
+        return {"start": self.word, "v": VERSION}
+
+
+class Reached(NamedTuple):
+    """An end of a batch, and what it keeps. `begin` is where the first batch began, None in later ones."""
+
+    logs: Offset
+    begin: Offset | None
+    rows: int
+    cuts: tuple[Span, ...]
+    lost: tuple[Span, ...]
+
+    def encode(self) -> dict[str, Any]:
+        """As JSON, with keys in one order."""
+        begin = {} if self.begin is None else {"from": encode_logs(self.begin)}
+        return {
+            "cuts": [list(span) for span in self.cuts],
+            **begin,
+            "logs": encode_logs(self.logs),
+            "lost": [list(span) for span in self.lost],
+            "rows": self.rows,
+            "v": VERSION,
+        }
+
+
+def encode_logs(offset: Offset) -> dict[str, Any]:
+    """Only the logs of an offset, in one order."""
+    logs: dict[str, Any] = encode_offset(offset)["logs"]
+    return logs
+
+
+def decode_logs(found: object) -> dict[int, tuple[int, int]]:
+    """An offset from only its logs. Raises BadOffset."""
+    return decode_offset({"v": VERSION, "logs": found})
+
+
+def decode(found: Mapping[str, Any]) -> Beginning | Reached:
+    """What an offset of a checkpoint is. Raises BadOffset."""
+    if not isinstance(found, Mapping) or found.get("v") != VERSION:
+        raise BadOffset(
+            f'expected an offset with "v": {VERSION}, found {found!r:.200}: it is of another program, or of a later version'
+        )
+    if "start" in found:
+        return _beginning(found["start"])
+    begin = decode_logs(found["from"]) if "from" in found else None
+    rows = found.get("rows")
+    if not isinstance(rows, int) or rows < 0:
+        raise BadOffset(f"expected how many rows a batch has, found {rows!r:.80}")
+    return Reached(decode_logs(found.get("logs")), begin, rows, _spans(found.get("cuts")), _spans(found.get("lost")))
+
+
+def _beginning(found: object) -> Beginning:
+    if found in (EARLIEST, LATEST):
+        return Beginning(str(found))
+    if isinstance(found, Mapping) and "logs" in found:
+        return Beginning("", decode_logs(found["logs"]))
+    if isinstance(found, Mapping) and isinstance(found.get("time_ms"), int):
+        return Beginning("", None, found["time_ms"])
+    if isinstance(found, Mapping) and isinstance(found.get("seqnum"), int):
+        return Beginning("", None, None, found["seqnum"])
+    raise BadOffset(f"expected where a stream begins, found {found!r:.200}")
+
+
+def _spans(found: object) -> tuple[Span, ...]:
+    if not isinstance(found, list):
+        raise BadOffset(f"expected [term, position, position] for each partition, found {found!r:.200}")
+    spans = []
+    for span in found:
+        if not (isinstance(span, list) and len(span) == 3 and all(isinstance(number, int) for number in span)):
+            raise BadOffset(f"expected [term, position, position] for each partition, found {span!r:.80}")
+        spans.append((span[0], span[1], span[2]))
+    return tuple(spans)
+
+
+def furthest(start: Offset, newest: Offset) -> dict[int, tuple[int, int]]:
+    """Of each log the later place: a stream goes on from there, or stays."""
+    logs = sorted({*start, *newest})
+    return {log: max(start.get(log, NOWHERE), newest.get(log, NOWHERE)) for log in logs}
+
+
+def capped(newest: Offset, target: Offset | None) -> dict[int, tuple[int, int]]:
+    """Of each log no more than a target, if there is one; a log that it does not name came after it, and is left out."""
+    if target is None:
+        return dict(newest)
+    return {log: min(place, target[log]) for log, place in newest.items() if log in target}
+
+
+def bounds(start: Beginning | Reached, end: Beginning | Reached) -> tuple[Offset, Reached]:
+    """The range of a batch, from what Spark names as its start and its end. Raises BadOffset."""
+    if not isinstance(end, Reached):
+        raise BadOffset("expected the end of a batch, found where a stream begins")
+    if isinstance(start, Reached):
+        return start.logs, end
+    if end.begin is None:
+        raise BadOffset('expected "from" at the end of the first batch, found none')
+    return end.begin, end
+
+
+class Kept(NamedTuple):
+    """What a plan of a range has: committed rows, and what of it is lost or given up."""
+
+    rows: int
+    lost: tuple[Span, ...]
+
+
+def check_same(end: Reached, now: Kept) -> None:
+    """A batch that is run again against its end. Raises DataLoss: it would have other rows."""
+    if now.rows != end.rows:
+        raise DataLoss(
+            f"a batch that is run again had {end.rows} committed records, and has {now.rows} now: some were trimmed since, with all of "
+            "their term, or declared lost; with failOnDataLoss=false the rest is shown",
+            expected=end.rows,
+            found=now.rows,
+        )
+    gone = missing(now.lost, end.lost)
+    if gone:
+        raise DataLoss(
+            f"records of a batch that is run again were declared lost after it was planned: {listed(gone)}; with failOnDataLoss=false the "
+            "rest is shown",
+            lost=[list(span) for span in gone[:16]],
+        )
+
+
+def missing(now: Iterable[Span], then: Iterable[Span]) -> list[Span]:
+    """Spans that are lost now, and were not all lost then."""
+    known = sorted(then)
+    return [
+        span for span in now if not any(one[0] == span[0] and one[1] <= span[1] and span[2] <= one[2] for one in known)
+    ]
+
+
+def listed(spans: Sequence[Span]) -> str:
+    """Spans for a person."""
+    listed = ", ".join(f"term {term}, positions {first} to {stop - 1}" for term, first, stop in spans[:4])
+    return listed if len(spans) <= 4 else f"{listed} and {len(spans) - 4} more"
+
+
+# -- offsets as JSON
+
+
+def encode_offset(offset: Offset) -> dict[str, Any]:
+    """An offset as plain values, logs ascending by their text."""
+    return {"v": VERSION, "logs": {key: list(offset[int(key)]) for key in sorted(map(str, offset))}}
+
+
+def decode_offset(value: Any) -> dict[int, tuple[int, int]]:
+    """Raises BadOffset: it cannot be right."""
+    if not isinstance(value, dict) or value.get("v") != VERSION or not isinstance(value.get("logs"), dict):
+        raise BadOffset(f'expected an offset {{"v":{VERSION},"logs":{{"0":[term,position]}}}}, found {value!r}')
+    found: dict[int, tuple[int, int]] = {}
+    for log, place in value["logs"].items():
+        if not (isinstance(log, str) and log.isascii() and log.isdigit() and _is_place(place)):
+            raise BadOffset(f"expected a log and its [term, position], found {log!r}: {place!r}")
+        found[int(log)] = place[0], place[1]
+    return found
+
+
+def _is_place(place: Any) -> bool:
+    if not isinstance(place, (list, tuple)) or len(place) != 2:
+        return False
+    if not all(isinstance(number, int) and not isinstance(number, bool) for number in place):
+        return False
+    term, pos = place
+    return 0 <= term <= limits.TERM_MAX and 0 <= pos <= limits.POSITION_MAX and bool(term or not pos)

@@ -1,0 +1,216 @@
+"""`spark.read.format("boki")` and `spark.readStream.format("boki")`: plans on the driver, reads on executors.
+
+A frame is a snapshot: Spark plans it at its first action and keeps the plan; `load()` again to see more. Nothing is pruned by filters
+(Spark gives what one query asked for to all that share the frame): book, tags and places are options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from boki_common.runtime.loop_thread import LoopThread
+from boki_logbook.scan.facts import COMMITTED, LIVE, Committed, ScanRange
+from boki_logbook.scan.partitions import Partition, cut
+from boki_logbook.scan.plan import Plan
+from boki_spark.cold_terms.cold_reads import ColdPartition, choose_cold
+from boki_spark.cold_terms.files import OpenFiles
+from boki_spark.errors import coded
+from boki_spark.plan.bundles import bundled, together
+from boki_spark.plan.cluster import Cluster
+from boki_spark.plan.read_options import METALOG, ReadOptions
+from boki_spark.plan.stream_planner import StreamPlanner, loss, lost_spans, resolve
+from boki_spark.source.datasets import metalog_rows, segment_rows
+from boki_spark.source.worker import read_partitions
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+T = TypeVar("T")
+
+
+class RecordPartition(InputPartition):
+    """Pieces of a plan that one task reads."""
+
+    def __init__(self, partitions: Sequence[Partition | ColdPartition]) -> None:
+        self.partitions = partitions
+
+
+class _Records:
+    """How partitions are read. Pickled: to the workers goes what is set here."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Batches of Arrow, with the very schema that Spark expects."""
+        if not isinstance(partition, RecordPartition):
+            return  # what Spark makes of no partitions at all
+        options = self._options
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        batches = read_partitions(
+            partition.partitions,
+            options.cluster,
+            columns=self._schema.names,
+            batch_bytes=options.batch_bytes,
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+        with coded():
+            for batch in batches:
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+class RecordsReader(_Records, DataSourceReader):
+    """Records, once."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        with Planning(options) as planning:
+            return tasks_of(planning.run(batch_partitions(planning.cluster, options)), options.partitions)
+
+
+def tasks_of(partitions: Sequence[Partition | ColdPartition], least: int) -> list[RecordPartition]:
+    """What each task of a batch reads: files first. `least`: tasks that are asked for."""
+    files = [one for one in partitions if isinstance(one, ColdPartition)]
+    ledgers = [one for one in partitions if isinstance(one, Partition)]
+    few = [RecordPartition(one) for one in together(files, lambda one: one.share_of_task, least=least)]
+    return [*few, *(RecordPartition(one) for one in bundled(ledgers, least=least - len(few)))]
+
+
+async def batch_partitions(cluster: Cluster, options: ReadOptions) -> list[Partition | ColdPartition]:
+    """The partitions of a batch: of terms that were offloaded those of files, of the others those of ledgers.
+
+    Raises:
+        DataLoss: records of the range were given up. As `Cluster.plan` and `choose_cold`.
+    """
+    plan = await batch_plan(cluster, options, LIVE)
+    lost = lost_spans(plan)
+    if lost and options.fail_on_data_loss:
+        raise loss(lost)
+    chosen = await choose_cold(cluster, OpenFiles(), plan)
+    return [*chosen.partitions, *cut(chosen.rest, max_bytes=options.partition_bytes, least=options.partitions)]
+
+
+class FactsReader(DataSourceReader):
+    """The terms of logs, or what their metalogs ordered: few rows, which are planned on the driver."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        with Planning(options) as planning:
+            if options.dataset == METALOG:
+                plan = planning.run(batch_plan(planning.cluster, options, COMMITTED))
+                return [RecordPartition(one) for one in bundled(cut(plan, max_bytes=options.partition_bytes))]
+            return [_Terms(planning.run(planning.cluster.committed()))]
+
+    def read(self, partition: InputPartition | None) -> Iterator[tuple[Any, ...]]:
+        if isinstance(partition, RecordPartition):
+            for one in partition.partitions:
+                if isinstance(one, Partition):
+                    yield from metalog_rows(one)
+        elif isinstance(partition, _Terms):
+            yield from segment_rows(partition.committed)
+
+
+class _Terms(InputPartition):
+    def __init__(self, committed: Committed) -> None:
+        self.committed = committed
+
+
+async def batch_plan(cluster: Cluster, options: ReadOptions, mode: str) -> Plan:
+    """The plan of what options name, as of now. Raises as `Cluster.plan`."""
+    committed = await cluster.committed()
+    start = await resolve(options.start, committed, cluster.seek)
+    end = await resolve(options.end, committed, cluster.seek)
+    return await cluster.plan(ScanRange(start, end, options.book, options.tags), mode)
+
+
+class Planning:
+    """A cluster in a loop of its own, for a thread that may wait. What it raises has a code."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._thread = LoopThread("boki_spark.planning")
+        try:
+            self.cluster = self.run(Cluster.open(options.cluster))
+        except BaseException:
+            self._thread.stop()
+            raise
+        self._thread.closes(self.cluster.close)
+
+    def run(self, what: Coroutine[Any, Any, T]) -> T:
+        """Waits for it in the loop. Raises what it does, with a code."""
+        with coded():
+            return self._thread.run(what)
+
+    def __enter__(self) -> Planning:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._thread.stop()
+
+
+class RecordsStream(_Records, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Records as they come. Spark keeps one of these for a query, and sends copies to workers, which only read."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._planning: tuple[Planning, StreamPlanner] | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_planning": None}
+
+    def _planner(self) -> tuple[Planning, StreamPlanner]:
+        if self._planning is None:
+            planning = Planning(self._options)
+            self._planning = planning, StreamPlanner(planning.cluster, self._options)
+        return self._planning
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        return self._options.start.encode()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        if self._options.rows_per_trigger is not None:
+            return ReadMaxRows(self._options.rows_per_trigger)
+        if self._options.bytes_per_trigger is not None:
+            return ReadMaxBytes(self._options.bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        planning, planner = self._planner()
+        planning.run(planner.aim())
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        planning, planner = self._planner()
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        return planning.run(planner.latest(start, max_rows=rows, max_bytes=size))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        planning, planner = self._planner()
+        return [RecordPartition(one) for one in bundled(planning.run(planner.partitions(start, end)))]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: Spark does not call it for the last batch, so nothing may hang on it. Trims are the user's."""
+
+    def stop(self) -> None:
+        if self._planning is not None:
+            self._planning[0].close()
+            self._planning = None

@@ -1,0 +1,208 @@
+"""Reads partitions where there is no event loop: in the Python workers of executors.
+
+    for batch in read_partition(partition, options): ...
+
+One client serves all partitions of a cluster that this process reads, one after another or at the same time; it ends `IDLE_S` after
+its last use, so that no worker that waits for work holds connections. Nothing is made when the module is imported: workers are forked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from boki_common import limits
+from boki_common.runtime.loop_thread import LoopThread
+from boki_logbook.scan.partitions import Partition
+from boki_spark.cold_terms.cold_reads import ColdPartition, batches_of, cold_tables, is_named
+from boki_spark.cold_terms.files import OpenFiles
+from boki_spark.errors import ColdMissing, PlanStale
+from boki_spark.plan.cluster import Cluster, ClusterOptions
+from boki_spark.read.arrow import COLUMNS, Batches, Rows
+from boki_spark.read.entries import PartitionReader
+from boki_spark.read.entries import ReadCounts as ReadCounts
+
+IDLE_S: Final = 30.0
+
+
+class _Shared:
+    """The clients of one process, in one loop. Used in that loop only, but for `thread`."""
+
+    def __init__(self) -> None:
+        self.thread = LoopThread("boki_spark.worker")
+        self._clusters: dict[ClusterOptions, asyncio.Task[Cluster]] = {}
+        self._users: dict[ClusterOptions, int] = {}
+        self._ends: dict[ClusterOptions, asyncio.TimerHandle] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def take(self, options: ClusterOptions) -> Cluster:
+        """The client, until `give_back`. Raises as `Cluster.open`."""
+        ends = self._ends.pop(options, None)
+        if ends is not None:
+            ends.cancel()
+        self._users[options] = self._users.get(options, 0) + 1
+        opening = self._clusters.get(options)
+        if opening is None:
+            opening = self._clusters[options] = asyncio.ensure_future(Cluster.open(options))
+        try:
+            return await asyncio.shield(opening)
+        except BaseException:
+            if opening.done() and self._clusters.get(options) is opening:
+                del self._clusters[options]
+            self.give_back(options)
+            raise
+
+    def give_back(self, options: ClusterOptions) -> None:
+        self._users[options] -= 1
+        if not self._users[options]:
+            del self._users[options]
+            self._ends[options] = asyncio.get_running_loop().call_later(IDLE_S, self._end, options)
+
+    def _end(self, options: ClusterOptions) -> None:
+        self._ends.pop(options, None)
+        opening = self._clusters.pop(options, None)
+        if opening is not None:
+            task = asyncio.ensure_future(_close(opening))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        for options in list(self._clusters):
+            ends = self._ends.pop(options, None)
+            if ends is not None:
+                ends.cancel()
+            self._end(options)
+        if self._closing:
+            await asyncio.wait(list(self._closing))
+
+
+async def _close(opening: asyncio.Task[Cluster]) -> None:
+    try:
+        cluster = await opening
+    except Exception:  # noqa: BLE001 - its opener had the error
+        return
+    await cluster.close()
+
+
+_shared: _Shared | None = None
+
+
+def _clients() -> _Shared:
+    """Those of this process: a forked child has its own."""
+    global _shared
+    if _shared is None or _shared.thread.elsewhere:
+        _shared = _Shared()
+    return _shared
+
+
+def end_clients() -> None:
+    """Closes what this process holds. Idempotent."""
+    global _shared
+    shared, _shared = _shared, None
+    if shared is not None and not shared.thread.elsewhere:
+        shared.thread.run(shared.close())
+        shared.thread.stop()
+
+
+def read_partition(
+    partition: Partition | ColdPartition,
+    options: ClusterOptions,
+    *,
+    columns: Sequence[str] = COLUMNS,
+    batch_bytes: int = limits.MIB,
+    fail_on_data_loss: bool = True,
+    counts: ReadCounts | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a partition as batches of about `batch_bytes`: in the order of its log, or of its file.
+
+    Args:
+        columns: some of `COLUMNS`, in this order.
+        fail_on_data_loss: what cannot be had raises; else it is counted in `counts` and left out.
+
+    Raises:
+        DataLoss, PlanStale, ClusterAway; as `Cluster.open`. ColdMissing, ColdDamaged: of a file.
+    """
+    counts = counts or ReadCounts()
+    if isinstance(partition, ColdPartition):
+        yield from _read_cold(partition, options, columns, batch_bytes, counts)
+        return
+    clients = _clients()
+    cluster = clients.thread.run(clients.take(options))
+    reader = PartitionReader(
+        cluster.ledgers,
+        partition,
+        counts=counts,
+        fail_on_data_loss=fail_on_data_loss,
+        retry_for_s=options.timeout_s,
+    )
+    rows = reader.read()
+    try:
+        batches = Batches(columns, batch_bytes=batch_bytes)
+        while some := clients.thread.run(_some(rows)):
+            for one in some:
+                yield from batches.add(one)
+        yield from batches.rest()
+    finally:
+        clients.thread.run(_end_of(rows))
+        clients.thread.do(lambda: clients.give_back(options))
+
+
+def read_partitions(
+    partitions: Sequence[Partition | ColdPartition],
+    options: ClusterOptions,
+    *,
+    columns: Sequence[str] = COLUMNS,
+    batch_bytes: int = limits.MIB,
+    fail_on_data_loss: bool = True,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of some partitions, one after another; as `read_partition`."""
+    for one in partitions:
+        yield from read_partition(
+            one, options, columns=columns, batch_bytes=batch_bytes, fail_on_data_loss=fail_on_data_loss
+        )
+
+
+def _read_cold(
+    partition: ColdPartition, options: ClusterOptions, columns: Sequence[str], batch_bytes: int, counts: ReadCounts
+) -> Iterator[pa.RecordBatch]:
+    clients = _clients()
+    tables = cold_tables(OpenFiles(), partition, columns=columns, counts=counts)
+    try:
+        while (table := clients.thread.run(_next(tables))) is not None:
+            yield from batches_of(table, batch_bytes)
+    except ColdMissing as error:
+        cluster = clients.thread.run(clients.take(options))
+        try:
+            named = clients.thread.run(is_named(cluster, partition))
+        finally:
+            clients.thread.do(lambda: clients.give_back(options))
+        if named:
+            raise
+        raise PlanStale(f"{partition.path} was deleted after the plan was made, with its term: plan anew") from error
+    finally:
+        clients.thread.run(_end_of(tables))
+
+
+async def _next(tables: AsyncIterator[pa.Table]) -> pa.Table | None:
+    return await anext(tables, None)
+
+
+async def _some(rows: AsyncIterator[Rows]) -> list[Rows]:
+    """The next rows: those of some entries, for a hop between threads costs more than an entry of few."""
+    taken: list[Rows] = []
+    size = 0
+    async for one in rows:
+        taken.append(one)
+        size += one.batch.kept_bytes
+        if size >= limits.MIB:
+            break
+    return taken
+
+
+async def _end_of(rows: AsyncIterator[object]) -> None:
+    close = getattr(rows, "aclose", None)
+    if close is not None:
+        await close()

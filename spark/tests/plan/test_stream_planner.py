@@ -1,0 +1,201 @@
+"""Batches of a stream, planned of a real state that grows, lags, is trimmed and loses entries between one question and the next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from boki_common.ids import seqnum
+from boki_logbook.index.places import TermPlaces
+from boki_logbook.scan.facts import Committed, ScanRange, TermFacts, first_missing
+from boki_logbook.scan.partitions import Partition
+from boki_logbook.scan.plan import Plan
+from boki_logbook.state.state import DecisionState
+from boki_logbook.testing.cluster import RecordSpec, RunSpec
+from boki_logbook.testing.plans import apply, begin, committed_of, plan_of
+from boki_metalog.entries.metalog_entry import Lost
+from boki_spark.errors import BadOffset, Behind, DataLoss
+from boki_spark.plan.read_options import ClusterOptions, ReadOptions
+from boki_spark.plan.stream_planner import StreamPlanner, resolve
+from boki_spark.plan.stream_rules import EARLIEST, LATEST, Beginning
+
+W = b"w".ljust(16, b"\0")
+OPTIONS = ReadOptions(ClusterOptions("boki://a", timeout_s=1.0), start=Beginning(LATEST))
+FIRST = Beginning(EARLIEST).encode()
+NEWEST = Beginning(LATEST).encode()
+
+
+class Log:
+    """A state of one log, or two, and what plans of it: in the test's own loop."""
+
+    def __init__(self) -> None:
+        self.state = DecisionState()
+        self.places = begin(self.state, 1)
+        self.number = 1
+        self.lags: list[Committed] = []
+        """Answers of engines that have not come so far."""
+
+    def append(self, count: int, places: TermPlaces | None = None) -> None:
+        """One entry."""
+        records = tuple(RecordSpec((), b"x") for _ in range(count))
+        apply(self.state, places or self.places, RunSpec(7, W, self.number, records, 1))
+        self.number += count
+
+    async def committed(self) -> Committed:
+        return self.lags.pop(0) if self.lags else committed_of(self.state)
+
+    async def plan(self, asked: ScanRange, mode: str) -> Plan:
+        plan = plan_of(self.state, asked, mode)
+        if first_missing(plan.committed, asked.end) is not None:
+            raise Behind("not yet")
+        return plan
+
+    async def seek(self, time_ms: int) -> dict[int, tuple[int, int]]:
+        return {0: (1, time_ms)}
+
+
+@pytest.fixture
+def log() -> Log:
+    made = Log()
+    made.append(3)
+    made.append(2)
+    return made
+
+
+def planner(log: Log, **options: Any) -> StreamPlanner:
+    """That of another process: nothing is known."""
+    return StreamPlanner(log, ReadOptions(**{**vars(OPTIONS), **options}))
+
+
+def spans(partitions: Sequence[Partition]) -> list[tuple[int, int, int, int]]:
+    return [(one.term, one.start_pos, one.stop_pos, one.rows) for one in partitions]
+
+
+async def test_a_first_batch_has_all_there_is_and_keeps_where_it_began(log: Log) -> None:
+    end = await planner(log).latest(FIRST)
+    assert end == {"cuts": [[1, 0, 5]], "from": {}, "logs": {"0": [1, 5]}, "lost": [], "rows": 5, "v": 1}
+    assert spans(await planner(log).partitions(FIRST, end)) == [(1, 0, 5, 5)]
+
+
+async def test_from_latest_a_first_batch_has_nothing_and_the_next_what_came_since(log: Log) -> None:
+    end = await planner(log).latest(NEWEST)
+    assert end["from"] == end["logs"] == {"0": [1, 5]} and end["rows"] == 0
+    log.append(4)
+    assert await planner(log).partitions(NEWEST, end) == [], "run again after a crash, it has not moved"
+    after = await planner(log).latest(end)
+    assert "from" not in after and spans(await planner(log).partitions(end, after)) == [(1, 5, 9, 4)]
+
+
+async def test_where_nothing_is_new_the_start_is_given_back_as_it_was(log: Log) -> None:
+    end = await planner(log).latest(FIRST)
+    assert await planner(log).latest(end) is end
+
+
+async def test_an_engine_that_lags_is_waited_for_and_never_sends_a_stream_back(log: Log) -> None:
+    before = committed_of(log.state)
+    log.append(2)
+    end = await planner(log).latest(FIRST)
+    log.lags = [before, before]
+    assert await planner(log).latest(end) is end and not log.lags
+
+
+async def test_engines_that_never_come_so_far_are_an_error(log: Log) -> None:
+    ahead = {**await planner(log).latest(FIRST), "logs": {"0": [1, 99]}}
+    short = planner(log, cluster=ClusterOptions("boki://a", timeout_s=0.01))
+    with pytest.raises(Behind, match=r"\[BOKI_BEHIND\]"):
+        await short.latest(ahead)
+
+
+async def test_a_limit_cuts_at_entries_and_reaches_the_end(log: Log) -> None:
+    log.append(4)
+    ends, start = [], FIRST
+    for _ in range(9):
+        end = await planner(log).latest(start, max_rows=2)
+        if end is start:
+            break
+        ends.append(end["logs"]["0"])
+        start = end
+    assert ends == [[1, 3], [1, 5], [1, 9]]
+
+
+async def test_an_available_now_stream_stops_at_what_was_there(log: Log) -> None:
+    one = planner(log)
+    await one.aim()
+    log.append(4)
+    end = await one.latest(FIRST)
+    assert end["logs"] == {"0": [1, 5]} and await one.latest(end) is end
+
+
+async def test_a_later_term_and_a_new_log_go_on_from_the_offset(log: Log) -> None:
+    end = await planner(log).latest(FIRST)
+    begin(log.state, 2, log=0, slots=((512, 1023),))
+    third = begin(log.state, 3, log=1, slots=((0, 511),))
+    apply(log.state, third, RunSpec(8, W, 1, (RecordSpec((), b"x"),), 1))
+    after = await planner(log).latest(end)
+    assert after["logs"] == {"0": [2, 0], "1": [3, 1]} and after["rows"] == 1
+    assert list(json.loads(json.dumps(after))["logs"]) == ["0", "1"]
+
+
+async def test_a_batch_keeps_its_partitions_though_options_changed(log: Log) -> None:
+    end = await planner(log, partition_bytes=1).latest(FIRST)
+    assert len(end["cuts"]) == 2
+    assert spans(await planner(log, partition_bytes=1 << 30).partitions(FIRST, end)) == [(1, 0, 3, 3), (1, 3, 5, 2)]
+
+
+async def test_records_lost_after_they_were_read_are_a_loss_when_run_again(log: Log) -> None:
+    end = await planner(log).latest(FIRST)
+    log.state.apply_command(log.places, Lost(1, 0, 1, 2, b"{}", indexed=True), time_ms=10)
+    with pytest.raises(DataLoss, match=r"\[BOKI_DATA_LOSS\].*positions 3 to 4"):
+        await planner(log).partitions(FIRST, end)
+    assert spans(await planner(log, fail_on_data_loss=False).partitions(FIRST, end)) == [(1, 0, 5, 5)]
+    with pytest.raises(DataLoss, match="failOnDataLoss=false"):
+        await planner(log).latest(FIRST)
+
+
+async def test_other_numbers_than_were_kept_are_a_loss(log: Log) -> None:
+    end = await planner(log).latest(FIRST)
+    with pytest.raises(DataLoss, match="had 7 committed records, and has 5 now"):
+        await planner(log).partitions(FIRST, {**end, "rows": 7})
+    with pytest.raises(DataLoss, match="term 9"):
+        await planner(log).partitions(FIRST, {**end, "cuts": [[9, 0, 5]]})
+
+
+async def test_what_is_no_offset_is_refused(log: Log) -> None:
+    with pytest.raises(BadOffset):
+        await planner(log).latest({"v": 9})
+
+
+# -- beginnings
+
+
+def term(number: int, log: int, end_pos: int) -> TermFacts:
+    return TermFacts(number, log, ((0, 1023),), end_pos, True, end_pos, end_pos, 0, False, 0)
+
+
+STATE = Committed((term(1, 0, 10), term(2, 1, 20), term(4, 0, 5)), 0)
+
+
+async def seek(time_ms: int) -> dict[int, tuple[int, int]]:
+    return {0: (1, time_ms)}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "place"),
+    [
+        (Beginning(EARLIEST), {}),
+        (Beginning(LATEST), {0: (4, 5), 1: (2, 20)}),
+        (Beginning("", {1: (2, 3)}), {1: (2, 3)}),
+        (Beginning("", None, 7), {0: (1, 7)}),
+        (Beginning("", None, None, seqnum(2, 3)), {0: (2, 3), 1: (2, 3)}),
+        (Beginning("", None, None, seqnum(9, 3)), {0: (4, 5), 1: (2, 20)}),
+        (Beginning("", None, None, 1), {0: (0, 0), 1: (0, 0)}),
+    ],
+    ids=str,
+)
+async def test_every_form_of_a_beginning_names_a_place_in_each_log(
+    chosen: Beginning, place: dict[int, tuple[int, int]]
+) -> None:
+    assert await resolve(chosen, STATE, seek) == place

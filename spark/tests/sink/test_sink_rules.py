@@ -1,0 +1,143 @@
+"""What an attempt at a partition may do, by itself and against all others: every execution of a small batch is looked at."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from boki_spark.errors import SinkReplayDiffers, SinkStale, SinkTrimmed
+from boki_spark.sink import sink_rules as rules
+from boki_spark.sink.sink_rules import Attempt, Begin, Commit, Compare, End, Newest, Open, Row, Skip, Tally
+from boki_spark.testing.sink_model import RULES, Search
+
+SAME = ("abb", "abb")
+SHUFFLED = ("abc", "cab")
+FEWER = ("abc", "ab")
+MORE = ("ab", "abcd")
+REPLAYS = (SAME, SHUFFLED, FEWER, MORE)
+NEEDED = {
+    "rows_without_condition": REPLAYS,
+    "nothing_skipped": REPLAYS,
+    "leftovers_ignored": (FEWER,),
+    "no_end": (FEWER, MORE),
+}
+
+
+@pytest.mark.parametrize("rows", REPLAYS, ids="-".join)
+def test_every_execution_leaves_the_rows_of_an_attempt_that_ended_each_once(rows: tuple[str, str]) -> None:
+    found = Search(*rows).run()
+    assert found.hole is None and not found.doubled and found.committed > 100
+    assert bool(found.differs) == (rows in (FEWER, MORE)), (
+        "rows that changed are noticed, and nothing else is called a change"
+    )
+
+
+@pytest.mark.parametrize(("rule", "rows"), [(rule, rows) for rule in RULES for rows in NEEDED[rule]], ids=str)
+def test_each_rule_is_needed(rule: str, rows: tuple[str, str]) -> None:
+    found = Search(*rows, without=rule).run()
+    assert found.hole is not None or found.doubled
+
+
+COMMITTED = Newest(10, Commit(4, ()))
+
+
+@pytest.mark.parametrize(
+    ("batch", "query", "partition", "step"),
+    [
+        (0, None, None, Open()),
+        (0, Newest(1, Commit(-1, ())), None, Begin(0, None, 1)),
+        (5, COMMITTED, None, Begin(0, None, 10)),
+        (4, COMMITTED, Newest(9, End(4, 0, 1, "")), Skip()),
+        (3, COMMITTED, None, Skip()),
+        (5, COMMITTED, Newest(9, End(4, 0, 1, "")), Begin(0, 9, 10)),
+        (5, COMMITTED, Newest(11, Attempt(5, 0, 0)), Begin(11, 11, 10)),
+        (5, COMMITTED, Newest(15, Attempt(5, 0, 11)), Begin(11, 15, 10)),
+        (5, COMMITTED, Newest(16, End(5, 0, 7, "ab")), Compare(End(5, 0, 7, "ab"), 16)),
+        (5, COMMITTED, Newest(9, None), Begin(0, 9, 10)),
+    ],
+)
+def test_the_newest_records_decide_what_an_attempt_does(
+    batch: int, query: Newest | None, partition: Newest | None, step: rules.Step
+) -> None:
+    assert rules.next_step(batch, query, partition) == step
+
+
+def test_a_task_of_a_batch_that_is_over_is_stale() -> None:
+    with pytest.raises(SinkStale, match=r"\[BOKI_SINK_STALE\].*found 6"):
+        rules.next_step(5, COMMITTED, Newest(12, Attempt(6, 0, 0)))
+
+
+@pytest.mark.parametrize(("query", "partition"), [(Newest(10, None), None), (COMMITTED, Newest(11, None))])
+def test_what_was_trimmed_and_must_be_known_is_an_error(query: Newest, partition: Newest | None) -> None:
+    with pytest.raises(SinkTrimmed, match=r"nobody|may be there"):
+        rules.next_step(5, query, partition)
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=8), st.integers(0, 8), st.randoms(use_true_random=False))
+def test_rows_in_another_order_are_the_same_and_skipped_as_often_as_they_are_there(
+    rows: list[str], left: int, random: Random
+) -> None:
+    records = [Row(row.encode(), (row,)) for row in rows]
+    shuffled = random.sample(records, len(records))
+    tally, whole = Tally(shuffled[:left]), Tally()
+    written = [row for row in records if tally.take(row)]
+    tally.check_all_taken()
+    assert sorted(written) == sorted(shuffled[left:])
+    for row in shuffled:
+        whole.take(row)
+    whole.check_same(End(0, 0, tally.rows, tally.sum))
+
+
+def test_rows_left_over_are_a_replay_that_differs() -> None:
+    tally = Tally([Row(b"a"), Row(b"a")])
+    assert not tally.take(Row(b"a"))
+    with pytest.raises(SinkReplayDiffers, match="wrote 1 rows"):
+        tally.check_all_taken()
+
+
+def test_rows_are_distinguished_by_data_and_by_each_of_their_tags() -> None:
+    rows = [
+        Row(b"a"),
+        Row(b"b"),
+        Row(b"a", ("x",)),
+        Row(b"a", ("x", "y")),
+        Row(b"a", ("xy",)),
+        Row(b"a", (7,)),
+        Row(b"a", ("7",)),
+    ]
+    assert len({rules.row_hash(row) for row in rows}) == len(rows)
+
+
+def test_ends_with_other_rows_or_with_others_as_many_differ() -> None:
+    tally = Tally()
+    tally.take(Row(b"a"))
+    with pytest.raises(SinkReplayDiffers, match="ended with 2 rows, this one has 1"):
+        tally.check_same(End(1, 0, 2, tally.sum))
+    with pytest.raises(SinkReplayDiffers, match="and others"):
+        tally.check_same(End(1, 0, 1, "0" * 32))
+
+
+def test_other_partitions_than_an_earlier_run_are_an_error() -> None:
+    rules.check_partitions(1, [0, 1, 1], [0, 1, 2])
+    with pytest.raises(SinkReplayDiffers, match="had partitions 3, 4"):
+        rules.check_partitions(1, [0, 3, 4], [0, 1, 2])
+
+
+@pytest.mark.parametrize("control", [Attempt(3, 1, 0), End(3, 1, 9, "ff"), Commit(3, ((0, 12, 9),))])
+def test_control_records_are_read_as_they_were_written(control: rules.Control) -> None:
+    assert rules.decode(rules.encode(control)) == control
+
+
+@pytest.mark.parametrize("data", [b"", b"a row", b'{"kind":"commit","batch":1,"ends":[],"v":2}'])
+def test_what_no_sink_of_this_version_wrote_is_refused(data: bytes) -> None:
+    with pytest.raises(SinkTrimmed, match="expected"):
+        rules.decode(data)
+
+
+def test_rows_get_their_own_tags_back() -> None:
+    names = rules.names_of("q", 3)
+    for row in (Row(b"a"), Row(b"a", ("x", 7))):
+        assert rules.row_of(rules.tags_of(row, names), b"a", names) == row
