@@ -17,7 +17,7 @@ import msgspec
 
 import boki
 from boki_common.errors import Conflict, InvalidArgument
-from bokiflow import debounce, forks, inspection, records
+from bokiflow import debounce, forks, inspection, records, terminating
 from bokiflow.app import App
 from bokiflow.calls import Call, Workflow, check_call
 from bokiflow.digests import digest
@@ -181,6 +181,10 @@ class Flow:
         history = await inspection.whole_history(self.log, origin)
         made = forked(history, forks.without_family(history.started, chosen), before)
         return chosen, await forks.begin(self.log, made)
+
+    async def terminate(self, id: str, reason: str) -> None:
+        """See `Handle.terminate`."""
+        await terminating.terminate(self.log, id, reason)
 
     async def debounce(
         self,

@@ -339,6 +339,12 @@ class Resumed(Event, tag="flow.resume", frozen=True):
     id: str
 
 
+class Terminated(Event, tag="flow.terminated?", frozen=True):
+    """The workflow was ended from outside. It goes to workers that have it in memory, and is in no history."""
+
+    id: str
+
+
 class PartitionClaimed(Event, tag="flow.partition", frozen=True):
     """A worker owns a partition from here on; `worker` "": none does. The one that did (`left`) runs nothing any more, but what a `Leaving`
     in the same record says."""
@@ -386,7 +392,9 @@ Note: TypeAlias = Sleeping | Attempted
 Incoming: TypeAlias = ChildEnded | Signalled | Cancelled
 Shortens: TypeAlias = Checkpointed | Restarted
 OfPartition: TypeAlias = PartitionClaimed | PartitionCheckpoint | Leaving
-AnyFlowEvent: TypeAlias = OwnEvent | Delivered | Effect | Note | Incoming | Shortens | Resulted | Resumed | OfPartition
+AnyFlowEvent: TypeAlias = (
+    OwnEvent | Delivered | Effect | Note | Incoming | Shortens | Resulted | Resumed | Terminated | OfPartition
+)
 
 DELIVERED: Final = (Stepped, Transacted, Fired, Queued, Locked)
 EFFECTS: Final = (Begun, Invoked, Sent, Emitted, Patched, Unlocked)
@@ -401,7 +409,7 @@ PICKER: Final[Picker[AnyFlowEvent]] = Picker(
         *EFFECTS,
         *NOTES,
         *INCOMING,
-        *(Checkpointed, Restarted, Resumed),
+        *(Checkpointed, Restarted, Resumed, Terminated),
         *(PartitionClaimed, PartitionCheckpoint, Leaving),
     ),
 )

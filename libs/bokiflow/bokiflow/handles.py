@@ -40,6 +40,9 @@ class FlowPort(Protocol):
     async def fork(self, origin: str, id: str | None, before: str | None) -> tuple[str, int]:
         """Starts a fork; its id, and where it began."""
 
+    async def terminate(self, id: str, reason: str) -> None:
+        """End a workflow without its code."""
+
     def token(self) -> str:
         """Random."""
 
@@ -114,6 +117,17 @@ class Handle(Generic[R]):
     async def cancel(self, reason: str = "") -> None:
         """Asks it to end: its code gets CancelledError where it waits. What is over stays so. Raises NoSuchWorkflow, AppendUnknown."""
         await self._send(Cancelled(self.id, reason))
+
+    async def terminate(self, reason: str = "") -> None:
+        """End it, whether it runs or is blocked, without its code: nothing cleans up. No worker is needed for that.
+
+        Its children are cancelled, its locks released; `result()` raises WorkflowCancelled, and says why. A step that runs may run on; its
+        outcome is refused. What has ended stays as it is. Prefer `cancel`, unless the workflow is blocked or ignores it.
+
+        Raises:
+            NoSuchWorkflow. AppendUnknown: call it again.
+        """
+        await self._flow.terminate(self.id, reason)
 
     async def resume(self) -> None:
         """Asks whoever runs it to try again, if it is blocked. Raises NoSuchWorkflow, AppendUnknown."""

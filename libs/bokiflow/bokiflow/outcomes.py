@@ -119,6 +119,14 @@ def cancelled_while_blocked(blocked: str) -> Outcome:
     return Outcome(None, Failure(CANCELLED, text))
 
 
+def terminated(reason: str) -> Outcome:
+    """Return the outcome of a workflow that is terminated: it ends without its code."""
+    why = f" ({_utf8(reason)[:MESSAGE_CHARS]})" if reason else ""
+    return Outcome(
+        None, Failure(CANCELLED, f"{_THE_WORKFLOW}was terminated{why}: its `except` and `finally` did not run")
+    )
+
+
 def cancellation_text(whose: str, outcome: Outcome) -> str:
     """Return what who waits for a workflow that was cancelled is told."""
     text = "" if outcome.error is None else outcome.error.message.removeprefix(_THE_WORKFLOW)

@@ -8,7 +8,8 @@
 - A workflow whose code cannot go on here (NonDeterminism, an error of the program's set-up that its code does not handle) is set aside
   too, by the claim under which it ran (`give_up`).
 - A workflow that is blocked because its code keeps workers from running others (WorkflowStuck) is run again only when it is resumed; the
-  worker that owns its partition sets it aside. Cancelled, it ends without its code: that worker ends it, and cancels its children.
+  worker that owns its partition sets it aside. Cancelled, it ends without its code: that worker ends it, cancels its children and releases
+  its locks. So does one that somebody terminates (`terminating`), if that program died before the end was in the log.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from bokiflow import inspection, records
 from bokiflow.app import App
 from bokiflow.calls import Workflow
 from bokiflow.errors import SET_UP, NotRegistered, WorkflowStuck
-from bokiflow.flow_events import Cancelled, ChildEnded, Claimed, Ended, Incoming, Invoked
+from bokiflow.flow_events import Cancelled, ChildEnded, Claimed, Ended, Incoming, Invoked, Unlocked
 from bokiflow.histories import History, bytes_of
-from bokiflow.history import start_ms
+from bokiflow.history import locks_of, start_ms
 from bokiflow.instance_state import Held
-from bokiflow.outcomes import cancelled_while_blocked, stack_of
+from bokiflow.outcomes import Outcome, cancelled_while_blocked, stack_of, terminated
 from bokiflow.partition_owner import PartitionOwner
 from bokiflow.peers import Peers
 from bokilib.contribution import Contribution, joined
@@ -47,6 +48,10 @@ ELSEWHERE_S: Final = 5.0
 """Bound of marking a stuck workflow in the log, over a connection of its own."""
 CHILDREN: Final = 64
 """Children of a stuck workflow that one record cancels."""
+LOCKS: Final = 64
+"""Locks of it that one record releases."""
+TERMINATED: Final = "Terminated"
+"""Why a workflow is blocked that somebody terminates, until its end is in the log."""
 
 STAYS_STUCK: Final = (
     "workflow stays blocked: its code was stuck; not tried again until `boki flow resume --all --error WorkflowStuck`"
@@ -196,7 +201,7 @@ class Takeover:
             if state.owner and state.owner != host.name and not self._peers.over(state.owner, place.partition):
                 self.others[id] = state.owner
                 return
-            if is_stuck(state) and id not in self._resumed:
+            if is_terminated(state) or (is_stuck(state) and id not in self._resumed):
                 if await self._settle_stuck(place, state, partition_claim):
                     return
                 continue
@@ -229,13 +234,13 @@ class Takeover:
             self._put_aside(id, lacking, history.carried_ms)
 
     async def _settle_stuck(self, place: records.Place, state: Held, partition_claim: int | None) -> bool:
-        """Set a stuck workflow aside, or end it if it was cancelled; return False if it moved meanwhile, and has to be looked at again."""
+        """Set a stuck workflow aside, or end it if it was cancelled or terminated; return False if it moved: then look at it again."""
         opened = self._host.log
         history = await inspection.whole_history(opened, place.id)
         self.others.pop(place.id, None)
         sent = [event for one in history.records for event in one.incoming]
         sent += [event for _, _, incoming in self._loading.get(place.id, ()) for event in incoming]
-        if not any(isinstance(event, Cancelled) for event in sent):
+        if not is_terminated(state) and not any(isinstance(event, Cancelled) for event in sent):
             if place.id not in self.aside:
                 error = WorkflowStuck(state.blocked.partition(": ")[2], id=place.id)
                 since = _utc(await inspection.newest_ms(opened, place.id))
@@ -243,14 +248,13 @@ class Takeover:
                 self.aside[place.id] = history.carried_ms
                 self._host.set_aside(place.id, error)
             return True
-        for one in cancelling_children(place, history):
-            await opened.append(one)
-        ended = end_of_stuck(history, opened.now_ms())
-        part = end_without_code(place, ended, state.claim, partition_claim)
+        ended = end_of_blocked(history, outcome_without_code(state), opened.now_ms())
+        parts = end_without_code(place, history, ended, state.claim, partition_claim)
         try:
-            await opened.append(part, settle=True)
+            for part in parts:
+                await opened.append(part, settle=True)
         except Conflict as conflict:
-            if partition_claim and place.partition_owner in opened.moved(part.expect, conflict):
+            if partition_claim and place.partition_owner in opened.moved(parts[-1].expect, conflict):
                 self._host.lost(place.partition, partition_claim)
                 return True
             return False
@@ -345,19 +349,31 @@ def waits_for_code(state: Held) -> bool:
 
 
 def is_stuck(state: Held) -> bool:
-    """Return True if a workflow is blocked because its code keeps workers from running others."""
-    return state.blocked.partition(":")[0] == WorkflowStuck.__name__
+    """Return True if a workflow is blocked because its code keeps workers from running others, or because it is being terminated."""
+    return state.blocked.partition(":")[0] == WorkflowStuck.__name__ or is_terminated(state)
 
 
-def end_of_stuck(history: History, now_ms: int) -> Ended:
-    """Return the end of a stuck workflow that was cancelled."""
+def is_terminated(state: Held) -> bool:
+    """Return True if a workflow is blocked because somebody terminates it: no worker runs it again."""
+    return state.blocked.partition(":")[0] == TERMINATED
+
+
+def outcome_without_code(state: Held) -> Outcome:
+    """Return the outcome of a blocked workflow that is ended: it was terminated, or cancelled while it was stuck."""
+    if is_terminated(state):
+        return terminated(state.blocked.partition(": ")[2])
+    return cancelled_while_blocked(WorkflowStuck.__name__)
+
+
+def end_of_blocked(history: History, outcome: Outcome, now_ms: int) -> Ended:
+    """Return the end of a workflow whose code does not run."""
     begun = history.begins
     return Ended(
         begun.id,
         history.start,
         begun.name,
         begun.digest,
-        cancelled_while_blocked(WorkflowStuck.__name__),
+        outcome,
         now_ms,
         begun.group,
         start_ms(begun),
@@ -369,20 +385,29 @@ def end_of_stuck(history: History, now_ms: int) -> Ended:
     )
 
 
-def end_without_code(place: records.Place, ended: Ended, claim: int, partition_claim: int | None) -> Contribution:
-    """Return the record that ends a workflow which no worker runs: it expects the workflow's newest claim, and that of its partition."""
+def end_without_code(
+    place: records.Place, history: History, ended: Ended, claim: int, partition_claim: int | None
+) -> list[Contribution]:
+    """Return the records that end a workflow which no worker runs: its children are cancelled, and its locks released.
+
+    All but the cancellations expect the workflow's newest claim, and that of its partition. The last one ends it.
+    """
     held: dict[str, int | None] = {place.own: claim}
     if partition_claim is not None:
         held[place.partition_owner] = partition_claim
-    parts = [records.end(place, ended, held)]
+    queued, locked = locks_of(history.records)
+    seats = sorted([*((one.key, one.name) for one in queued), *((one.key, one.name) for one in locked)])
+    released = [records.own(place, Unlocked(place.id, key, name), held) for key, name in seats]
+    parts = [joined(released[at : at + LOCKS]) for at in range(0, len(released), LOCKS)]
+    ends = [*([parts.pop()] if parts else []), records.end(place, ended, held)]
     if ended.parent_key:
         notice = ChildEnded(ended.parent, ended.parent_key, place.id, ended.outcome)
-        parts.append(records.send(records.Place(ended.parent, place.group), notice))
-    return joined(parts)
+        ends.append(records.send(records.Place(ended.parent, place.group), notice))
+    return [*cancelling_children(place, history), *parts, joined(ends)]
 
 
 def cancelling_children(place: records.Place, history: History) -> list[Contribution]:
-    """Return the records that cancel the children which a stuck workflow waits for; those that it launched are not its children."""
+    """Return the records that cancel the children which a workflow waits for; those that it launched are not its children."""
     waited: dict[str, None] = {}
     for one in history.records:
         for made in one.own:
@@ -391,7 +416,7 @@ def cancelling_children(place: records.Place, history: History) -> list[Contribu
         for event in one.incoming:
             if isinstance(event, ChildEnded):
                 waited.pop(event.child, None)
-    notices = [Cancelled(child, "its parent was cancelled while it was stuck") for child in waited]
+    notices = [Cancelled(child, "its parent was ended, and its code did not run") for child in waited]
     return [
         joined([records.send(records.Place(notice.id, place.group), notice) for notice in notices[at : at + CHILDREN]])
         for at in range(0, len(notices), CHILDREN)

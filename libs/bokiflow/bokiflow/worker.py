@@ -33,7 +33,7 @@ from bokiflow.errors import stuck
 from bokiflow.executor import Executor
 from bokiflow.fences import Fences
 from bokiflow.flow import Flow
-from bokiflow.flow_events import INCOMING, PICKER, Cancelled, Ended, Incoming, Leaving, Resumed, Started
+from bokiflow.flow_events import INCOMING, PICKER, Cancelled, Ended, Incoming, Leaving, Resumed, Started, Terminated
 from bokiflow.handles import Handle
 from bokiflow.histories import History
 from bokiflow.history import Recorded
@@ -383,6 +383,8 @@ class Worker:
                 incoming.setdefault(event.id, []).append(event)
             elif isinstance(event, Resumed):
                 self._resume(event.id)
+            elif isinstance(event, Terminated):
+                self._terminated(event.id)
             elif (
                 isinstance(event, Started)
                 and event.group == self.flow.group
@@ -405,6 +407,12 @@ class Worker:
             self._executors[id].receive(seqnum, time_ms, incoming)
         elif any(isinstance(event, Cancelled) for event in incoming):
             self._takeover.cancelled(id)
+
+    def _terminated(self, id: str) -> None:
+        """Drop a workflow that another process has ended: the next look at it finds its end."""
+        self._taken(id)
+        if self._open:
+            self._takeover.again(id)
 
     async def _load_again(self, partition: int) -> None:
         async with self._rounding:

@@ -1,4 +1,4 @@
-"""`boki flow signal | cancel | resume | fork | gc`: what is done to a workflow.
+"""`boki flow signal | cancel | terminate | resume | fork | gc`: what is done to a workflow.
 
 Importing this module imports no library (see `commands`).
 """
@@ -29,7 +29,14 @@ from bokiflow_tools.command_parts import (
 
 def register(group: CommandGroup) -> None:
     """Adds the commands of this module."""
-    for add in (_register_signal, _register_cancel, _register_resume, _register_fork, _register_gc):
+    for add in (
+        _register_signal,
+        _register_cancel,
+        _register_terminate,
+        _register_resume,
+        _register_fork,
+        _register_gc,
+    ):
         add(group)
 
 
@@ -62,12 +69,31 @@ def _register_cancel(group: CommandGroup) -> None:
     def cancel(invocation: Invocation, id: str, book: str, reason: str, check: bool) -> int:
         """Ask a workflow to end: its code gets CancelledError where it waits, and may clean up. What is over stays as it is.
 
-        One that is blocked ends at once, and its code does not run: `resume` it first, with code that can go on, to have it clean up.
+        One that is blocked by WorkflowStuck ends at once, and its code does not run: `resume` it first, with code that can go on, to have
+        it clean up. One that is blocked otherwise stays blocked until a worker has code that fits; `terminate` ends it without.
 
         \b
             boki flow cancel order-7 --book shop --reason "wrong address"
         """
         return change(invocation, book, id, lambda handle: handle.cancel(reason), "asked to end", check=check)
+
+
+def _register_terminate(group: CommandGroup) -> None:
+    @command(group, "terminate", writes=True, client=True, short_help="End a workflow without its code.")
+    @ID
+    @BOOK
+    @click.option("--reason", default="", metavar="TEXT", help="For whoever reads what happened.")
+    @IF_THERE
+    def terminate(invocation: Invocation, id: str, book: str, reason: str, check: bool) -> int:
+        """End a workflow, whether it runs or is blocked, without its code: nothing cleans up, and no worker is needed.
+
+        Its children are cancelled and its locks released; `result` says that it was terminated, and why. The outcome of a step that runs is
+        refused. Prefer `cancel`, unless the workflow is blocked or ignores it.
+
+        \b
+            boki flow terminate order-7 --book shop --reason "its code is gone"
+        """
+        return change(invocation, book, id, lambda handle: handle.terminate(reason), "terminated", check=check)
 
 
 def _register_resume(group: CommandGroup) -> None:

@@ -124,7 +124,7 @@ def test_ls_says_that_there_is_nothing(run: Run) -> None:
         ("nothing", "the book has no records, is its name right?"),
     ],
 )
-@pytest.mark.parametrize("command", ["show", "steps", "result", "signal", "cancel", "resume", "fork"])
+@pytest.mark.parametrize("command", ["show", "steps", "result", "signal", "cancel", "terminate", "resume", "fork"])
 def test_a_workflow_that_is_not_there_is_said(run: Run, command: str, book: str, hint: str) -> None:
     arguments = (command, "nobody", *(["go"] if command == "signal" else []), "--book", book)
     words = f"there is no workflow 'nobody': {hint}\n"
@@ -262,6 +262,18 @@ def test_resume_all_asks_for_those_that_an_error_blocks(url: str, run: Run) -> N
     assert asyncio.run(finish()) == [1, 1]
 
 
+def test_terminate_ends_what_no_worker_runs(url: str, run: Run) -> None:
+    async def start() -> None:
+        async with boki.connect(url) as client, bokiflow.Flow(bokiflow.App("gone"), client.book("ended")) as flow:
+            await flow.start(SHOP.steps.call(1), id="x")
+
+    asyncio.run(start())
+    assert run("terminate", "x", "--book", "ended", "--reason", "its code is gone").out == "terminated\n"
+    assert run("terminate", "x", "--book", "ended").out == "nothing to do: it is cancelled\n"
+    ended = run("result", "x", "--book", "ended")
+    assert ended.code == 1 and "was terminated (its code is gone)" in ended.err
+
+
 def test_gc_is_one_round_of_each_app(run: Run) -> None:
     assert "histories" in run("gc", "--book", "shop").out
     (found,) = lines(run("gc", "--book", "shop", "--group", "shop", "--json"))
@@ -320,6 +332,7 @@ def test_every_command_has_help_with_an_example() -> None:
             "show",
             "signal",
             "steps",
+            "terminate",
         )
     ]
     schedule = flow.commands["schedule"]
