@@ -4,7 +4,7 @@
 - A worker that is being drained says of which partitions it still runs workflows. No partition is dealt to it any more, and what it runs of
   all others may be claimed at once. When it keeps none, it has left.
 - A worker that begins again under the name that it had takes what its predecessor held: whatever was claimed under this name before
-  it began. What is claimed under it later is a namesake's, and two that have one name must not fight.
+  it began. What is claimed under it later is a namesake's, and two that have one name must not fight. Both warn of the other.
 - Of those that share its Log it is known whether they run: who has ended need not be silent for a lease, and who runs is a peer.
 """
 
@@ -14,6 +14,7 @@ import asyncio
 from types import TracebackType
 from typing import Final
 
+from boki_common.logs import get_logger
 from bokiflow.flow_events import Leaving
 from bokilib.lease_rules import beat_every
 from bokilib.log import Log
@@ -22,6 +23,8 @@ from bokilib.members import Members
 SOON_S: Final = 0.05
 NAME_CHARS: Final = 8
 """Of a Log's incarnation, where nobody gave a name."""
+
+log = get_logger(__name__)
 
 
 class Peers:
@@ -44,6 +47,9 @@ class Peers:
         self._leaving: Final[dict[str, tuple[int, frozenset[int]]]] = {}
         """Workers that are being drained, where each said so last, and the partitions that it keeps."""
         self._begun_s = 0.0
+        self._drained: Final[set[str]] = set()
+        """Workers that said that they are being drained, or have left."""
+        self._warned: Final[set[str]] = set()
 
     async def __aenter__(self) -> Peers:
         self._begun_s = asyncio.get_running_loop().time()
@@ -79,11 +85,24 @@ class Peers:
     def left(self, leaving: Leaving, seqnum: int) -> None:
         """Note that a worker is being drained, or has left."""
         name = leaving.worker
+        self._drained.add(name)
         if not leaving.keeps:
             self._left.add(name)
             self._leaving.pop(name, None)
         elif name not in self._left and seqnum > self._leaving.get(name, (0,))[0]:
             self._leaving[name] = seqnum, frozenset(leaving.keeps)
+
+    def warn_of_namesakes(self) -> None:
+        """Warn, once of each, of living workers that have the name of this one: each takes the other for its own predecessor."""
+        for name in self._members.alive():
+            if name.rpartition(".")[0] == self._stem and name not in {self.name, *self._drained, *self._warned}:
+                self._warned.add(name)
+                log.warning(
+                    "two workers have one name: each takes partitions from the other; give each a name of its own",
+                    name=self._stem,
+                    worker=self.name,
+                    other=name,
+                )
 
     def leaves(self, name: str) -> bool:
         """Return whether a worker takes nothing any more: it is being drained, or gone."""

@@ -279,6 +279,7 @@ class Worker:
             await asyncio.sleep(self._peers.look_in())
             try:
                 await self._round()
+                self._peers.warn_of_namesakes()
                 self._retry()
                 self._keep_schedules()
                 await self._passing_on.look()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bokiflow.flow_events import Leaving
 from bokiflow.peers import Peers
 from bokilib.log import Log
@@ -49,3 +51,31 @@ async def test_of_those_on_one_log_who_ended_is_over_and_who_runs_is_a_peer(log:
         assert later.over(earlier.name)
     names = [Peers(log, "g", None, 15.0).name.rpartition(".")[0] for _ in range(2)]
     assert names[0] != names[1], "without a name nobody is another's successor"
+
+
+async def test_each_of_two_that_have_one_name_warns_once_of_the_other(
+    log: Log, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with (
+        Peers(log, "g", "a", 15.0) as one,
+        Peers(log, "g", "a", 15.0) as two,
+        Peers(log, "g", "b", 15.0) as three,
+    ):
+        await until(lambda: {*one.alive()} & {*two.alive()} >= {one.name, two.name, three.name})
+        for peers in (one, two, three, one, two):
+            peers.warn_of_namesakes()
+        said = [line for line in capsys.readouterr().err.split("\n") if "two workers have one name" in line]
+        assert [f"worker={one.name} other={two.name}" in said[0], f"worker={two.name} other={one.name}" in said[1]] == [
+            True
+        ] * 2
+        assert len(said) == 2
+
+
+async def test_a_predecessor_that_is_being_drained_is_no_namesake(log: Log, capsys: pytest.CaptureFixture[str]) -> None:
+    async with Peers(log, "g", "a", 15.0) as old, Peers(log, "g", "a", 15.0) as new:
+        await until(lambda: old.name in new.alive())
+        new.left(Leaving("g", old.name, (2,)), 9)
+        new.warn_of_namesakes()
+        new.left(Leaving("g", old.name), 10)
+        new.warn_of_namesakes()
+    assert "two workers" not in capsys.readouterr().err
