@@ -39,6 +39,8 @@ class BookLog:
         self._place: dict[str, int] = {}
         self._shown: dict[int, str] = {}
         self._trims = [one for one in operations if one.kind == "trim"]
+        self._newest: dict[tuple[str, float], float] = {}
+        """Answers of `_newest_of`, which each read of a stream asks for again."""
         for operation in operations:
             if operation.kind == "append":
                 self._note_append(operation)
@@ -128,12 +130,15 @@ class BookLog:
             return False
         if trim.end is None or trim.outcome == "unknown" or not self._forget_after_s:
             return True
-        there = (self.stored[seqnum].append for seqnum in self.streams.get(tag, ()))
-        newest = max(
-            (one.start for one in there if one.outcome == "ok" and one.end is not None and one.end <= trim.start),
-            default=-math.inf,
-        )
-        return trim.end - newest >= self._forget_after_s
+        return trim.end - self._newest_of(tag, trim.start) >= self._forget_after_s
+
+    def _newest_of(self, tag: str, until: float) -> float:
+        """Return when the newest append to a stream began that was acknowledged before a time, -inf if there is none."""
+        if (tag, until) not in self._newest:
+            there = (self.stored[seqnum].append for seqnum in self.streams.get(tag, ()))
+            starts = (one.start for one in there if one.outcome == "ok" and one.end is not None and one.end <= until)
+            self._newest[tag, until] = max(starts, default=-math.inf)
+        return self._newest[tag, until]
 
     def expected_what_is_forgotten(self, conflict: Operation) -> bool:
         """Whether it may have been refused although nothing newer is there: of a stream that nothing is known of, nobody knows
