@@ -99,6 +99,7 @@ class Flow:
         id: str | None = None,
         attributes: Mapping[str, str] | None = None,
         traceparent: str = "",
+        due_ms: int = 0,
     ) -> Handle[R]:
         """Starts a workflow, or finds the one that was started with this id: however often it is called, it runs once.
 
@@ -106,6 +107,7 @@ class Flow:
             id: at most 512 characters; by default a random one.
             attributes: up to 8, by which it can be found.
             traceparent: of W3C; by default a span's of this start, if spans are made.
+            due_ms: what `bokiflow.due_ms()` is in it: the time for which a schedule starts it.
 
         Raises:
             IdReused: the id is another call's. IdExpired: it was, so long ago that its result is not kept.
@@ -115,6 +117,8 @@ class Flow:
         chosen = check_id(id) if id is not None else self._random.token(ID_BYTES).hex()
         traceparent = traceparent or self.spans.start(call.workflow.name, chosen)
         started = self.started(call, chosen, dict(attributes or {}), traceparent)
+        if due_ms:
+            started = msgspec.structs.replace(started, due_ms=due_ms)
         place = records.Place(chosen, self.group)
         while True:
             owner, claim = self._hosting.owner_of(chosen)

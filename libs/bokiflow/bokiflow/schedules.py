@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 
 import msgspec
 
+import boki
 from boki_common.errors import BokiError, InvalidArgument, Trimmed, UsageError
 from boki_common.logs import get_logger
 from bokiflow import cron, in_workflow, inspection, records, schedule_rules
@@ -105,6 +106,9 @@ class _KeptBy(NamedTuple):
 class Signallable(Protocol):
     """A workflow that takes signals: a `Handle`."""
 
+    @property
+    def id(self) -> str: ...
+
     async def signal(self, topic: str, value: object = None) -> None: ...
 
 
@@ -122,7 +126,9 @@ class Starts(Protocol):
 
     async def find(self, **attribute: str) -> Sequence[str]: ...
 
-    async def start(self, call: Call[None], *, id: str, attributes: Mapping[str, str]) -> Signallable: ...
+    async def start(
+        self, call: Call[Any], *, id: str, attributes: Mapping[str, str], due_ms: int = 0
+    ) -> Signallable: ...
 
 
 def planned(name: str, call: Call[Any], timing: Timing, attributes: Mapping[str, str] = MappingProxyType({})) -> Plan:
@@ -216,8 +222,9 @@ class Schedules:
     await worker.flow.schedules.pause("nightly")
     """
 
-    def __init__(self, flow: Starts) -> None:
+    def __init__(self, flow: Starts, clock: boki.Clock | None = None) -> None:
         self._flow: Final = flow
+        self._clock: Final = clock or boki.SystemClock()
 
     async def keep(self, plans: Iterable[Plan], wanted: Callable[[Plan], bool] = lambda _: True) -> None:
         """Set all of them. One that fails is tried again later, and holds up no other; one that is refused is logged and left out.
@@ -257,6 +264,21 @@ class Schedules:
     async def resume(self, name: str) -> None:
         """It goes on; what would have been due meanwhile is not made up for. Raises InvalidArgument: there is none."""
         await self._send(await self._known(name), Command("resume"))
+
+    async def run(self, name: str) -> str:
+        """Start the workflow of a schedule now, as a firing whose time is now; return its id. The schedule goes on as before.
+
+        Raises:
+            InvalidArgument: there is none. AppendUnknown: perhaps it was started.
+        """
+        view = await view_of(self._flow.log, await self._known(name))
+        if view is None or (planned := view.asked.planned) is None:
+            raise InvalidArgument(f"there is no schedule {name!r}: it was deleted just now", found=name)
+        now_ms = max(self._clock.now_ms(), self._flow.log.now_ms())
+        call = Call(named(self._flow.app, planned.workflow), planned.args)
+        attributes = attributes_of(planned, now_ms)
+        started = await self._flow.start(call, id=id_of_firing(name, now_ms), attributes=attributes, due_ms=now_ms)
+        return started.id
 
     async def remove(self, name: str) -> None:
         """It starts nothing any more; what it started goes on. A program that still has it makes it anew when its next worker begins."""

@@ -1,9 +1,11 @@
-"""`boki flow signal | cancel | terminate | resume | fork | gc`: what is done to a workflow.
+"""`boki flow start | signal | cancel | terminate | resume | fork | gc`: what is done to a workflow.
 
 Importing this module imports no library (see `commands`).
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import click
 import msgspec
@@ -24,12 +26,14 @@ from bokiflow_tools.command_parts import (
     place_text,
     run_on_workflow,
     show_facts,
+    show_started,
 )
 
 
 def register(group: CommandGroup) -> None:
     """Adds the commands of this module."""
     for add in (
+        _register_start,
         _register_signal,
         _register_cancel,
         _register_terminate,
@@ -38,6 +42,88 @@ def register(group: CommandGroup) -> None:
         _register_gc,
     ):
         add(group)
+
+
+def _register_start(group: CommandGroup) -> None:
+    @command(group, "start", writes=True, client=True, short_help="Start a workflow by its name.")
+    @click.argument("name", metavar="NAME")
+    @BOOK
+    @click.option("--id", "id", metavar="ID", help="Of the workflow; of one id it runs once.  [default: a random one]")
+    @click.option(
+        "--args", "args", default="[]", metavar="JSON", help="A list of arguments, or an object of them by name."
+    )
+    @click.option("--attribute", "attributes", multiple=True, metavar="K=V", help="By which it can be found; up to 8.")
+    @click.option("--group", metavar="G", help="Name of the app.  [default: the only app of the book]")
+    def start(
+        invocation: Invocation,
+        name: str,
+        book: str,
+        id: str | None,
+        args: str,
+        attributes: tuple[str, ...],
+        group: str | None,
+    ) -> int:
+        """Start a workflow by the name of its function, and print its id. A worker of the app runs it.
+
+        Names and arguments are not checked here: without a worker that has a workflow of this name, it is blocked by NotRegistered; with
+        arguments that do not fit, it fails. An id that was used for the same call finds the workflow that is there; for another one
+        (arguments by name and by position differ) it is refused, exit code 2. With --json an object with id, name, group and alive (a
+        worker of the app was seen).
+
+        \b
+            boki flow start checkout --id order-7 --args '["visa", ["apple"]]' --book shop
+            boki flow start checkout --args '{"card": "visa", "skus": []}' --book shop --group shop --json
+        """
+        given, pairs = _call_arguments(args), dict(_pair(one) for one in attributes)
+        return process.run_command(lambda: _start(invocation, book, group, name, id, given, pairs))
+
+
+def _call_arguments(text: str) -> list[Any] | dict[str, Any]:
+    try:
+        given = msgspec.json.decode(text)
+    except msgspec.DecodeError as fault:
+        raise UsageError(
+            f"expected JSON in --args, such as '[7]' or '{{\"count\": 7}}', found {text!r:.80}: {fault}"
+        ) from fault
+    if not isinstance(given, list | dict):
+        raise UsageError(f"expected --args to be a list of arguments, or an object of them by name, found {text!r:.80}")
+    return given
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise UsageError(f"expected --attribute K=V, found {text!r:.80}")
+    return name, value
+
+
+async def _start(
+    invocation: Invocation,
+    book: str,
+    group: str | None,
+    name: str,
+    id: str | None,
+    given: list[Any] | dict[str, Any],
+    attributes: dict[str, str],
+) -> int:
+    from bokiflow import App, Flow
+    from bokiflow.by_name import named
+    from bokiflow_tools.listing import groups
+    from bokiflow_tools.living import living
+
+    async with opened(invocation, book) as log:
+        if group is None:
+            names = await groups(log)
+            if len(names) != 1:
+                raise UsageError(f"expected --group: the book {book!r} has {len(names)} apps, {names}")
+            (group,) = names
+        app = App(group)
+        async with Flow(app, log) as flow:
+            workflow = named(app, name)
+            call = workflow.call(**given) if isinstance(given, dict) else workflow.call(*given)
+            handle = await flow.start(call, id=id, attributes=attributes)
+        show_started(invocation, {"id": handle.id, "name": name, "group": group}, (await living(log, group)).alone)
+    return exit_codes.OK
 
 
 def _register_signal(group: CommandGroup) -> None:

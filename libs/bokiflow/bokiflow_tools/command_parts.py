@@ -115,6 +115,13 @@ def show_facts(invocation: Invocation, facts: dict[str, Any], *lines: str) -> No
     flush()
 
 
+def show_started(invocation: Invocation, facts: dict[str, Any], alone: str) -> None:
+    """Show what was started. `alone`: the sentence that no worker of its app is alive, or ""."""
+    show_facts(invocation, {**facts, "alive": not alone}, facts["id"])
+    if alone:
+        invocation.say(f"It waits for a worker: {alone}.")
+
+
 def json_text(value: object) -> str:
     """Return a value as JSON on one line."""
     return msgspec.json.encode(value).decode()

@@ -1,4 +1,4 @@
-"""`boki flow schedules`, `boki flow schedule pause | resume | delete`.
+"""`boki flow schedules`, `boki flow schedule pause | resume | delete | run`.
 
 Importing this module imports no library (see `commands`).
 """
@@ -16,7 +16,7 @@ from boki_cli.wording import time_text
 from boki_common.errors import InvalidArgument
 from boki_common.runtime import process
 from boki_gateway.pages.texts import printable
-from bokiflow_tools.command_parts import GROUP, opened, place_text, show_facts
+from bokiflow_tools.command_parts import GROUP, opened, place_text, show_facts, show_started
 
 if TYPE_CHECKING:
     from bokiflow import Flow, Schedule, Schedules
@@ -32,11 +32,12 @@ Change: TypeAlias = Literal["pause", "resume", "delete"]
 def register(group: CommandGroup) -> None:
     """Adds the commands of this module."""
     _register_schedules(group)
-    schedule = CommandGroup("schedule", help="Pause, resume and delete schedules.")
+    schedule = CommandGroup("schedule", help="Pause, resume, delete and run schedules.")
     group.add_command(schedule)
     _register_change(schedule, "pause", "Start nothing until `resume`.")
     _register_change(schedule, "resume", "Start again what is due from now on.")
     _register_change(schedule, "delete", "Start nothing more; what was started goes on.")
+    _register_run(schedule)
 
 
 def _register_schedules(group: CommandGroup) -> None:
@@ -80,6 +81,29 @@ def _register_change(group: CommandGroup, change: Change, short: str) -> None:
     @GROUP
     def changing(invocation: Invocation, name: str, book: str, group: str | None) -> int:
         return process.run_command(lambda: _change(invocation, book, group, name, change))
+
+
+def _register_run(group: CommandGroup) -> None:
+    @command(group, "run", writes=True, client=True, short_help="Start the workflow of a schedule now.")
+    @click.argument("name")
+    @BOOK
+    @GROUP
+    def run(invocation: Invocation, name: str, book: str, group: str | None) -> int:
+        """Start the workflow of a schedule now, whether the schedule is paused or not, and print its id. The schedule goes on as before.
+
+        For the workflow it is a firing whose time (`bokiflow.due_ms()`) is now. With --json an object with id, name, group and alive (a
+        worker of the app was seen).
+
+        \b
+            boki flow schedule run nightly --book shop
+        """
+
+        async def started(flow: Flow, alone: str) -> int:
+            id = await flow.schedules.run(name)
+            show_started(invocation, {"id": id, "name": name, "group": flow.group}, alone)
+            return exit_codes.OK
+
+        return process.run_command(lambda: _with_schedule(invocation, book, group, name, started))
 
 
 async def _list(invocation: Invocation, book: str, group: str | None, *, check: bool) -> int:
@@ -180,6 +204,25 @@ def _next_text(facts: dict[str, Any], worker: str) -> str:
 
 
 async def _change(invocation: Invocation, book: str, group: str | None, name: str, change: Change) -> int:
+    async def changed(flow: Flow, alone: str) -> int:
+        await _method(flow.schedules, change)(name)
+        who = f"{alone}; the next one does it" if alone else "a worker of the app does it"
+        asked = "deletion" if change == "delete" else change
+        facts = {"name": name, "group": flow.group, "asked": asked, "alive": not alone}
+        show_facts(invocation, facts, f"asked in {printable(flow.group)}: {who}")
+        return exit_codes.OK
+
+    return await _with_schedule(invocation, book, group, name, changed)
+
+
+async def _with_schedule(
+    invocation: Invocation, book: str, group: str | None, name: str, work: Callable[[Flow, str], Awaitable[int]]
+) -> int:
+    """Do something in the first app that has a schedule. `work` gets that app, and the sentence that none of its workers is alive, or "".
+
+    Raises:
+        InvalidArgument: no app has it.
+    """
     from bokiflow import App, Flow
     from bokiflow_tools.living import living
 
@@ -190,17 +233,7 @@ async def _change(invocation: Invocation, book: str, group: str | None, name: st
                 names = [schedule.name for schedule in await flow.schedules.list()]
                 known += names
                 if name in names:
-                    await _method(flow.schedules, change)(name)
-                    alone = (await living(log, one)).alone
-                    who = f"{alone}; the next one does it" if alone else "a worker of the app does it"
-                    facts = {
-                        "name": name,
-                        "group": one,
-                        "asked": "deletion" if change == "delete" else change,
-                        "alive": not alone,
-                    }
-                    show_facts(invocation, facts, f"asked in {printable(one)}: {who}")
-                    return exit_codes.OK
+                    return await work(flow, (await living(log, one)).alone)
     raise InvalidArgument(f"there is no schedule {name!r} in book {book!r}, there are {sorted(known)}", found=name)
 
 

@@ -262,6 +262,26 @@ def test_resume_all_asks_for_those_that_an_error_blocks(url: str, run: Run) -> N
     assert asyncio.run(finish()) == [1, 1]
 
 
+def test_start_by_name_is_run_by_a_worker_of_the_app(url: str, run: Run) -> None:
+    async def work() -> list[object]:
+        async with boki.connect(url) as client, Worker(APP, client.book("named"), name="w", bodies=Inline()) as worker:
+            return [await worker.handle(id).result() for id in ("x", "y")]
+
+    where = ("--book", "named", "--group", "shop")
+    made = run("start", "steps", "--id", "x", "--args", "[3]", *where)
+    assert made == (0, "x\n", "It waits for a worker: no worker of this app was seen.\n")
+    (found,) = lines(
+        run("start", "steps", "--id", "y", "--args", '{"count": 2}', "--attribute", "k=v", "--book", "named", "--json")
+    )
+    assert found == {"id": "y", "name": "steps", "group": "shop", "alive": False}
+    assert run("start", "steps", "--id", "x", "--args", "[3]", *where).out == "x\n", "it is the same call"
+    assert run("start", "steps", "--id", "x", "--args", "[4]", *where).code == 2
+    for wrong in (("--args", "3"), ("--args", "["), ("--attribute", "k"), ("--book", "nothing")):
+        assert run("start", "steps", "--book", "named", *wrong).code == 2
+    assert asyncio.run(work()) == [3, 1]
+    assert [one["id"] for one in lines(run("ls", "--book", "named", "--attribute", "k=v", "--json"))] == ["y"]
+
+
 def test_terminate_ends_what_no_worker_runs(url: str, run: Run) -> None:
     async def start() -> None:
         async with boki.connect(url) as client, bokiflow.Flow(bokiflow.App("gone"), client.book("ended")) as flow:
@@ -331,12 +351,13 @@ def test_every_command_has_help_with_an_example() -> None:
             "schedules",
             "show",
             "signal",
+            "start",
             "steps",
             "terminate",
         )
     ]
     schedule = flow.commands["schedule"]
-    assert isinstance(schedule, CommandGroup) and sorted(schedule.commands) == ["delete", "pause", "resume"]
+    assert isinstance(schedule, CommandGroup) and sorted(schedule.commands) == ["delete", "pause", "resume", "run"]
     for name in [*flow.commands.keys() - {"schedule"}, *(f"schedule {one}" for one in schedule.commands)]:
         text = run_command_line("flow", *name.split(), "--help").out
         assert f"boki flow {name} " in text.partition("\n\n")[2], name
@@ -417,6 +438,10 @@ def test_schedules_are_listed_paused_resumed_and_deleted(url: str, run: Run, mon
     )
     nothing = run("schedules", "--book", "plan", "--check")
     assert nothing == (1, "", "There are no schedules of the book 'plan'.\n")
+    (ran,) = lines(run("schedule", "run", "nightly", "--book", "plans", "--json"))
+    assert (ran["name"], ran["group"]) == ("nightly", "office") and str(ran["id"]).startswith("schedule/nightly/")
+    assert "report('sales')" in run("show", str(ran["id"]), "--book", "plans").out.replace('"', "'")
+    assert run("schedule", "run", "weekly", "--book", "plans").code == 2
     unknown = run("schedule", "pause", "weekly", "--book", "plans")
     assert unknown.code == 2 and "there is no schedule 'weekly'" in unknown.err and "nightly" in unknown.err
 

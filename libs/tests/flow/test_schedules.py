@@ -636,3 +636,25 @@ def test_attributes_that_are_no_text_of_a_time_are_refused(wrong: str) -> None:
         app.schedule("other", app.find("report").call("r"), every_s=60, attributes={"day": wrong})
     with pytest.raises(boki.InvalidArgument, match="expected up to 8"):
         app.schedule("other", app.find("report").call("r"), every_s=60, attributes=dict.fromkeys("123456789", "x"))
+
+
+async def test_a_schedule_that_is_paused_is_run_once_by_hand_with_the_time_as_due(cluster: MemoryCluster) -> None:
+    app = App("office")
+
+    @app.workflow
+    async def report(what: str) -> list[object]:
+        return [what, bokiflow.due_ms() is not None]
+
+    app.schedule("yearly", report.call("sales"), cron="0 0 1 1 *", attributes={"day": "{due:%Y}"})
+    async with working(cluster, app) as worker:
+        while not await worker.flow.schedules.list():
+            await asyncio.sleep(0)
+        await worker.flow.schedules.pause("yearly")
+        id = await worker.flow.schedules.run("yearly")
+        assert await worker.handle(id).result() == ["sales", True] and id.startswith("schedule/yearly/")
+        known = await worker.flow.known(id)
+        assert known is not None and set(known.attributes) == {"day"}
+        (kept,) = await worker.flow.schedules.list()
+        assert kept.last is None and (kept.next_ms is None or kept.asked == "pause")
+        with pytest.raises(boki.InvalidArgument, match="no schedule 'daily'"):
+            await worker.flow.schedules.run("daily")
