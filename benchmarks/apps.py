@@ -43,11 +43,11 @@ from bokilib.codec import JsonObject
 from bokilib.log import Log
 from bokistore import BokiStore
 from examples.apps.application import Application
-from examples.apps.calls import Calls
-from examples.apps.data import Data, Rows, StoreData
-from examples.apps.load import Load
-from examples.apps.service import HOST, open_data
-from examples.apps.table_data import TableData
+from examples.apps.load import LoadGenerator
+from examples.apps.row_store import ObjectRowStore, RowStore, RowTransaction
+from examples.apps.service import HOST, open_row_store
+from examples.apps.service_client import ServiceClient
+from examples.apps.table_row_store import TableRowStore
 from examples.hotel.application import HOTEL
 from examples.movie.application import MOVIE
 from itests.support.cassandra import FOR_BENCHMARKS, CassandraServer
@@ -133,7 +133,7 @@ class Loads:
 
     async def closed(self, kind: str, clients: int, seconds: float) -> float:
         """Answers a second at most."""
-        async with Calls([self._sites.address(kind)]) as calls:
+        async with ServiceClient([self._sites.address(kind)]) as calls:
             load = self._load(kind, calls)
             stop = asyncio.Event()
             asyncio.get_running_loop().call_later(seconds, stop.set)
@@ -143,7 +143,7 @@ class Loads:
 
     async def open(self, kind: str, rate: float, seconds: float) -> Row:
         """One round at a rate."""
-        async with Calls([self._sites.address(kind)]) as calls:
+        async with ServiceClient([self._sites.address(kind)]) as calls:
             load = self._load(kind, calls)
             before = machine.cpu_seconds([self._sites.pid(kind)])
             began = perf_counter()
@@ -157,9 +157,9 @@ class Loads:
         cpu = {"service": used * 1e6 / max(1, len(times))}
         return Row(name, len(times) / elapsed, times[len(times) // 2], times[len(times) * 99 // 100], cpu)
 
-    def _load(self, kind: str, calls: Calls) -> Load:
+    def _load(self, kind: str, calls: ServiceClient) -> LoadGenerator:
         self._number += 1
-        return Load(
+        return LoadGenerator(
             self._application, calls, self._application.mix, name=f"{self._run}-{kind}{self._number}", seed=self._number
         )
 
@@ -171,11 +171,11 @@ async def part_application(application: Application, bench: Bench, wanted: Wante
         cluster = await stack.enter_async_context(bench.cluster(name))
         rows = application.rows()
         for port in (0, wanted.cassandra.port):
-            async with open_data(cluster.url, application, port) as data:
+            async with open_row_store(cluster.url, application, port) as data:
                 await data.fill(rows)
         async with await Beldi.connect(wanted.cassandra.port) as beldi, boki.connect(cluster.url) as client:
             await beldi.fill(rows)
-            plain = StoreData(BokiStore(client.book(book_of(name))))
+            plain = ObjectRowStore(BokiStore(client.book(book_of(name))))
             await plain.fill(rows)
             await plain.close()
         sites = await stack.enter_async_context(
@@ -229,15 +229,15 @@ ROW: Final = "row:x"
 class Primitives:
     """Workflows of so many operations of one kind."""
 
-    def __init__(self, data: Data, app: bokiflow.App) -> None:
+    def __init__(self, data: RowStore, app: bokiflow.App) -> None:
         @app.step
         async def look() -> JsonObject | None:
             return (await data.read([ROW]))[0]
 
-        async def write(rows: Rows, number: int) -> None:
+        async def write(rows: RowTransaction, number: int) -> None:
             rows.put(ROW, {"n": number})
 
-        async def write_if(rows: Rows, number: int) -> bool:
+        async def write_if(rows: RowTransaction, number: int) -> bool:
             there = await rows.value(ROW)
             if there is None:
                 return False
@@ -271,7 +271,7 @@ class Primitives:
         @app.workflow
         async def looks() -> None:
             for _ in range(OPERATIONS):
-                assert isinstance(data, TableData), "a store has no such reads"
+                assert isinstance(data, TableRowStore), "a store has no such reads"
                 await data.look([ROW])
 
         self.calls: Final[Mapping[str, bokiflow.Workflow[[], None]]] = {
@@ -312,7 +312,7 @@ async def part_primitives(bench: Bench, wanted: Wanted) -> None:
         tables = await stack.enter_async_context(Tables(logs["tables"], port))
         await tables.open(Schema("row", {"value": "json"}, "versioned"))
         store = BokiStore(logs["boki"])
-        datas: dict[str, Data] = {"boki": StoreData(store), "tables": TableData(tables, ["row"])}
+        datas: dict[str, RowStore] = {"boki": ObjectRowStore(store), "tables": TableRowStore(tables, ["row"])}
         sides: dict[str, Callable[[str, str], Awaitable[None]]] = {
             "beldi": lambda what, id: _with_beldi(beldi, what, id)
         }

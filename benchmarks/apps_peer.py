@@ -26,7 +26,7 @@ from boki_common.errors import BokiError
 from boki_common.runtime.process import loop_factory
 from bokilib.codec import JsonObject
 from bokistore import BokiStore, Transaction
-from examples.apps.service import Asked, serving
+from examples.apps.service import RequestBody, serving
 from examples.apps.service import Service as BokiService
 
 Run = Callable[[Function, str, Sequence[Any]], Awaitable[Any]]
@@ -66,7 +66,7 @@ class Service(BokiService):
 
     async def answer(self, request: web.Request) -> web.Response:
         """How one request ended."""
-        asked = msgspec.json.decode(await request.read(), type=Asked)
+        asked = msgspec.json.decode(await request.read(), type=RequestBody)
         value, refused = None, ""
         try:
             value = await self._run(self._functions[request.match_info["operation"]], asked.id, asked.args)

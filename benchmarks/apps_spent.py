@@ -25,8 +25,8 @@ from bokilib.codec import Json
 from bokilib.log import Log
 from bokilib.ports import BookPort, TicketPort
 from bokistore import BokiStore
-from examples.apps.application import Application, Running
-from examples.apps.data import StoreData
+from examples.apps.application import Application, WorkflowSet
+from examples.apps.row_store import ObjectRowStore
 
 READS: Final = ("now", "read_prev", "read_prev_many", "read_since")
 WARM: Final = 20
@@ -140,13 +140,13 @@ def spent_of(began: float, ended: float, watched: Watched, bare: float) -> Spent
 @asynccontextmanager
 async def _sides(
     application: Application, url: str
-) -> AsyncIterator[tuple[Watched, Running, bokiflow.Worker, BokiStore]]:
+) -> AsyncIterator[tuple[Watched, WorkflowSet, bokiflow.Worker, BokiStore]]:
     async with boki.connect(url) as client:
         watched = Watched(client.book(f"{application.name}-spent"))
-        data = StoreData(BokiStore(Log(cast(BookPort, watched))))
+        data = ObjectRowStore(BokiStore(Log(cast(BookPort, watched))))
         await data.fill(application.rows())
         store = BokiStore(client.book(book_of(f"{application.name}-spent")))
-        plain = StoreData(store)
+        plain = ObjectRowStore(store)
         await plain.fill(application.rows())
         running = application.run(data)
         async with bokiflow.Worker(running.app, data.log) as worker:

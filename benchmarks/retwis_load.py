@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from benchmarks.closed_loop import Once
 from bokistore import BokiStore, JsonObject, Set
 from examples.retwis.app import TIMELINE, Choose, new_user, user, username
-from examples.retwis.mix import Mix
+from examples.retwis.mix import OperationMix
 
 SEED: Final = 23333
 """The paper's."""
@@ -67,7 +67,7 @@ def mixed(peer: Peer, users: int, tasks: int, run: str) -> Callable[[Any], Once]
     """The mix; `run` is part of the ids of posts."""
 
     def make(_: Any) -> Once:
-        mixes = [Mix(SEED + task) for task in range(tasks)]
+        mixes = [OperationMix(SEED + task) for task in range(tasks)]
         numbers = [0] * tasks
 
         async def once(task: int) -> int:

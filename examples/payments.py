@@ -1,7 +1,7 @@
 """Payments on a LogBook: an order is paid once, whatever the network does.
 
-`PaysAgain` is how one writes it first. It gives up waiting after two seconds and tries again, which is right for anything that may be
-done twice; but an append that nobody answered may be in the log all the same. `PaysOnce` names what it expects: that nobody
+`RetriedPayments` is how one writes it first. It gives up waiting after two seconds and tries again, which is right for anything that may be
+done twice; but an append that nobody answered may be in the log all the same. `ConditionalPayments` names what it expects: that nobody
 paid the order yet. Then trying again is harmless, and a conflict is good news.
 
 `examples/test_payments.py` shows the difference on simulated clusters.
@@ -14,7 +14,7 @@ from boki import Book, Conflict, OutcomeUnknown, Unreachable
 TIMEOUT_S = 2.0
 
 
-class PaysAgain:
+class RetriedPayments:
     """Wrong: an order can be paid twice."""
 
     def __init__(self, book: Book) -> None:
@@ -29,7 +29,7 @@ class PaysAgain:
                 continue
 
 
-class PaysOnce(PaysAgain):
+class ConditionalPayments(RetriedPayments):
     """Right: the log itself refuses the second payment."""
 
     async def pay(self, order: str, cents: int) -> None:

@@ -51,7 +51,7 @@ SNAPSHOT_WAIT_S: Final = 120.0
 SCHEMA: Final = "month int, day int, hour int, carrier string, dep_delay double"
 
 
-class Sums(NamedTuple):
+class FlightSums(NamedTuple):
     """What the pipeline computes."""
 
     delays: dict[tuple[int, str], tuple[int, int]]
@@ -60,7 +60,7 @@ class Sums(NamedTuple):
     """(month, day) → flights."""
 
 
-Late = dict[tuple[int, str], tuple[int, int]]
+LateCounts = dict[tuple[int, str], tuple[int, int]]
 """(month, carrier) → flights with a known delay, and those of them that left late."""
 
 
@@ -82,7 +82,7 @@ def load(path: Path | None, rows: int) -> list[dict[str, str]]:
     return [row for _, row in zip(range(rows), reader, strict=False) if row["origin"] in ORIGINS]
 
 
-def oracle(flights: Sequence[dict[str, str]]) -> Sums:
+def oracle(flights: Sequence[dict[str, str]]) -> FlightSums:
     """The sums, by plain Python."""
     delays: dict[tuple[int, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
     days: Counter[tuple[int, int]] = Counter()
@@ -92,12 +92,12 @@ def oracle(flights: Sequence[dict[str, str]]) -> Sums:
         if delay is not None:
             count, total = delays[int(row["hour"]), row["carrier"]]
             delays[int(row["hour"]), row["carrier"]] = count + 1, total + delay
-    return Sums(dict(delays), dict(days))
+    return FlightSums(dict(delays), dict(days))
 
 
-def late_oracle(flights: Sequence[dict[str, str]]) -> Late:
+def late_oracle(flights: Sequence[dict[str, str]]) -> LateCounts:
     """Who left late, by plain Python."""
-    late: Late = defaultdict(lambda: (0, 0))
+    late: LateCounts = defaultdict(lambda: (0, 0))
     for row in flights:
         delay = delay_of(row)
         if delay is not None:
@@ -213,7 +213,7 @@ def summarise(spark: SparkSession, url: str, folder: Path, *, batch_rows: int, d
 # -- what came of it
 
 
-def of_book(client: boki.sync.Client) -> Sums:
+def of_book(client: boki.sync.Client) -> FlightSums:
     """The sums of the book `results`."""
     rows: list[dict[str, Any]] = []
     for name in ("delays", "days"):
@@ -223,7 +223,7 @@ def of_book(client: boki.sync.Client) -> Sums:
     return added_up(rows)
 
 
-def of_parquet(folder: Path) -> Sums:
+def of_parquet(folder: Path) -> FlightSums:
     """The sums of the Parquet files."""
     import pyarrow.parquet as pq
 
@@ -234,7 +234,7 @@ def of_parquet(folder: Path) -> Sums:
     return added_up(rows)
 
 
-def late_of_parquet(folder: Path) -> Late:
+def late_of_parquet(folder: Path) -> LateCounts:
     """What `count_late` wrote."""
     import pyarrow.parquet as pq
 
@@ -243,7 +243,7 @@ def late_of_parquet(folder: Path) -> Late:
     return {(row["month"], row["carrier"]): (row["count"], row["late"]) for row in rows}
 
 
-def added_up(rows: Sequence[dict[str, Any]]) -> Sums:
+def added_up(rows: Sequence[dict[str, Any]]) -> FlightSums:
     """Sums of all batches."""
     delays: dict[tuple[int, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
     days: Counter[tuple[int, int]] = Counter()
@@ -253,10 +253,10 @@ def added_up(rows: Sequence[dict[str, Any]]) -> Sums:
         else:
             count, total = delays[row["hour"], row["carrier"]]
             delays[row["hour"], row["carrier"]] = count + row["count"], total + row["total"]
-    return Sums(dict(delays), dict(days))
+    return FlightSums(dict(delays), dict(days))
 
 
-def draw(sums: Sums, late: Late, folder: Path) -> list[Path]:
+def draw(sums: FlightSums, late: LateCounts, folder: Path) -> list[Path]:
     """Three pictures: mean delays by hour and carrier, who leaves late by month and carrier, flights a day."""
     import matplotlib as mpl
 

@@ -12,13 +12,13 @@ from aiohttp import web
 from boki.testing import MemoryCluster
 from bokilib.log import Log
 from bokistore import BokiStore
-from examples.apps import calls as calls_module
+from examples.apps import service_client
 from examples.apps.application import Answer, Request
-from examples.apps.calls import Calls, NoAnswer
-from examples.apps.data import StoreData
-from examples.apps.load import Load
-from examples.apps.page import Check, OperationRow, Standing, page
+from examples.apps.load import LoadGenerator
+from examples.apps.page import OperationRow, SnapshotCheck, TrialStatus, page
+from examples.apps.row_store import ObjectRowStore
 from examples.apps.service import Service, serving
+from examples.apps.service_client import NoAnswer, ServiceClient
 from examples.apps.trial import operation_rows
 from examples.hotel.application import HOTEL
 
@@ -42,8 +42,8 @@ class Answers:
         return web.Response()
 
 
-async def asking(answers: Answers, ask: Callable[[Calls], Awaitable[Any]]) -> Any:
-    async with serving(answers, 0) as port, Calls([f"http://127.0.0.1:{port}"]) as calls:  # type: ignore[arg-type]  # as much of one as is needed
+async def asking(answers: Answers, ask: Callable[[ServiceClient], Awaitable[Any]]) -> Any:
+    async with serving(answers, 0) as port, ServiceClient([f"http://127.0.0.1:{port}"]) as calls:  # type: ignore[arg-type]  # as much of one as is needed
         return await ask(calls)
 
 
@@ -55,14 +55,14 @@ async def test_a_request_is_sent_again_until_somebody_knows_how_it_ended() -> No
 
 
 async def test_a_request_that_nobody_answers_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls_module, "GIVE_UP_S", 0.05)
+    monkeypatch.setattr(service_client, "GIVE_UP_S", 0.05)
     with pytest.raises(NoAnswer, match="login x"):
         await asking(Answers(*[503] * 100), lambda calls: calls.ask(Request("x", "login", ())))
 
 
 async def test_an_open_loop_sends_when_it_is_due_and_a_closed_one_after_an_answer() -> None:
-    async def ask(calls: Calls) -> tuple[int, int]:
-        load = Load(HOTEL, calls, HOTEL.mix, name="t")
+    async def ask(calls: ServiceClient) -> tuple[int, int]:
+        load = LoadGenerator(HOTEL, calls, HOTEL.mix, name="t")
         await load.open(200, 0.1)
         made = len(load.answers)
         stop = asyncio.Event()
@@ -79,13 +79,13 @@ async def test_an_open_loop_sends_when_it_is_due_and_a_closed_one_after_an_answe
 
 async def test_a_service_answers_results_refusals_and_what_it_does_not_know() -> None:
     async with MemoryCluster() as cluster:
-        data = StoreData(BokiStore(Log((await cluster.connect()).book("hotel"))))
+        data = ObjectRowStore(BokiStore(Log((await cluster.connect()).book("hotel"))))
         await data.fill({"hotel:1": {"capacity": 1, "left": 1}, "flight:1": {"capacity": 9, "left": 9}})
         service = Service(HOTEL, data)
         async with (
             service.worker,
             serving(service, 0) as port,
-            Calls([f"http://127.0.0.1:{port}"]) as calls,
+            ServiceClient([f"http://127.0.0.1:{port}"]) as calls,
         ):
             done = await calls.ask(Request("a", "reserve", ("ann", 1, 1)))
             refused = await calls.ask(Request("b", "reserve", ("ann", 1, 1)))
@@ -104,8 +104,8 @@ def test_times_by_operation() -> None:
     assert rows == [OperationRow("login", 100, 0, 51, 100), OperationRow("reserve", 1, 1, 2, 2)]
 
 
-def standing(**changes: Any) -> Standing:
-    first = Standing(
+def standing(**changes: Any) -> TrialStatus:
+    first = TrialStatus(
         "hotel <1>", 3.2, [5, 9], [OperationRow("login", 14, 0, 2.0, 9.0)], 3, [("engine", 2)], [], ["no <half>"], False
     )
     return first._replace(**changes)
@@ -116,7 +116,7 @@ def test_the_page_shows_rate_errors_kills_and_what_holds() -> None:
     for part in ("hotel &lt;1&gt;", "9 requests in the last second", "3 attempts", "2 × engine", "no &lt;half&gt;"):
         assert part in text
     assert 'http-equiv="refresh"' in text
-    ended = page(standing(over=True, checks=[Check(9, 1_000, []), Check(12, 2_000, ["trip <b>"])]))
+    ended = page(standing(over=True, checks=[SnapshotCheck(9, 1_000, []), SnapshotCheck(12, 2_000, ["trip <b>"])]))
     assert "refresh" not in ended
     assert "after 9 s, of 1,000 rows: holds" in ended
     assert 'class="wrong">after 12 s, of 2,000 rows: trip &lt;b&gt;' in ended

@@ -20,7 +20,7 @@ from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
 from bokistore import BokiStore, StoreSettings
 from examples.apps.application import Answer, Request, operation_of
-from examples.apps.data import StoreData
+from examples.apps.row_store import ObjectRowStore
 from examples.apps.trial import trial
 from examples.hotel import data_set
 from examples.hotel.app import Hotel, SoldOut
@@ -39,8 +39,8 @@ FEW: dict[str, JsonObject] = {
 }
 
 
-def data_of(book: BookPort) -> StoreData:
-    return StoreData(BokiStore(Log(book), settings=SETTINGS))
+def data_of(book: BookPort) -> ObjectRowStore:
+    return ObjectRowStore(BokiStore(Log(book), settings=SETTINGS))
 
 
 # -- what it decides

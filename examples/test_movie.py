@@ -20,7 +20,7 @@ from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywher
 from examples.apps.application import Answer, Request
 from examples.apps.trial import trial
 from examples.movie import data_set
-from examples.movie.app import Movie, Unknown
+from examples.movie.app import Movie, UnknownName
 from examples.movie.application import MOVIE
 from examples.movie.checks import check
 from examples.movie.mix import request
@@ -55,7 +55,7 @@ async def test_what_it_does() -> None:
             again = await (await worker.start(compose.call("username_7", "Movie 7", 9, "very  good"), id="a")).result()
             assert again == id
             other = await (await worker.start(compose.call("username_7", "Movie 7", 2, "bad"), id="b")).result()
-            with pytest.raises(Unknown, match="nobody"):
+            with pytest.raises(UnknownName, match="nobody"):
                 await (await worker.start(compose.call("nobody", "Movie 7", 2, "bad"), id="c")).result()
         rows = await data.all()
         assert rows[f"review:{id}"] == {"user": "u7", "movie": "m7", "rating": 9, "text": "very good"}

@@ -14,7 +14,7 @@ from boki.testing import MemoryCluster
 from bokiflow import Worker
 from bokiflow.testing import LoopClock, in_virtual_time
 from examples.orders.app import HANDLER_S, ITEMS, PICK_S, STOCK, Order, Shop, workflow_of
-from examples.orders.checks import OWN_S, End, State, check, ends, unfinished
+from examples.orders.checks import OWN_S, OrderEnd, ShopState, check, ends, unfinished
 from examples.orders.trial import Customers, settled, trial
 from examples.orders.wrong import SLOW_S, WRONG
 
@@ -59,9 +59,9 @@ async def test_good_orders_do_not_wait_for_those_that_go_wrong_beside_them() -> 
     assert len(good) > 80 and max(good) < min(SLOW_S, HANDLER_S, PICK_S) / 3
 
 
-def right() -> tuple[list[Order], list[str], State]:
+def right() -> tuple[list[Order], list[str], ShopState]:
     full = dict.fromkeys(ITEMS, STOCK)
-    state = State(
+    state = ShopState(
         full | {"apples": STOCK - 2},
         {"apples": 2},
         {"1": "sent 2 apples", "2": "no pears left"},
@@ -90,13 +90,13 @@ def test_nothing_is_found_where_nothing_is_wrong() -> None:
         (lambda s: s._replace(sold={"apples": 4}), "4 were sold"),
     ],
 )
-def test_what_is_wrong_is_found(change: Callable[[State], Any], fault_text: str) -> None:
+def test_what_is_wrong_is_found(change: Callable[[ShopState], Any], fault_text: str) -> None:
     orders, acknowledged, state = right()
     found = check(orders, acknowledged, change(state))
     assert any(fault_text in fault for fault in found), found
 
 
-def ended() -> tuple[list[Order], list[str], State]:
+def ended() -> tuple[list[Order], list[str], ShopState]:
     """Return the right shop, with an order of each way in which one that goes wrong may end."""
     orders, acknowledged, state = right()
     wrong = [
@@ -121,13 +121,13 @@ def test_each_order_that_went_wrong_has_an_end_and_a_command_that_shows_more() -
     orders, acknowledged, state = ended()
     assert check(orders, acknowledged, state) == []
     assert ends(orders, state) == [
-        End(
+        OrderEnd(
             "hanging-handler",
             "dead letter: 3 attempts, HandlerTimeout(...)",
             "boki queue peek orders.dead --book shop",
         ),
-        End("slow-step", "sent 0 apples, after 4.2 s", "boki flow steps order-slow-step --book shop"),
-        End("raising-step", "failed: KeyError: 'no price'", "boki flow show order-raising-step --book shop"),
+        OrderEnd("slow-step", "sent 0 apples, after 4.2 s", "boki flow steps order-slow-step --book shop"),
+        OrderEnd("raising-step", "failed: KeyError: 'no price'", "boki flow show order-raising-step --book shop"),
     ]
 
 
@@ -153,7 +153,9 @@ def test_each_order_that_went_wrong_has_an_end_and_a_command_that_shows_more() -
         ),
     ],
 )
-def test_an_order_that_ended_otherwise_than_planted_is_found(change: Callable[[State], State], fault_text: str) -> None:
+def test_an_order_that_ended_otherwise_than_planted_is_found(
+    change: Callable[[ShopState], ShopState], fault_text: str
+) -> None:
     orders, acknowledged, state = ended()
     found = check(orders, acknowledged, change(state))
     assert any(fault_text in fault for fault in found), found
@@ -190,7 +192,7 @@ async def test_a_minute_of_orders(tmp_path: Path) -> None:
     """The commands that the report names are run, while the cluster still does."""
     shown: dict[str, str] = {}
 
-    async def look(url: str, found: Sequence[End]) -> None:
+    async def look(url: str, found: Sequence[OrderEnd]) -> None:
         for end in found:
             arguments = [*end.look.split()[1:], "--url", url]
             process = await asyncio.create_subprocess_exec(

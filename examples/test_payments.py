@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from boki.testing import simulated
-from examples.payments import PaysAgain, PaysOnce, payments_of
+from examples.payments import ConditionalPayments, RetriedPayments, payments_of
 
 pytestmark = pytest.mark.blocking_allowed  # the simulator's own guard is stricter
 
 ORDERS = [f"order-{number}" for number in range(40)]
 
 
-async def every_order_is_paid_once(cluster: Any, payments: type[PaysAgain]) -> None:
+async def every_order_is_paid_once(cluster: Any, payments: type[RetriedPayments]) -> None:
     async with await cluster.connect() as client:
         book = client.book("payments")
         for order in ORDERS:
@@ -29,13 +29,13 @@ async def every_order_is_paid_once(cluster: Any, payments: type[PaysAgain]) -> N
 
 @simulated(seeds=10, faults="network", seconds=6)
 async def test_an_order_is_paid_once_whatever_the_network_does(cluster: Any) -> None:
-    await every_order_is_paid_once(cluster, PaysOnce)
+    await every_order_is_paid_once(cluster, ConditionalPayments)
 
 
 def test_the_simulator_finds_the_mistake_and_the_smallest_faults_that_show_it() -> None:
     @simulated(seeds=40, first_seed=145, faults="network", seconds=6)  # seed 145 cuts the program off
     async def wrong(cluster: Any) -> None:
-        await every_order_is_paid_once(cluster, PaysAgain)
+        await every_order_is_paid_once(cluster, RetriedPayments)
 
     with pytest.raises(AssertionError, match=r"was paid \d times") as caught:
         wrong()

@@ -12,8 +12,8 @@ import pytest
 from boki.testing import MemoryCluster
 from bokistore import BokiStore, StoreSettings
 from examples.retwis.app import FAN_OUT, NameTaken, Retwis, new_user
-from examples.retwis.checks import DONE, REFUSED, UNKNOWN, Note, State, check
-from examples.retwis.mix import MIX, Mix
+from examples.retwis.checks import DONE, REFUSED, UNKNOWN, NetworkState, NotedCall, check
+from examples.retwis.mix import MIX, OperationMix
 from examples.retwis.trial import trial
 
 
@@ -69,35 +69,35 @@ async def test_appends_by_operation(retwis: Retwis) -> None:
 
 
 def test_the_mix_is_the_papers() -> None:
-    mix = Mix(7)
+    mix = OperationMix(7)
     steps = [mix.step(50) for _ in range(20_000)]
     for operation, percent in MIX.items():
         found = sum(step.operation == operation for step in steps)
         assert abs(found / len(steps) - percent / 100) < 0.02, operation
     assert {step.user for step in steps} == set(range(50))
     assert abs(sum(step.of_all for step in steps) / len(steps) - 0.25) < 0.02
-    assert [Mix(7).step(50) for _ in range(3)] == [steps[0]] * 3
+    assert [OperationMix(7).step(50) for _ in range(3)] == [steps[0]] * 3
 
 
 # -- what is checked
 
 
-def network() -> tuple[list[Note], State]:
+def network() -> tuple[list[NotedCall], NetworkState]:
     """Two users, one follows the other; two posts, of which the second was not answered and is there."""
     ann, bob = new_user("ann", "x"), new_user("bob", "x")
     ann |= {"followers": {"2": True}, "followed": 1}
     bob |= {"followees": {"1": True}, "following": 1, "posts": ["a", "b"]}
     posts = {id: {"id": id, "author": "1", "body": id} for id in ("a", "b")}
     notes = [
-        Note("c", 1, "register", {"name": "ann"}, DONE, "1"),
-        Note("d", 1, "register", {"name": "bob"}, DONE, "2"),
-        Note("d", 2, "follow", {"follower": "2", "followee": "1"}, DONE, True),
-        Note("c", 2, "post", posts["a"], DONE, ["2"]),
-        Note("c", 3, "post", posts["b"], UNKNOWN),
-        Note("d", 3, "post", posts["a"] | {"id": "never"}, UNKNOWN),
-        Note("d", 4, "post", posts["a"] | {"id": "no"}, REFUSED),
+        NotedCall("c", 1, "register", {"name": "ann"}, DONE, "1"),
+        NotedCall("d", 1, "register", {"name": "bob"}, DONE, "2"),
+        NotedCall("d", 2, "follow", {"follower": "2", "followee": "1"}, DONE, True),
+        NotedCall("c", 2, "post", posts["a"], DONE, ["2"]),
+        NotedCall("c", 3, "post", posts["b"], UNKNOWN),
+        NotedCall("d", 3, "post", posts["a"] | {"id": "never"}, UNKNOWN),
+        NotedCall("d", 4, "post", posts["a"] | {"id": "no"}, REFUSED),
     ]
-    return notes, State({"ann": {"id": "1"}, "bob": {"id": "2"}}, {"1": ann, "2": bob}, posts, ["a", "b"], 5, 2)
+    return notes, NetworkState({"ann": {"id": "1"}, "bob": {"id": "2"}}, {"1": ann, "2": bob}, posts, ["a", "b"], 5, 2)
 
 
 def test_nothing_is_found_where_nothing_is_wrong() -> None:
@@ -132,7 +132,7 @@ def drop(of: dict[str, Any], name: str) -> None:
         (lambda s: s.users["1"]["posts"].append("a"), "the list of user 1 has post a, which does not belong there"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_found(change: Callable[[State], object], fault_text: str) -> None:
+def test_what_is_wrong_is_found(change: Callable[[NetworkState], object], fault_text: str) -> None:
     notes, state = network()
     state = deepcopy(state)
     change(state)

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Protocol
 
 import bokiflow
 from bokilib.codec import Json, JsonObject
-from examples.apps.data import Data
+from examples.apps.row_store import RowStore
 
 
 class Request(NamedTuple):
@@ -36,7 +36,7 @@ Mix = Mapping[str, float]
 """Operation → how often, in a hundred."""
 
 
-class Running(Protocol):
+class WorkflowSet(Protocol):
     """Workflows of an application in one process."""
 
     @property
@@ -47,7 +47,7 @@ class Running(Protocol):
         """What clients may ask for."""
 
 
-class Chance(Protocol):
+class RandomSource(Protocol):
     """Of `random.Random`, what is needed here."""
 
     def random(self) -> float: ...
@@ -65,9 +65,9 @@ class Application(NamedTuple):
     """
 
     name: str
-    run: Callable[[Data], Running]
+    run: Callable[[RowStore], WorkflowSet]
     rows: Callable[[], dict[str, JsonObject]]
-    request: Callable[[Chance, str, str], Request]
+    request: Callable[[RandomSource, str, str], Request]
     mix: Mix
     trial_mix: Mix
     check: Callable[[Iterable[Answer], Mapping[str, JsonObject]], list[str]]
@@ -79,7 +79,7 @@ class Application(NamedTuple):
 HUNDRED: Final = 100.0
 
 
-def operation_of(mix: Mix, chance: Chance) -> str:
+def operation_of(mix: Mix, chance: RandomSource) -> str:
     """One operation, by chance."""
     at = chance.random() * sum(mix.values())
     for operation, percent in mix.items():

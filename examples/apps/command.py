@@ -14,12 +14,12 @@ from rich.table import Table
 from boki_common.runtime.process import loop_factory
 from examples import trial_command
 from examples.apps.application import Application
-from examples.apps.trial import CLIENTS, Found, operation_rows, trial
+from examples.apps.trial import CLIENTS, TrialResult, operation_rows, trial
 from itests.support.cassandra import CassandraServer
 from itests.support.java_server import ServerMissing
 
 
-def report(console: Console, found: Found) -> None:
+def report(console: Console, found: TrialResult) -> None:
     """What a person wants to know."""
     table = Table(box=None, pad_edge=False)
     for name in ("requests", "answered", "refused among them", "p50 ms", "p99 ms"):

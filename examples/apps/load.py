@@ -11,20 +11,20 @@ from time import perf_counter
 from typing import Final
 
 from examples.apps.application import Answer, Application, Mix, Request, operation_of
-from examples.apps.calls import Calls, NoAnswer
+from examples.apps.service_client import NoAnswer, ServiceClient
 
 IN_FLIGHT: Final = 2_000
 """Requests of an open loop without an answer; more are not made, and the load reports it."""
 
 
-class Load:
+class LoadGenerator:
     """See the module.
 
     Attributes:
         answers: so far. faults: of requests that were not answered. late: requests that were not made, since too many had no answer.
     """
 
-    def __init__(self, application: Application, calls: Calls, mix: Mix, *, name: str, seed: int = 1) -> None:
+    def __init__(self, application: Application, calls: ServiceClient, mix: Mix, *, name: str, seed: int = 1) -> None:
         """`name`: of this run; ids of requests begin with it."""
         self.answers: list[Answer] = []
         self.faults: list[str] = []

@@ -27,7 +27,7 @@ class OperationRow(NamedTuple):
     p99_ms: float
 
 
-class Check(NamedTuple):
+class SnapshotCheck(NamedTuple):
     """When what had to hold was looked at, and what did not."""
 
     after_s: float
@@ -35,7 +35,7 @@ class Check(NamedTuple):
     faults: Sequence[str]
 
 
-class Standing(NamedTuple):
+class TrialStatus(NamedTuple):
     """All that the page shows. `rates`: answers in each second, so far. `over`: the trial has ended."""
 
     name: str
@@ -44,12 +44,12 @@ class Standing(NamedTuple):
     operations: Sequence[OperationRow]
     failed_attempts: int
     killed: Sequence[tuple[str, int]]
-    checks: Sequence[Check]
+    checks: Sequence[SnapshotCheck]
     holds: Sequence[str]
     over: bool
 
 
-def page(now: Standing) -> str:
+def page(now: TrialStatus) -> str:
     """The page."""
     refresh = "" if now.over else f'<meta http-equiv="refresh" content="{REFRESH_S}">'
     killed = ", ".join(f"{count} × {escape(who)}" for who, count in now.killed) or "nobody yet"
@@ -87,7 +87,7 @@ def _operations(rows: Sequence[OperationRow]) -> str:
     return f"<table>{head}{body}</table>"
 
 
-def _checks(now: Standing) -> str:
+def _checks(now: TrialStatus) -> str:
     parts = ["<h2>What has to hold</h2>"]
     for check in now.checks:
         kind, text = ("wrong", "; ".join(map(escape, check.faults))) if check.faults else ("holds", "holds")

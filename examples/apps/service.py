@@ -29,8 +29,8 @@ from bokilib.log import Log
 from bokistore import BokiStore, StoreSettings
 from examples import process
 from examples.apps.application import Application
-from examples.apps.data import Data, StoreData
-from examples.apps.table_data import TableData, with_retries
+from examples.apps.row_store import ObjectRowStore, RowStore
+from examples.apps.table_row_store import TableRowStore, with_retries
 from examples.hotel.application import HOTEL
 from examples.movie.application import MOVIE
 
@@ -41,7 +41,7 @@ SETTINGS: Final = StoreSettings(grace_ms=10_000)
 HOST: Final = "127.0.0.1"
 
 
-class Asked(msgspec.Struct, frozen=True):
+class RequestBody(msgspec.Struct, frozen=True):
     """A request's body."""
 
     id: str
@@ -51,7 +51,7 @@ class Asked(msgspec.Struct, frozen=True):
 class Service:
     """Answers requests with a worker's workflows."""
 
-    def __init__(self, application: Application, data: Data) -> None:
+    def __init__(self, application: Application, data: RowStore) -> None:
         self._running: Final = application.run(data)
         self.worker: Final = bokiflow.Worker(self._running.app, data.log, lease_s=LEASE_S)
 
@@ -60,7 +60,7 @@ class Service:
         workflow = self._running.operations.get(request.match_info["operation"])
         if workflow is None:
             return web.json_response({"error": f"expected one of {sorted(self._running.operations)}"}, status=404)
-        asked = msgspec.json.decode(await request.read(), type=Asked)
+        asked = msgspec.json.decode(await request.read(), type=RequestBody)
         try:
             handle = await self.worker.start(workflow.call(*asked.args), id=asked.id)
         except BokiError as error:
@@ -91,21 +91,21 @@ def _answer(value: Any, refused: str) -> web.Response:
 
 
 @asynccontextmanager
-async def open_data(url: str, application: Application, tables: int = 0) -> AsyncIterator[Data]:
+async def open_row_store(url: str, application: Application, tables: int = 0) -> AsyncIterator[RowStore]:
     """The rows of an application: objects of a store, or (`tables`: its port) rows of a Cassandra on this machine."""
     async with boki.connect(url, timeout=TIMEOUT_S) as client:
         log = Log(client.book(f"{application.name}-tables" if tables else application.name))
         if tables:
-            async with in_tables(log, application, tables) as data:
+            async with open_table_row_store(log, application, tables) as data:
                 yield data
             return
-        store = StoreData(BokiStore(log, settings=SETTINGS))
+        store = ObjectRowStore(BokiStore(log, settings=SETTINGS))
         yield store
         await store.close()
 
 
 @asynccontextmanager
-async def in_tables(log: Log, application: Application, port: int) -> AsyncIterator[Data]:
+async def open_table_row_store(log: Log, application: Application, port: int) -> AsyncIterator[RowStore]:
     """The rows of an application in tables."""
     from bokiflow.tables.cassandra_port import CassandraTables  # the extra `cassandra` need not be there
 
@@ -113,7 +113,7 @@ async def in_tables(log: Log, application: Application, port: int) -> AsyncItera
         return await CassandraTables.connect([HOST], port=port, keyspace=application.name)
 
     async with await with_retries(connect) as cassandra, Tables(log, cassandra) as tables:
-        yield await TableData.opened(tables, application.tables)
+        yield await TableRowStore.opened(tables, application.tables)
 
 
 @asynccontextmanager
@@ -134,7 +134,7 @@ async def serving(service: Service, port: int) -> AsyncIterator[int]:
 async def run(arguments: argparse.Namespace, stop: asyncio.Event) -> None:
     """Serves until `stop`."""
     application = APPLICATIONS[arguments.application]
-    async with open_data(arguments.url, application, arguments.tables) as data:
+    async with open_row_store(arguments.url, application, arguments.tables) as data:
         service = Service(application, data)
         async with service.worker, serving(service, arguments.port):
             await stop.wait()

@@ -27,10 +27,10 @@ from boki_common.errors import BokiError
 from boki_common.net.lasting_ports import lasting_port
 from bokilib.codec import JsonObject
 from examples.apps.application import Answer, Application
-from examples.apps.calls import Calls
-from examples.apps.load import Load
-from examples.apps.page import Check, OperationRow, Standing, page
-from examples.apps.service import HOST, open_data
+from examples.apps.load import LoadGenerator
+from examples.apps.page import OperationRow, SnapshotCheck, TrialStatus, page
+from examples.apps.service import HOST, open_row_store
+from examples.apps.service_client import ServiceClient
 from examples.supervisor import ROLE_DOWN_S, Supervisor, Victims, kill_at_random, module_command
 
 CLIENTS: Final = 8
@@ -43,7 +43,7 @@ READY_AGAIN_S: Final = 0.05
 CASSANDRA: Final = "cassandra-1"
 
 
-class Found(NamedTuple):
+class TrialResult(NamedTuple):
     """What became of a trial."""
 
     answers: list[Answer]
@@ -54,7 +54,7 @@ class Found(NamedTuple):
     seconds: float
 
 
-class Services:
+class ServiceProcesses:
     """Processes of an application; each keeps its port when it begins again."""
 
     def __init__(self, url: str, application: str, directory: Path, count: int, tables: int = 0) -> None:
@@ -97,11 +97,11 @@ class Services:
                         await asyncio.sleep(READY_AGAIN_S)
 
 
-class Watch:
+class TrialMonitor:
     """What the page shows, second by second."""
 
-    def __init__(self, application: Application, load: Load, calls: Calls, file: Path) -> None:
-        self.checks: list[Check] = []
+    def __init__(self, application: Application, load: LoadGenerator, calls: ServiceClient, file: Path) -> None:
+        self.checks: list[SnapshotCheck] = []
         self.killed: Counter[str] = Counter()
         self._application = application
         self._load = load
@@ -121,9 +121,9 @@ class Watch:
         made.write_text(page(self._standing(over)))
         os.replace(made, self._file)
 
-    def _standing(self, over: bool) -> Standing:
+    def _standing(self, over: bool) -> TrialStatus:
         killed = sorted(self.killed.items())
-        return Standing(
+        return TrialStatus(
             f"{self._application.name} under kill -9",
             self.seconds,
             list(self._rates),
@@ -168,9 +168,9 @@ async def trial(
     services: int = 2,
     clients: int = CLIENTS,
     pause_s: float = 0.0,
-    tables: Database | None = None,
+    tables: CassandraProcess | None = None,
     say: Callable[[str], None] = lambda _: None,
-) -> Found:
+) -> TrialResult:
     """Runs one; see the module.
 
     Args:
@@ -181,15 +181,15 @@ async def trial(
     directory.mkdir(parents=True, exist_ok=True)
     port = tables.port if tables is not None else 0
     async with LocalCluster(directory, bookies=3, engines=2, sequencers=2, unix_sockets=True) as cluster:
-        async with open_data(cluster.url, application, port) as data:
+        async with open_row_store(cluster.url, application, port) as data:
             await data.fill(application.rows())
-        serving = Services(cluster.url, application.name, directory, services, port)
+        serving = ServiceProcesses(cluster.url, application.name, directory, services, port)
         supervisor = serving.supervisor
         try:
             await serving.start()
-            async with Calls(serving.addresses) as calls:
-                load = Load(application, calls, application.trial_mix, name="trial", seed=seed)
-                watch = Watch(application, load, calls, directory / "page.html")
+            async with ServiceClient(serving.addresses) as calls:
+                load = LoadGenerator(application, calls, application.trial_mix, name="trial", seed=seed)
+                watch = TrialMonitor(application, load, calls, directory / "page.html")
                 say(f"how it stands: {directory / 'page.html'}")
                 looking = asyncio.create_task(_look(cluster.url, application, watch, port))
                 try:
@@ -210,12 +210,12 @@ async def trial(
         rows = await _rows(cluster.url, application, port)
     faults += [fault for check in watch.checks for fault in check.faults]
     faults += application.check(load.answers, rows)
-    watch.checks.append(Check(watch.seconds, len(rows), faults))
+    watch.checks.append(SnapshotCheck(watch.seconds, len(rows), faults))
     watch.write(over=True)
-    return Found(load.answers, calls.failed, watch.killed, rows, faults, watch.seconds)
+    return TrialResult(load.answers, calls.failed, watch.killed, rows, faults, watch.seconds)
 
 
-class Database(Protocol):
+class CassandraProcess(Protocol):
     """A Cassandra that is killed."""
 
     port: int
@@ -225,15 +225,15 @@ class Database(Protocol):
     def restart(self) -> None: ...
 
 
-async def _restart(tables: Database) -> None:
+async def _restart(tables: CassandraProcess) -> None:
     await asyncio.to_thread(tables.kill)
     await asyncio.to_thread(tables.restart)
 
 
 async def _under_load(
     victims: Victims,
-    load: Load,
-    watch: Watch,
+    load: LoadGenerator,
+    watch: TrialMonitor,
     ask: Callable[[asyncio.Event], Coroutine[Any, Any, None]],
     until: tuple[float, int],
     chance: random.Random,
@@ -255,9 +255,9 @@ async def _under_load(
         await asyncio.gather(asking, showing, return_exceptions=True)
 
 
-async def _look(url: str, application: Application, watch: Watch, tables: int) -> None:
+async def _look(url: str, application: Application, watch: TrialMonitor, tables: int) -> None:
     """Every some seconds: what has to hold of any snapshot."""
-    async with open_data(url, application, tables) as data:
+    async with open_row_store(url, application, tables) as data:
         while True:
             await asyncio.sleep(LOOK_S)
             try:
@@ -266,12 +266,12 @@ async def _look(url: str, application: Application, watch: Watch, tables: int) -
                 if not error.retryable:
                     raise
                 continue  # somebody was killed: the next time
-            watch.checks.append(Check(watch.seconds, len(rows), application.always(rows)))
+            watch.checks.append(SnapshotCheck(watch.seconds, len(rows), application.always(rows)))
 
 
 async def _rows(url: str, application: Application, tables: int) -> dict[str, JsonObject]:
     """All rows in the end, when the database has them too."""
-    async with open_data(url, application, tables) as data:
+    async with open_row_store(url, application, tables) as data:
         while True:
             try:
                 await data.settle()

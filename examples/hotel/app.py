@@ -14,7 +14,7 @@ from typing import Final, cast
 import bokiflow
 from boki_common.errors import LogBookError
 from bokilib.codec import Json, JsonObject
-from examples.apps.data import Data, Rows
+from examples.apps.row_store import RowStore, RowTransaction
 from examples.hotel.rules import nearest, rate_of, recommended
 
 
@@ -22,7 +22,7 @@ class SoldOut(LogBookError):
     """The hotel or the flight has nothing left. Nothing was booked."""
 
 
-async def book_trip(rows: Rows, id: str, user: str, hotel: int, flight: int) -> str:
+async def book_trip(rows: RowTransaction, id: str, user: str, hotel: int, flight: int) -> str:
     """A room and a seat; both, or SoldOut."""
     for name in (f"hotel:{hotel}", f"flight:{flight}"):
         there = await rows.value(name)
@@ -35,7 +35,7 @@ async def book_trip(rows: Rows, id: str, user: str, hotel: int, flight: int) -> 
     return id
 
 
-async def write_order(rows: Rows, id: str, user: str) -> None:
+async def write_order(rows: RowTransaction, id: str, user: str) -> None:
     """What a user is to pay."""
     rows.put(f"order:{id}", {"user": user, "trip": id})
 
@@ -43,7 +43,7 @@ async def write_order(rows: Rows, id: str, user: str) -> None:
 class Hotel:
     """The application over data of anywhere."""
 
-    def __init__(self, data: Data) -> None:
+    def __init__(self, data: RowStore) -> None:
         app = bokiflow.App("hotel")
         self.app: Final = app
 

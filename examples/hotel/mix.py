@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from boki_common.errors import InvalidArgument
-from examples.apps.application import Chance, Mix, Request
+from examples.apps.application import Mix, RandomSource, Request
 from examples.hotel.data_set import ROOMS, USERS
 
 MIX: Final[Mix] = {"search": 60.0, "recommend": 39.0, "login": 0.5, "reserve": 0.5}
@@ -15,7 +15,7 @@ FIRST_DAY: Final = 9
 LAST_DAY: Final = 24
 
 
-def request(chance: Chance, operation: str, id: str) -> Request:
+def request(chance: RandomSource, operation: str, id: str) -> Request:
     """One request, by chance. Raises InvalidArgument."""
     if operation == "search":
         first = FIRST_DAY + chance.randrange(LAST_DAY - FIRST_DAY)
@@ -32,7 +32,7 @@ def request(chance: Chance, operation: str, id: str) -> Request:
     raise InvalidArgument(f"expected one of {sorted(MIX)}, found {operation!r}", found=operation)
 
 
-def _place(chance: Chance) -> tuple[float, float]:
+def _place(chance: RandomSource) -> tuple[float, float]:
     latitude = 38.0235 + (chance.randrange(482) - 240.5) / 1_000
     longitude = -122.095 + (chance.randrange(326) - 157.0) / 1_000
     return latitude, longitude

@@ -14,14 +14,14 @@ from typing import Final, cast
 import bokiflow
 from boki_common.errors import LogBookError
 from bokilib.codec import Json
-from examples.apps.data import Data, Rows
+from examples.apps.row_store import RowStore, RowTransaction
 
 
-class Unknown(LogBookError):
+class UnknownName(LogBookError):
     """There is no such user or movie. Nothing was written."""
 
 
-async def store_review(rows: Rows, id: str, user: str, movie: str, rating: int, text: str) -> str:
+async def store_review(rows: RowTransaction, id: str, user: str, movie: str, rating: int, text: str) -> str:
     """A review is in three places and in the movie's rating, or in none."""
     rows.put(f"review:{id}", {"user": user, "movie": movie, "rating": rating, "text": text})
     for name in (f"user_reviews:{user}", f"movie_reviews:{movie}"):
@@ -37,14 +37,14 @@ async def store_review(rows: Rows, id: str, user: str, movie: str, rating: int, 
 class Movie:
     """The application over data of anywhere."""
 
-    def __init__(self, data: Data) -> None:
+    def __init__(self, data: RowStore) -> None:
         app = bokiflow.App("movie")
         self.app: Final = app
 
         async def id_of(row: str) -> str:
             (known,) = await data.read([row])
             if known is None:
-                raise Unknown(f"there is no {row}")
+                raise UnknownName(f"there is no {row}")
             return str(known["id"])
 
         @app.step

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from boki_common.errors import InvalidArgument
-from examples.apps.application import Chance, Mix, Request
+from examples.apps.application import Mix, RandomSource, Request
 from examples.movie.data_set import MOVIES, USERS, title, user
 
 MIX: Final[Mix] = {"compose": 100.0}
@@ -14,7 +14,7 @@ RATINGS: Final = 11
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 
-def request(chance: Chance, operation: str, id: str) -> Request:
+def request(chance: RandomSource, operation: str, id: str) -> Request:
     """One request, by chance. Raises InvalidArgument."""
     if operation != "compose":
         raise InvalidArgument(f"expected compose, found {operation!r}", found=operation)

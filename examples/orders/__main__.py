@@ -12,7 +12,7 @@ from rich.table import Table
 from examples import trial_command
 from examples.orders.app import ITEMS
 from examples.orders.checks import OWN_S, ends
-from examples.orders.trial import Found, trial
+from examples.orders.trial import TrialResult, trial
 
 CHECKED: Final = (
     "every order that was acknowledged was handled, none twice, none that nobody gave",
@@ -22,7 +22,7 @@ CHECKED: Final = (
 )
 
 
-def report(console: Console, found: Found) -> None:
+def report(console: Console, found: TrialResult) -> None:
     """Print the figures of a trial, and how each order ended that went wrong."""
     state = found.state
     console.print(

@@ -13,7 +13,7 @@ OWN_S: Final = 20.0
 """A good order takes no longer from its push to its result, whatever goes wrong with others and whichever process is killed."""
 
 
-class State(NamedTuple):
+class ShopState(NamedTuple):
     """All that is there.
 
     Attributes:
@@ -33,7 +33,7 @@ class State(NamedTuple):
     took_s: Mapping[str, float] = {}
 
 
-class End(NamedTuple):
+class OrderEnd(NamedTuple):
     """The end of an order that went wrong: what Boki says of it, and the command that shows more."""
 
     order: str
@@ -41,22 +41,22 @@ class End(NamedTuple):
     look: str
 
 
-def ends(orders: Sequence[Order], state: State) -> list[End]:
+def ends(orders: Sequence[Order], state: ShopState) -> list[OrderEnd]:
     """Return how each order ended that went wrong, planted or not, in the order in which they were given."""
     found = []
     for order in orders:
         id, flow = order.id, workflow_of(order.id)
         if id in state.given_up:
-            found.append(End(id, f"dead letter: {state.given_up[id]}", f"boki queue peek {DEAD} --book {BOOK}"))
+            found.append(OrderEnd(id, f"dead letter: {state.given_up[id]}", f"boki queue peek {DEAD} --book {BOOK}"))
         elif id in state.failed:
-            found.append(End(id, f"failed: {state.failed[id]}", f"boki flow show {flow} --book {BOOK}"))
+            found.append(OrderEnd(id, f"failed: {state.failed[id]}", f"boki flow show {flow} --book {BOOK}"))
         elif order.wrong and state.results.get(id) is not None:
             took = f"{state.results[id]}, after {state.took_s.get(id, 0.0):.1f} s"
-            found.append(End(id, took, f"boki flow steps {flow} --book {BOOK}"))
+            found.append(OrderEnd(id, took, f"boki flow steps {flow} --book {BOOK}"))
     return found
 
 
-def unfinished(orders: Sequence[Order], state: State) -> list[str]:
+def unfinished(orders: Sequence[Order], state: ShopState) -> list[str]:
     """Return the ids of orders that have no end yet: neither a result, nor an error, nor a place among the dead letters."""
     return [
         order.id
@@ -65,7 +65,7 @@ def unfinished(orders: Sequence[Order], state: State) -> list[str]:
     ]
 
 
-def check(orders: Sequence[Order], acknowledged: Sequence[str], state: State) -> list[str]:
+def check(orders: Sequence[Order], acknowledged: Sequence[str], state: ShopState) -> list[str]:
     """Sentences about what is wrong; none."""
     faults = [f"{state.waiting} orders wait still"] if state.waiting else []
     by_id = {order.id: order for order in orders}
@@ -96,7 +96,7 @@ def check(orders: Sequence[Order], acknowledged: Sequence[str], state: State) ->
     return faults
 
 
-def _unexplained(orders: Sequence[Order], state: State) -> list[str]:
+def _unexplained(orders: Sequence[Order], state: ShopState) -> list[str]:
     """Say which orders went wrong without a reason, or in another way than was planted, and which good ones had to wait for them."""
     found = {end.order: end.what for end in ends(orders, state)}
     faults = []

@@ -26,7 +26,7 @@ from bokiflow import Flow
 from bokiflow.inspection import Known
 from bokiqueue.events import Source
 from examples.orders.app import BOOK, ITEMS, Order, Shop, workflow_of
-from examples.orders.checks import End, State, check, ends, unfinished
+from examples.orders.checks import OrderEnd, ShopState, check, ends, unfinished
 from examples.orders.wrong import WRONG
 from examples.supervisor import Supervisor, kill_at_random, module_command
 
@@ -41,13 +41,13 @@ LOOK_EVERY_S: Final = 0.3
 LOOKS_AT_ONCE: Final = 64
 
 
-class Found(NamedTuple):
+class TrialResult(NamedTuple):
     """Results of a trial."""
 
     orders: list[Order]
     acknowledged: int
     killed: Counter[str]
-    state: State
+    state: ShopState
     faults: list[str]
     seconds: float
 
@@ -110,8 +110,8 @@ async def trial(
     seed: int = 1,
     workers: int = 2,
     say: Callable[[str], None] = lambda _: None,
-    look: Callable[[str, Sequence[End]], Awaitable[None]] | None = None,
-) -> Found:
+    look: Callable[[str, Sequence[OrderEnd]], Awaitable[None]] | None = None,
+) -> TrialResult:
     """Run one; see the module.
 
     Args:
@@ -151,10 +151,10 @@ async def trial(
             await asyncio.gather(buying, supervising, return_exceptions=True)
             await supervisor.clear()
     faults = supervisor.faults + check(customers.orders, customers.acknowledged, state)
-    return Found(customers.orders, len(customers.acknowledged), killed, state, faults, perf_counter() - began)
+    return TrialResult(customers.orders, len(customers.acknowledged), killed, state, faults, perf_counter() - began)
 
 
-async def settled(shop: Shop, customers: Customers) -> State:
+async def settled(shop: Shop, customers: Customers) -> ShopState:
     """Return the shop when all orders are done, or as it is when that takes too long."""
     deadline = perf_counter() + SETTLE_S
     known: dict[str, Known] = {}
@@ -172,7 +172,7 @@ async def settled(shop: Shop, customers: Customers) -> State:
         await asyncio.sleep(0.0 if finished else LOOK_EVERY_S)
 
 
-async def _state(shop: Shop, customers: Customers, known: dict[str, Known]) -> State:
+async def _state(shop: Shop, customers: Customers, known: dict[str, Known]) -> ShopState:
     """Return the shop as it is. `known`: workflows that ended, which are not read again."""
     ids = [order.id for order in customers.orders]
     stock, sold = await shop.store.values(["stock", "sold"], consistency="linearizable")
@@ -188,7 +188,7 @@ async def _state(shop: Shop, customers: Customers, known: dict[str, Known]) -> S
     given_up = {msgspec.convert(one.body, Order).id: _why(one.source) for one in await shop.dead.peek(10**6)}
     waiting = (await shop.orders.stats()).depth
     counts = [{item: int(str(count)) for item, count in (one or {}).items()} for one in (stock, sold)]
-    return State(counts[0], counts[1], results, texts, receipts, waiting, given_up, failed, took_s)
+    return ShopState(counts[0], counts[1], results, texts, receipts, waiting, given_up, failed, took_s)
 
 
 async def _look_up(flow: Flow, ids: list[str], known: dict[str, Known]) -> None:

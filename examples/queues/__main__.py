@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 
 from examples import trial_command
-from examples.queues.trial import LOADS, Found, trial
+from examples.queues.trial import LOADS, TrialResult, trial
 
 
-def report(console: Console, found: dict[str, Found]) -> None:
+def report(console: Console, found: dict[str, TrialResult]) -> None:
     """What a person wants to know."""
     table = Table(box=None, pad_edge=False)
     table.add_column("producers : consumers")

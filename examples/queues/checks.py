@@ -7,20 +7,22 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 
-class Notes(NamedTuple):
+class ProducerNotes(NamedTuple):
     """What producers noted: what they were about to push, and what had its place."""
 
     asked: frozenset[str]
     acknowledged: frozenset[str]
 
 
-def read(lines: Iterable[str]) -> Notes:
+def read(lines: Iterable[str]) -> ProducerNotes:
     """Of the lines of their files."""
     marks = [line.split(" ", 1) for line in lines if line]
-    return Notes(frozenset(id for mark, id in marks if mark == "?"), frozenset(id for mark, id in marks if mark == "!"))
+    return ProducerNotes(
+        frozenset(id for mark, id in marks if mark == "?"), frozenset(id for mark, id in marks if mark == "!")
+    )
 
 
-def check(notes: Notes, done: Sequence[str], waiting: int) -> list[str]:
+def check(notes: ProducerNotes, done: Sequence[str], waiting: int) -> list[str]:
     """Sentences about what is wrong; none."""
     faults = [f"{waiting} messages wait still"] if waiting else []
     counts = Counter(done)

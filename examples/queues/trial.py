@@ -30,7 +30,7 @@ SETTLE_S: Final = 90.0
 """All messages are done so long after the last kill."""
 
 
-class Load(NamedTuple):
+class QueueLoad(NamedTuple):
     """Producers and consumers, in two processes each; every producer pushes so often."""
 
     producers: int
@@ -38,10 +38,10 @@ class Load(NamedTuple):
     every_ms: float
 
 
-LOADS: Final = {"1:4": Load(2, 8, 10.0), "1:1": Load(4, 4, 20.0), "4:1": Load(8, 2, 40.0)}
+LOADS: Final = {"1:4": QueueLoad(2, 8, 10.0), "1:1": QueueLoad(4, 4, 20.0), "4:1": QueueLoad(8, 2, 40.0)}
 
 
-class Found(NamedTuple):
+class TrialResult(NamedTuple):
     """What became of a trial. `p50_ms`, `p99_ms`: from push to handling."""
 
     acknowledged: int
@@ -54,8 +54,13 @@ class Found(NamedTuple):
 
 
 async def trial(
-    load: Load, directory: Path, *, seconds: float = 20.0, seed: int = 1, say: Callable[[str], None] = lambda _: None
-) -> Found:
+    load: QueueLoad,
+    directory: Path,
+    *,
+    seconds: float = 20.0,
+    seed: int = 1,
+    say: Callable[[str], None] = lambda _: None,
+) -> TrialResult:
     """Runs one; see the module."""
     began = perf_counter()
     producers, consumers = ["producer1", "producer2"], ["consumer1", "consumer2"]
@@ -83,7 +88,7 @@ async def trial(
     faults = supervisor.faults + check(notes, [id for id, _ in done], waiting)
     took = sorted(took for _, took in done) or [0.0]
     middle, late = statistics.median(took), took[int(len(took) * 0.99)]
-    return Found(len(notes.acknowledged), len(done), killed, middle, late, faults, perf_counter() - began)
+    return TrialResult(len(notes.acknowledged), len(done), killed, middle, late, faults, perf_counter() - began)
 
 
 async def _begun(directory: Path) -> None:

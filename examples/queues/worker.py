@@ -29,7 +29,7 @@ TIMEOUT_S: Final = 10.0
 AT_ONCE: Final = 8
 
 
-class Work(msgspec.Struct, frozen=True):
+class WorkItem(msgspec.Struct, frozen=True):
     """What is pushed. `sent_ms`: by the clock of this machine."""
 
     id: str
@@ -37,7 +37,7 @@ class Work(msgspec.Struct, frozen=True):
     padding: str
 
 
-class Done(msgspec.Struct, frozen=True):
+class Receipt(msgspec.Struct, frozen=True):
     """That it was handled, so long after it was sent."""
 
     id: str
@@ -49,11 +49,11 @@ def now_ms() -> float:
     return time.time_ns() / 1e6
 
 
-async def queues(book: boki.Book, shards: int) -> tuple[Queue[Work], Queue[Done]]:
+async def queues(book: boki.Book, shards: int) -> tuple[Queue[WorkItem], Queue[Receipt]]:
     """Where work comes from, and where it is reported done."""
     log = Log(book)
-    work = await Queue.open(log, "work", Work, shards=shards, max_deliveries=0, dedup_s=3_600)
-    return work, await Queue.open(log, "done", Done, shards=1)
+    work = await Queue.open(log, "work", WorkItem, shards=shards, max_deliveries=0, dedup_s=3_600)
+    return work, await Queue.open(log, "done", Receipt, shards=1)
 
 
 class NoteFile:
@@ -67,7 +67,7 @@ class NoteFile:
         assert os.write(self._file, line) == len(line)
 
 
-async def produce(work: Queue[Work], name: str, every_s: float, notes: NoteFile, stop: asyncio.Event) -> None:
+async def produce(work: Queue[WorkItem], name: str, every_s: float, notes: NoteFile, stop: asyncio.Event) -> None:
     """One producer; it waits for its push, and then for its turn."""
     number = 0
     loop = asyncio.get_running_loop()
@@ -76,7 +76,7 @@ async def produce(work: Queue[Work], name: str, every_s: float, notes: NoteFile,
         number += 1
         id = f"{name}/{number}"
         notes.note("?", id)
-        body = Work(id, now_ms(), "x" * SIZE)
+        body = WorkItem(id, now_ms(), "x" * SIZE)
         while True:
             try:
                 await work.push(body, dedup_id=id)
@@ -93,7 +93,7 @@ async def produce(work: Queue[Work], name: str, every_s: float, notes: NoteFile,
             pass
 
 
-class OneRecord:
+class AtomicRunner:
     """Runs transactions that are one record."""
 
     def __init__(self, log: Log) -> None:
@@ -109,10 +109,10 @@ async def consume(client: boki.Client, shards: int, name: str, stop: asyncio.Eve
     """One member."""
     work, done = await queues(client.book(BOOK), shards)
 
-    @work.handler(OneRecord(work.log), at_once=AT_ONCE, who=name, member_lease_s=LEASE_S, backoff_s=0.1)
-    async def handle(message: Message[Work], tx: Atomic) -> None:
+    @work.handler(AtomicRunner(work.log), at_once=AT_ONCE, who=name, member_lease_s=LEASE_S, backoff_s=0.1)
+    async def handle(message: Message[WorkItem], tx: Atomic) -> None:
         body = message.body
-        tx.add(done.pushed(Done(body.id, now_ms() - body.sent_ms)))
+        tx.add(done.pushed(Receipt(body.id, now_ms() - body.sent_ms)))
 
     async with handle:
         await stop.wait()

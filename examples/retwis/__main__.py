@@ -11,7 +11,7 @@ from rich.table import Table
 
 from examples import trial_command
 from examples.retwis.checks import DONE, REFUSED, UNKNOWN
-from examples.retwis.trial import Found, trial
+from examples.retwis.trial import TrialResult, trial
 
 CHECKED: Final = (
     "no acknowledged user, follow or post is lost, none is there twice, nothing is there that nobody asked for",
@@ -21,7 +21,7 @@ CHECKED: Final = (
 )
 
 
-def report(console: Console, found: Found) -> None:
+def report(console: Console, found: TrialResult) -> None:
     """What a person wants to know."""
     table = Table(box=None, pad_edge=False)
     table.add_column("calls")

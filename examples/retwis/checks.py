@@ -21,7 +21,7 @@ REFUSED: Final = "refused"
 UNKNOWN: Final = "unknown"
 
 
-class Note(NamedTuple):
+class NotedCall(NamedTuple):
     """One call of a client.
 
     Attributes:
@@ -37,7 +37,7 @@ class Note(NamedTuple):
     answer: Any = None
 
 
-class State(NamedTuple):
+class NetworkState(NamedTuple):
     """The network at one place of the log: each kind of object by what is behind its colon."""
 
     names: Mapping[str, Mapping[str, Any]]
@@ -48,17 +48,17 @@ class State(NamedTuple):
     user_posts: int
 
 
-def check(notes: Iterable[Note], state: State) -> list[str]:
+def check(notes: Iterable[NotedCall], state: NetworkState) -> list[str]:
     """What is wrong."""
     kept = list(notes)
     return [*_users(kept, state), *_follows(kept, state), *_posts(kept, state), *_lists(kept, state)]
 
 
-def _of(notes: Iterable[Note], operation: str, outcome: str | None = None) -> list[Note]:
+def _of(notes: Iterable[NotedCall], operation: str, outcome: str | None = None) -> list[NotedCall]:
     return [note for note in notes if note.operation == operation and outcome in (None, note.outcome)]
 
 
-def _users(notes: list[Note], state: State) -> list[str]:
+def _users(notes: list[NotedCall], state: NetworkState) -> list[str]:
     faults = []
     tried = {note.about["name"] for note in _of(notes, "register")}
     for note in _of(notes, "register", DONE):
@@ -75,7 +75,7 @@ def _users(notes: list[Note], state: State) -> list[str]:
     return faults
 
 
-def _follows(notes: list[Note], state: State) -> list[str]:
+def _follows(notes: list[NotedCall], state: NetworkState) -> list[str]:
     faults = []
     tried = {(note.about["follower"], note.about["followee"]) for note in _of(notes, "follow")}
     there = {(one, other) for one, known in state.users.items() for other in known["followees"]}
@@ -93,7 +93,7 @@ def _follows(notes: list[Note], state: State) -> list[str]:
     return faults
 
 
-def _posts(notes: list[Note], state: State) -> list[str]:
+def _posts(notes: list[NotedCall], state: NetworkState) -> list[str]:
     faults = []
     calls = {note.about["id"]: note for note in _of(notes, "post")}
     for id, note in calls.items():
@@ -107,13 +107,13 @@ def _posts(notes: list[Note], state: State) -> list[str]:
     return faults + [f"nobody wrote post {id}" for id in state.posts if id not in calls]
 
 
-def _lists(notes: list[Note], state: State) -> list[str]:
+def _lists(notes: list[NotedCall], state: NetworkState) -> list[str]:
     """Every list of posts: that of all, and each user's."""
     calls = sorted(_of(notes, "post"), key=lambda note: (note.client, note.number))
     written = [note for note in calls if note.about["id"] in state.posts]
     faults = _list("the timeline", state.timeline, written, written, state.timeline_posts)
-    due: dict[str, list[Note]] = {id: [] for id in state.users}
-    possible: dict[str, list[Note]] = {id: [] for id in state.users}
+    due: dict[str, list[NotedCall]] = {id: [] for id in state.users}
+    possible: dict[str, list[NotedCall]] = {id: [] for id in state.users}
     for note in written:
         for one in note.answer if note.outcome == DONE else ():
             due.setdefault(one, []).append(note)
@@ -124,7 +124,9 @@ def _lists(notes: list[Note], state: State) -> list[str]:
     return faults
 
 
-def _list(what: str, listed: Sequence[str], due: Sequence[Note], possible: Sequence[Note], limit: int) -> list[str]:
+def _list(
+    what: str, listed: Sequence[str], due: Sequence[NotedCall], possible: Sequence[NotedCall], limit: int
+) -> list[str]:
     """`due` have to be listed unless they were dropped, of `possible` nothing else may be; both in the order of each client."""
     faults = []
     if len(set(listed)) != len(listed):

@@ -11,7 +11,7 @@ OF_ALL: Final = 0.25
 BODY_CHARACTERS: Final = 64
 
 
-class Step(NamedTuple):
+class MixStep(NamedTuple):
     """One operation of a client, about one of so many users."""
 
     operation: str
@@ -19,7 +19,7 @@ class Step(NamedTuple):
     of_all: bool
 
 
-class Mix:
+class OperationMix:
     """The steps of one client."""
 
     def __init__(self, seed: int | str) -> None:
@@ -27,10 +27,10 @@ class Mix:
         self._operations = list(MIX)
         self._weights = list(MIX.values())
 
-    def step(self, users: int) -> Step:
+    def step(self, users: int) -> MixStep:
         """The next one; users are numbered from 0."""
         (operation,) = self._random.choices(self._operations, self._weights)
-        return Step(operation, self._random.randrange(users), self._random.random() < OF_ALL)
+        return MixStep(operation, self._random.randrange(users), self._random.random() < OF_ALL)
 
     def body(self) -> str:
         """The text of a post."""

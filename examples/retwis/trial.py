@@ -23,7 +23,7 @@ from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.errors import BokiError
 from bokistore import BokiStore, JsonObject, StoreSettings
 from examples.retwis.app import TIMELINE, TIMELINE_POSTS, USER_POSTS
-from examples.retwis.checks import UNKNOWN, Note, State, check
+from examples.retwis.checks import UNKNOWN, NetworkState, NotedCall, check
 from examples.retwis.worker import BOOK, WRONG
 from examples.supervisor import Supervisor, kill_at_random, module_command
 
@@ -32,13 +32,13 @@ END_S: Final = 60.0
 VALUES_AT_ONCE: Final = 500
 
 
-class Found(NamedTuple):
+class TrialResult(NamedTuple):
     """What became of a trial."""
 
     calls: Counter[tuple[str, str]]
     """By operation and outcome."""
     killed: Counter[str]
-    state: State
+    state: NetworkState
     faults: list[str]
     seconds: float
 
@@ -50,7 +50,7 @@ async def trial(
     seed: int = 1,
     workers: int = 2,
     say: Callable[[str], None] = lambda _: None,
-) -> Found:
+) -> TrialResult:
     """Runs one; see the module."""
     began = perf_counter()
     killed: Counter[str] = Counter()
@@ -70,19 +70,19 @@ async def trial(
     notes, wrong = read_notes(directory)
     faults = [*supervisor.faults, *wrong, *check(notes, state)]
     calls = Counter((note.operation, note.outcome) for note in notes)
-    return Found(calls, killed, state, faults, perf_counter() - began)
+    return TrialResult(calls, killed, state, faults, perf_counter() - began)
 
 
-def read_notes(directory: Path) -> tuple[list[Note], list[str]]:
+def read_notes(directory: Path) -> tuple[list[NotedCall], list[str]]:
     """What all workers noted: their calls, and what they found wrong themselves."""
-    calls: dict[tuple[str, int], Note] = {}
+    calls: dict[tuple[str, int], NotedCall] = {}
     wrong = []
     for file in sorted(directory.glob("*.notes")):
         for line in file.read_bytes().splitlines():
             facts: dict[str, Any] = msgspec.json.decode(line)
             key = (facts["client"], facts.get("number", 0))
             if "operation" in facts:
-                calls[key] = Note(*key, facts["operation"], facts["about"], UNKNOWN)
+                calls[key] = NotedCall(*key, facts["operation"], facts["about"], UNKNOWN)
             elif facts["outcome"] == WRONG:
                 wrong.append(f"{facts['client']}: {facts['fault']}")
             else:
@@ -90,7 +90,7 @@ def read_notes(directory: Path) -> tuple[list[Note], list[str]]:
     return list(calls.values()), wrong
 
 
-async def _state(url: str) -> State:
+async def _state(url: str) -> NetworkState:
     """The whole network as of now, which is behind all that was acknowledged."""
     async with boki.connect(url, timeout=END_S) as client:
         store = BokiStore(client.book(BOOK), settings=StoreSettings(checkpoints=False))
@@ -102,7 +102,7 @@ async def _state(url: str) -> State:
                     raise
 
 
-async def _read(store: BokiStore) -> State:
+async def _read(store: BokiStore) -> NetworkState:
     at = await store.log.book.now(consistency="linearizable")
     found: dict[str, dict[str, JsonObject]] = {
         "username": {},
@@ -119,4 +119,4 @@ async def _read(store: BokiStore) -> State:
             if value is not None:
                 found[kind][id] = value
     listed: Any = found[TIMELINE].get("", {}).get("posts", [])
-    return State(found["username"], found["userid"], found["post"], listed, TIMELINE_POSTS, USER_POSTS)
+    return NetworkState(found["username"], found["userid"], found["post"], listed, TIMELINE_POSTS, USER_POSTS)

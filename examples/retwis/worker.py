@@ -23,7 +23,7 @@ from bokistore import BokiStore, StoreSettings
 from examples import process
 from examples.retwis.app import NameTaken, Retwis
 from examples.retwis.checks import DONE, REFUSED, UNKNOWN
-from examples.retwis.mix import Mix, Step
+from examples.retwis.mix import MixStep, OperationMix
 
 BOOK: Final = "retwis"
 PASSWORD: Final = "of everybody"
@@ -45,13 +45,13 @@ class NoteFile:
         assert os.write(self._file, line) == len(line)
 
 
-class Client:
+class RetwisClient:
     """One client: registers a user, follows some, then does what the mix has."""
 
     def __init__(self, retwis: Retwis, note_file: NoteFile, name: str) -> None:
         self._retwis = retwis
         self._note_file = note_file
-        self._mix = Mix(name)
+        self._mix = OperationMix(name)
         self._first_name = name
         self._name = name
         self._number = 0
@@ -85,7 +85,7 @@ class Client:
         assert isinstance(most, int)
         return f"{1 + (number if number is not None else self._mix.step(10**6).user) % most:08x}" if most else None
 
-    async def _step(self, step: Step) -> None:
+    async def _step(self, step: MixStep) -> None:
         id = await self._somebody(step.user)
         if id is None:
             return
@@ -139,7 +139,7 @@ async def run(url: str, name: str, notes: str, clients: int, stop: asyncio.Event
         note_file = NoteFile(notes)
         async with asyncio.TaskGroup() as group:
             for number in range(clients):
-                group.create_task(Client(retwis, note_file, f"{name}-{number}").run(stop))
+                group.create_task(RetwisClient(retwis, note_file, f"{name}-{number}").run(stop))
         await retwis.store.close()
 
 

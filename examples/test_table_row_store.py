@@ -8,7 +8,7 @@ from boki.testing import MemoryCluster
 from bokiflow import Worker
 from bokiflow.tables import MemoryTables, Tables, TableUnavailable
 from bokilib.log import Log
-from examples.apps.table_data import TableData
+from examples.apps.table_row_store import TableRowStore
 from examples.hotel import data_set
 from examples.hotel.app import Hotel, SoldOut
 from examples.hotel.application import HOTEL
@@ -17,9 +17,9 @@ from examples.test_hotel import FEW, ask
 from libs.tests.flow.conftest import Inline
 
 
-async def data_of(cluster: MemoryCluster, port: MemoryTables, tables: tuple[str, ...] = HOTEL.tables) -> TableData:
+async def data_of(cluster: MemoryCluster, port: MemoryTables, tables: tuple[str, ...] = HOTEL.tables) -> TableRowStore:
     log = Log((await cluster.connect()).book("hotel"))
-    return await TableData.opened(Tables(log, port), tables)
+    return await TableRowStore.opened(Tables(log, port), tables)
 
 
 async def test_trips_are_booked_and_refused() -> None:
@@ -46,7 +46,7 @@ async def test_trips_are_booked_and_refused() -> None:
 
 
 async def test_a_database_that_is_down_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("examples.apps.table_data.AGAIN_S", 0)
+    monkeypatch.setattr("examples.apps.table_row_store.AGAIN_S", 0)
     left = 0
 
     def fault(what: str) -> None:

@@ -23,7 +23,7 @@ class NoAnswer(Exception):
     """A request has no definite result, for longer than any fault lasted."""
 
 
-class Calls:
+class ServiceClient:
     """Requests to services of one application. `failed`: attempts without an answer, so far."""
 
     def __init__(self, addresses: Sequence[str]) -> None:

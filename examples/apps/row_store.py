@@ -1,7 +1,7 @@
 """Data of an application: rows by name (`hotel:7`), of which several are read of one snapshot, and changed in one step of a workflow.
 
-An application knows these ports; where the rows are is another's business: objects of a `BokiStore` (`StoreData`), or rows of tables
-(`examples.apps.table_data`).
+An application knows these ports; where the rows are is another's business: objects of a `BokiStore` (`ObjectRowStore`), or rows of tables
+(`examples.apps.table_row_store`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ R = TypeVar("R")
 ROWS_AT_ONCE: Final = 200
 
 
-class Rows(Protocol):
+class RowTransaction(Protocol):
     """Rows within a transaction."""
 
     async def value(self, name: str) -> JsonObject | None:
@@ -31,7 +31,7 @@ class Rows(Protocol):
         """Writes a whole row."""
 
 
-class Data(Protocol):
+class RowStore(Protocol):
     """Where an application keeps its rows."""
 
     @property
@@ -42,7 +42,7 @@ class Data(Protocol):
         """Rows of one snapshot."""
 
     async def transact(
-        self, body: Callable[Concatenate[Rows, P], Awaitable[R]], *args: P.args, **options: P.kwargs
+        self, body: Callable[Concatenate[RowTransaction, P], Awaitable[R]], *args: P.args, **options: P.kwargs
     ) -> R:
         """In a workflow: changes rows, as a step."""
 
@@ -59,22 +59,22 @@ class Data(Protocol):
         """Nothing is lost without it."""
 
 
-class StoreRows:
+class ObjectTransaction:
     """Objects in a transaction."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx: Final = tx
 
     async def value(self, name: str) -> JsonObject | None:
-        """See `Rows`."""
+        """See `RowTransaction`."""
         return await self._tx[name].value()
 
     def put(self, name: str, value: JsonObject) -> None:
-        """See `Rows`."""
+        """See `RowTransaction`."""
         self._tx[name].set("", value)
 
 
-class StoreData:
+class ObjectRowStore:
     """Rows are objects of a store."""
 
     def __init__(self, store: BokiStore) -> None:
@@ -82,32 +82,32 @@ class StoreData:
 
     @property
     def log(self) -> Log:
-        """See `Data`."""
+        """See `RowStore`."""
         return self._store.log
 
     async def read(self, names: Sequence[str]) -> list[JsonObject | None]:
-        """See `Data`."""
+        """See `RowStore`."""
         return await self._store.values(names)
 
     async def transact(
-        self, body: Callable[Concatenate[Rows, P], Awaitable[R]], *args: P.args, **options: P.kwargs
+        self, body: Callable[Concatenate[RowTransaction, P], Awaitable[R]], *args: P.args, **options: P.kwargs
     ) -> R:
-        """See `Data`."""
+        """See `RowStore`."""
 
         async def on_objects(tx: Transaction, /, *args: P.args, **options: P.kwargs) -> R:
-            return await body(StoreRows(tx), *args, **options)
+            return await body(ObjectTransaction(tx), *args, **options)
 
         update_wrapper(on_objects, body)  # a history names it
         return await bokiflow.transact(self._store, on_objects, *args, **options)
 
     async def fill(self, rows: Mapping[str, JsonObject]) -> None:
-        """See `Data`."""
+        """See `RowStore`."""
         names = sorted(rows)
         for start in range(0, len(names), ROWS_AT_ONCE):
             await self._store.transact(_fill, {name: rows[name] for name in names[start : start + ROWS_AT_ONCE]})
 
     async def all(self) -> dict[str, JsonObject]:
-        """See `Data`."""
+        """See `RowStore`."""
         at = await self._store.log.book.now(consistency="linearizable")
         found: dict[str, JsonObject] = {}
         names = await self._store.names(at=at)
@@ -118,10 +118,10 @@ class StoreData:
         return found
 
     async def settle(self) -> None:
-        """See `Data`. Nothing is elsewhere."""
+        """See `RowStore`. Nothing is elsewhere."""
 
     async def close(self) -> None:
-        """See `Data`."""
+        """See `RowStore`."""
         await self._store.close()
 
 

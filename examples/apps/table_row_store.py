@@ -16,7 +16,7 @@ from boki_common.errors import BokiError
 from bokiflow.tables import Schema, Tables, Transaction
 from bokilib.codec import JsonObject
 from bokilib.log import Log
-from examples.apps.data import Rows
+from examples.apps.row_store import RowTransaction
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,22 +29,22 @@ WAIT_S: Final = 100.0
 """For a database that does not answer."""
 
 
-class TableRows:
+class TableTransaction:
     """Rows of tables in a transaction."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx: Final = tx
 
     async def value(self, name: str) -> JsonObject | None:
-        """See `Rows`."""
+        """See `RowTransaction`."""
         return _value(await self._tx.get(*_place(name)))
 
     def put(self, name: str, value: JsonObject) -> None:
-        """See `Rows`."""
+        """See `RowTransaction`."""
         self._tx.put(*_place(name), {COLUMN: value})
 
 
-class TableData:
+class TableRowStore:
     """See the module."""
 
     def __init__(self, tables: Tables, names: Sequence[str]) -> None:
@@ -53,7 +53,7 @@ class TableData:
         self._names: Final = names
 
     @classmethod
-    async def opened(cls, tables: Tables, names: Sequence[str]) -> TableData:
+    async def opened(cls, tables: Tables, names: Sequence[str]) -> TableRowStore:
         """Opens the tables, which are made where they are not there."""
         for name in names:
             await with_retries(lambda name=name: tables.open(Schema(name, {COLUMN: "json"}, "versioned")))  # type: ignore[misc]  # one more parameter, with its default
@@ -61,11 +61,11 @@ class TableData:
 
     @property
     def log(self) -> Log:
-        """See `Data`."""
+        """See `RowStore`."""
         return self._tables.log
 
     async def read(self, names: Sequence[str]) -> list[JsonObject | None]:
-        """See `Data`."""
+        """See `RowStore`."""
 
         async def together() -> list[JsonObject | None]:
             tx = await self._tables.begin()
@@ -87,18 +87,18 @@ class TableData:
         return [_value(row) for row in await self._tables.look_many(_place(names[0])[0], keys)]
 
     async def transact(
-        self, body: Callable[Concatenate[Rows, P], Awaitable[R]], *args: P.args, **options: P.kwargs
+        self, body: Callable[Concatenate[RowTransaction, P], Awaitable[R]], *args: P.args, **options: P.kwargs
     ) -> R:
-        """See `Data`."""
+        """See `RowStore`."""
 
         async def on_rows(tx: Transaction, /, *args: P.args, **options: P.kwargs) -> R:
-            return await body(TableRows(tx), *args, **options)
+            return await body(TableTransaction(tx), *args, **options)
 
         update_wrapper(on_rows, body)  # a history names it
         return await bokiflow.transact(self._tables, on_rows, *args, **options)
 
     async def fill(self, rows: Mapping[str, JsonObject]) -> None:
-        """See `Data`."""
+        """See `RowStore`."""
         names = sorted(rows)
 
         async def fill(tx: Transaction, some: Iterable[str]) -> None:
@@ -120,7 +120,7 @@ class TableData:
             await with_retries(lambda start=start: some(names[start : start + ROWS_AT_ONCE]))  # type: ignore[misc]  # as above
 
     async def all(self) -> dict[str, JsonObject]:
-        """See `Data`."""
+        """See `RowStore`."""
         place = await self._tables.log.book.now(consistency="linearizable")
         found: dict[str, JsonObject] = {}
         for name in self._names:
@@ -141,7 +141,7 @@ class TableData:
             await with_retries(lambda name=name: self._tables.settle(name))  # type: ignore[misc]  # as above
 
     async def close(self) -> None:
-        """See `Data`."""
+        """See `RowStore`."""
         await self._tables.applier.close()
 
 
