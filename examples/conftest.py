@@ -1,4 +1,4 @@
-"""Trials that wait most of their time begin first: others run beside them, and at the end of a run nothing would."""
+"""Order of the tests: trials that mostly wait start first, so that other tests run beside them."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import pytest
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """After they were shuffled."""
+    """Move the tests marked `waits` to the front, after other plugins have shuffled them."""
     items.sort(key=lambda item: item.get_closest_marker("waits") is None)

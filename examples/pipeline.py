@@ -1,18 +1,18 @@
-"""A data pipeline: flights go into books and into open files, Spark sums them up, the sums become a book, Parquet and pictures.
+"""A data pipeline: flights go to books, books are offloaded to files, Spark sums both up, and the sums go to a book, Parquet and charts.
 
     python -m examples.pipeline [FILE.csv]               (`make pipeline`, `make pipeline INPUT=path`)
 
-    1. a `boki dev` of its own, in the folder
-    2. flights → a book for each airport they left from, with tags; numbered, so that each is there once, whoever was killed how often
-    3. their terms are ended and offloaded into Parquet files, `cold` in the folder; the program that does this is killed with -9 in
-       the middle of it, and begins again
-    4. Spark follows these books; of every batch the sums by hour and carrier, and by day, go to the book `results` (exactly once, by the
-       sink) and to Parquet (a folder for each batch, written over when it is run again)
-       it is killed with -9 in the middle of a batch, and begins again
-    5. Spark reads the offloaded files natively and counts who left late, by month and carrier, into Parquet
-    6. the sums of book and Parquet are compared with what plain Python computes, and drawn
+1. Start a `boki dev` with its data in the folder (`build/pipeline`, or `--folder`).
+2. Append the flights of each airport to a book, numbered, so that each is there once however often the program is killed.
+3. Seal the terms with the flights and offload them to Parquet files in `cold`. The program is killed with kill -9 while it offloads,
+   and restarted.
+4. Stream the books into Spark. The sums of each batch, by hour and carrier and by day, go to the book `results`, exactly once through the
+   sink, and to Parquet, a folder per batch that a repeated batch overwrites. The program is killed in its second batch, and restarted.
+5. Count late departures by month and carrier from the offloaded files, which Spark reads natively.
+6. Compare the sums in book and Parquet with those of plain Python, and draw them.
 
-What is in the folder is gone on from: run it again after Ctrl-C. The exit code is 1 when anything differs.
+It prints the kills, the offloaded records, the paths of three charts, and finally `… equal to oracle`. A run that is interrupted
+with Ctrl-C resumes in the same folder. Exit code 1 if the program fails or any sum differs.
 """
 
 from __future__ import annotations
@@ -45,30 +45,38 @@ RESULTS: Final = "results"
 BOKI: Final = (sys.executable, "-m", "boki_cli.main")
 COLUMNS: Final = ("month", "day", "hour", "carrier", "origin", "dep_delay")
 CHUNK: Final = 5_000
-"""Flights of one call."""
+"""Flights per append."""
 LATE_MINUTES: Final = 15
+"""Delay above which a departure counts as late."""
 SNAPSHOT_WAIT_S: Final = 120.0
 SCHEMA: Final = "month int, day int, hour int, carrier string, dep_delay double"
 
 
 class FlightSums(NamedTuple):
-    """What the pipeline computes."""
+    """Sums of the flights.
+
+    Attributes:
+        delays: (hour, carrier) → number of flights with a known delay, and the sum of their delays in minutes.
+        days: (month, day) → number of flights.
+    """
 
     delays: dict[tuple[int, str], tuple[int, int]]
-    """(hour, carrier) → how many left with a known delay, and these delays added up, in minutes."""
     days: dict[tuple[int, int], int]
-    """(month, day) → flights."""
 
 
 LateCounts = dict[tuple[int, str], tuple[int, int]]
-"""(month, carrier) → flights with a known delay, and those of them that left late."""
+"""(month, carrier) → number of flights with a known delay, and how many of them were late."""
 
 
-# -- the input, and the oracle
+# -- input and oracle
 
 
 def load(path: Path | None, rows: int) -> list[dict[str, str]]:
-    """The first flights of a CSV file; without one, of the public data set of `make run`. Exits when columns are missing."""
+    """Return the first flights from New York in a CSV file, or in the public data set of `make run` without one.
+
+    Raises:
+        SystemExit: the file lacks a column.
+    """
     if path is None:
         from boki_cli.demo.dataset import flights
 
@@ -83,7 +91,7 @@ def load(path: Path | None, rows: int) -> list[dict[str, str]]:
 
 
 def oracle(flights: Sequence[dict[str, str]]) -> FlightSums:
-    """The sums, by plain Python."""
+    """Compute the sums in plain Python."""
     delays: dict[tuple[int, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
     days: Counter[tuple[int, int]] = Counter()
     for row in flights:
@@ -96,7 +104,7 @@ def oracle(flights: Sequence[dict[str, str]]) -> FlightSums:
 
 
 def late_oracle(flights: Sequence[dict[str, str]]) -> LateCounts:
-    """Who left late, by plain Python."""
+    """Count late departures in plain Python."""
     late: LateCounts = defaultdict(lambda: (0, 0))
     for row in flights:
         delay = delay_of(row)
@@ -107,16 +115,16 @@ def late_oracle(flights: Sequence[dict[str, str]]) -> LateCounts:
 
 
 def delay_of(row: dict[str, str]) -> int | None:
-    """Minutes; None of a flight that never left."""
+    """Return the delay of a flight in minutes, or None if it never left."""
     text = row["dep_delay"]
     return int(float(text)) if text not in ("", "NA") else None
 
 
-# -- into books
+# -- flights to books
 
 
 def ingest(client: boki.sync.Client, flights: Sequence[dict[str, str]]) -> None:
-    """Appends the flights of each airport under numbers: what is there already is not appended again."""
+    """Append the flights of each airport under numbers, starting after those that are in the book."""
     for origin in ORIGINS:
         own = [row for row in flights if row["origin"] == origin]
         writer = client.book(f"flights/{origin}").writer("ingest")
@@ -125,17 +133,24 @@ def ingest(client: boki.sync.Client, flights: Sequence[dict[str, str]]) -> None:
 
 
 def record_of(row: dict[str, str]) -> tuple[bytes, list[str]]:
-    """The record of a flight: its data and its tags."""
+    """Return the record of a flight: data and tags."""
     numbers = {name: int(row[name]) for name in ("month", "day", "hour")}
     data = {**numbers, "carrier": row["carrier"], "dep_delay": delay_of(row)}
     return json.dumps(data).encode(), [f"carrier/{row['carrier']}", f"day/{row['month']}-{row['day']}"]
 
 
-# -- into files
+# -- books to files
 
 
 def offload(client: boki.sync.Client, url: str, folder: Path, *, die: bool) -> None:
-    """Ends the terms that have the flights, if they go on, and offloads them. `die`: the program is killed while it does."""
+    """Seal the terms that have the flights, and offload them.
+
+    Args:
+        client: client of the cluster.
+        url: its address.
+        folder: folder of the pipeline.
+        die: kill this process at the first progress of the offload.
+    """
     from boki_spark.offload.job import offload_term, sweep
     from boki_spark.source.blocking_cluster import ClusterOptions, open_source
 
@@ -162,7 +177,7 @@ def offload(client: boki.sync.Client, url: str, folder: Path, *, die: bool) -> N
 
 
 def count_late(spark: SparkSession, url: str, folder: Path) -> None:
-    """Reads the offloaded files natively, all of the flights, and writes who left late."""
+    """Count late departures with Spark, from the offloaded files alone, and write the counts to Parquet."""
     from pyspark.sql import functions as F
 
     frames = [boki_spark.cold(spark, url=url, book=f"flights/{origin}", whole=True) for origin in ORIGINS]
@@ -174,7 +189,15 @@ def count_late(spark: SparkSession, url: str, folder: Path) -> None:
 
 
 def summarise(spark: SparkSession, url: str, folder: Path, *, batch_rows: int, die_in: int | None) -> None:
-    """Follows the books to their end. `die_in`: a batch in which the program is killed, after one of its four writes."""
+    """Stream the books to their end, and write the sums of each batch to the book `results` and to Parquet.
+
+    Args:
+        spark: session.
+        url: address of the cluster.
+        folder: folder of the pipeline.
+        batch_rows: approximate number of flights, of all books together, in a batch.
+        die_in: number of the batch in which to kill this process, after the first of the batch's four writes.
+    """
     from pyspark.sql import functions as F
 
     def write(frame: DataFrame, batch: int) -> None:
@@ -210,32 +233,32 @@ def summarise(spark: SparkSession, url: str, folder: Path, *, batch_rows: int, d
     query.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start().awaitTermination()
 
 
-# -- what came of it
+# -- results
 
 
-def of_book(client: boki.sync.Client) -> FlightSums:
-    """The sums of the book `results`."""
+def sums_of_book(client: boki.sync.Client) -> FlightSums:
+    """Return the sums in the book `results`."""
     rows: list[dict[str, Any]] = []
     for name in ("delays", "days"):
         for record in client.book(RESULTS).read(name):
             assert isinstance(record, boki.Record)
             rows.append(json.loads(record.data))
-    return added_up(rows)
+    return add_up(rows)
 
 
-def of_parquet(folder: Path) -> FlightSums:
-    """The sums of the Parquet files."""
+def sums_of_parquet(folder: Path) -> FlightSums:
+    """Return the sums in the Parquet files."""
     import pyarrow.parquet as pq
 
     rows: list[dict[str, Any]] = []
     for name in ("delays", "days"):
         for path in sorted((folder / "parquet" / name).glob("batch=*/*.parquet")):
             rows += [{"of": name, **row} for row in pq.ParquetFile(path).read().to_pylist()]
-    return added_up(rows)
+    return add_up(rows)
 
 
 def late_of_parquet(folder: Path) -> LateCounts:
-    """What `count_late` wrote."""
+    """Return the late departures that `count_late` wrote."""
     import pyarrow.parquet as pq
 
     files = sorted((folder / "parquet" / "late").glob("*.parquet"))
@@ -243,8 +266,8 @@ def late_of_parquet(folder: Path) -> LateCounts:
     return {(row["month"], row["carrier"]): (row["count"], row["late"]) for row in rows}
 
 
-def added_up(rows: Sequence[dict[str, Any]]) -> FlightSums:
-    """Sums of all batches."""
+def add_up(rows: Sequence[dict[str, Any]]) -> FlightSums:
+    """Add up the sums of all batches."""
     delays: dict[tuple[int, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
     days: Counter[tuple[int, int]] = Counter()
     for row in rows:
@@ -257,7 +280,7 @@ def added_up(rows: Sequence[dict[str, Any]]) -> FlightSums:
 
 
 def draw(sums: FlightSums, late: LateCounts, folder: Path) -> list[Path]:
-    """Three pictures: mean delays by hour and carrier, who leaves late by month and carrier, flights a day."""
+    """Draw mean delays by hour and carrier, late departures by month and carrier, and flights per day; return the files."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -276,14 +299,14 @@ def draw(sums: FlightSums, late: LateCounts, folder: Path) -> list[Path]:
     axes.set_xticks(firsts, [f"{days[at][0]:02}" for at in firsts])
     axes.set_ylim(bottom=0)
     axes.set_xlabel("month")
-    axes.set_title("Departures a day")
+    axes.set_title("Departures per day")
     figure.savefig(folder / "rate.png", dpi=120)
     plt.close(figure)
     return [folder / "delays.png", folder / "late.png", folder / "rate.png"]
 
 
 def _draw_grid(values: dict[tuple[int, str], float], across: str, title: str, unit: str, path: Path) -> None:
-    """Values by a number and a carrier, as a grid of colours."""
+    """Draw values by number and carrier as a grid of colours."""
     from matplotlib import pyplot as plt
 
     numbers = sorted({number for number, _ in values})
@@ -304,12 +327,12 @@ def _draw_grid(values: dict[tuple[int, str], float], across: str, title: str, un
 # -- processes
 
 KILLS: Final = {"while it offloads": ["--die-offloading"], "in its second batch": ["--die-in", "1"]}
-"""When the program is killed, and what makes it."""
+"""When the worker is killed, and the option that makes it kill itself."""
 
 
 @contextlib.contextmanager
 def cluster(folder: Path) -> Iterator[str]:
-    """A `boki dev` on the data in a folder; gives its address."""
+    """Run a `boki dev` with its data in a folder, and yield its address."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [*BOKI, "dev", "--data", str(folder / "data"), "--listen", "127.0.0.1:0"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("BOKI_")}
@@ -322,14 +345,14 @@ def cluster(folder: Path) -> Iterator[str]:
             found = (re.search(r"boki://[\w.]+:[1-9]\d*", line) for line in process.stdout)
             address = next((one[0] for one in found if one), None)
             if address is None:
-                raise SystemExit(f"boki dev does not start: see {folder / 'dev.log'}")
+                raise SystemExit(f"boki dev did not start: see {folder / 'dev.log'}")
             yield address
         finally:
             process.terminate()
 
 
 def worker(options: argparse.Namespace) -> None:
-    """What may be killed at any time: ingest, offloading, and Spark."""
+    """Ingest, offload and run Spark: the part of the pipeline that may be killed at any time."""
     from boki_spark.session import local_session
 
     with boki.sync.connect(options.url) as client:
@@ -343,8 +366,8 @@ def worker(options: argparse.Namespace) -> None:
         spark.stop()
 
 
-def work(options: argparse.Namespace, url: str, *extra: str) -> int:
-    """Runs `worker` as a process; returns its exit code."""
+def run_worker(options: argparse.Namespace, url: str, *extra: str) -> int:
+    """Run `worker` as a process, and return its exit code."""
     command = [sys.executable, "-m", "examples.pipeline", "--worker", "--url", url, "--folder", str(options.folder)]
     command += ["--rows", str(options.rows), "--batch-rows", str(options.batch_rows), *extra]
     if options.input is not None:
@@ -353,13 +376,23 @@ def work(options: argparse.Namespace, url: str, *extra: str) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the pipeline. Returns the exit code."""
+    """Run the pipeline, or its worker, and return the exit code."""
     parser = argparse.ArgumentParser(prog="examples.pipeline", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("input", nargs="?", type=Path, help="a CSV file with the columns of the flights")
-    parser.add_argument("--folder", type=Path, default=Path("build/pipeline"))
-    parser.add_argument("--rows", type=int, default=10**9, help="flights, at most")
     parser.add_argument(
-        "--batch-rows", type=int, default=60_000, help="flights of all books in one batch of Spark, roughly"
+        "input", nargs="?", type=Path, help="CSV file with the columns of the flights; by default the public data set"
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path("build/pipeline"),
+        help="folder for data, logs and results (default: %(default)s)",
+    )
+    parser.add_argument("--rows", type=int, default=10**9, help="maximum of flights")
+    parser.add_argument(
+        "--batch-rows",
+        type=int,
+        default=60_000,
+        help="approximate number of flights, of all books together, in one batch of Spark (default: %(default)s)",
     )
     parser.add_argument("--die-in", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--die-offloading", action="store_true", help=argparse.SUPPRESS)
@@ -376,19 +409,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not (options.folder / "checkpoint").exists():
             for what, how in KILLS.items():
                 print(f"flights → books → files → Spark, killed {what}")
-                print(f"ended with {work(options, url, *how)}; begins again")
-        code = work(options, url)
+                print(f"ended with {run_worker(options, url, *how)}; restarting")
+        code = run_worker(options, url)
         if code:
-            print(f"the pipeline ended with {code}", file=sys.stderr)
+            print(f"the worker of the pipeline ended with {code}", file=sys.stderr)
             return 1
         with boki.sync.connect(url) as client:
-            found = {"book": of_book(client), "Parquet": of_parquet(options.folder)}
+            found = {"book": sums_of_book(client), "Parquet": sums_of_parquet(options.folder)}
     for name, sums in found.items():
         if sums != expected:
-            print(f"the {name} differs from the oracle", file=sys.stderr)
+            print(f"expected the sums of plain Python in the {name}, found others", file=sys.stderr)
             return 1
     if late_of_parquet(options.folder) != late:
-        print("what was counted of the offloaded files differs from the oracle", file=sys.stderr)
+        print("expected the late departures of plain Python in the offloaded files, found others", file=sys.stderr)
         return 1
     for path in draw(expected, late, options.folder / "pictures"):
         print(path)

@@ -1,4 +1,4 @@
-"""What the applications share: requests until they have a definite result, load, and the page."""
+"""Tests of what the applications share: requests until their results are definite, the load, the service, and the status page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,12 @@ from examples.hotel.application import HOTEL
 
 
 class Answers:
-    """A service that answers as a test chooses; `asked` are the ids."""
+    """Service whose answers a test chooses.
+
+    Attributes:
+        left: HTTP status of each next answer; None closes the connection. Afterwards the status is 200.
+        asked: ids of the requests so far.
+    """
 
     def __init__(self, *answers: int | None) -> None:
         self.left = list(answers)
@@ -43,18 +48,18 @@ class Answers:
 
 
 async def asking(answers: Answers, ask: Callable[[ServiceClient], Awaitable[Any]]) -> Any:
-    async with serving(answers, 0) as port, ServiceClient([f"http://127.0.0.1:{port}"]) as calls:  # type: ignore[arg-type]  # as much of one as is needed
+    async with serving(answers, 0) as port, ServiceClient([f"http://127.0.0.1:{port}"]) as calls:  # type: ignore[arg-type]  # has the two handlers of a Service
         return await ask(calls)
 
 
-async def test_a_request_is_sent_again_until_somebody_knows_how_it_ended() -> None:
+async def test_a_request_is_repeated_until_its_result_is_definite() -> None:
     answers = Answers(503, None)
     found = await asking(answers, lambda calls: calls.ask(Request("x", "login", ())))
     assert (found.value, found.refused, found.attempts) == (7, "", 3)
     assert answers.asked == ["x"] * 3, "always under the same id"
 
 
-async def test_a_request_that_nobody_answers_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_without_a_definite_result_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_client, "GIVE_UP_S", 0.05)
     with pytest.raises(NoAnswer, match="login x"):
         await asking(Answers(*[503] * 100), lambda calls: calls.ask(Request("x", "login", ())))
@@ -77,7 +82,7 @@ async def test_an_open_loop_sends_when_it_is_due_and_a_closed_one_after_an_answe
     assert all_made > made
 
 
-async def test_a_service_answers_results_refusals_and_what_it_does_not_know() -> None:
+async def test_a_service_answers_with_results_refusals_and_404() -> None:
     async with MemoryCluster() as cluster:
         data = ObjectRowStore(BokiStore(Log((await cluster.connect()).book("hotel"))))
         await data.fill({"hotel:1": {"capacity": 1, "left": 1}, "flight:1": {"capacity": 9, "left": 9}})
@@ -116,8 +121,8 @@ def test_the_page_shows_rate_errors_kills_and_what_holds() -> None:
     for part in ("hotel &lt;1&gt;", "9 requests in the last second", "3 attempts", "2 × engine", "no &lt;half&gt;"):
         assert part in text
     assert 'http-equiv="refresh"' in text
-    ended = page(standing(over=True, checks=[SnapshotCheck(9, 1_000, []), SnapshotCheck(12, 2_000, ["trip <b>"])]))
+    ended = page(standing(ended=True, checks=[SnapshotCheck(9, 1_000, []), SnapshotCheck(12, 2_000, ["trip <b>"])]))
     assert "refresh" not in ended
-    assert "after 9 s, of 1,000 rows: holds" in ended
-    assert 'class="wrong">after 12 s, of 2,000 rows: trip &lt;b&gt;' in ended
-    assert "nobody yet" in page(standing(killed=[], rates=[]))
+    assert "after 9 s, 1,000 rows: all hold" in ended
+    assert 'class="wrong">after 12 s, 2,000 rows: trip &lt;b&gt;' in ended
+    assert "none yet" in page(standing(killed=[], rates=[]))

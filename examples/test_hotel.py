@@ -1,4 +1,4 @@
-"""The travel reservation books trips whole or not at all, wherever it is killed; and what is wrong after a trial is found."""
+"""Tests of the travel reservation: its rules, its workflows, crashes at every operation, and trials under kill -9."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ from examples.apps.row_store import ObjectRowStore
 from examples.apps.trial import trial
 from examples.hotel import data_set
 from examples.hotel.app import Hotel, SoldOut
-from examples.hotel.application import HOTEL
+from examples.hotel.application import HOTEL, MIX, request
 from examples.hotel.checks import check
-from examples.hotel.mix import MIX, request
 from examples.hotel.rules import distance_km, nearest, rate_of, recommended
 from itests.support.cassandra import CassandraServer
 from libs.tests.flow.conftest import Inline
@@ -43,7 +42,7 @@ def data_of(book: BookPort) -> ObjectRowStore:
     return ObjectRowStore(BokiStore(Log(book), settings=SETTINGS))
 
 
-# -- what it decides
+# -- rules and data
 
 
 def test_the_data_set_is_the_papers() -> None:
@@ -90,7 +89,7 @@ def test_the_mix_is_the_papers() -> None:
         assert (made.id, made.operation) == ("x", operation)
 
 
-# -- what it does
+# -- workflows
 
 
 async def ask(worker: Worker, hotel: Hotel, id: str, operation: str, *args: Json) -> Json:
@@ -102,12 +101,12 @@ async def test_what_it_does() -> None:
     async with MemoryCluster() as cluster:
         data = data_of((await cluster.connect()).book("hotel"))
         await data.fill({**data_set.rows(), **FEW})
-        await data.fill({"hotel:1": {"capacity": 9, "left": 9}})  # again: what is there stays
+        await data.fill({"hotel:1": {"capacity": 9, "left": 9}})  # existing rows stay
         hotel = Hotel(data)
         async with Worker(hotel.app, data.log, bodies=Inline()) as worker:
             found: Any = await ask(worker, hotel, "s", "search", 37.786, -122.405, "2015-04-10", "2015-04-12")
             assert [one["name"] for one in found] == ["Hotel 1", "Hotel 6", "Hotel 2", "Hotel 3"], (
-                "by rate, those that have one"
+                "hotels with a rate, the cheapest first"
             )
             assert await ask(worker, hotel, "f", "search", 0.0, 0.0, "2015-04-10", "2015-04-12") == []
             best: Any = await ask(worker, hotel, "r", "recommend", "price", 37.8, -122.4)
@@ -115,7 +114,7 @@ async def test_what_it_does() -> None:
             assert await ask(worker, hotel, "l", "login", "Cornell_3", "3333333333") is True
             assert await ask(worker, hotel, "m", "login", "Cornell_3", "wrong") is False
             assert await ask(worker, hotel, "t1", "reserve", "Cornell_1", 1, 1) == "t1"
-            assert await ask(worker, hotel, "t1", "reserve", "Cornell_1", 1, 1) == "t1", "asked again, booked once"
+            assert await ask(worker, hotel, "t1", "reserve", "Cornell_1", 1, 1) == "t1", "requested twice, booked once"
             for id, room, seat in (("t2", 1, 1), ("t3", 2, 2)):
                 with pytest.raises(SoldOut):
                     await ask(worker, hotel, id, "reserve", "Cornell_1", room, seat)
@@ -141,11 +140,11 @@ async def test_records_by_operation() -> None:
             assert await appends("r", "recommend", "price", 37.8, -122.4) == 2
             assert await appends("l", "login", "Cornell_3", "3333333333") == 2
             assert await appends("t", "reserve", "Cornell_1", 1, 1) == 6, (
-                "start, trip, order begins, order, order ends, end"
+                "start, trip, start of the order, order, end of the order, end"
             )
 
 
-# -- wherever it is killed
+# -- crashes at every operation
 
 
 async def reserve(book: BookPort) -> None:
@@ -180,7 +179,7 @@ async def whole(book: boki.Book) -> None:
         Answer(Request("t1", "reserve", ("ann", 1, 1)), "t1", "", 0, 1),
         Answer(Request("t2", "reserve", ("ann", 1, 2)), None, "SoldOut", 0, 1),
     ]
-    sold_out: JsonObject = {"capacity": 0, "left": 0}  # it was, from the beginning
+    sold_out: JsonObject = {"capacity": 0, "left": 0}  # as it was at the beginning
     assert check(answers, {**rows, "flight:2": sold_out}) == []
 
 
@@ -193,7 +192,7 @@ async def test_no_trip_is_booked_twice_wherever_a_second_worker_comes() -> None:
     assert (await start_anywhere(reserve, reserve, whole, before=few)).runs > 8
 
 
-# -- what is checked
+# -- checks
 
 
 def answered_and_stored() -> tuple[list[Answer], dict[str, Any]]:
@@ -221,13 +220,13 @@ def test_nothing_is_found_where_nothing_is_wrong() -> None:
 @pytest.mark.parametrize(
     ("change", "fault_text"),
     [
-        (lambda a, r: r.pop("trip:a"), "trip a was acknowledged, and is not booked"),
-        (lambda a, r: r.pop("trip:a"), "2 are taken of hotel:1, and 1 trips have it"),
-        (lambda a, r: r["flight:1"].update(left=1), "1 are taken of flight:1, and 2 trips have it"),
-        (lambda a, r: r["flight:1"].update(left=-1), "-1 are left"),
-        (lambda a, r: r.update({"trip:c": r["trip:a"]}), "trip c was refused, and is booked"),
-        (lambda a, r: r.update({"trip:z": r["trip:a"]}), "nobody asked for trip z"),
-        (lambda a, r: r["trip:a"].update(user="eve"), "trip a is not what was asked for"),
+        (lambda a, r: r.pop("trip:a"), "trip a was acknowledged, but is not booked"),
+        (lambda a, r: r.pop("trip:a"), "hotel:1: 2 booked, but 1 trips have it"),
+        (lambda a, r: r["flight:1"].update(left=1), "flight:1: 1 booked, but 2 trips have it"),
+        (lambda a, r: r["flight:1"].update(left=-1), "-1 left"),
+        (lambda a, r: r.update({"trip:c": r["trip:a"]}), "trip c was refused, but is booked"),
+        (lambda a, r: r.update({"trip:z": r["trip:a"]}), "trip z was never requested"),
+        (lambda a, r: r["trip:a"].update(user="eve"), "trip a differs from the request"),
         (lambda a, r: r.pop("order:a"), "trip a has no order"),
         (lambda a, r: r.update({"order:q": r["order:a"]}), "order q has no trip"),
         (lambda a, r: a.append(a[3]._replace(value=False)), "ann could not log in"),
@@ -272,10 +271,10 @@ async def test_a_trial_with_the_rows_in_cassandra_which_is_killed_as_well(tmp_pa
 @pytest.mark.waits
 @pytest.mark.timeout(900)
 async def test_half_a_minute_of_kills(tmp_path: Path) -> None:
-    """Clients that think: it waits most of the time, while other tests run."""
+    """Clients pause between requests, so the test mostly waits while other tests run."""
     found = await trial(HOTEL, tmp_path, seconds=30, least=75, pause_s=0.5, seed=3)
     assert found.faults == []
-    assert found.killed.total() >= 1  # on a busy machine each takes long to be back
+    assert found.killed.total() >= 1  # on a busy machine a restart takes long
     asked = Counter(answer.request.operation for answer in found.answers)
     assert all(asked[operation] for operation in HOTEL.mix), asked
-    assert "holds" in (tmp_path / "page.html").read_text()
+    assert " rows: all hold<" in (tmp_path / "page.html").read_text()

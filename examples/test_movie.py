@@ -1,4 +1,4 @@
-"""Reviews of movies are there once and everywhere, wherever their workflow is killed; and what is wrong after a trial is found."""
+"""Tests of the movie reviews: the workflow, crashes at every operation, the checks, and a trial under kill -9."""
 
 from __future__ import annotations
 
@@ -19,21 +19,19 @@ from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
 from examples.apps.application import Answer, Request
 from examples.apps.trial import trial
-from examples.movie import data_set
 from examples.movie.app import Movie, UnknownName
-from examples.movie.application import MOVIE
+from examples.movie.application import MOVIE, initial_rows, request
 from examples.movie.checks import check
-from examples.movie.mix import request
 from examples.test_hotel import data_of
 from libs.tests.flow.conftest import Inline
 
 SEVEN: dict[str, JsonObject] = {
-    name: row for name, row in data_set.rows().items() if name.split(":")[1] in ("username_7", "u7", "Movie 7", "m7")
+    name: row for name, row in initial_rows().items() if name.split(":")[1] in ("username_7", "u7", "Movie 7", "m7")
 }
 
 
 def test_the_data_set_is_the_papers() -> None:
-    kinds = Counter(name.partition(":")[0] for name in data_set.rows())
+    kinds = Counter(name.partition(":")[0] for name in initial_rows())
     assert (kinds["user"], kinds["title"], kinds["movie"]) == (1_000, 1_000, 1_000)
     made = request(random.Random(1), "compose", "x")
     assert len(str(made.args[3])) == 256
@@ -51,19 +49,19 @@ async def test_what_it_does() -> None:
         async with Worker(movie.app, data.log, bodies=Inline()) as worker:
             before = data.log.appends
             id = await (await worker.start(compose.call("username_7", "Movie 7", 9, "very  good"), id="a")).result()
-            assert data.log.appends - before <= 5, "start, two steps at once, the review, the end"
+            assert data.log.appends - before <= 5, "start, two steps at once, review, end"
             again = await (await worker.start(compose.call("username_7", "Movie 7", 9, "very  good"), id="a")).result()
             assert again == id
             other = await (await worker.start(compose.call("username_7", "Movie 7", 2, "bad"), id="b")).result()
-            with pytest.raises(UnknownName, match="nobody"):
-                await (await worker.start(compose.call("nobody", "Movie 7", 2, "bad"), id="c")).result()
+            with pytest.raises(UnknownName, match="dora"):
+                await (await worker.start(compose.call("dora", "Movie 7", 2, "bad"), id="c")).result()
         rows = await data.all()
         assert rows[f"review:{id}"] == {"user": "u7", "movie": "m7", "rating": 9, "text": "very good"}
         assert rows["user_reviews:u7"] == rows["movie_reviews:m7"] == {"reviews": [id, other]}
         assert rows["movie:m7"] == {"title": "Movie 7", "reviews": 2, "ratings": 11}
 
 
-# -- wherever it is killed
+# -- crashes at every operation
 
 
 async def compose(book: BookPort) -> None:
@@ -104,7 +102,7 @@ async def test_a_review_is_there_once_wherever_a_second_worker_comes() -> None:
     assert (await start_anywhere(compose, compose, once, before=few)).runs > 5
 
 
-# -- what is checked
+# -- checks
 
 
 def answered_and_stored() -> tuple[list[Answer], dict[str, Any]]:
@@ -123,15 +121,15 @@ def test_nothing_is_found_where_nothing_is_wrong() -> None:
 @pytest.mark.parametrize(
     ("change", "fault_text"),
     [
-        (lambda a, r: r.pop("review:r"), "review r was acknowledged, and is lost"),
-        (lambda a, r: r["review:r"].update(text="other"), "review r is not what was written"),
-        (lambda a, r: r.update({"review:s": r["review:r"]}), "nobody wrote review s"),
-        (lambda a, r: a.append(a[0]._replace(request=a[0].request._replace(id="y"))), "were given one review"),
+        (lambda a, r: r.pop("review:r"), "review r was acknowledged, but is lost"),
+        (lambda a, r: r["review:r"].update(text="other"), "review r differs from the request"),
+        (lambda a, r: r.update({"review:s": r["review:r"]}), "review s was never requested"),
+        (lambda a, r: a.append(a[0]._replace(request=a[0].request._replace(id="y"))), "got the same review"),
         (lambda a, r: a.append(a[0]._replace(refused="KeyError")), "review x was refused"),
         (lambda a, r: r["user_reviews:u7"].update(reviews=[]), "the list of user u7 has review r 0 times"),
         (lambda a, r: r["movie_reviews:m7"].update(reviews=["r", "r"]), "the list of movie m7 has review r 2 times"),
         (lambda a, r: r["movie_reviews:m7"].update(reviews=["r", "q"]), "has review q 1 times, expected 0"),
-        (lambda a, r: r["movie:m7"].update(ratings=6), "movie m7 has 1 reviews of 5, and counts 1 of 6"),
+        (lambda a, r: r["movie:m7"].update(ratings=6), "movie m7 counts 1 reviews with 6 points, but has 1 with 5"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_found(change: Callable[[Any, Any], object], fault_text: str) -> None:

@@ -1,4 +1,4 @@
-"""The shop itself, orders that go wrong beside good ones, the checks, and a short trial under kill -9."""
+"""Tests of the shop: one record per order, bad orders beside good ones, the checks, and trials under kill -9."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ async def test_an_order_is_handled_in_one_record_and_has_a_result() -> None:
 
 @in_virtual_time
 async def test_good_orders_do_not_wait_for_those_that_go_wrong_beside_them() -> None:
-    """All kinds but the one that ends its process, in one process: what waits is virtual, so a wait for a bad order would show."""
+    """Run all kinds but poison in one process; time is virtual, so a wait for a bad order would show."""
     clock = LoopClock()
     async with MemoryCluster(clock=clock) as cluster:
         shop = await Shop.open((await cluster.connect()).book("shop"))
         await shop.fill()
-        planted = [wrong for wrong in WRONG if not wrong.startswith("poison")]
-        customers, closing = Customers(shop, 1, wrong=planted, clock=clock), asyncio.Event()
+        planned = [wrong for wrong in WRONG if not wrong.startswith("poison")]
+        customers, closing = Customers(shop, 1, wrong=planned, clock=clock), asyncio.Event()
         async with Worker(shop.app, shop.log) as worker, shop.handler(worker.flow, "me"):
             buying = asyncio.create_task(customers.run(closing))
             await asyncio.sleep(4)
@@ -54,12 +54,12 @@ async def test_good_orders_do_not_wait_for_those_that_go_wrong_beside_them() -> 
             await buying
             state = await settled(shop, customers)
     assert check(customers.orders, customers.acknowledged, state) == []
-    assert len(ends(customers.orders, state)) == len(planted)
+    assert len(ends(customers.orders, state)) == len(planned)
     good = [state.took_s[order.id] for order in customers.orders if not order.wrong]
     assert len(good) > 80 and max(good) < min(SLOW_S, HANDLER_S, PICK_S) / 3
 
 
-def right() -> tuple[list[Order], list[str], ShopState]:
+def faultless() -> tuple[list[Order], list[str], ShopState]:
     full = dict.fromkeys(ITEMS, STOCK)
     state = ShopState(
         full | {"apples": STOCK - 2},
@@ -73,32 +73,32 @@ def right() -> tuple[list[Order], list[str], ShopState]:
 
 
 def test_nothing_is_found_where_nothing_is_wrong() -> None:
-    assert check(*right()) == []
+    assert check(*faultless()) == []
 
 
 @pytest.mark.parametrize(
     ("change", "fault_text"),
     [
-        (lambda s: s._replace(waiting=2), "2 orders wait"),
+        (lambda s: s._replace(waiting=2), "2 orders still wait"),
         (lambda s: s._replace(receipts=["1", "2", "2"]), "order 2 was handled 2 times"),
-        (lambda s: s._replace(receipts=["1", "2", "x"]), "nobody ordered x"),
-        (lambda s: s._replace(receipts=["2"]), "order 1 was acknowledged, and not handled"),
+        (lambda s: s._replace(receipts=["1", "2", "x"]), "order x was never pushed"),
+        (lambda s: s._replace(receipts=["2"]), "order 1 was acknowledged, but not handled"),
         (lambda s: s._replace(results={"1": None}), "order 1 has no result"),
         (lambda s: s._replace(texts=s.texts | {"1": ("sent 2 apples", 2)}), "its object has"),
-        (lambda s: s._replace(texts=s.texts | {"3": ("sent 1 plums", 1)}), "order 3 has a result, and was not handled"),
-        (lambda s: s._replace(stock=s.stock | {"plums": STOCK - 1}), "of 150 plums 149 are left"),
-        (lambda s: s._replace(sold={"apples": 4}), "4 were sold"),
+        (lambda s: s._replace(texts=s.texts | {"3": ("sent 1 plums", 1)}), "order 3 has a result, but was not handled"),
+        (lambda s: s._replace(stock=s.stock | {"plums": STOCK - 1}), "150 plums: 149 left"),
+        (lambda s: s._replace(sold={"apples": 4}), "4 sold"),
     ],
 )
 def test_what_is_wrong_is_found(change: Callable[[ShopState], Any], fault_text: str) -> None:
-    orders, acknowledged, state = right()
+    orders, acknowledged, state = faultless()
     found = check(orders, acknowledged, change(state))
     assert any(fault_text in fault for fault in found), found
 
 
 def ended() -> tuple[list[Order], list[str], ShopState]:
-    """Return the right shop, with an order of each way in which one that goes wrong may end."""
-    orders, acknowledged, state = right()
+    """Return a shop without faults that has a bad order of each end: dead letter, late success, failed workflow."""
+    orders, acknowledged, state = faultless()
     wrong = [
         Order(kind.replace(" ", "-"), "apples", 0, kind) for kind in ("hanging handler", "slow step", "raising step")
     ]
@@ -134,18 +134,18 @@ def test_each_order_that_went_wrong_has_an_end_and_a_command_that_shows_more() -
 @pytest.mark.parametrize(
     ("change", "fault_text"),
     [
-        (lambda s: s._replace(took_s={"1": OWN_S + 1}), "order 1 is good, and took 21.0 s"),
-        (lambda s: s._replace(failed=s.failed | {"1": "KeyError: 1"}), "order 1 is good, and ended with 'failed: Key"),
+        (lambda s: s._replace(took_s={"1": OWN_S + 1}), "order 1 is good, but took 21.0 s"),
+        (lambda s: s._replace(failed=s.failed | {"1": "KeyError: 1"}), "order 1 is good, but ended with 'failed: Key"),
         (
             lambda s: s._replace(given_up=s.given_up | {"3": "why"}),
-            "order 3 is good, and ended with 'dead letter: why'",
+            "order 3 is good, but ended with 'dead letter: why'",
         ),
-        (lambda s: s._replace(given_up=s.given_up | {"2": "why"}), "order 2 is a dead letter, and was handled"),
+        (lambda s: s._replace(given_up=s.given_up | {"2": "why"}), "order 2 is a dead letter, but was handled"),
         (
             lambda s: s._replace(given_up={}),
-            "order hanging-handler should end with 'HandlerTimeout', and ended with ''",
+            "order hanging-handler should end with 'HandlerTimeout', but ended with ''",
         ),
-        (lambda s: s._replace(given_up={}), "order hanging-handler was acknowledged, and not handled"),
+        (lambda s: s._replace(given_up={}), "order hanging-handler was acknowledged, but not handled"),
         (lambda s: s._replace(failed={"raising-step": "TypeError"}), "should end with \"KeyError: 'no price'\""),
         (
             lambda s: s._replace(results=s.results | {"slow-step": None}),
@@ -153,7 +153,7 @@ def test_each_order_that_went_wrong_has_an_end_and_a_command_that_shows_more() -
         ),
     ],
 )
-def test_an_order_that_ended_otherwise_than_planted_is_found(
+def test_an_order_that_ended_otherwise_than_planned_is_found(
     change: Callable[[ShopState], ShopState], fault_text: str
 ) -> None:
     orders, acknowledged, state = ended()
@@ -177,7 +177,7 @@ def test_an_order_is_unfinished_until_it_has_a_result_an_error_or_is_a_dead_lett
 @pytest.mark.alone
 @pytest.mark.timeout(200)
 async def test_a_short_trial_of_orders(tmp_path: Path) -> None:
-    """It measures how long good orders took, so nothing else runs meanwhile."""
+    """Runs alone, since it bounds the time of good orders."""
     found = await trial(tmp_path, seconds=5, seed=2)
     assert found.faults == []
     assert found.killed.total() >= 1 and len(found.state.receipts) > 0
@@ -189,7 +189,7 @@ async def test_a_short_trial_of_orders(tmp_path: Path) -> None:
 @pytest.mark.alone
 @pytest.mark.timeout(400)
 async def test_a_minute_of_orders(tmp_path: Path) -> None:
-    """The commands that the report names are run, while the cluster still does."""
+    """Run the commands that the report names while the cluster still runs."""
     shown: dict[str, str] = {}
 
     async def look(url: str, found: Sequence[OrderEnd]) -> None:

@@ -1,4 +1,4 @@
-"""Tests that a user of Boki would write: the same test on real clusters in virtual time, one per seed, each with faults of its own."""
+"""Tests as a user of Boki writes them: one test on many simulated clusters in virtual time, each with the faults of its seed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from boki.testing import simulated
 from examples.payments import ConditionalPayments, RetriedPayments, payments_of
 
-pytestmark = pytest.mark.blocking_allowed  # the simulator's own guard is stricter
+pytestmark = pytest.mark.blocking_allowed  # the simulator has a stricter guard
 
 ORDERS = [f"order-{number}" for number in range(40)]
 
@@ -33,7 +33,7 @@ async def test_an_order_is_paid_once_whatever_the_network_does(cluster: Any) -> 
 
 
 def test_the_simulator_finds_the_mistake_and_the_smallest_faults_that_show_it() -> None:
-    @simulated(seeds=40, first_seed=145, faults="network", seconds=6)  # seed 145 cuts the program off
+    @simulated(seeds=40, first_seed=145, faults="network", seconds=6)  # seed 145 disconnects the program
     async def wrong(cluster: Any) -> None:
         await every_order_is_paid_once(cluster, RetriedPayments)
 
@@ -42,5 +42,5 @@ def test_the_simulator_finds_the_mistake_and_the_smallest_faults_that_show_it() 
     notes = "\n".join(caught.value.__notes__)
     assert "--sim-seed=" in notes
     assert re.search(r"(isolate|partition) [^\n]*program", notes), (
-        "cut off for longer than its time-out, and nothing else"
+        "the smallest fault disconnects the program, and is the only one"
     )

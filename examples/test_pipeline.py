@@ -1,4 +1,4 @@
-"""The pipeline on some flights: killed with -9 while it offloads and in a batch, and gone on with."""
+"""Tests of the pipeline: its sums, its input, and a small run that is killed in the offload and in a batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNT = 2_000
 
 @pytest.fixture
 def flights(tmp_path: Path) -> Path:
-    """Made up, with as many columns as the pipeline looks at."""
+    """Return a CSV file of random flights that has the columns of the pipeline."""
     rng = random.Random(7)
     path = tmp_path / "flights.csv"
     with path.open("w", newline="") as file:
@@ -47,7 +47,7 @@ def test_sums_of_batches_add_up_to_those_of_the_whole(flights: Path) -> None:
             {"of": "delays", "hour": h, "carrier": c, "count": n, "total": t} for (h, c), (n, t) in sums.delays.items()
         ]
         parts += [{"of": "days", "month": m, "day": d, "count": n} for (m, d), n in sums.days.items()]
-    assert pipeline.added_up(parts) == whole and sum(whole.days.values()) == COUNT
+    assert pipeline.add_up(parts) == whole and sum(whole.days.values()) == COUNT
     late = pipeline.late_oracle(rows)
     assert sum(count for count, _ in late.values()) == sum(count for count, _ in whole.delays.values())
     assert all(0 < behind < count for count, behind in late.values())
@@ -75,7 +75,7 @@ def test_a_pipeline_killed_twice_on_its_way_ends_equal_to_the_oracle(
     assert pipeline.main([str(flights), "--folder", str(folder), "--batch-rows", "1100"]) == 0
     printed = capfd.readouterr().out
     assert (
-        printed.count("ended with -9; begins again") == 2
+        printed.count("ended with -9; restarting") == 2
         and f": {COUNT} records offloaded" in printed
         and printed.rstrip().endswith("equal to oracle")
     )

@@ -1,4 +1,4 @@
-"""The paper's queue loads: what is wrong in the end is found, and short trials under kill -9 lose nothing and double nothing."""
+"""Tests of the queue loads: the check at the end, and short trials under kill -9."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from examples.queues.checks import check, read
-from examples.queues.trial import LOADS, trial
+from examples.queues.trial import LOADS, check, read_notes, trial
 
-NOTES = read(["? a", "! a", "? b", "", "? c"])
+NOTES = read_notes(["? a", "! a", "? b", "", "? c"])
 
 
 def test_what_is_wrong_is_found() -> None:
     assert check(NOTES, ["a", "b"], 0) == []
     assert check(NOTES, ["b", "b", "x"], 3) == [
-        "3 messages wait still",
+        "3 messages still wait",
         "message b was handled 2 times",
-        "message a was acknowledged, and is lost",
-        "nobody pushed message x",
+        "message a was acknowledged, but is lost",
+        "message x was never pushed",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Retwis does what it should, for as many records as it should; what is checked after a trial is found when it is wrong; and nothing is."""
+"""Tests of Retwis: results and records of its operations, the mix, the checks, and a short trial under kill -9."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ async def test_what_it_does(retwis: Retwis) -> None:
         True,
         False,
     ]
-    assert not await retwis.follow(bob, "nobody")
+    assert not await retwis.follow(bob, "missing")
     profile = await retwis.profile(ann)
     assert profile is not None
     assert (profile["followers"], profile["followed"]) == ({bob: True, carl: True}, 2)
     assert await retwis.post(ann, "p1", "hello", first) == [bob, carl][:FAN_OUT]
     for number in (2, 3, 4):
         await retwis.post(ann, f"p{number}", "again", lambda many, _: [many[0]])
-    assert [one["id"] for one in await retwis.posts(None)] == ["p4", "p3", "p2"], "the newest first, and so many"
+    assert [one["id"] for one in await retwis.posts(None)] == ["p4", "p3", "p2"], "the newest first, at most three"
     assert [one["id"] for one in await retwis.posts(bob)] == ["p4", "p3"]
     assert await retwis.posts(carl) == [{"id": "p1", "author": ann, "body": "hello"}]
     assert await retwis.posts(ann) == []
@@ -60,10 +60,12 @@ async def test_appends_by_operation(retwis: Retwis) -> None:
         await call
         return retwis.store.log.appends - before
 
-    assert await appends(retwis.register("carl", "secret")) == 2, "its number, and itself"
+    assert await appends(retwis.register("carl", "secret")) == 2, "the next id, then name and user"
     assert await appends(retwis.follow(bob, ann)) == 1
     assert await appends(retwis.follow(bob, ann)) == 0
-    assert await appends(retwis.post(ann, "p1", "hello", first)) == 1, "the post, all lists, the timeline"
+    assert await appends(retwis.post(ann, "p1", "hello", first)) == 1, (
+        "the post, the timelines of followers, the global timeline"
+    )
     for call in (retwis.login("ann", "secret"), retwis.profile(ann), retwis.posts(None), retwis.posts(bob)):
         assert await appends(call) == 0
 
@@ -79,11 +81,11 @@ def test_the_mix_is_the_papers() -> None:
     assert [OperationMix(7).step(50) for _ in range(3)] == [steps[0]] * 3
 
 
-# -- what is checked
+# -- checks
 
 
 def network() -> tuple[list[NotedCall], NetworkState]:
-    """Two users, one follows the other; two posts, of which the second was not answered and is there."""
+    """Return a network of two users, one of which follows the other, and two posts, the second without an answer."""
     ann, bob = new_user("ann", "x"), new_user("bob", "x")
     ann |= {"followers": {"2": True}, "followed": 1}
     bob |= {"followees": {"1": True}, "following": 1, "posts": ["a", "b"]}
@@ -111,25 +113,25 @@ def drop(of: dict[str, Any], name: str) -> None:
 @pytest.mark.parametrize(
     ("change", "fault_text"),
     [
-        (lambda s: drop(s.names, "ann"), "user ann was registered as 1, and is not there"),
-        (lambda s: drop(s.users, "1"), "do not belong to each other"),
-        (lambda s: s.names.update(eve={"id": "9"}), "nobody registered eve"),
-        (lambda s: drop(s.users["2"]["followees"], "1"), "2 followed 1, and it is gone"),
-        (lambda s: drop(s.users["1"]["followers"], "2"), "2 follows 1, and 1 does not know"),
-        (lambda s: s.users["1"]["followers"].update({"1": True}), "1 is followed by 1, who does not know"),
+        (lambda s: drop(s.names, "ann"), "user ann was registered as 1, but does not exist"),
+        (lambda s: drop(s.users, "1"), "do not match"),
+        (lambda s: s.names.update(eve={"id": "9"}), "user eve was never registered"),
+        (lambda s: drop(s.users["2"]["followees"], "1"), "2 was acknowledged to follow 1, but does not"),
+        (lambda s: drop(s.users["1"]["followers"], "2"), "2 follows 1, but is not among its followers"),
+        (lambda s: s.users["1"]["followers"].update({"1": True}), "1 is followed by 1, but is not among its followees"),
         (lambda s: s.users["1"].update(followed=2), "user 1 counts (0, 2)"),
-        (lambda s: drop(s.posts, "a"), "post a of c was acknowledged, and is lost"),
-        (lambda s: s.posts.update(no=s.posts["a"]), "post no of d was refused, and is there"),
-        (lambda s: s.posts.update(odd=s.posts["a"]), "nobody wrote post odd"),
-        (lambda s: s.posts["b"].update(body="other"), "post b is not what c wrote"),
-        (lambda s: s.timeline.remove("a"), "the timeline lacks post a of c"),
-        (lambda s: s.timeline.remove("b"), "the timeline lacks post b of c"),
-        (lambda s: s.timeline.reverse(), "the timeline has the posts of c in another order"),
-        (lambda s: s.timeline.append("a"), "the timeline has a post twice"),
-        (lambda s: s.timeline.append("never"), "the timeline has post never, which does not belong there"),
-        (lambda s: s.timeline.extend("a" * 9), "the timeline has 11 posts, more than 5"),
-        (lambda s: s.users["2"]["posts"].remove("a"), "the list of user 2 lacks post a of c"),
-        (lambda s: s.users["1"]["posts"].append("a"), "the list of user 1 has post a, which does not belong there"),
+        (lambda s: drop(s.posts, "a"), "post a of c was acknowledged, but is lost"),
+        (lambda s: s.posts.update(no=s.posts["a"]), "post no of d was refused, but exists"),
+        (lambda s: s.posts.update(odd=s.posts["a"]), "post odd was never written"),
+        (lambda s: s.posts["b"].update(body="other"), "post b differs from what c wrote"),
+        (lambda s: s.timeline.remove("a"), "the global timeline lacks post a of c"),
+        (lambda s: s.timeline.remove("b"), "the global timeline lacks post b of c"),
+        (lambda s: s.timeline.reverse(), "the global timeline has the posts of c in the wrong order"),
+        (lambda s: s.timeline.append("a"), "the global timeline has a post twice"),
+        (lambda s: s.timeline.append("never"), "the global timeline has post never, which does not belong there"),
+        (lambda s: s.timeline.extend("a" * 9), "the global timeline has 11 posts, more than 5"),
+        (lambda s: s.users["2"]["posts"].remove("a"), "the timeline of user 2 lacks post a of c"),
+        (lambda s: s.users["1"]["posts"].append("a"), "the timeline of user 1 has post a, which does not belong there"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_found(change: Callable[[NetworkState], object], fault_text: str) -> None:

@@ -1,4 +1,4 @@
-"""Applications over tables do what they do over a store."""
+"""Tests of applications whose rows are in tables: same results as in a store, and patience with a database that is down."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def test_trips_are_booked_and_refused() -> None:
         port = MemoryTables()
         data = await data_of(cluster, port)
         await data.fill({**data_set.rows(), **FEW})
-        await data.fill({"hotel:1": {"capacity": 9, "left": 9}})  # again: what is there stays
+        await data.fill({"hotel:1": {"capacity": 9, "left": 9}})  # existing rows stay
         hotel = Hotel(data)
         async with Worker(hotel.app, data.log, bodies=Inline()) as worker:
             assert await ask(worker, hotel, "l", "login", "Cornell_3", "3333333333") is True
@@ -39,25 +39,25 @@ async def test_trips_are_booked_and_refused() -> None:
         rows = await other.all()
         assert (rows["hotel:1"]["left"], rows["flight:1"]["left"]) == (0, 1)
         assert rows["order:t1"] == {"user": "Cornell_1", "trip": "t1"}
-        del rows["flight:2"]  # which was sold out in the beginning
+        del rows["flight:2"]  # sold out at the beginning
         assert HOTEL.always(rows) == []
         await other.close()
         await data.close()
 
 
 async def test_a_database_that_is_down_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("examples.apps.table_row_store.AGAIN_S", 0)
+    monkeypatch.setattr("examples.apps.table_row_store.RETRY_S", 0)
     left = 0
 
     def fault(what: str) -> None:
         nonlocal left
         if what == "read" and left:
             left -= 1
-            raise TableUnavailable("for once")
+            raise TableUnavailable("down")
 
     async with MemoryCluster() as cluster:
         data = await data_of(cluster, MemoryTables(fault), MOVIE.tables)
         left = 3
-        assert await data.read(["user:nobody", "movie:m1"]) == [None, None]
+        assert await data.read(["user:dora", "movie:m1"]) == [None, None]
         assert left == 0
         await data.close()

@@ -1,4 +1,7 @@
-"""The command line of the trials: their options, the run, and how a person is shown what was wrong or holds."""
+"""The command line of trials: common options, a run in a temporary directory, and the report of faults or promises.
+
+`examples.retwis`, `examples.orders`, `examples.queues`, `examples.apps.command` and `itests.chaos` are built on it.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +22,32 @@ T = TypeVar("T")
 
 
 def options(name: str, about: str | None, *, seconds: float, each: str = "") -> argparse.ArgumentParser:
-    """The options that all take; a trial adds its own."""
+    """Return a parser with the options of all trials.
+
+    Args:
+        name: name of the command in `examples`.
+        about: description for `--help`.
+        seconds: default duration.
+        each: addition to the help text of the duration, such as " of each load".
+    """
     parser = argparse.ArgumentParser(prog=f"python -m examples.{name}", description=about)
-    parser.add_argument("--seconds", type=float, default=seconds, help=f"of load and kills{each}")
-    parser.add_argument("--seed", type=int, default=1, help="of what is asked, and of who is killed")
+    parser.add_argument(
+        "--seconds", type=float, default=seconds, help=f"duration of load and kills{each} (default: %(default)g)"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="seed of requests and kills (default: %(default)s)")
     return parser
 
 
 def console() -> Console:
-    """Where a report goes."""
+    """Return the console that prints a report."""
     return Console(highlight=False, soft_wrap=True)
 
 
-def run(name: str, directory: Path | None, made: Callable[[Path], Awaitable[T]]) -> T:
-    """What a trial found; in a directory of its own that does not stay, unless one is given."""
+def run(name: str, directory: Path | None, trial: Callable[[Path], Awaitable[T]]) -> T:
+    """Run a trial in a directory, by default a temporary one, and return its result."""
 
     async def main(where: Path) -> T:
-        return await made(where)
+        return await trial(where)
 
     with (
         tempfile.TemporaryDirectory(prefix=f"boki-{name}-") as temporary,
@@ -45,12 +57,12 @@ def run(name: str, directory: Path | None, made: Callable[[Path], Awaitable[T]])
 
 
 def killed_of(killed: Mapping[str, int]) -> str:
-    """Who was killed how often."""
-    return ", ".join(f"{count} × {name}" for name, count in sorted(killed.items())) or "nobody"
+    """Return kills by kind as text, such as "2 × bookie, 1 × engine"."""
+    return ", ".join(f"{count} × {name}" for name, count in sorted(killed.items())) or "none"
 
 
 def show(console: Console, faults: Sequence[str], holds: Sequence[str]) -> int:
-    """What is wrong, or what holds. Returns the exit code."""
+    """Print up to SHOWN_FAULTS faults, or the promises that hold; return the exit code."""
     if not faults:
         for sentence in holds:
             console.print(f"  [green]holds[/] {sentence}")

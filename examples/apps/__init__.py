@@ -1,6 +1,11 @@
-"""What the applications of the evaluation (`examples.hotel`, `examples.movie`) share: data behind a port, a service, load, a trial.
+"""Shared parts of the applications of the evaluation, `examples.hotel` and `examples.movie`.
 
-- `data` rows of a store, as applications see them · `application` what an application is to the rest of this folder
-- `service` a process that answers requests over HTTP · `calls` one request that ends with a definite result · `load` many of them
-- `trial` a cluster, services and load while they are killed · `page` how it stands, for people · `command` the command line
+| module | has |
+|---|---|
+| `application` | the interface between an application and the rest of this folder |
+| `row_store`, `table_row_store` | storage of rows: objects of a BokiStore, or tables of Cassandra |
+| `service` | a process that answers requests over HTTP |
+| `service_client`, `load` | a request until its result is definite; many of them |
+| `trial`, `page` | a cluster, services and load while processes are killed; its status page |
+| `command` | the command line |
 """

@@ -1,4 +1,8 @@
-"""What an application of the evaluation is to the service, the load and the trial: workflows, data, requests, and what has to hold."""
+"""The interface between an application of the evaluation and what runs it: the service, the load and the trial.
+
+An `Application` is one value: its workflows over a row store, its initial rows, random requests, and checks of its promises.
+`examples.hotel` and `examples.movie` each define one.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,12 @@ from examples.apps.row_store import RowStore
 
 
 class Request(NamedTuple):
-    """One request of a client.
+    """Request of a client: an operation with its arguments.
 
     Attributes:
-        id: however often it is sent, it happens once. operation: the workflow. args: its arguments.
+        id: id of the workflow, so that a request that is sent again happens once.
+        operation: name of the workflow.
+        args: arguments of the workflow.
     """
 
     id: str
@@ -23,7 +29,15 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """How a request ended, definitely. `refused`: name of the error; "" if it was done. `seconds`: until then."""
+    """Definite result of a request.
+
+    Attributes:
+        request: the request.
+        value: result of the workflow, or None if it failed.
+        refused: name of the workflow's error, or "" if it succeeded.
+        seconds: time from the first attempt to the result.
+        attempts: how many times the request was sent.
+    """
 
     request: Request
     value: Json
@@ -33,22 +47,23 @@ class Answer(NamedTuple):
 
 
 Mix = Mapping[str, float]
-"""Operation → how often, in a hundred."""
+"""Operation → its share of the requests, in percent."""
 
 
 class WorkflowSet(Protocol):
-    """Workflows of an application in one process."""
+    """Workflows of an application in one process, over one row store."""
 
     @property
-    def app(self) -> bokiflow.App: ...
+    def app(self) -> bokiflow.App:
+        """The app that registers the workflows."""
 
     @property
     def operations(self) -> Mapping[str, bokiflow.Workflow[..., Json]]:
-        """What clients may ask for."""
+        """Workflows that clients may request, by operation."""
 
 
 class RandomSource(Protocol):
-    """Of `random.Random`, what is needed here."""
+    """The methods of `random.Random` that requests need."""
 
     def random(self) -> float: ...
 
@@ -56,12 +71,19 @@ class RandomSource(Protocol):
 
 
 class Application(NamedTuple):
-    """See the module.
+    """An application of the evaluation.
 
     Attributes:
-        run: makes its workflows over data. rows: what is there in the beginning. request: one of an operation, by chance.
-        mix: of the evaluation. trial_mix: of a trial, in which more is written. check: of answers and all rows, what is wrong.
-        always: what is wrong with a snapshot. holds: what is checked, for people. tables: of the names of rows, what is before ":".
+        name: name in commands, and of the application's book.
+        run: returns the workflows over a row store.
+        rows: returns the initial rows by name.
+        request: returns a random request, given a random source, an operation and the request's id.
+        mix: shares of operations in the evaluation.
+        trial_mix: shares of operations in a trial, which writes more.
+        check: returns faults, given all answers and the rows at the end.
+        always: returns faults that a snapshot has even while requests are in progress.
+        holds: sentences that tell people what is checked.
+        tables: kinds of rows, the part of a row's name before ":".
     """
 
     name: str
@@ -80,7 +102,7 @@ HUNDRED: Final = 100.0
 
 
 def operation_of(mix: Mix, chance: RandomSource) -> str:
-    """One operation, by chance."""
+    """Return a random operation, by the shares of the mix."""
     at = chance.random() * sum(mix.values())
     for operation, percent in mix.items():
         at -= percent

@@ -1,4 +1,4 @@
-"""The command line of the applications: the trial, and a report of it."""
+"""The command line of the applications: options, the trial, and its report. See `examples.hotel` and `examples.movie`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from itests.support.java_server import ServerMissing
 
 
 def report(console: Console, found: TrialResult) -> None:
-    """What a person wants to know."""
+    """Print requests with their latencies, kills, and the size of the data."""
     table = Table(box=None, pad_edge=False)
-    for name in ("requests", "answered", "refused among them", "p50 ms", "p99 ms"):
+    for name in ("requests", "answered", "of these refused", "p50 ms", "p99 ms"):
         table.add_column(name, justify="left" if name == "requests" else "right")
     for row in operation_rows(found.answers):
         table.add_row(row.operation, f"{row.answers:,}", f"{row.refused:,}", f"{row.p50_ms:.1f}", f"{row.p99_ms:.1f}")
@@ -30,21 +30,27 @@ def report(console: Console, found: TrialResult) -> None:
     console.print(table)
     killed = trial_command.killed_of(found.killed)
     console.print(
-        f"\nkilled with kill -9: {killed}; {found.failed_attempts:,} attempts had no answer and were made again; "
+        f"\nkilled with kill -9: {killed}; {found.failed_attempts:,} attempts without an answer were repeated; "
         f"{len(found.rows):,} rows; {found.seconds:.0f} s"
     )
 
 
 def main(application: Application) -> int:
-    """The entry point; returns the exit code."""
-    about = f"The application {application.name} on a cluster of processes that are killed, and what holds then."
+    """Run a trial with the options of the command line, and return the exit code."""
+    about = f"Run the application {application.name} on a cluster whose processes are killed, and check its promises."
     parser = trial_command.options(application.name, about, seconds=30.0)
-    parser.add_argument("--services", type=int, default=2)
-    parser.add_argument("--clients", type=int, default=CLIENTS)
+    parser.add_argument("--services", type=int, default=2, help="number of service processes")
+    parser.add_argument("--clients", type=int, default=CLIENTS, help="number of clients")
     parser.add_argument(
-        "--tables", action="store_true", help="rows in Apache Cassandra, which is started, and killed as well"
+        "--tables",
+        action="store_true",
+        help="keep the rows in an Apache Cassandra, which the command starts and the trial kills too",
     )
-    parser.add_argument("--directory", type=Path, help="for data, logs and the page; kept")
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        help="directory for data, logs and page.html, which is kept; by default a temporary one",
+    )
     arguments = parser.parse_args()
     console = trial_command.console()
     with tempfile.TemporaryDirectory(prefix=f"boki-{application.name}-") as made, ExitStack() as stack:

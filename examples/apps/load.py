@@ -1,6 +1,7 @@
-"""Requests of many clients: each asks when it was answered (closed loop), or whenever one is due (open loop).
+"""The load on an application: requests of many clients, in a closed or an open loop.
 
-In an open loop the time of a request counts from when it was due, so that a service that stops does not stop its own clock.
+In a closed loop each client sends its next request when the last one was answered. In an open loop requests are due at a
+fixed rate, and the time of a request counts from when it was due, so that a stalled service cannot hide its delay.
 """
 
 from __future__ import annotations
@@ -14,18 +15,20 @@ from examples.apps.application import Answer, Application, Mix, Request, operati
 from examples.apps.service_client import NoAnswer, ServiceClient
 
 IN_FLIGHT: Final = 2_000
-"""Requests of an open loop without an answer; more are not made, and the load reports it."""
+"""Bound on the unanswered requests of an open loop; requests beyond it are skipped and counted as late."""
 
 
 class LoadGenerator:
-    """See the module.
+    """Random requests of an application in one mix.
 
     Attributes:
-        answers: so far. faults: of requests that were not answered. late: requests that were not made, since too many had no answer.
+        answers: definite results so far.
+        faults: sentences about requests without a definite result.
+        late: number of requests that the open loop skipped because too many were unanswered.
     """
 
     def __init__(self, application: Application, calls: ServiceClient, mix: Mix, *, name: str, seed: int = 1) -> None:
-        """`name`: of this run; ids of requests begin with it."""
+        """Create a load whose requests have ids that begin with `name` and are chosen by `seed`."""
         self.answers: list[Answer] = []
         self.faults: list[str] = []
         self.late = 0
@@ -48,7 +51,7 @@ class LoadGenerator:
             self.faults.append(str(fault))
 
     async def closed(self, clients: int, stop: asyncio.Event, pause_s: float = 0.0) -> None:
-        """So many clients, until somebody sets `stop`; each waits for its last answer, and thinks for so long before it asks again."""
+        """Run clients until `stop` is set; each waits for its answer, pauses for `pause_s`, and sends its next request."""
 
         async def client() -> None:
             while not stop.is_set():
@@ -61,7 +64,7 @@ class LoadGenerator:
                 group.create_task(client())
 
     async def open(self, rate: float, seconds: float) -> None:
-        """So many requests a second, evenly; waits for the last answers."""
+        """Send `rate` requests a second, evenly spaced, for `seconds`; then wait for the last answers."""
         began = perf_counter()
         flying: set[asyncio.Task[None]] = set()
         for number in range(int(rate * seconds)):

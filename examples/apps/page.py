@@ -1,4 +1,4 @@
-"""How a trial stands, as a page of HTML that loads itself again. Pure."""
+"""The status page of a trial: one HTML file that reloads itself every second while the trial runs. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STYLE: Final = (
 
 
 class OperationRow(NamedTuple):
-    """Of one operation: answers, refusals among them, and how long the middle one and the slow ones took."""
+    """Answers to one operation: their number, how many were refusals, and their latencies."""
 
     operation: str
     answers: int
@@ -28,7 +28,13 @@ class OperationRow(NamedTuple):
 
 
 class SnapshotCheck(NamedTuple):
-    """When what had to hold was looked at, and what did not."""
+    """Result of a check of all rows.
+
+    Attributes:
+        after_s: time since the trial began.
+        rows: number of rows in the snapshot.
+        faults: sentences; [] if every promise held.
+    """
 
     after_s: float
     rows: int
@@ -36,7 +42,19 @@ class SnapshotCheck(NamedTuple):
 
 
 class TrialStatus(NamedTuple):
-    """All that the page shows. `rates`: answers in each second, so far. `over`: the trial has ended."""
+    """Everything that the page shows.
+
+    Attributes:
+        name: title of the page.
+        seconds: time since the trial began.
+        rates: answers in each second so far.
+        operations: answers by operation.
+        failed_attempts: attempts without an answer, which were repeated.
+        killed: kinds of processes, and how many of each were killed.
+        checks: checks so far, the oldest first.
+        holds: the promises that are checked.
+        ended: whether the trial has ended, so that the page need not reload.
+    """
 
     name: str
     seconds: float
@@ -46,20 +64,20 @@ class TrialStatus(NamedTuple):
     killed: Sequence[tuple[str, int]]
     checks: Sequence[SnapshotCheck]
     holds: Sequence[str]
-    over: bool
+    ended: bool
 
 
 def page(now: TrialStatus) -> str:
-    """The page."""
-    refresh = "" if now.over else f'<meta http-equiv="refresh" content="{REFRESH_S}">'
-    killed = ", ".join(f"{count} × {escape(who)}" for who, count in now.killed) or "nobody yet"
-    state = "ended" if now.over else "runs"
+    """Return the HTML of the page."""
+    refresh = "" if now.ended else f'<meta http-equiv="refresh" content="{REFRESH_S}">'
+    killed = ", ".join(f"{count} × {escape(kind)}" for kind, count in now.killed) or "none yet"
+    state = "ended" if now.ended else "running"
     rate = now.rates[-1] if now.rates else 0
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">{refresh}'
         f'<meta name="viewport" content="width=device-width"><title>{escape(now.name)}</title><style>{_STYLE}</style></head><body>'
         f"<h1>{escape(now.name)}</h1><p>{state}, {now.seconds:.0f} s; {rate:,} requests in the last second; "
-        f"{now.failed_attempts:,} attempts had no answer and were made again; killed with kill -9: {killed}</p>"
+        f"{now.failed_attempts:,} attempts without an answer were repeated; killed with kill -9: {killed}</p>"
         f"{_chart(now.rates)}{_operations(now.operations)}{_checks(now)}</body></html>\n"
     )
 
@@ -83,14 +101,14 @@ def _operations(rows: Sequence[OperationRow]) -> str:
         f"<td>{row.p50_ms:.1f}</td><td>{row.p99_ms:.1f}</td></tr>"
         for row in rows
     )
-    head = "<tr><th>requests</th><th>answered</th><th>refused among them</th><th>p50 ms</th><th>p99 ms</th></tr>"
+    head = "<tr><th>requests</th><th>answered</th><th>of these refused</th><th>p50 ms</th><th>p99 ms</th></tr>"
     return f"<table>{head}{body}</table>"
 
 
 def _checks(now: TrialStatus) -> str:
-    parts = ["<h2>What has to hold</h2>"]
+    parts = ["<h2>Promises</h2>"]
     for check in now.checks:
-        kind, text = ("wrong", "; ".join(map(escape, check.faults))) if check.faults else ("holds", "holds")
-        parts.append(f'<p class="{kind}">after {check.after_s:.0f} s, of {check.rows:,} rows: {text}</p>')
+        kind, text = ("wrong", "; ".join(map(escape, check.faults))) if check.faults else ("holds", "all hold")
+        parts.append(f'<p class="{kind}">after {check.after_s:.0f} s, {check.rows:,} rows: {text}</p>')
     parts.append("<ul>" + "".join(f"<li>{escape(sentence)}</li>" for sentence in now.holds) + "</ul>")
     return "".join(parts)

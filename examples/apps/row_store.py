@@ -1,7 +1,7 @@
-"""Data of an application: rows by name (`hotel:7`), of which several are read of one snapshot, and changed in one step of a workflow.
+"""The interface between an application and its storage: rows by name (`hotel:7`), which are read in snapshots and changed in steps.
 
-An application knows these ports; where the rows are is another's business: objects of a `BokiStore` (`ObjectRowStore`), or rows of tables
-(`examples.apps.table_row_store`).
+An application knows the protocols `RowStore` and `RowTransaction` only. Its rows are objects of a `BokiStore` (`ObjectRowStore`, here) or
+rows of tables (`TableRowStore` in `examples.apps.table_row_store`).
 """
 
 from __future__ import annotations
@@ -22,92 +22,92 @@ ROWS_AT_ONCE: Final = 200
 
 
 class RowTransaction(Protocol):
-    """Rows within a transaction."""
+    """Transaction of a row store: its body reads and writes rows."""
 
     async def value(self, name: str) -> JsonObject | None:
-        """A row, own writes included."""
+        """Return a row as the transaction sees it, its own writes included, or None."""
 
     def put(self, name: str, value: JsonObject) -> None:
-        """Writes a whole row."""
+        """Write a whole row."""
 
 
 class RowStore(Protocol):
-    """Where an application keeps its rows."""
+    """Storage of an application's rows."""
 
     @property
     def log(self) -> Log:
-        """What the worker is made of, so that a row and a step change in one record."""
+        """The log of the rows. The worker uses it too, so that a row and a step change in one record."""
 
     async def read(self, names: Sequence[str]) -> list[JsonObject | None]:
-        """Rows of one snapshot."""
+        """Return rows of one snapshot, None for each that does not exist."""
 
     async def transact(
         self, body: Callable[Concatenate[RowTransaction, P], Awaitable[R]], *args: P.args, **options: P.kwargs
     ) -> R:
-        """In a workflow: changes rows, as a step."""
+        """Run a transaction as a step of the running workflow, and return the result of its body."""
 
     async def fill(self, rows: Mapping[str, JsonObject]) -> None:
-        """Writes what is there when an application begins; whoever does it again changes nothing."""
+        """Write the initial rows; rows that exist stay as they are."""
 
     async def all(self) -> dict[str, JsonObject]:
-        """Every row, as of now, which is behind all that was acknowledged."""
+        """Return all rows by name, in a snapshot that has every acknowledged change."""
 
     async def settle(self) -> None:
-        """What is elsewhere than in the log is brought up to date with it."""
+        """Bring storage outside of the log up to date with the log."""
 
     async def close(self) -> None:
-        """Nothing is lost without it."""
+        """Stop background work; without it nothing is lost."""
 
 
 class ObjectTransaction:
-    """Objects in a transaction."""
+    """Transaction whose rows are objects."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx: Final = tx
 
     async def value(self, name: str) -> JsonObject | None:
-        """See `RowTransaction`."""
+        """See `RowTransaction.value`."""
         return await self._tx[name].value()
 
     def put(self, name: str, value: JsonObject) -> None:
-        """See `RowTransaction`."""
+        """See `RowTransaction.put`."""
         self._tx[name].set("", value)
 
 
 class ObjectRowStore:
-    """Rows are objects of a store."""
+    """Row store whose rows are objects of a BokiStore."""
 
     def __init__(self, store: BokiStore) -> None:
         self._store: Final = store
 
     @property
     def log(self) -> Log:
-        """See `RowStore`."""
+        """See `RowStore.log`."""
         return self._store.log
 
     async def read(self, names: Sequence[str]) -> list[JsonObject | None]:
-        """See `RowStore`."""
+        """See `RowStore.read`."""
         return await self._store.values(names)
 
     async def transact(
         self, body: Callable[Concatenate[RowTransaction, P], Awaitable[R]], *args: P.args, **options: P.kwargs
     ) -> R:
-        """See `RowStore`."""
+        """See `RowStore.transact`."""
 
         async def on_objects(tx: Transaction, /, *args: P.args, **options: P.kwargs) -> R:
             return await body(ObjectTransaction(tx), *args, **options)
 
-        update_wrapper(on_objects, body)  # a history names it
+        update_wrapper(on_objects, body)  # the history names the step after the body
         return await bokiflow.transact(self._store, on_objects, *args, **options)
 
     async def fill(self, rows: Mapping[str, JsonObject]) -> None:
-        """See `RowStore`."""
+        """See `RowStore.fill`."""
         names = sorted(rows)
         for start in range(0, len(names), ROWS_AT_ONCE):
             await self._store.transact(_fill, {name: rows[name] for name in names[start : start + ROWS_AT_ONCE]})
 
     async def all(self) -> dict[str, JsonObject]:
-        """See `RowStore`."""
+        """See `RowStore.all`."""
         at = await self._store.log.book.now(consistency="linearizable")
         found: dict[str, JsonObject] = {}
         names = await self._store.names(at=at)
@@ -118,10 +118,10 @@ class ObjectRowStore:
         return found
 
     async def settle(self) -> None:
-        """See `RowStore`. Nothing is elsewhere."""
+        """Do nothing: the log has all of it."""
 
     async def close(self) -> None:
-        """See `RowStore`."""
+        """See `RowStore.close`."""
         await self._store.close()
 
 

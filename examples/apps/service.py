@@ -1,12 +1,16 @@
-"""A process that answers requests of an application over HTTP: it starts workflows, runs them, and answers how they ended.
+"""A process that answers requests of an application over HTTP: it starts a workflow per request, runs it, and answers with its result.
 
-    python -m examples.apps.service URL --name s1 --application hotel --port 8001     # until standard input closes or it is killed
+    python -m examples.apps.service URL --name s1 --application hotel --port 8001
+
+It serves until its standard input closes, and prints nothing.
 
 | request | answer |
 |---|---|
-| POST /<operation>, {"id": …, "args": […]} | 200, {"value": …, "refused": ""}: done; or "refused" names the error, and nothing happened |
-| | 503: nobody knows yet how it ends; the same id may be asked again, here or at another service |
-| GET / | 200: it serves |
+| POST /<operation>, {"id": …, "args": […]} | 200, {"value": …, "refused": ""} if the workflow succeeded |
+| | 200, {"value": null, "refused": <name of the error>} if it failed |
+| | 503 if the result is not known yet; a client may send the same id again, to any service |
+| | 404 if there is no such operation |
+| GET / | 200 once the process serves |
 """
 
 from __future__ import annotations
@@ -42,21 +46,25 @@ HOST: Final = "127.0.0.1"
 
 
 class RequestBody(msgspec.Struct, frozen=True):
-    """A request's body."""
+    """JSON body of a request."""
 
     id: str
     args: list[Any]
 
 
 class Service:
-    """Answers requests with a worker's workflows."""
+    """HTTP handlers that run workflows of an application on a worker.
+
+    Attributes:
+        worker: the worker; it runs while it is entered with `async with`.
+    """
 
     def __init__(self, application: Application, data: RowStore) -> None:
         self._running: Final = application.run(data)
         self.worker: Final = bokiflow.Worker(self._running.app, data.log, lease_s=LEASE_S)
 
     async def answer(self, request: web.Request) -> web.Response:
-        """How one request ended."""
+        """Answer a request with the result of its workflow; see the module for the codes."""
         workflow = self._running.operations.get(request.match_info["operation"])
         if workflow is None:
             return web.json_response({"error": f"expected one of {sorted(self._running.operations)}"}, status=404)
@@ -69,11 +77,11 @@ class Service:
             return web.json_response({"error": str(error)}, status=503)
         try:
             return _answer(await handle.result(), "")
-        except Exception as error:  # noqa: BLE001 - whatever a workflow raised is how it ended
-            return await self._how(handle, error)
+        except Exception as error:  # noqa: BLE001 - any error of the workflow is its result
+            return await self._failed(handle, error)
 
-    async def _how(self, handle: bokiflow.Handle[Any], error: Exception) -> web.Response:
-        """Whether an error is the workflow's, and so an answer, or this process's."""
+    async def _failed(self, handle: bokiflow.Handle[Any], error: Exception) -> web.Response:
+        """Answer with the workflow's error if it failed; otherwise the error is this process's, and the result unknown."""
         try:
             if await handle.status() == "failed":
                 return _answer(None, type(error).__name__)
@@ -82,7 +90,7 @@ class Service:
         return web.json_response({"error": str(error)}, status=503)
 
     async def alive(self, _: web.Request) -> web.Response:
-        """It serves."""
+        """Answer that the process serves, with the name of its worker."""
         return web.json_response({"worker": self.worker.name})
 
 
@@ -92,7 +100,13 @@ def _answer(value: Any, refused: str) -> web.Response:
 
 @asynccontextmanager
 async def open_row_store(url: str, application: Application, tables: int = 0) -> AsyncIterator[RowStore]:
-    """The rows of an application: objects of a store, or (`tables`: its port) rows of a Cassandra on this machine."""
+    """Open the row store of an application.
+
+    Args:
+        url: address of the cluster.
+        application: its name is the name of the book.
+        tables: port of a Cassandra on this machine that keeps the rows; 0 for objects of a store.
+    """
     async with boki.connect(url, timeout=TIMEOUT_S) as client:
         log = Log(client.book(f"{application.name}-tables" if tables else application.name))
         if tables:
@@ -106,8 +120,10 @@ async def open_row_store(url: str, application: Application, tables: int = 0) ->
 
 @asynccontextmanager
 async def open_table_row_store(log: Log, application: Application, port: int) -> AsyncIterator[RowStore]:
-    """The rows of an application in tables."""
-    from bokiflow.tables.cassandra_port import CassandraTables  # the extra `cassandra` need not be there
+    """Open the row store of an application in a Cassandra on this machine."""
+    from bokiflow.tables.cassandra_port import (
+        CassandraTables,
+    )  # needs the extra `cassandra`, which may not be installed
 
     async def connect() -> CassandraTables:
         return await CassandraTables.connect([HOST], port=port, keyspace=application.name)
@@ -118,7 +134,7 @@ async def open_table_row_store(log: Log, application: Application, port: int) ->
 
 @asynccontextmanager
 async def serving(service: Service, port: int) -> AsyncIterator[int]:
-    """Serves on a port (0: a free one), which it prints."""
+    """Serve on a port, or a free one for 0, and yield its number."""
     server = web.Application()
     server.add_routes([web.get("/", service.alive), web.post("/{operation}", service.answer)])
     runner = web.AppRunner(server, access_log=None, handle_signals=False)
@@ -132,7 +148,7 @@ async def serving(service: Service, port: int) -> AsyncIterator[int]:
 
 
 async def run(arguments: argparse.Namespace, stop: asyncio.Event) -> None:
-    """Serves until `stop`."""
+    """Run the service until `stop` is set."""
     application = APPLICATIONS[arguments.application]
     async with open_row_store(arguments.url, application, arguments.tables) as data:
         service = Service(application, data)
@@ -141,11 +157,13 @@ async def run(arguments: argparse.Namespace, stop: asyncio.Event) -> None:
 
 
 def main() -> None:
-    """The entry point of the process."""
+    """Run the process."""
     parser = process.parser("examples.apps.service")
-    parser.add_argument("--application", choices=sorted(APPLICATIONS), required=True)
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--tables", type=int, default=0, metavar="PORT", help="of a Cassandra that has the rows")
+    parser.add_argument("--application", choices=sorted(APPLICATIONS), required=True, help="what to serve")
+    parser.add_argument("--port", type=int, required=True, help="HTTP port")
+    parser.add_argument(
+        "--tables", type=int, default=0, metavar="PORT", help="port of a Cassandra that keeps the rows; 0 for a store"
+    )
     process.serve(partial(run, parser.parse_args()))
 
 

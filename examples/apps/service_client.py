@@ -1,4 +1,8 @@
-"""One request of a client until it has a definite result: whatever is killed meanwhile, the same id is asked again, anywhere."""
+"""The client of an application's services: it sends each request until the result is definite.
+
+Services are killed while the client runs. A request without an answer is sent again to the next service, under the same id, so that it
+happens once.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +19,21 @@ from examples.apps.application import Answer, Request
 
 ATTEMPT_S: Final = 30.0
 GIVE_UP_S: Final = 300.0
-"""Longer than any fault lasts, on a busy machine too: only what hangs is given up."""
-AGAIN_S: Final = 0.05
+"""Longer than any fault lasts, on a busy machine too: only a request that hangs is given up."""
+RETRY_S: Final = 0.05
+"""Pause after the first attempt; it grows with each attempt, up to ten times as long."""
 
 
 class NoAnswer(Exception):
-    """A request has no definite result, for longer than any fault lasted."""
+    """A request got no definite result within GIVE_UP_S, longer than any fault lasts."""
 
 
 class ServiceClient:
-    """Requests to services of one application. `failed`: attempts without an answer, so far."""
+    """HTTP client of the services of one application; entered with `async with`.
+
+    Attributes:
+        failed: number of attempts without a definite result so far.
+    """
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self.failed = 0
@@ -44,10 +53,14 @@ class ServiceClient:
         await self._session.close()
 
     async def ask(self, request: Request, *, since: float | None = None) -> Answer:
-        """How it ended. Raises NoAnswer.
+        """Send a request until its result is definite.
 
         Args:
-            since: when it was due, by `perf_counter`; its time counts from there.
+            request: what to ask for.
+            since: when the request was due, by `perf_counter`; its time counts from there. By default it is due now.
+
+        Raises:
+            NoAnswer: no attempt within GIVE_UP_S got a definite result.
         """
         began = perf_counter() if since is None else since
         body = msgspec.json.encode({"id": request.id, "args": request.args})
@@ -61,7 +74,7 @@ class ServiceClient:
             if found is not None:
                 return Answer(request, found["value"], found["refused"], perf_counter() - began, attempts)
             self.failed += 1
-            await asyncio.sleep(AGAIN_S * min(attempts, 10))
+            await asyncio.sleep(RETRY_S * min(attempts, 10))
         raise NoAnswer(f"{request.operation} {request.id} has no result after {attempts} attempts")
 
     async def _attempt(self, url: str, body: bytes) -> dict[str, Any] | None:
@@ -73,5 +86,5 @@ class ServiceClient:
                     return msgspec.json.decode(data, type=dict[str, Any])
                 assert answer.status == 503, f"expected 200 or 503, found {answer.status}: {data!r}"
         except (aiohttp.ClientError, TimeoutError, OSError):
-            pass  # it ended, or is about to: another one is asked
+            pass  # the service was killed or ends: the next attempt asks the next service
         return None

@@ -1,7 +1,7 @@
-"""Data of an application in tables of Apache Cassandra: what is before ":" in a row's name is its table, which has one column of JSON,
-and versions, so that all rows can be looked at as of one place.
+"""A row store in Apache Cassandra: the part of a row's name before ":" is its table, the rest its key.
 
-A database that is down for a while is waited for: what reads is asked again, what writes is decided by the log.
+Each table has one column of JSON and keeps versions, so that a snapshot of all rows can be read. While the database is down, reads are
+retried and writes wait for it; no outcome depends on the database, since the log decides.
 """
 
 from __future__ import annotations
@@ -24,54 +24,54 @@ T = TypeVar("T")
 
 COLUMN: Final = "value"
 ROWS_AT_ONCE: Final = 100
-AGAIN_S: Final = 0.1
+RETRY_S: Final = 0.1
 WAIT_S: Final = 100.0
-"""For a database that does not answer."""
+"""How long calls are retried while the database does not answer."""
 
 
 class TableTransaction:
-    """Rows of tables in a transaction."""
+    """Transaction whose rows are rows of tables."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx: Final = tx
 
     async def value(self, name: str) -> JsonObject | None:
-        """See `RowTransaction`."""
-        return _value(await self._tx.get(*_place(name)))
+        """See `RowTransaction.value`."""
+        return _value(await self._tx.get(*_table_and_key(name)))
 
     def put(self, name: str, value: JsonObject) -> None:
-        """See `RowTransaction`."""
-        self._tx.put(*_place(name), {COLUMN: value})
+        """See `RowTransaction.put`."""
+        self._tx.put(*_table_and_key(name), {COLUMN: value})
 
 
 class TableRowStore:
-    """See the module."""
+    """Row store whose rows are rows of tables."""
 
     def __init__(self, tables: Tables, names: Sequence[str]) -> None:
-        """`names`: of the application's tables, which are open."""
+        """Use the open tables of these names; see `opened`."""
         self._tables: Final = tables
         self._names: Final = names
 
     @classmethod
     async def opened(cls, tables: Tables, names: Sequence[str]) -> TableRowStore:
-        """Opens the tables, which are made where they are not there."""
+        """Open the tables of these names, creating those that do not exist, and return their row store."""
         for name in names:
-            await with_retries(lambda name=name: tables.open(Schema(name, {COLUMN: "json"}, "versioned")))  # type: ignore[misc]  # one more parameter, with its default
+            await with_retries(lambda name=name: tables.open(Schema(name, {COLUMN: "json"}, "versioned")))  # type: ignore[misc]  # mypy takes the default argument for a second parameter
         return cls(tables, names)
 
     @property
     def log(self) -> Log:
-        """See `RowStore`."""
+        """See `RowStore.log`."""
         return self._tables.log
 
     async def read(self, names: Sequence[str]) -> list[JsonObject | None]:
-        """See `RowStore`."""
+        """See `RowStore.read`."""
 
-        async def together() -> list[JsonObject | None]:
+        async def snapshot() -> list[JsonObject | None]:
             tx = await self._tables.begin()
             by_table: dict[str, list[str]] = {}
             for name in names:
-                table, key = _place(name)
+                table, key = _table_and_key(name)
                 by_table.setdefault(table, []).append(key)
             found: dict[str, JsonObject | None] = {}
             for table, keys in by_table.items():
@@ -79,48 +79,48 @@ class TableRowStore:
                     found[f"{table}:{key}"] = _value(row)
             return [found[name] for name in names]
 
-        return await with_retries(together)
+        return await with_retries(snapshot)
 
     async def look(self, names: Sequence[str]) -> list[JsonObject | None]:
-        """In a workflow: rows of one table as of the last delivery, without a record."""
-        keys = [_place(name)[1] for name in names]
-        return [_value(row) for row in await self._tables.look_many(_place(names[0])[0], keys)]
+        """Return rows of one table without a record, in a workflow: as of the last event delivered to it."""
+        keys = [_table_and_key(name)[1] for name in names]
+        return [_value(row) for row in await self._tables.look_many(_table_and_key(names[0])[0], keys)]
 
     async def transact(
         self, body: Callable[Concatenate[RowTransaction, P], Awaitable[R]], *args: P.args, **options: P.kwargs
     ) -> R:
-        """See `RowStore`."""
+        """See `RowStore.transact`."""
 
         async def on_rows(tx: Transaction, /, *args: P.args, **options: P.kwargs) -> R:
             return await body(TableTransaction(tx), *args, **options)
 
-        update_wrapper(on_rows, body)  # a history names it
+        update_wrapper(on_rows, body)  # the history names the step after the body
         return await bokiflow.transact(self._tables, on_rows, *args, **options)
 
     async def fill(self, rows: Mapping[str, JsonObject]) -> None:
-        """See `RowStore`."""
+        """See `RowStore.fill`."""
         names = sorted(rows)
 
         async def fill(tx: Transaction, some: Iterable[str]) -> None:
             for name in some:
-                if await tx.get(*_place(name)) is None:
-                    tx.put(*_place(name), {COLUMN: rows[name]})
+                if await tx.get(*_table_and_key(name)) is None:
+                    tx.put(*_table_and_key(name), {COLUMN: rows[name]})
 
-        async def some(names: Sequence[str]) -> None:
-            tx = await self._tables.begin()  # rows of one table together are read in one round trip
+        async def fill_some(names: Sequence[str]) -> None:
+            tx = await self._tables.begin()  # reads the rows of each table in one round trip
             by_table: dict[str, list[str]] = {}
             for name in names:
-                by_table.setdefault(_place(name)[0], []).append(_place(name)[1])
+                by_table.setdefault(_table_and_key(name)[0], []).append(_table_and_key(name)[1])
             for table, keys in by_table.items():
                 await tx.get_many(table, keys)
             await fill(tx, names)
             await self._tables.commit(tx)
 
         for start in range(0, len(names), ROWS_AT_ONCE):
-            await with_retries(lambda start=start: some(names[start : start + ROWS_AT_ONCE]))  # type: ignore[misc]  # as above
+            await with_retries(lambda start=start: fill_some(names[start : start + ROWS_AT_ONCE]))  # type: ignore[misc]  # as above
 
     async def all(self) -> dict[str, JsonObject]:
-        """See `RowStore`."""
+        """See `RowStore.all`."""
         place = await self._tables.log.book.now(consistency="linearizable")
         found: dict[str, JsonObject] = {}
         for name in self._names:
@@ -136,16 +136,16 @@ class TableRowStore:
         return found
 
     async def settle(self) -> None:
-        """Brings the database up to date with the log, which need not keep it any more then."""
+        """Bring the tables up to date with the log, which may trim the changes then."""
         for name in self._names:
             await with_retries(lambda name=name: self._tables.settle(name))  # type: ignore[misc]  # as above
 
     async def close(self) -> None:
-        """See `RowStore`."""
+        """See `RowStore.close`."""
         await self._tables.applier.close()
 
 
-def _place(name: str) -> tuple[str, str]:
+def _table_and_key(name: str) -> tuple[str, str]:
     table, _, key = name.partition(":")
     return table, key
 
@@ -155,7 +155,11 @@ def _value(row: JsonObject | None) -> JsonObject | None:
 
 
 async def with_retries(ask: Callable[[], Awaitable[T]]) -> T:
-    """Asks until there is an answer, for as long as what fails may be better the next time."""
+    """Repeat a call while its error is retryable, for up to WAIT_S.
+
+    Raises:
+        BokiError: the call's last error.
+    """
     end = asyncio.get_running_loop().time() + WAIT_S
     while True:
         try:
@@ -163,4 +167,4 @@ async def with_retries(ask: Callable[[], Awaitable[T]]) -> T:
         except BokiError as error:
             if not error.retryable or asyncio.get_running_loop().time() > end:
                 raise
-        await asyncio.sleep(AGAIN_S)
+        await asyncio.sleep(RETRY_S)

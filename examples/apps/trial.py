@@ -1,11 +1,12 @@
-"""An application on a cluster of processes while they are killed with kill -9, and what is true in the end.
+"""A trial of an application: a cluster of processes under load, killed with kill -9, and the check of its promises.
 
-    found = await trial(HOTEL, directory, seconds=20, seed=7, say=print)
-    found.faults                                    # sentences; none
+    result = await trial(HOTEL, directory, seconds=20, seed=7, say=print)
+    result.faults                                   # sentences; [] if every promise held
 
-Two engines, three bookies, two sequencers (one stands by), two services, and clients that ask until they have a definite result. Every
-second somebody is killed: a service, or a role; each begins again on what it stored. What has to hold of any snapshot is looked at
-meanwhile, all of it in the end.
+The cluster has two engines, three bookies and two sequencers, one of them on standby; beside it run two services and
+clients that repeat each request until its result is definite. Every second a service or a role is killed; it restarts with
+the data that it had stored. Promises that hold at any time are checked in snapshots during the trial, all promises at its
+end. `page.html` in the directory shows the state.
 """
 
 from __future__ import annotations
@@ -36,15 +37,24 @@ from examples.supervisor import ROLE_DOWN_S, Supervisor, Victims, kill_at_random
 CLIENTS: Final = 8
 READY_S: Final = 180.0
 MORE_S: Final = 2.0
-"""Of kills, again and again, until enough was answered."""
-PAGE_S: Final = 1.0
-LOOK_S: Final = 6.0
-READY_AGAIN_S: Final = 0.05
+"""Length of each extension of the kills, until enough requests are answered."""
+PAGE_EVERY_S: Final = 1.0
+CHECK_EVERY_S: Final = 6.0
+READY_RETRY_S: Final = 0.05
 CASSANDRA: Final = "cassandra-1"
 
 
 class TrialResult(NamedTuple):
-    """What became of a trial."""
+    """Result of a trial.
+
+    Attributes:
+        answers: definite results of requests.
+        failed_attempts: attempts without an answer, which were repeated.
+        killed: kills by kind of process.
+        rows: all rows at the end, by name.
+        faults: sentences; [] if every promise held.
+        seconds: duration.
+    """
 
     answers: list[Answer]
     failed_attempts: int
@@ -55,7 +65,7 @@ class TrialResult(NamedTuple):
 
 
 class ServiceProcesses:
-    """Processes of an application; each keeps its port when it begins again."""
+    """Service processes of an application; each keeps its port across restarts."""
 
     def __init__(self, url: str, application: str, directory: Path, count: int, tables: int = 0) -> None:
         self.supervisor: Final = Supervisor(directory / "processes.log")
@@ -65,17 +75,20 @@ class ServiceProcesses:
 
     @property
     def addresses(self) -> list[str]:
-        """Where they serve."""
+        """Base URLs of the services."""
         return [f"http://{HOST}:{port}" for port in self._ports.values()]
 
     async def start(self) -> None:
-        """Begins all, and waits until they serve. Raises TimeoutError; RuntimeError: one ended."""
+        """Start all services and wait until they serve; see `ready`."""
         for name, port in self._ports.items():
             await self.supervisor.start(name, self._command("--port", str(port)))
         await self.ready()
 
     def victims(self, cluster: LocalCluster) -> dict[str, Callable[[], Awaitable[None]]]:
-        """All of them, and the roles of a cluster: each serves again before another one is killed, however busy the machine is."""
+        """Return the services and the roles of a cluster as victims.
+
+        The kill of a service returns when all services serve again, so that one is left however busy the machine is.
+        """
         restarts = {name: partial(self._restart, name) for name in self._ports}
         return {**self.supervisor.victims(cluster), **restarts}
 
@@ -84,21 +97,31 @@ class ServiceProcesses:
         await self.ready()
 
     async def ready(self) -> None:
-        """Waits until all serve. Raises TimeoutError; RuntimeError: one ended."""
+        """Wait until all services serve.
+
+        Raises:
+            TimeoutError: one does not serve within READY_S.
+            RuntimeError: one ended.
+        """
         async with asyncio.timeout(READY_S), aiohttp.ClientSession() as session:
             for name, port in self._ports.items():
                 while True:
                     if not self.supervisor.running(name):
-                        raise RuntimeError(f"{name} ended")
+                        raise RuntimeError(f"{name} ended before it served: see processes.log")
                     try:
                         async with session.get(f"http://{HOST}:{port}/"):
                             break
                     except (aiohttp.ClientError, OSError):
-                        await asyncio.sleep(READY_AGAIN_S)
+                        await asyncio.sleep(READY_RETRY_S)
 
 
 class TrialMonitor:
-    """What the page shows, second by second."""
+    """State of a running trial, and its status page.
+
+    Attributes:
+        checks: results of checks so far.
+        killed: kills so far, by kind of process.
+    """
 
     def __init__(self, application: Application, load: LoadGenerator, calls: ServiceClient, file: Path) -> None:
         self.checks: list[SnapshotCheck] = []
@@ -112,16 +135,16 @@ class TrialMonitor:
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
+        """Seconds since the trial began."""
         return perf_counter() - self._began
 
-    def write(self, *, over: bool = False) -> None:
-        """Writes the page; nobody sees half of it."""
+    def write(self, *, ended: bool = False) -> None:
+        """Replace the page atomically, so that a browser never loads half of it."""
         made = self._file.with_suffix(".new")
-        made.write_text(page(self._standing(over)))
+        made.write_text(page(self._status(ended)))
         os.replace(made, self._file)
 
-    def _standing(self, over: bool) -> TrialStatus:
+    def _status(self, ended: bool) -> TrialStatus:
         killed = sorted(self.killed.items())
         return TrialStatus(
             f"{self._application.name} under kill -9",
@@ -132,21 +155,21 @@ class TrialMonitor:
             killed,
             list(self.checks),
             self._application.holds,
-            over,
+            ended,
         )
 
     async def run(self) -> None:
-        """Once a second, for ever."""
+        """Write the page every second until the task is cancelled."""
         before = 0
         while True:
             self.write()
-            await asyncio.sleep(PAGE_S)
+            await asyncio.sleep(PAGE_EVERY_S)
             self._rates.append(len(self._load.answers) - before)
             before = len(self._load.answers)
 
 
 def operation_rows(answers: list[Answer]) -> list[OperationRow]:
-    """Answers by operation."""
+    """Return a row per operation with the number of its answers and their latencies."""
     by_operation: dict[str, list[Answer]] = {}
     for answer in answers:
         by_operation.setdefault(answer.request.operation, []).append(answer)
@@ -171,12 +194,19 @@ async def trial(
     tables: CassandraProcess | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> TrialResult:
-    """Runs one; see the module.
+    """Run a trial; see the module.
 
     Args:
-        seconds, least: of load and kills: so long, and until so many requests are answered.
-        pause_s: for which a client thinks before it asks again; so a trial leaves the machine to others.
-        tables: has the rows, and is killed as well; by default a store has them.
+        application: what runs.
+        directory: directory for data, logs and the page.
+        seconds: duration of load and kills.
+        least: number of answers below which load and kills continue.
+        seed: seed of requests and kills.
+        services: number of service processes.
+        clients: number of clients, each with one request at a time.
+        pause_s: pause of a client between requests, which leaves the machine to others.
+        tables: the Cassandra that keeps the rows, and is killed too; by default a store keeps them.
+        say: called with a line per event.
     """
     directory.mkdir(parents=True, exist_ok=True)
     port = tables.port if tables is not None else 0
@@ -189,40 +219,42 @@ async def trial(
             await serving.start()
             async with ServiceClient(serving.addresses) as calls:
                 load = LoadGenerator(application, calls, application.trial_mix, name="trial", seed=seed)
-                watch = TrialMonitor(application, load, calls, directory / "page.html")
-                say(f"how it stands: {directory / 'page.html'}")
-                looking = asyncio.create_task(_look(cluster.url, application, watch, port))
+                monitor = TrialMonitor(application, load, calls, directory / "page.html")
+                say(f"status page: {directory / 'page.html'}")
+                checking = asyncio.create_task(_check_snapshots(cluster.url, application, monitor, port))
                 try:
                     victims = serving.victims(cluster)
                     if tables is not None:
                         victims[CASSANDRA] = partial(_restart, tables)
                     asking = partial(load.closed, clients, pause_s=pause_s)
-                    await _under_load(victims, load, watch, asking, (seconds, least), random.Random(seed), say)
+                    await _kill_under_load(victims, load, monitor, asking, (seconds, least), random.Random(seed), say)
                 finally:
-                    looking.cancel()
-                    (looked,) = await asyncio.gather(looking, return_exceptions=True)
+                    checking.cancel()
+                    (checked,) = await asyncio.gather(checking, return_exceptions=True)
                 await supervisor.end()
                 faults = [*load.faults, *supervisor.faults]
-                if not isinstance(looked, asyncio.CancelledError):
-                    faults.append(f"what has to hold was not looked at any more: {looked!r}")
+                if not isinstance(checked, asyncio.CancelledError):
+                    faults.append(f"the checks during the trial stopped: {checked!r}")
         finally:
             await supervisor.clear()
         rows = await _rows(cluster.url, application, port)
-    faults += [fault for check in watch.checks for fault in check.faults]
+    faults += [fault for check in monitor.checks for fault in check.faults]
     faults += application.check(load.answers, rows)
-    watch.checks.append(SnapshotCheck(watch.seconds, len(rows), faults))
-    watch.write(over=True)
-    return TrialResult(load.answers, calls.failed, watch.killed, rows, faults, watch.seconds)
+    monitor.checks.append(SnapshotCheck(monitor.seconds, len(rows), faults))
+    monitor.write(ended=True)
+    return TrialResult(load.answers, calls.failed, monitor.killed, rows, faults, monitor.seconds)
 
 
 class CassandraProcess(Protocol):
-    """A Cassandra that is killed."""
+    """Cassandra process that a trial kills."""
 
     port: int
 
-    def kill(self) -> None: ...
+    def kill(self) -> None:
+        """Kill the process."""
 
-    def restart(self) -> None: ...
+    def restart(self) -> None:
+        """Start it with its data, and wait until it serves."""
 
 
 async def _restart(tables: CassandraProcess) -> None:
@@ -230,10 +262,10 @@ async def _restart(tables: CassandraProcess) -> None:
     await asyncio.to_thread(tables.restart)
 
 
-async def _under_load(
+async def _kill_under_load(
     victims: Victims,
     load: LoadGenerator,
-    watch: TrialMonitor,
+    monitor: TrialMonitor,
     ask: Callable[[asyncio.Event], Coroutine[Any, Any, None]],
     until: tuple[float, int],
     chance: random.Random,
@@ -241,12 +273,12 @@ async def _under_load(
 ) -> None:
     stop = asyncio.Event()
     asking = asyncio.create_task(ask(stop))
-    showing = asyncio.create_task(watch.run())
+    showing = asyncio.create_task(monitor.run())
     try:
         seconds, least = until
-        await kill_at_random(victims, watch.killed, seconds=seconds, chance=chance, say=say)
+        await kill_at_random(victims, monitor.killed, seconds=seconds, chance=chance, say=say)
         while len(load.answers) < least:
-            await kill_at_random(victims, watch.killed, seconds=MORE_S, chance=chance, say=say)
+            await kill_at_random(victims, monitor.killed, seconds=MORE_S, chance=chance, say=say)
         stop.set()
         await asking
     finally:
@@ -255,22 +287,22 @@ async def _under_load(
         await asyncio.gather(asking, showing, return_exceptions=True)
 
 
-async def _look(url: str, application: Application, watch: TrialMonitor, tables: int) -> None:
-    """Every some seconds: what has to hold of any snapshot."""
+async def _check_snapshots(url: str, application: Application, monitor: TrialMonitor, tables: int) -> None:
+    """Check a snapshot every few seconds until the task is cancelled."""
     async with open_row_store(url, application, tables) as data:
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CHECK_EVERY_S)
             try:
                 rows = await data.all()
             except BokiError as error:
                 if not error.retryable:
                     raise
-                continue  # somebody was killed: the next time
-            watch.checks.append(SnapshotCheck(watch.seconds, len(rows), application.always(rows)))
+                continue  # a process was killed: check the next snapshot
+            monitor.checks.append(SnapshotCheck(monitor.seconds, len(rows), application.always(rows)))
 
 
 async def _rows(url: str, application: Application, tables: int) -> dict[str, JsonObject]:
-    """All rows in the end, when the database has them too."""
+    """Return all rows at the end, once the row store is up to date."""
     async with open_row_store(url, application, tables) as data:
         while True:
             try:

@@ -1,4 +1,4 @@
-"""`python -m examples.hotel`: the application under load while it is killed, and a report. Exit code 1 if anything is wrong."""
+"""Command `python -m examples.hotel`; see the package."""
 
 from __future__ import annotations
 

@@ -1,9 +1,14 @@
-"""The workflows of the travel reservation. What only reads is one step; a trip is one record of the log, with the step that books it.
+"""The workflows of the travel reservation.
 
-search      step: hotels near a place, their rates, their profiles
-recommend   step: the best, their profiles
-login       step
-reserve     transaction: a room, a seat and the trip, or nothing · child: the order
+| workflow | does |
+|---|---|
+| `search` | one step: the hotels near a location, their rates, their profiles |
+| `recommend` | one step: the best hotels, their profiles |
+| `login` | one step: compare the password |
+| `reserve` | one transaction that books a room, a seat and the trip, or nothing; then a child workflow for the order |
+
+A workflow that only reads is one step, so it costs two records of the log: its start, and the step with the end. The transaction's rows and
+its outcome as a step are one record, so a trip is never half booked.
 """
 
 from __future__ import annotations
@@ -19,11 +24,15 @@ from examples.hotel.rules import nearest, rate_of, recommended
 
 
 class SoldOut(LogBookError):
-    """The hotel or the flight has nothing left. Nothing was booked."""
+    """The hotel has no room left, or the flight no seat; nothing was booked."""
 
 
 async def book_trip(rows: RowTransaction, id: str, user: str, hotel: int, flight: int) -> str:
-    """A room and a seat; both, or SoldOut."""
+    """Book a room and a seat within a transaction, and return the trip's id.
+
+    Raises:
+        SoldOut: one of them is sold out; the transaction writes nothing.
+    """
     for name in (f"hotel:{hotel}", f"flight:{flight}"):
         there = await rows.value(name)
         assert there is not None, f"there is no {name}"
@@ -36,12 +45,12 @@ async def book_trip(rows: RowTransaction, id: str, user: str, hotel: int, flight
 
 
 async def write_order(rows: RowTransaction, id: str, user: str) -> None:
-    """What a user is to pay."""
+    """Write the order of a trip, which the user is to pay."""
     rows.put(f"order:{id}", {"user": user, "trip": id})
 
 
 class Hotel:
-    """The application over data of anywhere."""
+    """The workflows of the travel reservation over the rows of a row store."""
 
     def __init__(self, data: RowStore) -> None:
         app = bokiflow.App("hotel")

@@ -1,4 +1,9 @@
-"""What has to be true of trips in the end, whatever was killed meanwhile. Pure: of answers and all rows."""
+"""The promises of the travel reservation, checked against all rows and the answers that clients got. Pure.
+
+    faults = check(answers, rows)         # sentences; [] if every promise holds
+
+`always` holds in every snapshot, also while requests are in progress. `check` holds once every request has ended.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +15,15 @@ from bokilib.codec import JsonObject
 from examples.apps.application import Answer
 
 HOLDS: Final = (
-    "every trip that was acknowledged is booked, once, as it was asked for; of those that were refused there is nothing",
-    "no trip is half booked: of each hotel and each flight as many are taken as there are trips of it",
-    "every trip has its order, and every order its trip",
-    "every login was answered as the password is",
+    "every acknowledged trip is booked once, as requested; refused trips left nothing behind",
+    "no trip is half booked: each hotel and each flight is booked as often as there are trips with it",
+    "every trip has an order, and every order has a trip",
+    "every login with the right password succeeded",
 )
 
 
 def check(answers: Iterable[Answer], rows: Mapping[str, JsonObject]) -> list[str]:
-    """What is wrong."""
+    """Return the faults in the rows after all requests ended."""
     kept = list(answers)
     trips = {name.removeprefix("trip:"): row for name, row in rows.items() if name.startswith("trip:")}
     orders = {name.removeprefix("order:"): row for name, row in rows.items() if name.startswith("order:")}
@@ -28,7 +33,7 @@ def check(answers: Iterable[Answer], rows: Mapping[str, JsonObject]) -> list[str
 
 
 def always(rows: Mapping[str, JsonObject]) -> list[str]:
-    """What is wrong with a snapshot, whatever is under way."""
+    """Return the faults that a snapshot has even while requests are in progress."""
     faults = []
     trips = [row for name, row in rows.items() if name.startswith("trip:")]
     for kind in ("hotel", "flight"):
@@ -37,9 +42,7 @@ def always(rows: Mapping[str, JsonObject]) -> list[str]:
             if name.startswith(f"{kind}:"):
                 gone = int(str(row["capacity"])) - int(str(row["left"]))
                 if gone != taken[name] or int(str(row["left"])) < 0:
-                    faults.append(
-                        f"{gone} are taken of {name}, and {taken[name]} trips have it: {row['left']} are left"
-                    )
+                    faults.append(f"{name}: {gone} booked, but {taken[name]} trips have it; {row['left']} left")
     return faults
 
 
@@ -59,11 +62,11 @@ def _answered(answers: list[Answer], trips: Mapping[str, JsonObject]) -> list[st
         trip = trips.get(request.id)
         if answer.refused == "SoldOut":
             if trip is not None:
-                faults.append(f"trip {request.id} was refused, and is booked")
+                faults.append(f"trip {request.id} was refused, but is booked")
         elif answer.refused:
             faults.append(f"trip {request.id} was refused: {answer.refused}")
         elif trip is None:
-            faults.append(f"trip {request.id} was acknowledged, and is not booked")
+            faults.append(f"trip {request.id} was acknowledged, but is not booked")
         elif trip != {"user": user, "hotel": hotel, "flight": flight}:
-            faults.append(f"trip {request.id} is not what was asked for: {trip}")
-    return faults + [f"nobody asked for trip {id}" for id in sorted(trips.keys() - asked.keys())]
+            faults.append(f"trip {request.id} differs from the request: {trip}")
+    return faults + [f"trip {id} was never requested" for id in sorted(trips.keys() - asked.keys())]

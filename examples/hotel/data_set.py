@@ -1,18 +1,20 @@
-"""What there is when the application begins, as DeathStarBench has it: 80 places of hotels around San Francisco, rates of every third,
-recommendations of 79, 501 users, and 100 hotels and 100 flights that trips are booked of. Pure.
+"""The rows at the beginning, as in DeathStarBench. Pure.
+
+There are 80 hotel locations around San Francisco, rates for every third hotel, recommendations of 79, 501 users, and 100 hotels and 100
+flights to book.
 
 | row | holds |
 |---|---|
-| `geo:points` | where hotels are: [[hotel, latitude, longitude], …] |
-| `rate:<hotel>` | plans of a hotel: when, and for how much |
-| `profile:<hotel>` | name, place |
-| `recommendation:all` | what is recommended by distance, rate and price: [[hotel, latitude, longitude, rate, price], …] |
+| `geo:points` | locations: [[hotel, latitude, longitude], …] |
+| `rate:<hotel>` | plans of a hotel: dates and price |
+| `profile:<hotel>` | name, location |
+| `recommendation:all` | data of recommendations: [[hotel, latitude, longitude, rate, price], …] |
 | `user:<name>` | password |
-| `hotel:<number>`, `flight:<number>` | how many there are, how many are left |
-| `trip:<id>` | who booked what: a hotel and a flight |
-| `order:<id>` | what a user is to pay for a trip |
+| `hotel:<number>`, `flight:<number>` | capacity, and how much of it is left |
+| `trip:<id>` | user, hotel and flight |
+| `order:<id>` | user and trip to pay |
 
-In the evaluation nothing is ever sold out, since capacities are not counted. Here they are.
+In the evaluation capacities are not counted, so nothing sells out. Here they are.
 """
 
 from __future__ import annotations
@@ -38,20 +40,20 @@ _NEAR: Final = (
 _PRICES: Final = ((120, 140), (124, 144), (132, 158), (232, 258), (109, 123))
 
 
-def place(hotel: int) -> tuple[float, float]:
-    """Latitude and longitude of a hotel."""
+def location(hotel: int) -> tuple[float, float]:
+    """Return the latitude and longitude of a hotel."""
     if hotel <= len(_NEAR):
         return _NEAR[hotel - 1]
     return 37.7835 + hotel / 500 * 3, -122.41 + hotel / 500 * 4
 
 
 def rows(capacity: int = CAPACITY) -> dict[str, JsonObject]:
-    """Every row by its name."""
-    points: list[Json] = [[str(hotel), *place(hotel)] for hotel in range(1, POINTS + 1)]
+    """Return the rows by name; `capacity` is that of each hotel and each flight."""
+    points: list[Json] = [[str(hotel), *location(hotel)] for hotel in range(1, POINTS + 1)]
     recommended: list[Json] = []
     found: dict[str, JsonObject] = {"geo:points": {"points": points}}
     for hotel in range(1, PROFILES + 1):
-        latitude, longitude = place(hotel)
+        latitude, longitude = location(hotel)
         price, inclusive = _PRICES[(hotel - 1) % len(_PRICES)]
         recommended.append([str(hotel), latitude, longitude, float(price + hotel % 7), float(inclusive)])
         found[f"profile:{hotel}"] = {"name": f"Hotel {hotel}", "latitude": latitude, "longitude": longitude}

@@ -1,4 +1,7 @@
-"""What is near, what is cheap, what is recommended. Pure."""
+"""The rules of the travel reservation: distances, rates and recommendations. Pure.
+
+Hotels are rows of the form that `examples.hotel.data_set` describes; a location is a pair (latitude, longitude) in degrees.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ NEAREST: Final = 5
 
 
 def distance_km(one: tuple[float, float], other: tuple[float, float]) -> float:
-    """Between two places (latitude, longitude), along the surface."""
+    """Return the distance of two locations along the surface of the earth, by the haversine formula."""
     (latitude, longitude), (other_latitude, other_longitude) = one, other
     across = sin(radians(other_latitude - latitude) / 2) ** 2
     along = sin(radians(other_longitude - longitude) / 2) ** 2
@@ -23,13 +26,13 @@ def distance_km(one: tuple[float, float], other: tuple[float, float]) -> float:
 
 
 def nearest(points: Sequence[Json], at: tuple[float, float]) -> list[str]:
-    """The hotels next to a place, none farther than ten kilometres."""
+    """Return up to five hotels within ten kilometres, the nearest first."""
     by_distance = sorted((distance_km(at, (point[1], point[2])), point[0]) for point in cast("Sequence[Any]", points))
     return [hotel for far, hotel in by_distance[:NEAREST] if far <= NEAR_KM]
 
 
 def rate_of(plans: JsonObject | None, first: str, last: str) -> float | None:
-    """The cheapest plan of a hotel that covers these days; None: there is none."""
+    """Return the lowest rate of a hotel among plans that cover all of these days, or None without such a plan."""
     if plans is None:
         return None
     fitting = [
@@ -39,7 +42,16 @@ def rate_of(plans: JsonObject | None, first: str, last: str) -> float | None:
 
 
 def recommended(hotels: Iterable[Json], by: str, at: tuple[float, float]) -> list[str]:
-    """The best by distance (`dis`), `rate` or `price`; several if they are equal. Raises InvalidArgument."""
+    """Return the best hotels by one criterion; several if they tie.
+
+    Args:
+        hotels: rows of `recommendation:all`.
+        by: `dis` for the shortest distance, `rate` for the highest rate, `price` for the lowest price.
+        at: location of the user.
+
+    Raises:
+        InvalidArgument: there is no such criterion.
+    """
     known: list[Any] = list(hotels)
     if by == "dis":
         scores = {one[0]: distance_km(at, (one[1], one[2])) for one in known}

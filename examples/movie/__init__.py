@@ -1,9 +1,12 @@
-"""Reviews of movies: a review is composed of what several services say, and is then in three places, or in none.
+"""Movie reviews: a workflow composes a review and stores it in three rows and the movie's rating, all of them or none.
 
-    python -m examples.movie                     # a cluster of processes, services, kill -9, a report: about half a minute
+    python -m examples.movie
 
-The application of the evaluation of Boki (SOSP '21, section 7.2), after Beldi and DeathStarBench: 1,000 users, 1,000 titles, and
-nothing but reviews that are composed.
+Runs for about half a minute: it starts a cluster of processes and two services, sends requests, kills a process with kill -9 every
+second, and prints requests with their latencies, the kills, and whether each of three promises holds. Exit code 1 if one does not.
+`--help` lists the options; `--tables` keeps the rows in Apache Cassandra.
 
-- `data_set` what is there · `app` the workflows · `mix` who asks what · `checks` what has to hold
+The application is that of the evaluation of Boki (SOSP '21, section 7.2), after Beldi and DeathStarBench: 1,000 users, 1,000 movies, and
+no requests but new reviews. Read `app` (the workflow), then `application` (rows, random requests; the application as one value) and
+`checks` (the promises). `examples.apps` has what is shared with `examples.hotel`.
 """

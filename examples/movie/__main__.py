@@ -1,4 +1,4 @@
-"""`python -m examples.movie`: the application under load while it is killed, and a report. Exit code 1 if anything is wrong."""
+"""Command `python -m examples.movie`; see the package."""
 
 from __future__ import annotations
 

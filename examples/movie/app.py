@@ -1,8 +1,7 @@
 """The workflow of the movie reviews.
 
-compose     two steps at once: the user, the movie · transaction: the review, in the lists of both, and the rating
-
-What is cleaned of the text follows from the text alone: it is code of the workflow, and no step.
+`compose` looks up the user and the movie in two steps at once. Then one transaction writes the review, adds it to the lists of its user and
+its movie, and updates the movie's rating. Cleaning the text depends on nothing but the text, so it is code of the workflow and no step.
 """
 
 from __future__ import annotations
@@ -18,24 +17,24 @@ from examples.apps.row_store import RowStore, RowTransaction
 
 
 class UnknownName(LogBookError):
-    """There is no such user or movie. Nothing was written."""
+    """There is no such user or movie; nothing was written."""
 
 
 async def store_review(rows: RowTransaction, id: str, user: str, movie: str, rating: int, text: str) -> str:
-    """A review is in three places and in the movie's rating, or in none."""
+    """Write a review, add it to both lists and to the movie's rating; return its id."""
     rows.put(f"review:{id}", {"user": user, "movie": movie, "rating": rating, "text": text})
     for name in (f"user_reviews:{user}", f"movie_reviews:{movie}"):
         there = await rows.value(name) or {}
         rows.put(name, {"reviews": [*cast("list[Json]", there.get("reviews", [])), id]})
     known = await rows.value(f"movie:{movie}")
-    assert known is not None, f"a title names the movie {movie}, which is not there"
+    assert known is not None, f"a title names the movie {movie}, which has no row"
     reviews, ratings = cast(int, known["reviews"]), cast(int, known["ratings"])
     rows.put(f"movie:{movie}", {**known, "reviews": reviews + 1, "ratings": ratings + rating})
     return id
 
 
 class Movie:
-    """The application over data of anywhere."""
+    """The workflow of the movie reviews over the rows of a row store."""
 
     def __init__(self, data: RowStore) -> None:
         app = bokiflow.App("movie")

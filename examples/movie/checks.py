@@ -1,4 +1,9 @@
-"""What has to be true of reviews in the end, whatever was killed meanwhile. Pure: of answers and all rows."""
+"""The promises of the movie reviews, checked against all rows and the answers that clients got. Pure.
+
+    faults = check(answers, rows)         # sentences; [] if every promise holds
+
+`always` holds in every snapshot, also while requests are in progress. `check` holds once every request has ended.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +15,20 @@ from bokilib.codec import JsonObject
 from examples.apps.application import Answer
 
 HOLDS: Final = (
-    "every review that was acknowledged is there as it was written; nothing is there that nobody wrote, or twice",
-    "every review is once in the list of its user and once in that of its movie, and lists name nothing else",
+    "every acknowledged review is stored once, as written; there is no review that was never requested",
+    "every review is once in the list of its user and once in that of its movie; the lists have no other entries",
     "a movie's rating counts each of its reviews once",
 )
 
 
 def check(answers: Iterable[Answer], rows: Mapping[str, JsonObject]) -> list[str]:
-    """What is wrong."""
+    """Return the faults in the rows after all requests ended."""
     reviews = {name.removeprefix("review:"): row for name, row in rows.items() if name.startswith("review:")}
     return [*_answered(answers, reviews, rows), *always(rows)]
 
 
 def always(rows: Mapping[str, JsonObject]) -> list[str]:
-    """What is wrong with a snapshot, whatever is under way."""
+    """Return the faults that a snapshot has even while requests are in progress."""
     reviews = {name.removeprefix("review:"): row for name, row in rows.items() if name.startswith("review:")}
     return [*_lists(reviews, rows), *_ratings(reviews, rows)]
 
@@ -39,7 +44,7 @@ def _answered(
             faults.append(f"review {answer.request.id} was refused: {answer.refused}")
             continue
         if id in known:
-            faults.append(f"{answer.request.id} and {known[id]} were given one review: {id}")
+            faults.append(f"requests {answer.request.id} and {known[id]} got the same review: {id}")
         known[id] = answer.request.id
         user, title, rating, text = answer.request.args
         expected = {
@@ -49,10 +54,10 @@ def _answered(
             "text": text,
         }
         if id not in reviews:
-            faults.append(f"review {id} was acknowledged, and is lost")
+            faults.append(f"review {id} was acknowledged, but is lost")
         elif reviews[id] != expected:
-            faults.append(f"review {id} is not what was written")
-    return faults + [f"nobody wrote review {id}" for id in sorted(reviews.keys() - known.keys())]
+            faults.append(f"review {id} differs from the request")
+    return faults + [f"review {id} was never requested" for id in sorted(reviews.keys() - known.keys())]
 
 
 def _lists(reviews: Mapping[str, JsonObject], rows: Mapping[str, JsonObject]) -> list[str]:
@@ -79,6 +84,7 @@ def _ratings(reviews: Mapping[str, JsonObject], rows: Mapping[str, JsonObject]) 
         id = name.removeprefix("movie:")
         if name.startswith("movie:") and (row["reviews"], row["ratings"]) != (counts[id], sums[id]):
             faults.append(
-                f"movie {id} has {counts[id]} reviews of {sums[id]}, and counts {row['reviews']} of {row['ratings']}"
+                f"movie {id} counts {row['reviews']} reviews with {row['ratings']} points, "
+                f"but has {counts[id]} with {sums[id]}"
             )
     return faults

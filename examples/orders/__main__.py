@@ -1,4 +1,4 @@
-"""`python -m examples.orders`: the trial, and a report of it. Exit code 1 if anything is wrong."""
+"""Command `python -m examples.orders`; see the package."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from examples.orders.checks import OWN_S, ends
 from examples.orders.trial import TrialResult, trial
 
 CHECKED: Final = (
-    "every order that was acknowledged was handled, none twice, none that nobody gave",
-    "every good order has one result: its workflow's, written once",
-    "the stock adds up: what is left, what was sold and what was sent",
-    f"no good order took longer than {OWN_S:g} s, whatever went wrong with others; each of those ended as planted",
+    "every acknowledged order was handled, none twice, and none that was never pushed",
+    "every good order has one result, that of its workflow, written once",
+    "the stock adds up: items left, sold and sent",
+    f"no good order took longer than {OWN_S:g} s; each bad order ended as planned",
 )
 
 
 def report(console: Console, found: TrialResult) -> None:
-    """Print the figures of a trial, and how each order ended that went wrong."""
+    """Print the figures of a trial and the end of each bad order."""
     state = found.state
     console.print(
         f"\n{len(found.orders):,} orders, {found.acknowledged:,} acknowledged, {len(state.receipts):,} handled"
@@ -33,12 +33,12 @@ def report(console: Console, found: TrialResult) -> None:
     )
     good = sorted(state.took_s.get(order.id, 0.0) for order in found.orders if not order.wrong) or [0.0]
     console.print(
-        f"a good order from push to result: p50 {good[len(good) // 2]:.1f} s, p99 {good[int(len(good) * 0.99)]:.1f} s,"
-        f" the slowest {good[-1]:.1f} s"
+        f"good orders from push to result: p50 {good[len(good) // 2]:.1f} s, p99 {good[int(len(good) * 0.99)]:.1f} s,"
+        f" slowest {good[-1]:.1f} s"
     )
     console.print(f"killed with kill -9: {trial_command.killed_of(found.killed)}; {found.seconds:.0f} s\n")
     table = Table(box=None, pad_edge=False)
-    for name in ("order that went wrong", "how it ended", "command that shows more"):
+    for name in ("bad order", "end", "command that shows more"):
         table.add_column(name, overflow="fold")
     for end in ends(found.orders, state):
         table.add_row(end.order, end.what.partition(". ")[0], end.look)
@@ -47,10 +47,12 @@ def report(console: Console, found: TrialResult) -> None:
 
 
 def main() -> int:
-    """The entry point; returns the exit code."""
-    parser = trial_command.options("orders", __doc__, seconds=42.0)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--directory", type=Path, help="for data and logs; kept")
+    """Run a trial with the options of the command line, and return the exit code."""
+    parser = trial_command.options("orders", "Run a shop on a cluster whose processes are killed.", seconds=42.0)
+    parser.add_argument("--workers", type=int, default=2, help="number of worker processes (default: %(default)s)")
+    parser.add_argument(
+        "--directory", type=Path, help="directory for data and logs, which is kept; by default a temporary one"
+    )
     asked = parser.parse_args()
     console = trial_command.console()
 

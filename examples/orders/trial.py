@@ -1,10 +1,11 @@
-"""The shop on a cluster of processes while they are killed with kill -9, and what is true in the end.
+"""A trial of the shop: a cluster and workers whose processes are killed with kill -9, and the check of the orders at the end.
 
-    found = await trial(directory, seconds=20, seed=7, say=print)
-    found.faults                                    # sentences; none
+    result = await trial(directory, seconds=20, seed=7, say=print)
+    result.faults                                   # sentences; [] if every promise held
 
-Two engines, three bookies, two sequencers (one stands by), and workers. Orders are pushed all the time, some of which go wrong
-(`wrong`); who gets no answer pushes again under the same id. Every second a worker or a role is killed, and begins again.
+The cluster has two engines, three bookies and two sequencers, one of them on standby. Customers push orders all the time, some of
+which meet bad code (`examples.orders.wrong`), and repeat a push without an answer under the same id. Every second a worker or a role
+is killed and restarted.
 """
 
 from __future__ import annotations
@@ -32,17 +33,26 @@ from examples.supervisor import Supervisor, kill_at_random, module_command
 
 ORDER_EVERY_S: Final = 0.04
 WRONG_EVERY: Final = 10
-"""One of so many orders goes wrong, until each kind was given."""
+"""Every tenth order is a bad one, until there was one of each kind."""
 CLOCK: Final = boki.SystemClock()
 TIMEOUT_S: Final = 10.0
 SETTLE_S: Final = 90.0
-"""All orders are done so long after the last kill."""
-LOOK_EVERY_S: Final = 0.3
-LOOKS_AT_ONCE: Final = 64
+"""Time within which all orders end after the last kill."""
+READ_EVERY_S: Final = 0.3
+READS_AT_ONCE: Final = 64
 
 
 class TrialResult(NamedTuple):
-    """Results of a trial."""
+    """Result of a trial.
+
+    Attributes:
+        orders: all orders that were pushed.
+        acknowledged: number of acknowledged orders.
+        killed: kills by kind of process.
+        state: the shop at the end.
+        faults: sentences; [] if every promise held.
+        seconds: duration.
+    """
 
     orders: list[Order]
     acknowledged: int
@@ -53,16 +63,18 @@ class TrialResult(NamedTuple):
 
 
 class Customers:
-    """Push orders until they are stopped. An order without an answer is pushed again, under its id.
+    """Customers that push orders and repeat a push without an answer under the same id.
 
     Attributes:
-        pushed_ms: by order, when it was pushed first.
+        orders: orders so far.
+        acknowledged: ids of orders whose push was acknowledged.
+        pushed_ms: time of the first push by order.
     """
 
     def __init__(
         self, shop: Shop, seed: int, *, wrong: Sequence[str] = tuple(WRONG), clock: boki.Clock = CLOCK
     ) -> None:
-        """`wrong`: what goes wrong, each with one order."""
+        """Plan one bad order for each item of `wrong`; `seed` decides the others."""
         self.orders: Final[list[Order]] = []
         self.acknowledged: Final[list[str]] = []
         self.pushed_ms: Final[dict[str, int]] = {}
@@ -72,6 +84,7 @@ class Customers:
         self._chance = random.Random(f"customers {seed}")
 
     async def run(self, stop: asyncio.Event) -> None:
+        """Push an order every ORDER_EVERY_S until `stop` is set, and wait until all are acknowledged."""
         async with asyncio.TaskGroup() as group:
             while not stop.is_set():
                 order = self._next()
@@ -112,10 +125,15 @@ async def trial(
     say: Callable[[str], None] = lambda _: None,
     look: Callable[[str, Sequence[OrderEnd]], Awaitable[None]] | None = None,
 ) -> TrialResult:
-    """Run one; see the module.
+    """Run a trial; see the module.
 
     Args:
-        look: awaited when all orders are done, while the cluster still runs; with its URL, and the ends of orders that went wrong.
+        directory: directory for data and logs.
+        seconds: duration of the kills.
+        seed: seed of orders and kills.
+        workers: number of worker processes.
+        say: called with a line per kill.
+        look: awaited with the cluster's address and the ends of bad orders, when all orders ended and the cluster still runs.
     """
     began = perf_counter()
     killed: Counter[str] = Counter()
@@ -155,7 +173,7 @@ async def trial(
 
 
 async def settled(shop: Shop, customers: Customers) -> ShopState:
-    """Return the shop when all orders are done, or as it is when that takes too long."""
+    """Return the shop once all orders ended, or after SETTLE_S."""
     deadline = perf_counter() + SETTLE_S
     known: dict[str, Known] = {}
     finished = False
@@ -167,17 +185,23 @@ async def settled(shop: Shop, customers: Customers) -> ShopState:
                 raise
             continue
         if finished or perf_counter() > deadline:
-            return state  # all of it was read after the last order was done
+            return state  # read as a whole after the last order ended
         finished = not state.waiting and not unfinished(customers.orders, state)
-        await asyncio.sleep(0.0 if finished else LOOK_EVERY_S)
+        await asyncio.sleep(0.0 if finished else READ_EVERY_S)
 
 
 async def _state(shop: Shop, customers: Customers, known: dict[str, Known]) -> ShopState:
-    """Return the shop as it is. `known`: workflows that ended, which are not read again."""
+    """Read the shop.
+
+    Args:
+        shop: the shop.
+        customers: its orders.
+        known: workflows that ended, by order; they are not read again, and newly ended ones are added.
+    """
     ids = [order.id for order in customers.orders]
     stock, sold = await shop.store.values(["stock", "sold"], consistency="linearizable")
     stored = await shop.store.values([f"result:{id}" for id in ids])
-    await _look_up(Flow(shop.app, shop.log), [id for id in ids if id not in known], known)
+    await _add_ended(Flow(shop.app, shop.log), [id for id in ids if id not in known], known)
     outcomes = {id: one.outcome for id, one in known.items() if one.outcome is not None}
     results: dict[str, Any] = {id: outcome.value for id, outcome in outcomes.items()}
     errors = {id: outcome.error for id, outcome in outcomes.items() if outcome.error is not None}
@@ -191,10 +215,10 @@ async def _state(shop: Shop, customers: Customers, known: dict[str, Known]) -> S
     return ShopState(counts[0], counts[1], results, texts, receipts, waiting, given_up, failed, took_s)
 
 
-async def _look_up(flow: Flow, ids: list[str], known: dict[str, Known]) -> None:
-    """Add to `known` the workflows of these orders that ended."""
-    for at in range(0, len(ids), LOOKS_AT_ONCE):
-        some = ids[at : at + LOOKS_AT_ONCE]
+async def _add_ended(flow: Flow, ids: list[str], known: dict[str, Known]) -> None:
+    """Add the workflows of these orders that ended to `known`."""
+    for at in range(0, len(ids), READS_AT_ONCE):
+        some = ids[at : at + READS_AT_ONCE]
         found = await asyncio.gather(*(flow.known(workflow_of(id)) for id in some))
         known |= {id: one for id, one in zip(some, found, strict=True) if one is not None and one.outcome is not None}
 

@@ -1,4 +1,9 @@
-"""A process of the shop: it handles orders and runs their workflows, until standard input closes or somebody kills it."""
+"""A process of the shop: it handles orders and runs their workflows.
+
+    python -m examples.orders.worker URL --name worker1.1 --slot worker1
+
+The process runs until its standard input closes, and prints nothing.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +19,10 @@ TIMEOUT_S: Final = 10.0
 
 
 async def work(url: str, slot: str, stop: asyncio.Event) -> None:
-    """Handle orders and run workflows until `stop`.
+    """Handle orders and run workflows until `stop` is set.
 
-    The process has the name of its place in the queue and in the group of workers: so the next process of the place has its shards and
-    partitions at once, where one of another name waits until the lease of this one ran out.
+    The process takes the name of its slot in the queue and in the group of workers. So the next process of the slot gets its shards
+    and partitions at once; a process with another name would have to wait until their leases expire.
     """
     async with boki.connect(url, timeout=TIMEOUT_S) as client:
         shop = await Shop.open(client.book(BOOK))
@@ -29,9 +34,13 @@ async def work(url: str, slot: str, stop: asyncio.Event) -> None:
 
 
 def main() -> None:
-    """The entry point of the process."""
+    """Run the process."""
     options = parser("examples.orders.worker")
-    options.add_argument("--slot", required=True, help="of which it is the process; no other process has it at a time")
+    options.add_argument(
+        "--slot",
+        required=True,
+        help="name that this process shares with its predecessors; one process at a time has it",
+    )
     arguments = options.parse_args()
     serve(lambda stop: work(arguments.url, arguments.slot, stop))
 

@@ -1,17 +1,17 @@
-"""Orders that go wrong: the code that meets them is slow, hangs, raises, exits, or ends its process.
+"""Bad orders: the code that they meet is slow, hangs, raises, exits, or kills its process.
 
-The step `pick` and the handler call `go_wrong` with the order's `wrong`, which names a kind and a place. In a shop of yours the cause would
-be a bug; here it is planted, so that you see how each one ends, and where Boki says so:
+The handler and the step `pick` call `go_wrong` with the order's `wrong`, which names a kind and a place. In a real shop the cause would be
+a bug; here it is planned, to show how each bad order ends and where Boki reports it:
 
 | kind | in the handler of the queue | in a step of the workflow |
 |---|---|---|
-| slow | | done, later; `boki flow steps` shows which step took the time |
-| hanging | a dead letter: HandlerTimeout | failed: TimeoutError |
-| raising | a dead letter: KeyError | failed: KeyError |
-| exiting | a dead letter: HandlerExited | failed: StepFailed |
-| poison | a dead letter: its process ended, each time | |
+| slow | | succeeds later; `boki flow steps` shows which step took the time |
+| hanging | dead letter: HandlerTimeout | failed: TimeoutError |
+| raising | dead letter: KeyError | failed: KeyError |
+| exiting | dead letter: HandlerExited | failed: StepFailed |
+| poison | dead letter: the process died in every attempt | |
 
-A step that ends its process is begun again by the next worker (`at_most_once=True` would end its workflow with StepInterrupted).
+A step that kills its process is run again by the next worker; with `at_most_once=True` its workflow would fail with StepInterrupted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from typing import Final
 
 SLOW_S: Final = 1.5
-"""Longer than all of a good order, and shorter than a step may be."""
+"""Longer than a good order takes, and shorter than the time-out of the step."""
 
 WRONG: Final[Mapping[str, str]] = {
     "hanging handler": "HandlerTimeout",
@@ -36,13 +36,13 @@ WRONG: Final[Mapping[str, str]] = {
     "raising step": "KeyError: 'no price'",
     "exiting step": "StepFailed",
 }
-"""Kind and place → what Boki says of such an order."""
+"""Kind and place → text with which Boki reports such an order."""
 
 
 async def go_wrong(wrong: str, place: str) -> None:
-    """Do what is planted in an order, if it belongs to this place: "handler" or "step"."""
-    kind, _, planted = wrong.partition(" ")
-    if planted != place:
+    """Do what `wrong` says if it concerns this place, which is "handler" or "step"."""
+    kind, _, planned = wrong.partition(" ")
+    if planned != place:
         return
     if kind == "slow":
         await asyncio.sleep(SLOW_S)
@@ -53,4 +53,4 @@ async def go_wrong(wrong: str, place: str) -> None:
     elif kind == "exiting":
         sys.exit(3)
     elif kind == "poison":
-        os.kill(os.getpid(), signal.SIGKILL)  # as a fault in native code would, or the kernel when memory is full
+        os.kill(os.getpid(), signal.SIGKILL)  # like a crash in native code, or the kernel when memory is full

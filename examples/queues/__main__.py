@@ -1,4 +1,4 @@
-"""`python -m examples.queues`: the three loads, one after the other, and a report. Exit code 1 if anything is wrong."""
+"""Command `python -m examples.queues`; see the package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from examples.queues.trial import LOADS, TrialResult, trial
 
 
 def report(console: Console, found: dict[str, TrialResult]) -> None:
-    """What a person wants to know."""
+    """Print messages, latencies and kills by load."""
     table = Table(box=None, pad_edge=False)
     table.add_column("producers : consumers")
     for name in ("acknowledged", "handled", "p50 ms", "p99 ms", "killed"):
@@ -26,9 +26,16 @@ def report(console: Console, found: dict[str, TrialResult]) -> None:
 
 
 def main() -> int:
-    """The entry point; returns the exit code."""
-    parser = trial_command.options("queues", __doc__, seconds=20.0, each=", each")
-    parser.add_argument("--load", choices=sorted(LOADS), action="append", help="one of them; may be given again")
+    """Run the loads with the options of the command line, and return the exit code."""
+    parser = trial_command.options(
+        "queues",
+        "Run the queue loads of Boki's evaluation while processes are killed.",
+        seconds=20.0,
+        each=" of each load",
+    )
+    parser.add_argument(
+        "--load", choices=sorted(LOADS), action="append", help="run only this load; repeat the option for more"
+    )
     asked = parser.parse_args()
     console = trial_command.console()
 
@@ -42,7 +49,7 @@ def main() -> int:
         found[name] = trial_command.run("queues", None, run)
     report(console, found)
     faults = [f"{name}: {fault}" for name, one in found.items() for fault in one.faults]
-    return trial_command.show(console, faults, ["no message that was acknowledged is lost, none was handled twice"])
+    return trial_command.show(console, faults, ["no acknowledged message is lost, and none was handled twice"])
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""The paper's loads (section 7.4) on a cluster of processes while they are killed with kill -9, and what is true in the end.
+"""A trial of a queue load: a cluster, producers and consumers under kill -9, and the check that each message was handled once.
 
-    found = await trial(LOADS["1:4"], directory, seconds=20, seed=7, say=print)
-    found.faults                                    # sentences; none
+    result = await trial(LOADS["1:4"], directory, seconds=20, seed=7, say=print)
+    result.faults                                   # sentences; [] if no message is lost or handled twice
 
-As there, producers push 1 KB at a pace, and there are as many shards as consumers. Unlike there a message is consumed, not popped: who is
-killed between the pop and his work would have lost it. A consumer's record is the ACK and the push of its receipt.
+The loads are those of section 7.4 of the evaluation: producers push 1 KB at a fixed rate, and the queue has as many shards as
+consumers. The evaluation pops messages, which loses one whose consumer dies after the pop. Here a consumer handles a message
+in one record that holds both the acknowledgement and the push of a receipt.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 import random
 import statistics
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -22,16 +23,21 @@ from typing import Final, NamedTuple
 import boki
 from boki_cli.demo.local_cluster import LocalCluster
 from boki_common.errors import BokiError
-from examples.queues.checks import check, read
 from examples.queues.worker import BOOK, TIMEOUT_S, queues
 from examples.supervisor import Supervisor, kill_at_random, module_command
 
 SETTLE_S: Final = 90.0
-"""All messages are done so long after the last kill."""
+"""Time within which all messages are handled after the last kill."""
 
 
 class QueueLoad(NamedTuple):
-    """Producers and consumers, in two processes each; every producer pushes so often."""
+    """Numbers of producers and consumers, which run in two processes each.
+
+    Attributes:
+        producers: number of producers.
+        consumers: number of consumers, and of shards.
+        every_ms: time between two messages of a producer.
+    """
 
     producers: int
     consumers: int
@@ -42,7 +48,17 @@ LOADS: Final = {"1:4": QueueLoad(2, 8, 10.0), "1:1": QueueLoad(4, 4, 20.0), "4:1
 
 
 class TrialResult(NamedTuple):
-    """What became of a trial. `p50_ms`, `p99_ms`: from push to handling."""
+    """Result of a trial.
+
+    Attributes:
+        acknowledged: messages whose push was acknowledged.
+        handled: receipts of consumers.
+        killed: kills by kind of process.
+        p50_ms: median time from push to handling.
+        p99_ms: 99th percentile of it.
+        faults: sentences; [] if no message is lost or handled twice.
+        seconds: duration.
+    """
 
     acknowledged: int
     handled: int
@@ -53,6 +69,40 @@ class TrialResult(NamedTuple):
     seconds: float
 
 
+class ProducerNotes(NamedTuple):
+    """Ids in the note files of producers.
+
+    Attributes:
+        pushed: messages that a producer was about to push.
+        acknowledged: messages whose push was acknowledged.
+    """
+
+    pushed: frozenset[str]
+    acknowledged: frozenset[str]
+
+
+def read_notes(lines: Iterable[str]) -> ProducerNotes:
+    """Return the ids in lines of note files, which are `? ID` or `! ID`."""
+    marks = [line.split(" ", 1) for line in lines if line]
+    pushed, acknowledged = (frozenset(id for mark, id in marks if mark == kind) for kind in "?!")
+    return ProducerNotes(pushed, acknowledged)
+
+
+def check(notes: ProducerNotes, handled: Sequence[str], waiting: int) -> list[str]:
+    """Return the faults at the end of a trial.
+
+    Args:
+        notes: what producers noted.
+        handled: ids in receipts of consumers.
+        waiting: number of messages that are still in the queue.
+    """
+    faults = [f"{waiting} messages still wait"] if waiting else []
+    counts = Counter(handled)
+    faults += [f"message {id} was handled {count} times" for id, count in sorted(counts.items()) if count > 1]
+    faults += [f"message {id} was acknowledged, but is lost" for id in sorted(notes.acknowledged - counts.keys())]
+    return faults + [f"message {id} was never pushed" for id in sorted(counts.keys() - notes.pushed)]
+
+
 async def trial(
     load: QueueLoad,
     directory: Path,
@@ -61,7 +111,7 @@ async def trial(
     seed: int = 1,
     say: Callable[[str], None] = lambda _: None,
 ) -> TrialResult:
-    """Runs one; see the module."""
+    """Run a trial of a load; see the module."""
     began = perf_counter()
     producers, consumers = ["producer1", "producer2"], ["consumer1", "consumer2"]
     killed: Counter[str] = Counter()
@@ -76,11 +126,13 @@ async def trial(
                 await supervisor.start(slot, consume)
             for slot in producers:
                 await supervisor.start(slot, produce)
-            await _begun(directory)
+            await _first_push(directory)
             victims = supervisor.victims(cluster)
             await kill_at_random(victims, killed, seconds=seconds, chance=random.Random(seed), say=say)
             await supervisor.end(*producers)
-            notes = read(line for file in sorted(directory.glob("notes.*")) for line in file.read_text().splitlines())
+            notes = read_notes(
+                line for file in sorted(directory.glob("notes.*")) for line in file.read_text().splitlines()
+            )
             done, waiting = await _settled(cluster.url, load.consumers, len(notes.acknowledged))
             await supervisor.end(*consumers)
         finally:
@@ -91,15 +143,19 @@ async def trial(
     return TrialResult(len(notes.acknowledged), len(done), killed, middle, late, faults, perf_counter() - began)
 
 
-async def _begun(directory: Path) -> None:
-    """Until a producer's first message has its place: a busy machine takes its time to start so many processes."""
+async def _first_push(directory: Path) -> None:
+    """Wait until the first push is acknowledged: a busy machine needs long to start the processes."""
     deadline = perf_counter() + SETTLE_S
     while perf_counter() < deadline and not any("!" in file.read_text() for file in directory.glob("notes.*")):
         await asyncio.sleep(0.1)
 
 
 async def _settled(url: str, shards: int, least: int) -> tuple[list[tuple[str, float]], int]:
-    """What is done when nothing waits, or as it is when that takes too long; and how much waits."""
+    """Wait until every message is handled, at most SETTLE_S.
+
+    Returns:
+        (id, milliseconds from push to handling) of each receipt, and the number of messages that still wait.
+    """
     deadline = perf_counter() + SETTLE_S
     async with boki.connect(url, timeout=TIMEOUT_S) as client:
         work, done = await queues(client.book(BOOK), shards)

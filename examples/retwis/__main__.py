@@ -1,4 +1,4 @@
-"""`python -m examples.retwis`: the trial, and a report of it. Exit code 1 if anything is wrong."""
+"""Command `python -m examples.retwis`; see the package."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from examples.retwis.checks import DONE, REFUSED, UNKNOWN
 from examples.retwis.trial import TrialResult, trial
 
 CHECKED: Final = (
-    "no acknowledged user, follow or post is lost, none is there twice, nothing is there that nobody asked for",
-    "names and users, followers and followees belong to each other, and counts are right",
-    "timelines are complete, in the order of each client, and drop from their end only",
-    "every read of a snapshot was whole",
+    "no acknowledged user, follow or post is lost or doubled, and there is none that was never requested",
+    "names match users, followers match followees, and counts are right",
+    "timelines are complete, keep the order of each client, and drop their oldest posts only",
+    "every snapshot read was consistent",
 )
 
 
 def report(console: Console, found: TrialResult) -> None:
-    """What a person wants to know."""
+    """Print calls by operation and outcome, the size of the network, and the kills."""
     table = Table(box=None, pad_edge=False)
     table.add_column("calls")
     for name in ("acknowledged", "refused", "no answer"):
@@ -39,10 +39,12 @@ def report(console: Console, found: TrialResult) -> None:
 
 
 def main() -> int:
-    """The entry point; returns the exit code."""
-    parser = trial_command.options("retwis", __doc__, seconds=30.0)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--directory", type=Path, help="for data, logs and notes; kept")
+    """Run a trial with the options of the command line, and return the exit code."""
+    parser = trial_command.options("retwis", "Run Retwis on a cluster whose processes are killed.", seconds=30.0)
+    parser.add_argument("--workers", type=int, default=2, help="number of worker processes (default: %(default)s)")
+    parser.add_argument(
+        "--directory", type=Path, help="directory for data, logs and notes, which is kept; by default a temporary one"
+    )
     asked = parser.parse_args()
     console = trial_command.console()
 

@@ -1,14 +1,14 @@
-"""What has to be true of a network in the end, whatever was killed meanwhile. Pure: from notes and a snapshot.
+"""The promises of Retwis, checked against the calls that workers noted and a snapshot of the network. Pure.
 
-    faults = check(notes, state)          # sentences; none: nothing is lost, nothing invented
+    faults = check(calls, state)          # sentences; [] if every promise holds
 
-A worker notes each call before it is made, and its answer. Of a call without an answer (its worker was killed, the answer
-was lost) either is right. Of the others:
+A worker notes each call before it makes it, and then its result. A call without a result, because the worker was killed or the
+answer was lost, may have happened or not. For all other calls:
 
-- what was acknowledged is there, exactly once; what was refused is not; what is there was asked for
-- a name and its user belong to each other; who follows whom is the same from both sides; counts are what they count
-- what a list of posts drops, it drops from its end: of each client, what is listed are its newest posts, in its order
-- a post is listed where it was acknowledged to go, and nowhere but with who follows its author, and with all
+- what was acknowledged exists, exactly once; what was refused does not; everything that exists was requested
+- names and users match; followers and followees match; counts are right
+- a timeline drops its oldest posts only: of each client it has the newest posts, in the order in which the client made them
+- a post is in the timelines to which it was acknowledged to go, and in no others than those of its author's followers and the global one
 """
 
 from __future__ import annotations
@@ -22,11 +22,15 @@ UNKNOWN: Final = "unknown"
 
 
 class NotedCall(NamedTuple):
-    """One call of a client.
+    """Call of a client, as its worker noted it.
 
     Attributes:
-        client: who made it; each makes one after the other. number: which of its calls.
-        about: what it asked for. outcome: how it ended. answer: what came back.
+        client: name of the client, which makes one call at a time.
+        number: number of the call among the client's calls.
+        operation: name of the operation.
+        about: arguments that the check needs.
+        outcome: DONE, REFUSED or UNKNOWN.
+        answer: result of the call, or None.
     """
 
     client: str
@@ -38,7 +42,16 @@ class NotedCall(NamedTuple):
 
 
 class NetworkState(NamedTuple):
-    """The network at one place of the log: each kind of object by what is behind its colon."""
+    """Snapshot of the network.
+
+    Attributes:
+        names: objects of user names, by name.
+        users: objects of users, by id.
+        posts: objects of posts, by id.
+        timeline: ids in the global timeline, oldest first.
+        timeline_posts: maximum length of the global timeline.
+        user_posts: maximum length of a user's timeline.
+    """
 
     names: Mapping[str, Mapping[str, Any]]
     users: Mapping[str, Mapping[str, Any]]
@@ -49,7 +62,7 @@ class NetworkState(NamedTuple):
 
 
 def check(notes: Iterable[NotedCall], state: NetworkState) -> list[str]:
-    """What is wrong."""
+    """Return the faults of a network, given all calls."""
     kept = list(notes)
     return [*_users(kept, state), *_follows(kept, state), *_posts(kept, state), *_lists(kept, state)]
 
@@ -64,12 +77,12 @@ def _users(notes: list[NotedCall], state: NetworkState) -> list[str]:
     for note in _of(notes, "register", DONE):
         name, id = note.about["name"], note.answer
         if state.names.get(name, {}).get("id") != id:
-            faults.append(f"user {name} was registered as {id}, and is not there")
+            faults.append(f"user {name} was registered as {id}, but does not exist")
     for name, known in state.names.items():
         if name not in tried:
-            faults.append(f"nobody registered {name}")
+            faults.append(f"user {name} was never registered")
         if state.users.get(known["id"], {}).get("username") != name:
-            faults.append(f"the name {name} and its user {known['id']} do not belong to each other")
+            faults.append(f"the name {name} and its user {known['id']} do not match")
     if len(state.names) != len(state.users):
         faults.append(f"{len(state.names)} names for {len(state.users)} users")
     return faults
@@ -81,15 +94,15 @@ def _follows(notes: list[NotedCall], state: NetworkState) -> list[str]:
     there = {(one, other) for one, known in state.users.items() for other in known["followees"]}
     back = {(one, other) for other, known in state.users.items() for one in known["followers"]}
     acknowledged = {(n.about["follower"], n.about["followee"]) for n in _of(notes, "follow", DONE) if n.answer}
-    faults += [f"{one} follows {other}, and {other} does not know" for one, other in sorted(there - back)]
-    faults += [f"{other} is followed by {one}, who does not know" for one, other in sorted(back - there)]
-    faults += [f"nobody made {one} follow {other}" for one, other in sorted(there - tried)]
-    faults += [f"{one} followed {other}, and it is gone" for one, other in sorted(acknowledged - there)]
+    faults += [f"{one} follows {other}, but is not among its followers" for one, other in sorted(there - back)]
+    faults += [f"{other} is followed by {one}, but is not among its followees" for one, other in sorted(back - there)]
+    faults += [f"{one} follows {other}, which was never requested" for one, other in sorted(there - tried)]
+    faults += [f"{one} was acknowledged to follow {other}, but does not" for one, other in sorted(acknowledged - there)]
     for id, known in state.users.items():
         counts = (known["following"], known["followed"])
         found = (len(known["followees"]), len(known["followers"]))
         if counts != found:
-            faults.append(f"user {id} counts {counts} whom it follows and who follow it, there are {found}")
+            faults.append(f"user {id} counts {counts} followees and followers, but has {found}")
     return faults
 
 
@@ -99,19 +112,19 @@ def _posts(notes: list[NotedCall], state: NetworkState) -> list[str]:
     for id, note in calls.items():
         known = state.posts.get(id)
         if note.outcome == DONE and known is None:
-            faults.append(f"post {id} of {note.client} was acknowledged, and is lost")
+            faults.append(f"post {id} of {note.client} was acknowledged, but is lost")
         if note.outcome == REFUSED and known is not None:
-            faults.append(f"post {id} of {note.client} was refused, and is there")
+            faults.append(f"post {id} of {note.client} was refused, but exists")
         if known is not None and (known["author"], known["body"]) != (note.about["author"], note.about["body"]):
-            faults.append(f"post {id} is not what {note.client} wrote")
-    return faults + [f"nobody wrote post {id}" for id in state.posts if id not in calls]
+            faults.append(f"post {id} differs from what {note.client} wrote")
+    return faults + [f"post {id} was never written" for id in state.posts if id not in calls]
 
 
 def _lists(notes: list[NotedCall], state: NetworkState) -> list[str]:
-    """Every list of posts: that of all, and each user's."""
+    """Return the faults of the global timeline and of each user's."""
     calls = sorted(_of(notes, "post"), key=lambda note: (note.client, note.number))
     written = [note for note in calls if note.about["id"] in state.posts]
-    faults = _list("the timeline", state.timeline, written, written, state.timeline_posts)
+    faults = _list_faults("the global timeline", state.timeline, written, written, state.timeline_posts)
     due: dict[str, list[NotedCall]] = {id: [] for id in state.users}
     possible: dict[str, list[NotedCall]] = {id: [] for id in state.users}
     for note in written:
@@ -120,14 +133,22 @@ def _lists(notes: list[NotedCall], state: NetworkState) -> list[str]:
         for one in state.users.get(note.about["author"], {}).get("followers", ()):
             possible.setdefault(one, []).append(note)
     for id, known in state.users.items():
-        faults += _list(f"the list of user {id}", known["posts"], due[id], possible[id], state.user_posts)
+        faults += _list_faults(f"the timeline of user {id}", known["posts"], due[id], possible[id], state.user_posts)
     return faults
 
 
-def _list(
+def _list_faults(
     what: str, listed: Sequence[str], due: Sequence[NotedCall], possible: Sequence[NotedCall], limit: int
 ) -> list[str]:
-    """`due` have to be listed unless they were dropped, of `possible` nothing else may be; both in the order of each client."""
+    """Return the faults of one timeline.
+
+    Args:
+        what: name of the timeline in sentences.
+        listed: ids in the timeline, oldest first.
+        due: calls whose posts it must have, unless it dropped them.
+        possible: calls whose posts it may have, in the order of each client; `due` is part of them.
+        limit: maximum length of the timeline.
+    """
     faults = []
     if len(set(listed)) != len(listed):
         faults.append(f"{what} has a post twice")
@@ -144,7 +165,7 @@ def _list(
     for client, ids in by_client.items():
         found = [places[id] for id in ids if id in places]
         if found != sorted(found):
-            faults.append(f"{what} has the posts of {client} in another order")
+            faults.append(f"{what} has the posts of {client} in the wrong order")
         dropped = len(ids) - len(found)
         missing = [id for id in ids[dropped:] if id not in places] if len(listed) == limit else ids
         faults += [f"{what} lacks post {id} of {client}" for id in missing if id not in places]

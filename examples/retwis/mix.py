@@ -1,4 +1,7 @@
-"""Who does what how often: 15 % log in, 30 % look at a profile, 50 % at posts (one in four at those of all), 5 % post. Pure."""
+"""Random operations of a client, in the mix of the evaluation: 15 % logins, 30 % profiles, 50 % timelines, 5 % posts.
+
+A quarter of the reads of timelines are reads of the global one. The mix is a function of its seed.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,20 @@ import random
 from typing import Final, NamedTuple
 
 MIX: Final = {"login": 15, "profile": 30, "posts": 50, "post": 5}
-"""Operation → how often, in a hundred: of the evaluation of Boki, section 7.3."""
-OF_ALL: Final = 0.25
+"""Operation → its share in percent, from the evaluation of Boki, section 7.3."""
+GLOBAL_SHARE: Final = 0.25
+"""Share of reads of timelines that read the global one."""
 BODY_CHARACTERS: Final = 64
 
 
 class MixStep(NamedTuple):
-    """One operation of a client, about one of so many users."""
+    """Operation of a client.
+
+    Attributes:
+        operation: key of MIX.
+        user: number of the user that it concerns.
+        of_all: whether a read of a timeline reads the global one.
+    """
 
     operation: str
     user: int
@@ -20,7 +30,7 @@ class MixStep(NamedTuple):
 
 
 class OperationMix:
-    """The steps of one client."""
+    """Random steps of one client."""
 
     def __init__(self, seed: int | str) -> None:
         self._random = random.Random(seed)
@@ -28,14 +38,14 @@ class OperationMix:
         self._weights = list(MIX.values())
 
     def step(self, users: int) -> MixStep:
-        """The next one; users are numbered from 0."""
+        """Return the next step, about one of `users` users, which are numbered from 0."""
         (operation,) = self._random.choices(self._operations, self._weights)
-        return MixStep(operation, self._random.randrange(users), self._random.random() < OF_ALL)
+        return MixStep(operation, self._random.randrange(users), self._random.random() < GLOBAL_SHARE)
 
     def body(self) -> str:
-        """The text of a post."""
+        """Return the text of a post."""
         return "".join(self._random.choices("abcdefghijklmnopqrstuvwxyz ", k=BODY_CHARACTERS))
 
     def some(self, of: list[str], count: int) -> list[str]:
-        """Some of many."""
+        """Return a random sample; a `Choose` of `examples.retwis.app`."""
         return self._random.sample(of, count)

@@ -1,10 +1,10 @@
-"""Retwis on a cluster of processes while they are killed with kill -9, and what is true in the end.
+"""A trial of Retwis: a cluster and workers whose processes are killed with kill -9, and the check of the network at the end.
 
-    found = await trial(directory, seconds=20, seed=7, say=print)
-    found.faults                                    # sentences; none
+    result = await trial(directory, seconds=20, seed=7, say=print)
+    result.faults                                   # sentences; [] if every promise held
 
-Two engines, three bookies, two sequencers (one stands by), and workers with eight clients each. Every other second somebody is killed: a
-worker, which another one replaces, or a role, which begins again on what it stored.
+The cluster has two engines, three bookies and two sequencers, one of them on standby; each worker has eight clients. Every
+second a worker or a role is killed. A new worker takes its place; a role restarts with the data that it had stored.
 """
 
 from __future__ import annotations
@@ -33,10 +33,17 @@ VALUES_AT_ONCE: Final = 500
 
 
 class TrialResult(NamedTuple):
-    """What became of a trial."""
+    """Result of a trial.
+
+    Attributes:
+        calls: number of calls by operation and outcome.
+        killed: kills by kind of process.
+        state: the network at the end.
+        faults: sentences; [] if every promise held.
+        seconds: duration.
+    """
 
     calls: Counter[tuple[str, str]]
-    """By operation and outcome."""
     killed: Counter[str]
     state: NetworkState
     faults: list[str]
@@ -51,7 +58,7 @@ async def trial(
     workers: int = 2,
     say: Callable[[str], None] = lambda _: None,
 ) -> TrialResult:
-    """Runs one; see the module."""
+    """Run a trial; see the module."""
     began = perf_counter()
     killed: Counter[str] = Counter()
     async with LocalCluster(directory, bookies=3, engines=2, sequencers=2, unix_sockets=True) as cluster:
@@ -74,7 +81,7 @@ async def trial(
 
 
 def read_notes(directory: Path) -> tuple[list[NotedCall], list[str]]:
-    """What all workers noted: their calls, and what they found wrong themselves."""
+    """Return the calls that all workers noted, and the faults that they found themselves."""
     calls: dict[tuple[str, int], NotedCall] = {}
     wrong = []
     for file in sorted(directory.glob("*.notes")):
@@ -91,7 +98,7 @@ def read_notes(directory: Path) -> tuple[list[NotedCall], list[str]]:
 
 
 async def _state(url: str) -> NetworkState:
-    """The whole network as of now, which is behind all that was acknowledged."""
+    """Return the network in a snapshot that has every acknowledged change."""
     async with boki.connect(url, timeout=END_S) as client:
         store = BokiStore(client.book(BOOK), settings=StoreSettings(checkpoints=False))
         while True:

@@ -1,9 +1,10 @@
-"""A process of clients of Retwis. Each does one thing after another and notes each call before it, and its answer after it.
+"""A process of Retwis clients. Each makes one call after the other, and notes each call before it and its result after it.
 
-    python -m examples.retwis.worker URL --name w1 --notes DIRECTORY          # until standard input closes, or somebody kills it
+    python -m examples.retwis.worker URL --name w1 --notes DIRECTORY
 
-Notes are lines of JSON, each written by one call, so that whoever kills the process leaves whole lines. What a snapshot may not show (a
-list that names a post that is not there, a name without its user) is noted as wrong.
+The process runs until its standard input closes, and prints nothing. Notes are lines of JSON in DIRECTORY/NAME.notes. Each line
+is one write of the kernel, so a killed process leaves whole lines. A snapshot that is inconsistent, such as a timeline that lists a
+post that does not exist, is noted as a fault.
 """
 
 from __future__ import annotations
@@ -26,27 +27,28 @@ from examples.retwis.checks import DONE, REFUSED, UNKNOWN
 from examples.retwis.mix import MixStep, OperationMix
 
 BOOK: Final = "retwis"
-PASSWORD: Final = "of everybody"
+PASSWORD: Final = "password"
 SETTINGS: Final = StoreSettings(checkpoint_records=40, grace_ms=5_000)
-"""Checkpoints and trims come often, so that processes are killed in the middle of them."""
+"""Frequent checkpoints and trims, so that processes are killed in the middle of them."""
 FOLLOWEES: Final = 4
 TIMEOUT_S: Final = 10.0
 WRONG: Final = "wrong"
 
 
 class NoteFile:
-    """Where a worker notes its calls."""
+    """File of notes that survives a kill."""
 
     def __init__(self, file: str) -> None:
         self._file = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def note(self, **facts: Any) -> None:
+        """Append a line of JSON."""
         line = msgspec.json.encode(facts) + b"\n"
         assert os.write(self._file, line) == len(line)
 
 
 class RetwisClient:
-    """One client: registers a user, follows some, then does what the mix has."""
+    """Client that registers a user, follows some others, and then calls the operations of the mix."""
 
     def __init__(self, retwis: Retwis, note_file: NoteFile, name: str) -> None:
         self._retwis = retwis
@@ -55,16 +57,16 @@ class RetwisClient:
         self._first_name = name
         self._name = name
         self._number = 0
-        self._lives = 0
+        self._unknowns = 0
         self._users: list[str] = []
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until somebody sets `stop`."""
+        """Make calls until `stop` is set."""
         me = None
         while me is None and not stop.is_set():
             me = await self._register()
         for _ in range(FOLLOWEES):
-            other = await self._somebody()
+            other = await self._some_user()
             if me and other and other != me and not stop.is_set():
                 about = {"follower": me, "followee": other}
                 await self._call("follow", about, self._retwis.follow(me, other))
@@ -76,8 +78,8 @@ class RetwisClient:
         found: str | None = await self._call("register", {"name": name}, self._retwis.register(name, PASSWORD))
         return found
 
-    async def _somebody(self, number: int | None = None) -> str | None:
-        """The id of some user that was registered; perhaps one that never came to be."""
+    async def _some_user(self, number: int | None = None) -> str | None:
+        """Return the id of a user, random or by number; its registration may have failed. None: there is none yet."""
         try:
             most = await self._retwis.store.object("next_user_id").get("n", 0)
         except BokiError:
@@ -86,7 +88,7 @@ class RetwisClient:
         return f"{1 + (number if number is not None else self._mix.step(10**6).user) % most:08x}" if most else None
 
     async def _step(self, step: MixStep) -> None:
-        id = await self._somebody(step.user)
+        id = await self._some_user(step.user)
         if id is None:
             return
         if step.operation == "post":
@@ -102,14 +104,14 @@ class RetwisClient:
                 auth = await self._call("login", {}, self._retwis.login(known["username"], PASSWORD))
                 if auth is not None and auth != known["auth"]:
                     self._note_file.note(
-                        client=self._name, outcome=WRONG, fault=f"{known['username']} got another's auth"
+                        client=self._name, outcome=WRONG, fault=f"{known['username']} got the auth of another user"
                     )
 
     def _choose(self, followers: Any, count: int) -> list[str]:
         return self._mix.some(list(followers), count)
 
     async def _call(self, operation: str, about: Mapping[str, Any], call: Awaitable[Any]) -> Any:
-        """Makes a call and notes it; its answer, or None if there is none."""
+        """Make a call, note it, and return its answer, or None without one."""
         self._number += 1
         notes = operation in ("register", "follow", "post")
         client, number = self._name, self._number
@@ -125,15 +127,15 @@ class RetwisClient:
         except BokiError as error:
             if error.definite:
                 outcome = REFUSED
-            elif notes:  # what is still under way may be ordered behind what comes next
-                self._lives += 1
-                self._name = f"{self._first_name}+{self._lives}"
+            elif notes:  # the call may still happen, after the next one: continue as a new client
+                self._unknowns += 1
+                self._name = f"{self._first_name}+{self._unknowns}"
         self._note_file.note(client=client, number=number, outcome=outcome, answer=answer if notes else None)
         return answer
 
 
 async def run(url: str, name: str, notes: str, clients: int, stop: asyncio.Event) -> None:
-    """Serves its clients until `stop`."""
+    """Run the clients of the process until `stop` is set."""
     async with boki.connect(url, timeout=TIMEOUT_S) as client:
         retwis = Retwis(BokiStore(client.book(BOOK), settings=SETTINGS))
         note_file = NoteFile(notes)
@@ -144,10 +146,10 @@ async def run(url: str, name: str, notes: str, clients: int, stop: asyncio.Event
 
 
 def main() -> None:
-    """The entry point of the process."""
+    """Run the process."""
     parser = process.parser("examples.retwis.worker")
-    parser.add_argument("--notes", type=Path, required=True, help="the directory of its notes")
-    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--notes", type=Path, required=True, help="directory of the notes")
+    parser.add_argument("--clients", type=int, default=8, help="number of clients")
     asked = parser.parse_args()
     notes = asked.notes / f"{asked.name}.notes"
     process.serve(partial(run, asked.url, asked.name, str(notes), asked.clients))
