@@ -130,4 +130,14 @@ a spare stops at the usual port
 cli cli/tests/test_roles.py::test_a_second_role_on_a_machine_gets_a_free_port_unless_one_is_set
 -    if settings.listen or kind == "engine":
 +    if kind:
+
+a cancelled call waits on until the event loop delivers its cancellation
+common common/tests/runtime/test_bodies.py::test_a_thread_drops_a_call_whose_cancellation_is_not_delivered_yet
+-                if call.wanted and future.set_running_or_notify_cancel():
++                if future.set_running_or_notify_cancel():
+
+a place that is given up is taken at once
+common common/tests/runtime/test_bodies.py::test_calls_that_are_cancelled_level_by_level_do_not_begin
+-REPLACED_S: Final = 0.02
++REPLACED_S: Final = 0.0
 """)

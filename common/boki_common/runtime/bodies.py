@@ -6,6 +6,8 @@
 - At most `threads` functions run at once whose callers still want their results; further calls wait for a thread.
 - A thread cannot be stopped. When a caller gives a function up (it is cancelled, or timed out), the function runs on, but its thread no
   longer counts: another one takes its place. So a function that hangs holds up others only for as long as its caller waits for it.
+- A call that is cancelled while it waits for a thread never begins. A thread drops it even if the event loop has not delivered the
+  cancellation yet. A place that is given up is taken a moment later (`REPLACED_S`), so it goes to no call that the same cause cancels.
 - At most `abandoned` threads are replaced in this way. When all of the others are given up too, calls fail with `ThreadsExhausted`.
 
 The simulator runs the same functions in its event loop: no seed could decide what threads do.
@@ -22,6 +24,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from itertools import takewhile
 from typing import Any, Final, NamedTuple, TypeVar
 
 from boki_common.errors import InvalidArgument, ThreadsExhausted
@@ -35,6 +38,11 @@ THREADS: Final = 32
 ABANDONED: Final = 1_000
 IDLE_S: Final = 10.0
 """A thread without work for so long ends."""
+REPLACED_S: Final = 0.02
+"""Time until another thread takes the place of one whose function was given up. Cancellations take several turns of the event loop to reach
+calls within nested task groups."""
+SLACK: Final = 1.25
+"""The look at whether a place may be taken comes so much later than it may: timers may be early."""
 WAITED_S: Final = 1.0
 """Calls that wait for a thread for less are not worth a line in the log."""
 GIVEN_UP_EVERY_S: Final = 1.0
@@ -52,9 +60,10 @@ class _Call:
     Attributes:
         begun: called in `loop` when the function begins, unless its caller has its result or gave it up before that.
         timer: the next look at whether it still waits for a thread.
+        result: the future that its caller awaits; None until the caller has it, and cannot be cancelled.
     """
 
-    __slots__ = ("begun", "body", "context", "loop", "name", "timer")
+    __slots__ = ("begun", "body", "context", "loop", "name", "result", "timer")
 
     def __init__(self, body: Callable[[], Any], name: str, begun: Callable[[], None] | None) -> None:
         self.body: Final = body
@@ -63,6 +72,15 @@ class _Call:
         self.context: Final = contextvars.copy_context()
         self.loop: Final = asyncio.get_running_loop()
         self.timer: asyncio.TimerHandle | None = None
+        self.result: asyncio.Future[Any] | None = None
+
+    @property
+    def wanted(self) -> bool:
+        """Return whether its caller has not been cancelled. Any thread may ask.
+
+        Cancelling a task cancels the future that it awaits at once; everything else happens in later turns of the event loop.
+        """
+        return self.result is None or not self.result.cancelled()
 
     def __call__(self) -> Any:
         if self.begun is not None:
@@ -91,7 +109,8 @@ class _Taken(NamedTuple):
 class DaemonThreads(Executor):
     """Daemon threads, begun as they are needed; a hanging call does not keep its process from ending.
 
-    Invariant: there are at most `limit` threads, and one for each call that was given up and runs on, up to `abandoned` of these.
+    Invariant: there are at most `limit` threads, and one for each call that was given up `REPLACED_S` ago and runs on, up to `abandoned`
+    of these.
     """
 
     def __init__(self, limit: int, abandoned: int) -> None:
@@ -102,8 +121,8 @@ class DaemonThreads(Executor):
         """Calls that wait for a thread, the oldest first."""
         self._running: Final[dict[_Call, float]] = {}
         """Calls that threads run, the oldest first, and since when."""
-        self._abandoned: Final[dict[_Call, None]] = {}
-        """Running calls whose callers gave them up, in the order in which they did."""
+        self._abandoned: Final[dict[_Call, float]] = {}
+        """Running calls whose callers gave them up, in the order in which they did, and when."""
         self._threads = 0
 
     # -- for callers
@@ -115,17 +134,19 @@ class DaemonThreads(Executor):
         with self._changed:
             self._calls[function] = future
             self._changed.notify()
-        self._serve()
+        self.serve()
         return future
 
     def give_up(self, call: _Call) -> bool:
-        """Forget a call whose caller no longer wants its result. Return whether it has begun, and runs on in its thread."""
+        """Forget a call whose caller no longer wants its result. Return whether it has begun, and runs on in its thread.
+
+        Then `serve` is to be called when its place may be taken.
+        """
         with self._changed:
             self._calls.pop(call, None)
             if call not in self._running:
                 return False
-            self._abandoned[call] = None
-        self._serve()
+            self._abandoned[call] = time.monotonic()
         return True
 
     def waits(self, call: _Call) -> bool:
@@ -149,13 +170,18 @@ class DaemonThreads(Executor):
 
     def _most(self) -> int:
         """Return how many threads there may be now."""
-        return self._limit + min(len(self._abandoned), self._most_abandoned)
+        return self._limit + min(len(self._abandoned) - self._just_abandoned(), self._most_abandoned)
+
+    def _just_abandoned(self) -> int:
+        """Return how many calls were given up so recently that no thread takes their places yet."""
+        since = time.monotonic() - REPLACED_S
+        return sum(1 for _ in takewhile(lambda given_up: given_up > since, reversed(self._abandoned.values())))
 
     def _free(self) -> int:
         """Return how many threads run nothing: each looks for a call before it waits."""
         return self._threads - len(self._running)
 
-    def _serve(self) -> None:
+    def serve(self) -> None:
         """Begin threads for calls that wait, as many as may be; refuse these calls if every thread runs what was given up."""
         cause: RuntimeError | None = None
         with self._changed:
@@ -169,7 +195,7 @@ class DaemonThreads(Executor):
                 with self._changed:
                     self._threads -= 1
         with self._changed:
-            if self._threads > len(self._abandoned):
+            if self._threads > len(self._abandoned) or self._just_abandoned():
                 return
             refused = list(self._calls.values())
             self._calls.clear()
@@ -208,7 +234,7 @@ class DaemonThreads(Executor):
         while self._threads <= self._most():  # else another thread took the place of this one
             while self._calls:
                 call, future = self._calls.popitem(last=False)
-                if future.set_running_or_notify_cancel():
+                if call.wanted and future.set_running_or_notify_cancel():
                     self._running[call] = time.monotonic()
                     return call, future
             if not self._changed.wait(IDLE_S) and not self._calls:
@@ -252,6 +278,7 @@ class ThreadBodies:
         loop = asyncio.get_running_loop()
         call = _Call(body, name or getattr(body, "__qualname__", repr(body)), begun)
         future: asyncio.Future[T] = loop.run_in_executor(self._threads, call)
+        call.result = future
         if self._threads.waits(call):
             call.timer = loop.call_later(WAITED_S, self._warn, call)
         try:
@@ -259,6 +286,7 @@ class ThreadBodies:
         except asyncio.CancelledError:
             if future.cancelled() and self._threads.give_up(call):  # else the function itself raised it
                 loop.call_soon(self._say_given_up)  # once for all that are given up in this turn
+                loop.call_later(REPLACED_S * SLACK, self._threads.serve)
             raise
         except ThreadsExhausted:
             self._exhausted.say(running_on=self._threads.running_on()[0])

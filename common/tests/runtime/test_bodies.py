@@ -42,6 +42,9 @@ class Hanging:
     def end(self) -> None:
         self._may_end.set()
 
+    async def result(self) -> str:
+        return await self.caller
+
     async def give_up(self) -> None:
         self.caller.cancel()
         await asyncio.gather(self.caller, return_exceptions=True)
@@ -83,6 +86,59 @@ async def test_a_function_that_was_abandoned_before_it_began_is_not_begun() -> N
     await asyncio.gather(second, return_exceptions=True)
     first.end()
     assert await first.caller == "hung" and await bodies.run(lambda: list(ran)) == []
+
+
+async def test_of_calls_that_are_cancelled_together_none_begins_that_waited_for_a_thread() -> None:
+    async with asyncio.timeout(LIMIT_S):
+        bodies = ThreadBodies(threads=2)
+        calls = [Hanging(bodies) for _ in range(8)]
+        await asyncio.gather(*(one.began.wait() for one in calls[:2]))
+        for one in calls:
+            one.caller.cancel()
+        await asyncio.gather(*(one.caller for one in calls), return_exceptions=True)
+        later = Hanging(bodies)
+        await later.began.wait()
+        assert [one.thread is not None for one in calls] == [True] * 2 + [False] * 6
+        for one in (*calls, later):
+            one.end()
+
+
+async def test_calls_that_are_cancelled_level_by_level_do_not_begin() -> None:
+    """Each task group cancels its own tasks a turn of the event loop after it was cancelled itself."""
+    async with asyncio.timeout(LIMIT_S):
+        bodies, calls = ThreadBodies(threads=1), list[Hanging]()
+
+        async def level(depth: int) -> None:
+            async with asyncio.TaskGroup() as group:
+                calls.append(Hanging(bodies))
+                group.create_task(calls[-1].result())
+                if depth:
+                    group.create_task(level(depth - 1))
+
+        outermost = asyncio.create_task(level(5))
+        await until(lambda: len(calls) == 6)
+        await calls[0].began.wait()
+        outermost.cancel()
+        await asyncio.gather(outermost, return_exceptions=True)
+        later = Hanging(bodies)
+        await later.began.wait()
+        assert [one.thread is not None for one in calls] == [True] + [False] * 5
+        for one in (*calls, later):
+            one.end()
+
+
+async def test_a_thread_drops_a_call_whose_cancellation_is_not_delivered_yet() -> None:
+    async with asyncio.timeout(LIMIT_S):
+        bodies = ThreadBodies(threads=1)
+        first, second = Hanging(bodies), Hanging(bodies)
+        await first.began.wait()
+        second.caller.cancel()
+        first.end()
+        while bodies._threads.taken().waiting:  # the event loop stands still until the thread has looked
+            pass
+        assert await first.caller == "hung"
+        await asyncio.gather(second.caller, return_exceptions=True)
+        assert await bodies.run(lambda: "next") == "next" and second.thread is None
 
 
 async def test_begun_is_told_when_a_thread_is_free() -> None:
