@@ -89,7 +89,8 @@ class Office:
         self.started: Final[dict[str, str]] = {}
         """Ids of workflows that were acknowledged → what they return."""
         self.told: Final[dict[str, object]] = {}
-        self.debounced: Final[list[str]] = []
+        self.debounced: Final[dict[str, str]] = {}
+        """Ids of workflows that acknowledged debounced calls begin → the names of the calls."""
         self.deployed = 0
         """So many workers' hosts begin the new program when they are begun next."""
         self.stop = False
@@ -162,7 +163,7 @@ class Office:
 
     async def _audit(self, flow: Flow, program: Program, name: str) -> None:
         handle = await again(lambda: flow.debounce(program.audit.call(name), id=f"audit/{name}", quiet_s=0.3))
-        self.debounced.append(name)
+        self.debounced[handle.id] = name
         found = await again(lambda: handle.result(blocked="wait"))
         assert found == f"audited {name}", f"the debounced call of {name} gave {found!r}"
 
@@ -180,6 +181,9 @@ class Office:
                 found = await again(partial(flow.handle(id).result, blocked="wait"))
                 assert found == wanted, f"workflow {id} returned {found!r}, expected {wanted!r}"
                 assert self.told.get(id, wanted) == wanted, f"a customer was told {self.told[id]!r} of {id}"
+            for id, name in self.debounced.items():  # its caller may have died while it waited for more calls
+                found = await again(partial(flow.handle(id).result, blocked="wait", missing="wait"))
+                assert found == f"audited {name}", f"the debounced call of {name} gave {found!r}"
         sold = 0
         for id in self.started:
             order = id.removeprefix("deliver/")
@@ -188,7 +192,7 @@ class Office:
             sold += len(order)
         cents: Any = await program.store.object(HOT).get("cents", 0, consistency="linearizable")
         assert cents >= sold, f"sales of {sold} cents were made, the total is {cents}: an update is lost"
-        for name in set(self.debounced):
+        for name in set(self.debounced.values()):
             times = await program.store.object(f"audit/{name}").get("times", 0, consistency="linearizable")
             assert isinstance(times, int) and times >= 1, f"the debounced call of {name} never ran"
 
