@@ -243,11 +243,13 @@ class Executor:
     def _commit(self, ran: Ran) -> None:
         wait, ask = self.instance.pending.get(ran.key), self._under_way.ran(ran.key)
         if wait is None or ask is None:
-            self._under_way.later(transactional.end(ran))  # the code waits for it no more
+            self._under_way.give_up(ran)  # the code waits for it no more
             return
         event = events.Transacted(self.id, ran.key, wait.name, wait.digest, self._now_ms, ran.outcome, self._flush.seen)
         one = Committing(ask, ran, self._composer.place, self._composer.held, event)
-        self._run_exclusively(lambda: one.commit(lambda: self._over), lambda became: self._committed(one, became))
+        self._run_exclusively(
+            one.commit, lambda became: self._committed(one, became), lambda: self._under_way.give_up(one.ran)
+        )
 
     def _take_place(self, ready: Ready) -> None:
         key, wait = ready.ask.key, self.instance.pending.get(ready.ask.key)
@@ -275,8 +277,17 @@ class Executor:
         self._flush.add(self._composer.place_taken(event, lock_room.entry_of(ask, self.id, self._under_way.age)))
         self.instance.deliver(event, event.at_ms)
 
-    def _run_exclusively(self, work: Callable[[], Coroutine[Any, Any, T]], then: Callable[[T], None]) -> None:
-        """Reads, or appends a record, while nothing is delivered to the code; `then` is called with the result."""
+    def _run_exclusively(
+        self,
+        work: Callable[[], Coroutine[Any, Any, T]],
+        then: Callable[[T], None],
+        stopped: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Read, or append a record, while nothing is delivered to the code.
+
+        Args:
+            then: called with the result. stopped: called in its place if the workflow was stopped here meanwhile.
+        """
 
         async def run() -> None:
             try:
@@ -291,10 +302,16 @@ class Executor:
             except BaseException as error:  # noqa: BLE001 - the process ends: waiters get the error
                 self._outer.call_soon(self._block, error)
             else:
-                self._outer.call_soon(self._guarded, lambda: self._exclusive_ended(then, became))
+                self._outer.call_soon(self._exclusive_result, lambda: self._exclusive_ended(then, became), stopped)
 
         self._exclusive = True
         self._appending = self._outer.create_task(run(), name="bokiflow record")
+
+    def _exclusive_result(self, ended: Callable[[], None], stopped: Callable[[], None]) -> None:
+        if self._over:
+            stopped()
+        else:
+            self._guarded(ended)
 
     def _exclusive_ended(self, then: Callable[[T], None], became: T) -> None:
         self._appending, self._exclusive = None, False
@@ -343,7 +360,7 @@ class Executor:
         elif ask.key in self.instance.pending:
             self._under_way.begin(*one.again(became))
         else:
-            self._under_way.later(transactional.end(one.ran))
+            self._under_way.give_up(one.ran)
 
     def _deliver(self, item: _Item) -> None:
         instance = self.instance

@@ -350,21 +350,6 @@ class Committing:
         self._place: Final = place
         self._held: Final = held
 
-    async def commit(self, given_up: Callable[[], bool]) -> int | Outcome:
-        """Commit it with the workflow's part. Return where it is in the log, or why it never can be; else AGAIN (run it anew), PARK
-        (another worker runs the workflow) or RUNS (its store runs it again).
-
-        Args:
-            given_up: whether the workflow has been stopped here meanwhile.
-
-        Raises:
-            Errors of the log: the outcome is unknown.
-        """
-        became = await self._commit()
-        if became == RUNS and given_up():
-            await end(self.ran)
-        return became
-
     def again(self, became: int) -> tuple[RunTransaction, tuple[()], StagedTransaction[Outcome] | None]:
         """Return what begins the next run, after AGAIN or RUNS, as `UnderWay.begin` takes it."""
         if became == RUNS:
@@ -376,7 +361,13 @@ class Committing:
         self.event = msgspec.structs.replace(self.event, outcome=outcome)
         return records.own(self._place, self.event, self._held)
 
-    async def _commit(self) -> int | Outcome:
+    async def commit(self) -> int | Outcome:
+        """Commit it with the workflow's part. Return where it is in the log, or why it never can be; else AGAIN (run it anew), PARK
+        (another worker runs the workflow) or RUNS (its store runs it again: `end` it if the workflow was stopped here meanwhile).
+
+        Raises:
+            Errors of the log: the outcome is unknown.
+        """
         ask, ran = self.ask, self.ran
         try:
             if ran.staged is not None:

@@ -96,6 +96,8 @@ class UnderWay:
         self._outer: Final = asyncio.get_running_loop()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._transactions: dict[str, tuple[RunTransaction, Ran]] = {}
+        self._given_up: Final[set[asyncio.Task[None]]] = set()
+        """Ends of transactions that are given up."""
         self._steps: dict[str, str] = {}
         """Names of the steps that run, by the keys of their calls."""
 
@@ -221,14 +223,20 @@ class UnderWay:
         self._tasks[task.get_name()] = task
         task.add_done_callback(lambda done: self._tasks.pop(done.get_name(), None))
 
+    def give_up(self, ran: Ran) -> None:
+        """End a transaction that wanted to commit. Unlike `later` it is done also if the workflow is stopped at once."""
+        task = self._outer.create_task(transactional.end(ran), name="bokiflow given up")
+        self._given_up.add(task)
+        task.add_done_callback(self._given_up.discard)
+
     def stop_all(self) -> list[asyncio.Task[None]]:
         """Stop what the code wanted to happen. Return what ends now."""
         tasks, self._tasks = self._tasks, {}
         self._steps.clear()
         for task in tasks.values():
             task.cancel()
-        waiting = [ran for _, ran in self._transactions.values() if ran.staged is not None]
+        for _, ran in self._transactions.values():
+            self.give_up(ran)
         self._transactions.clear()
         self._host.locks.unwait_all(self._started.id)
-        given_up = [self._outer.create_task(transactional.end(ran), name="bokiflow given up") for ran in waiting]
-        return [*tasks.values(), *given_up]
+        return [*tasks.values(), *self._given_up]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -10,11 +13,12 @@ import boki
 import bokiflow
 from boki.testing import MemoryCluster
 from bokiflow import App, Worker
+from bokilib.contribution import Contribution
 from bokilib.log import Log
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, FaultKind, crash_everywhere, start_anywhere, while_alive
 from bokistore import BokiStore, StoreSettings, Transaction
-from libs.tests.flow.conftest import Inline, started
+from libs.tests.flow.conftest import Inline, started, until
 
 
 class Bank:
@@ -146,3 +150,74 @@ async def test_a_store_of_another_log_is_refused(cluster: MemoryCluster, bank: B
     async with bank.worker as worker:
         with pytest.raises(boki.InvalidArgument, match="Log"):
             await (await worker.start(bank.pay.call(3), id="x")).result()
+
+
+class Contended:
+    """A store whose transactions always have to run again when they would commit. `on_commit`: called before it says so."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.on_commit: Callable[[], object] = lambda: None
+        self.staged: list[StagedOnce] = []
+
+    async def begin(self) -> NoTransaction:
+        raise AssertionError("it stages")
+
+    async def commit(self, tx: NoTransaction) -> int:
+        raise AssertionError("it stages")
+
+    def stage(self, body: Callable[[Any], Awaitable[Any]], *, name: str = "") -> StagedOnce:
+        self.staged.append(StagedOnce(self, body))
+        return self.staged[-1]
+
+
+class NoTransaction:
+    def add(self, part: Contribution) -> None:
+        raise AssertionError(part)
+
+    def end(self) -> None: ...
+
+
+class StagedOnce:
+    """A transaction of `Contended`. `ended`: it was given up."""
+
+    def __init__(self, store: Contended, body: Callable[[Any], Awaitable[Any]]) -> None:
+        self.ended = False
+        self._store = store
+        self._body = body
+
+    async def ran(self) -> Any:
+        return await self._body(NoTransaction())
+
+    async def commit(self, part: Callable[[Any], Contribution]) -> None:
+        self._store.on_commit()
+
+    async def end(self) -> None:
+        self.ended = True
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+async def test_a_staged_transaction_ends_with_its_workflow_at_whatever_turn_that_is_put_down(
+    log: Log, turns: int
+) -> None:
+    app, store = App("bank"), Contended(log)
+
+    async def body(tx: NoTransaction) -> int:
+        return 1
+
+    @app.workflow
+    async def pay() -> int:
+        return await bokiflow.transact(store, body)
+
+    async with Worker(app, log, name="w", bodies=Inline(), lease_s=1e6) as worker:
+
+        def put_down() -> None:
+            park: Callable[[], object] = worker._executors["x"].park
+            for _ in range(turns):
+                park = partial(asyncio.get_running_loop().call_soon, park)
+            park()
+
+        store.on_commit = put_down
+        await worker.start(pay.call(), id="x")
+        await until(lambda: "x" not in worker._executors)
+        await until(lambda: bool(store.staged) and all(one.ended for one in store.staged))
