@@ -72,9 +72,9 @@ class Executor:
         self.instance = Instance(history.begins, workflow, history.restarted)
         self.position = position
         self._host = host
+        self._start: Final = history.start
         self._watch_code()
         self._composer: Final = Composer(host, records.Place(self.id, history.started.group), claim, history.start)
-        self._start: Final = history.start
         self._topics: Final = dict.fromkeys(history.topics)
         self._flush: Final[Flush[_After]] = Flush(position, bytes_of(history))
         self._inbox: deque[_Item] = deque()
@@ -171,7 +171,7 @@ class Executor:
         watch = self._host.watch
         guard = None if watch is None else lambda call: watch.run(call, self._report_stuck)
         self.instance.watch(guard, self._block)
-        self.instance.log = self._host.log
+        self.instance.log, self.instance.start = self._host.log, self._start
 
     def _report_stuck(self, stack: str) -> None:
         """Code of this workflow keeps the event loop from running; called by the watching thread."""

@@ -87,7 +87,7 @@ class Instance:
             takes it. asks: the same of what it wants. outcome: how it ended. fault: the error of the program's set-up that ended it: what
             the code did since the last delivery is not to be recorded. next: with what it begins anew. locks: which it has, or waits for.
             parts: of transactions. looks: what has to be delivered before anything else. is_replayed: its history is delivered to it.
-            log: of the worker that runs it.
+            log: of the worker that runs it. start: seqnum at which the workflow began; 0: no worker runs it.
     """
 
     def __init__(self, started: Started, workflow: Workflow[..., Any], restarted: Restarted | None = None) -> None:
@@ -102,6 +102,7 @@ class Instance:
         self.outcome: Outcome | None = None
         self.fault: Exception | None = None
         self.log: Log | None = None
+        self.start = 0
         self.begun: set[str] = set()
         """Keys of steps that run at most once, and were begun."""
         self.pending: dict[str, _Wait] = {}

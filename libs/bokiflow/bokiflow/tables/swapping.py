@@ -18,8 +18,9 @@ from boki_common.errors import Trimmed
 from bokiflow import inspection
 from bokiflow.body import within_bounds
 from bokiflow.calls import Signature, Step, StepOptions, context, names_of
-from bokiflow.flow_events import PICKER, Ended, Tombed
+from bokiflow.flow_events import PICKER
 from bokiflow.instance import Instance
+from bokiflow.instance_state import held
 from bokiflow.outcomes import Outcome, error_of, failed, succeeded
 from bokiflow.tables import swap_rules
 from bokiflow.tables.errors import NotHeld, TableUnavailable, WriteUnknown
@@ -86,8 +87,11 @@ async def _attempt(port: TablePort, one: Operation, held: Callable[[], Awaitable
     return outcome if made else None
 
 
-async def held_here(log: Log, workflow: str) -> None:
+async def held_here(log: Log, workflow: str, start: int) -> None:
     """Check that this process runs a workflow, as far as the log knows now.
+
+    Args:
+        start: seqnum at which the workflow began: of an id that was forgotten, another one may run here.
 
     Raises:
         NotHeld: somebody else runs it, or it has ended: then what was noted of its operations may be forgotten.
@@ -102,8 +106,10 @@ async def held_here(log: Log, workflow: str) -> None:
             break
         envelope = await log.open(record)
         events = PICKER.of(record.seqnum, envelope, about=workflow)
-        if events:
-            if envelope.by == log.by and not any(isinstance(event, Ended | Tombed) for event in events):
+        state = held(record.seqnum, events)
+        if state is not None:
+            known = state.start or start  # claims of older programs lack it
+            if envelope.by == log.by and state.ended is None and known == start:
                 return
             break
         at_most = record.seqnum - 1  # of another id with this tag
@@ -149,11 +155,15 @@ async def change(
                 f"a change of table {opened.schema.name!r} may or may not be done", table=opened.schema.name
             ) from late
         return cast(R, value_of(outcome, names_of(body)))
-    id, name = instance.id, Name(opened.token, instance.id, instance.now_ms, instance.unique()).text
+    id, start, name = (
+        instance.id,
+        instance.start,
+        Name(opened.token, instance.id, instance.now_ms, instance.unique()).text,
+    )
     one = Operation(opened.schema, key, name, lambda row: body(row, *args, **options))
 
     async def change(name: str, key: str, *args: Any, **options: Any) -> Any:
-        return value_of(await applied(tables.port, one, lambda: held_here(tables.log, id)), names_of(body))
+        return value_of(await applied(tables.port, one, lambda: held_here(tables.log, id, start)), names_of(body))
 
     change.__name__ = getattr(body, "__name__", "change")
     step: Step[..., Any] = Step(change, change.__name__, StepOptions())

@@ -11,7 +11,7 @@ import pytest
 import boki
 import bokiflow
 from boki.testing import MemoryCluster
-from bokiflow import App, Worker
+from bokiflow import App, Worker, inspection
 from bokiflow.tables import MemoryTables, OneRow, Schema, TablePort, Tables, TableUnavailable, WriteUnknown, swapping
 from bokiflow.tables.errors import NotHeld
 from bokiflow.tables.swap_rules import NOTHING, OUTSIDE_MS, Name, Standing, Swap, ended, is_over, name_of
@@ -327,8 +327,24 @@ async def test_a_zombie_whose_operation_is_forgotten_writes_nothing(cluster: Mem
     zombie = await opened(cluster, port) if elsewhere else one.tables
     late = swapping.Operation(STOCK, "seven", names[0], take)
     with pytest.raises(NotHeld, match="somebody else"):
-        await applied(port, late, lambda: swapping.held_here(zombie.log, "x"))  # type: ignore[misc]  # a coroutine
+        await applied(port, late, lambda: swapping.held_here(zombie.log, "x", 1))  # type: ignore[misc]  # a coroutine
     assert await one.tables.get("stock", "seven") == {"left": 8}
+
+
+async def test_a_zombie_of_an_id_that_has_begun_again_in_its_process_writes_nothing(cluster: MemoryCluster) -> None:
+    """Its workflow ended and was forgotten, with what was noted of its operations; another one has its id, in the same process."""
+    async with Process((await cluster.connect()).book("shop"), MemoryTables()).worker as worker:
+
+        @worker.flow.app.workflow
+        async def waits() -> None:
+            await bokiflow.recv("never")
+
+        await worker.start(waits.call(), id="x")
+        state = await inspection.newest(worker.log, "x")
+        assert state is not None
+        await swapping.held_here(worker.log, "x", state.start)
+        with pytest.raises(NotHeld, match="somebody else"):
+            await swapping.held_here(worker.log, "x", state.start - 1)
 
 
 async def test_tables_of_another_log_than_the_workers_are_refused(cluster: MemoryCluster) -> None:
