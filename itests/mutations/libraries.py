@@ -32,6 +32,21 @@ bokiflow libs/tests/flow/test_instance.py::test_an_error_whose_class_is_missing_
 -        lost = None if error is None else missing_class(error, *self._places(wait))
 +        lost = None
 
+what is begun in vain is begun again at once
+bokiflow libs/tests/flow/test_held_back.py::test_others_end_beside_a_workflow_that_ends_each_worker
+-        if cancelled or not lost or not left_ms:
++        if cancelled or lost or not left_ms:
+
+what a workflow recorded before its last claim is not looked at
+bokiflow libs/tests/flow/test_held_back.py::test_what_recorded_something_is_begun_at_once_however_often_workers_are_lost
+-    if vain == 1:
++    if vain < 0:
+
+a workflow that only waits is held back for longer each time
+bokiflow libs/tests/flow/test_held_back.py::test_what_waits_is_held_back_once_at_most
+-            self._flush.add(Entry(events.Waits(self.id)))
++            pass
+
 a client in a turn that appends asks no loop
 sdk logbook/tests/sdk/test_wrong_loop.py::test_confined_code_is_refused_also_in_a_turn_that_appends_and_opens_no_client
 -        if not self._flush_scheduled or confined.running:

@@ -63,10 +63,20 @@ class Executor:
         id: of the workflow. instance: its code. position: what comes from others at or below it was delivered already.
     """
 
-    def __init__(self, host: Host, history: History, workflow: Workflow[..., Any], claim: int, position: int) -> None:
+    def __init__(
+        self,
+        host: Host,
+        history: History,
+        workflow: Workflow[..., Any],
+        claim: int,
+        position: int,
+        *,
+        tells_waiting: bool = False,
+    ) -> None:
         """
         Args:
             claim: seqnum of its claim. position: up to where its history was read.
+            tells_waiting: record that nothing of it is under way (`Waits`), the first time that this is so.
         """
         self.id: Final = history.started.id
         self.instance = Instance(history.begins, workflow, history.restarted)
@@ -87,6 +97,7 @@ class Executor:
         self._exclusive = False
         self._ending = False
         self._over = False
+        self._tells_waiting = tells_waiting
         self._carrying: Final = Carrying(host, self._composer, history.carried_ms)
         self._timers: Final = DurableTimers(host.log, self._ended, by_calendar=workflow.by_calendar)
 
@@ -194,6 +205,7 @@ class Executor:
             self._under_way.cancel_orphans(self.instance.parts.attempted.pop(key))
         self._collect()
         self._send()
+        self._tell_waiting()
 
     def _look(self, then: Callable[[], None]) -> None:
         """Asks for what the code looks at; nothing else is delivered meanwhile."""
@@ -239,6 +251,14 @@ class Executor:
             self._inbox.popleft()
             self._collect()
         self._send()
+        self._tell_waiting()
+
+    def _tell_waiting(self) -> None:
+        """Record that nothing is under way, if that is asked for: workers that are lost from now on are not lost by this workflow."""
+        if self._tells_waiting and not self._over and self.idle:
+            self._tells_waiting = False
+            self._flush.add(Entry(events.Waits(self.id)))
+            self._send()
 
     def _commit(self, ran: Ran) -> None:
         wait, ask = self.instance.pending.get(ran.key), self._under_way.ran(ran.key)

@@ -9,6 +9,7 @@ expects its claim):
 | Queued, Locked | delivered: a place in a lock's queue, and that it holds the lock |
 | Begun, Invoked, Sent, Emitted, Patched, Unlocked | done by the code: compared in a replay |
 | Sleeping, Attempted | neither: Sleeping is for people, Attempted for who takes over |
+| Waits | neither: for the worker that takes over |
 
 and what comes from others (they join it without a condition): ChildEnded, Signalled, Cancelled.
 
@@ -87,6 +88,8 @@ class Claimed(Event, tag="flow.claim", frozen=True):
         since: the claim that this one repeats, or its own predecessor's; 0 for a new one.
         start: seqnum of its Started, of which the rest is, where this claim goes with a checkpoint.
         blocked: why whoever ran it could not go on; then nobody runs it, until somebody tries again.
+        vain: how often in a row, at most, it was begun before this claim and its worker was lost before it recorded anything (`held_back`).
+        pause_ms: for so long after this claim it is held back, if its worker is lost in vain again; 0: not at all.
     """
 
     id: str
@@ -98,6 +101,8 @@ class Claimed(Event, tag="flow.claim", frozen=True):
     group: str = ""
     attributes: Mapping[str, str] = {}
     blocked: str = ""
+    vain: int = 0
+    pause_ms: int = 0
 
 
 class Ended(Event, tag="flow.done", frozen=True):
@@ -218,6 +223,12 @@ class Sleeping(Event, tag="flow.sleep", frozen=True):
     id: str
     key: str
     due_ms: int
+
+
+class Waits(Event, tag="flow.waits?", frozen=True):
+    """Nothing of it is under way: it waits for a time, or for others. Recorded only by a worker that began it after several were lost."""
+
+    id: str
 
 
 class Attempted(Event, tag="flow.attempt", frozen=True):
@@ -393,7 +404,7 @@ Incoming: TypeAlias = ChildEnded | Signalled | Cancelled
 Shortens: TypeAlias = Checkpointed | Restarted
 OfPartition: TypeAlias = PartitionClaimed | PartitionCheckpoint | Leaving
 AnyFlowEvent: TypeAlias = (
-    OwnEvent | Delivered | Effect | Note | Incoming | Shortens | Resulted | Resumed | Terminated | OfPartition
+    OwnEvent | Delivered | Effect | Note | Waits | Incoming | Shortens | Resulted | Resumed | Terminated | OfPartition
 )
 
 DELIVERED: Final = (Stepped, Transacted, Fired, Queued, Locked)
@@ -408,6 +419,7 @@ PICKER: Final[Picker[AnyFlowEvent]] = Picker(
         *DELIVERED,
         *EFFECTS,
         *NOTES,
+        Waits,
         *INCOMING,
         *(Checkpointed, Restarted, Resumed, Terminated),
         *(PartitionClaimed, PartitionCheckpoint, Leaving),

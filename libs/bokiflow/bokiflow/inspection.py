@@ -13,8 +13,12 @@ from bokiflow import flow_events as events
 from bokiflow import lock_reading, lock_rules, partition_fold
 from bokiflow.errors import ResultExpired
 from bokiflow.flow_events import (
+    DELIVERED,
+    EFFECTS,
+    NOTES,
     PICKER,
     AnyFlowEvent,
+    Cancelled,
     Checkpointed,
     Claimed,
     Ended,
@@ -23,6 +27,7 @@ from bokiflow.flow_events import (
     Resulted,
     Started,
     Tombed,
+    Waits,
 )
 from bokiflow.histories import History, Kept, fold
 from bokiflow.history import Recorded, begun, locks_of, recorded, start_ms
@@ -37,6 +42,8 @@ from bokilib.ports import ConsistencyName
 MANY: Final = 1_024
 ATTEMPTS: Final = 3
 """Of reading a history while it is shortened."""
+PROGRESS: Final = (*DELIVERED, *EFFECTS, *NOTES, Waits, Restarted)
+"""What only the worker that runs a workflow records."""
 RESULT: Final = "result"
 """Under which a large result is kept, of who ended."""
 
@@ -91,6 +98,19 @@ class Done(NamedTuple):
     outcome: Outcome | None = None
 
 
+class SinceClaim(NamedTuple):
+    """Events of a workflow since its newest claim.
+
+    Attributes:
+        progressed: it recorded something. cancelled: it was asked to end.
+        vain: how often in a row it was begun in vain before that claim.
+    """
+
+    vain: int
+    progressed: bool = False
+    cancelled: bool = False
+
+
 class CallOf(NamedTuple):
     """What was started. `group`: "" if that is not known. `start`: seqnum of its beginning."""
 
@@ -122,6 +142,7 @@ async def newest_of(log: Log, ids: Sequence[str], *, consistency: ConsistencyNam
             while record is not None:
                 state = held(record.seqnum, PICKER.of(record.seqnum, await log.open(record), about=id))
                 if state is not None:
+                    state = state._replace(time_ms=record.time_ms)
                     break
                 record = await _before(log, id, record.seqnum)
             found.append(state)
@@ -146,6 +167,31 @@ async def _before(log: Log, id: str, seqnum: int) -> boki.Record | None:
         return await log.book.read_prev(tags.flow_own(id), at_most=seqnum - 1)
     except Trimmed:
         return None
+
+
+async def since_claim(log: Log, id: str, state: Held) -> SinceClaim:
+    """Read what a workflow recorded since its newest claim.
+
+    A claim says 1 without a look at what the workflow recorded before it: that is looked at here, since the claim before.
+    """
+    vain, start = state.vain, state.claim
+    if vain == 1:
+        before = await _before(log, id, state.claim)
+        if before is None:  # trimmed, as a worker does that runs it for long
+            vain = 0
+        else:
+            start = before.seqnum
+    progressed = cancelled = False
+    async for item in log.book.read(tags.flow_history(id), start=start + 1, stop=await log.book.now() + 1):
+        since = item.last > state.claim if isinstance(item, boki.Gap) else item.seqnum > state.claim
+        own = isinstance(item, boki.Gap)  # only a worker that runs it trims its history
+        if not isinstance(item, boki.Gap):
+            found = PICKER.of(item.seqnum, await log.open(item), about=id)
+            own = any(isinstance(event, PROGRESS) for event in found)
+            cancelled = cancelled or (since and any(isinstance(event, Cancelled) for event in found))
+        progressed = progressed or (own and since)
+        vain = 0 if own and not since else vain
+    return SinceClaim(vain, progressed, cancelled)
 
 
 async def first(log: Log, id: str) -> tuple[int, Started] | None:

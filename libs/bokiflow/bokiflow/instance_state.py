@@ -21,7 +21,7 @@ class Held(NamedTuple):
         claim: seqnum of the newest record of the fence: what the holder's records expect.
         owner: who runs it; "": nobody yet.
         ended: how it ended. large: where its outcome is, if that is not here.
-        newest: the event that it is from.
+        newest: the event that it is from. time_ms: of its record, by the clock of the log; 0 if that was not asked for.
     """
 
     claim: int
@@ -29,11 +29,22 @@ class Held(NamedTuple):
     ended: Ended | None = None
     large: int = 0
     newest: Started | Claimed | Ended | Tombed | None = None
+    time_ms: int = 0
 
     @property
     def blocked(self) -> str:
         """Why it cannot go on; "" if it can."""
         return self.newest.blocked if isinstance(self.newest, Claimed) else ""
+
+    @property
+    def vain(self) -> int:
+        """How often in a row it was begun in vain before its newest claim, at most (`held_back`)."""
+        return self.newest.vain if isinstance(self.newest, Claimed) else 0
+
+    @property
+    def pause_ms(self) -> int:
+        """For how long after its newest claim it is held back, if that is in vain too."""
+        return self.newest.pause_ms if isinstance(self.newest, Claimed) else 0
 
     @property
     def start(self) -> int:

@@ -108,6 +108,10 @@ class Peers:
         """Return whether a worker takes nothing any more: it is being drained, or gone."""
         return name != self.name and (name in self._leaving or self.over(name))
 
+    def lost(self, name: str) -> bool:
+        """Return whether a worker that runs nothing any more ended without a word: it was not drained, nor closed in this process."""
+        return name not in self._drained and not self._incarnations.over(name.rpartition(".")[2])
+
     def over(self, name: str, partition: int | None = None) -> bool:
         """Return whether a worker runs nothing any more, or nothing of a partition; "", no worker, never did."""
         if name == self.name:

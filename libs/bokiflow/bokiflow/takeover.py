@@ -10,6 +10,8 @@
 - A workflow that is blocked because its code keeps workers from running others (WorkflowStuck) is run again only when it is resumed; the
   worker that owns its partition sets it aside. Cancelled, it ends without its code: that worker ends it, cancels its children and releases
   its locks. So does one that somebody terminates (`terminating`), if that program died before the end was in the log.
+- A workflow that was begun in vain several times in a row is held back for a while (`held_back`): it is not claimed until then, unless
+  it is cancelled or resumed, or its worker turns out to have been drained. What is sent to it meanwhile its claim reads.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ import msgspec
 import boki
 from boki_common.errors import BokiError, Conflict
 from boki_common.logs import get_logger
-from bokiflow import inspection, records
+from bokiflow import held_back, inspection, records
 from bokiflow.app import App
 from bokiflow.calls import Workflow
 from bokiflow.errors import SET_UP, NotRegistered, WorkflowStuck
@@ -36,6 +38,7 @@ from bokiflow.instance_state import Held
 from bokiflow.outcomes import Outcome, cancelled_while_blocked, stack_of, terminated
 from bokiflow.partition_owner import PartitionOwner
 from bokiflow.peers import Peers
+from bokilib import tags
 from bokilib.contribution import Contribution, joined
 from bokilib.log import Log
 
@@ -76,8 +79,8 @@ class TakeoverHost(Protocol):
     def runs(self, id: str) -> bool:
         """Return True if a workflow runs here, or is about to."""
 
-    def run(self, history: History, workflow: Workflow[..., object], claim: int) -> None:
-        """Run a workflow that was claimed."""
+    def run(self, history: History, workflow: Workflow[..., object], claim: int, *, tells_waiting: bool) -> None:
+        """Run a workflow that was claimed. `tells_waiting`: it records that nothing of it is under way, once that is so."""
 
     def set_aside(self, id: str, error: Exception) -> None:
         """A workflow cannot run here; that is in the log, or will be."""
@@ -110,6 +113,8 @@ class Takeover:
         self._at_once: Final = asyncio.Semaphore(CLAIMS)
         self._loading: Final[dict[str, list[tuple[int, int, tuple[Incoming, ...]]]]] = {}
         """Workflows that are being claimed, and what was sent to them meanwhile."""
+        self._held_back: Final[dict[str, asyncio.TimerHandle]] = {}
+        """Workflows that are held back, and what ends that. None of them is claimed meanwhile."""
         self._resumed: Final[set[str]] = set()
         """Workflows that were resumed, until a claim has tried them: stuck ones too. None of them runs here."""
 
@@ -136,7 +141,7 @@ class Takeover:
         Args:
             beyond: also if it is blocked, of a partition that another worker owns.
         """
-        if not self._host.runs(id):
+        if not self._host.runs(id) and id not in self._held_back:
             self._loading[id] = []
             self._host.spawn(partial(self._claim, id, beyond=beyond))
 
@@ -160,12 +165,36 @@ class Takeover:
             self.aside.pop(id, None)
             self._resumed.add(id)
             self.others.setdefault(id, "")
+            self._hold_no_more(id)
             self.soon(id)
 
     def cancelled(self, id: str) -> None:
-        """End a workflow that was set aside and is cancelled now, if it is stuck; others end when a worker has their code."""
-        if id in self.aside and not self._host.runs(id):
+        """Claim a workflow that is cancelled now, if it is held back or stuck; one that lacks its code ends when a worker has it."""
+        if self._hold_no_more(id) or (id in self.aside and not self._host.runs(id)):
             self.soon(id)
+
+    def gave_up(self, worker: str) -> None:
+        """Claim what is held back though its worker was drained, which this one learns of late."""
+        for id in [id for id in self._held_back if self.others.get(id) == worker]:
+            self._hold_no_more(id)
+            self.soon(id)
+
+    def partitions_moved(self) -> None:
+        """Forget what is held back of partitions that this worker does not own any more: their new owners hold it back."""
+        for id in [id for id in self._held_back if tags.partition_of(id) not in self._partitions.mine]:
+            self._hold_no_more(id)
+
+    def close(self) -> None:
+        """Forget what is held back: this worker stops."""
+        for id in list(self._held_back):
+            self._hold_no_more(id)
+
+    def _hold_no_more(self, id: str) -> bool:
+        """Return whether a workflow was held back until now."""
+        timer = self._held_back.pop(id, None)
+        if timer is not None:
+            timer.cancel()
+        return timer is not None
 
     async def _claim(self, id: str, *, beyond: bool = False) -> None:
         try:
@@ -205,10 +234,16 @@ class Takeover:
                 if await self._settle_stuck(place, state, partition_claim):
                     return
                 continue
+            vain = await self._begun_in_vain(state, id)
+            if vain is None:
+                return
             there = await inspection.call_of(host.log, id, state)
             if there is None:
                 return
-            claimed = Claimed(id, host.name, 0, there.start, there.name, there.digest, there.group)
+            pause_ms = held_back.pause_ms(id, state.claim, vain, self._peers.lease_s)
+            claimed = Claimed(
+                *(id, host.name, 0, there.start, there.name, there.digest, there.group), vain=vain, pause_ms=pause_ms
+            )
             lacking = self._lacking(there.name)
             if lacking is not None and not owned:
                 return
@@ -227,11 +262,50 @@ class Takeover:
                     return
         history = await inspection.history(host.log, id, seqnum)
         if lacking is None:
-            self.begin(history, seqnum)
+            self.begin(history, seqnum, tells_waiting=vain > held_back.AT_ONCE)
         else:
             self.others.pop(id, None)
             self._resumed.discard(id)
             self._put_aside(id, lacking, history.carried_ms)
+
+    async def _begun_in_vain(self, state: Held, id: str) -> int | None:
+        """Return how often in a row a workflow was begun in vain that is claimed now; None: it is held back."""
+        if id in self._resumed:
+            return 0
+        since = inspection.SinceClaim(state.vain)
+        if state.vain and self._is_lost(state.owner):  # a first time is not looked into: nothing is held back for it
+            since = await inspection.since_claim(self._host.log, id, state)
+        lost = self._is_lost(state.owner)  # by now this worker may know that the other one was drained
+        vain = held_back.begun_in_vain(since.vain, lost=lost, progressed=since.progressed)
+        if id in self._resumed:
+            return 0
+        sent = [event for _, _, incoming in self._loading.get(id, ()) for event in incoming]
+        cancelled = since.cancelled or any(isinstance(event, Cancelled) for event in sent)
+        left_ms = held_back.left_ms(vain, state.pause_ms, state.time_ms, self._host.log.now_ms())
+        if cancelled or not lost or not left_ms:
+            return vain
+        self._hold_back(id, state.owner, vain, left_ms)
+        return None
+
+    def _is_lost(self, owner: str) -> bool:
+        return owner not in ("", self._host.name) and self._peers.lost(owner)
+
+    def _hold_back(self, id: str, owner: str, vain: int, left_ms: int) -> None:
+        self.others[id] = owner
+        log.warning(
+            "workflow held back: its process ended or stood still each time it ran; look at its steps, cancel it if one ends the process",
+            id=id,
+            times=vain,
+            begins_in_s=round(left_ms / 1_000, 1),
+            show=f"boki flow show {id}",
+            end=f"boki flow cancel {id}",
+        )
+        loop = asyncio.get_running_loop()
+        self._held_back[id] = loop.call_later((left_ms + 1) / 1_000, self._claim_held_back, id)
+
+    def _claim_held_back(self, id: str) -> None:
+        self._held_back.pop(id, None)
+        self.soon(id)
 
     async def _settle_stuck(self, place: records.Place, state: Held, partition_claim: int | None) -> bool:
         """Set a stuck workflow aside, or end it if it was cancelled or terminated; return False if it moved: then look at it again."""
@@ -262,7 +336,7 @@ class Takeover:
         self._host.ended(place.id, ended)
         return True
 
-    def begin(self, history: History, claim: int) -> None:
+    def begin(self, history: History, claim: int, *, tells_waiting: bool = False) -> None:
         """Run a workflow that this worker owns, under a claim; it is set aside if this program lacks it."""
         id, name = history.started.id, history.started.name
         lacking = self._lacking(name)
@@ -273,7 +347,7 @@ class Takeover:
         self.others.pop(id, None)
         self.aside.pop(id, None)
         self._resumed.discard(id)
-        self._host.run(history, self._app.find(name), claim)
+        self._host.run(history, self._app.find(name), claim, tells_waiting=tells_waiting)
 
     def blocked(self, id: str, error: Exception, claim: int, carried_ms: int) -> None:
         """Set aside a workflow that this worker owns by a claim, and cannot run."""

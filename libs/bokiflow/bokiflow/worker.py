@@ -219,6 +219,7 @@ class Worker:
 
     async def _stop(self) -> None:
         self._open = False
+        self._takeover.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -305,6 +306,7 @@ class Worker:
     def left(self, leaving: Leaving, seqnum: int) -> None:
         """See `passing_on.PassingOnHost`."""
         self._peers.left(leaving, seqnum)
+        self._takeover.gave_up(leaving.worker)
         if leaving.worker in {*self._partitions.holders.values(), *self._takeover.others.values()}:
             self._changed()
 
@@ -314,7 +316,8 @@ class Worker:
             self._watch()
 
     def _watch(self) -> None:
-        """Others may claim what runs here of partitions that they own."""
+        """Others may claim what runs here of partitions that they own, and what is held back here they hold back."""
+        self._takeover.partitions_moved()
         for id, executor in self._executors.items():
             if not self.is_mine(id):
                 self._fences.watch(id, executor.claim)
@@ -439,11 +442,11 @@ class Worker:
         if self._open and not self.finishing:
             self._takeover.soon(id)
 
-    def run(self, history: History, workflow: Workflow[..., Any], claim: int) -> None:
+    def run(self, history: History, workflow: Workflow[..., Any], claim: int, *, tells_waiting: bool) -> None:
         """See `takeover.TakeoverHost`."""
         id = history.started.id
         self.spans.begin(history.started, takeover=claim != history.start)
-        executor = self._executors[id] = Executor(self, history, workflow, claim, claim)
+        executor = self._executors[id] = Executor(self, history, workflow, claim, claim, tells_waiting=tells_waiting)
         executor.begin(history.records)
         for seqnum, time_ms, incoming in self._takeover.kept(id):
             executor.receive(seqnum, time_ms, incoming)

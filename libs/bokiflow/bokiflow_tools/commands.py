@@ -193,7 +193,8 @@ def _register_show(group: CommandGroup) -> None:
         """Show a workflow: its call, status, who runs it, when it began and ended, and its result or error. Exit code 2: there is none.
 
         With --json an object with id, name, args, status, group, owner, unseen_ms (for how long its worker has been silent), last_seen
-        (worker and unseen_ms of the worker of the app that was seen last), idle_claims (takeovers since it last recorded anything),
+        (worker and unseen_ms of the worker of the app that was seen last), held_back_until_ms (null unless it is held back because
+        its process ended several times in a row while it ran), idle_claims (takeovers since it last recorded anything),
         version, started_ms, ended_ms, attributes, parent, origin (of a fork), cancels (the reasons given), history_kept, waits_for
         (objects with lock, since_ms, holder and holder_blocked), holds (names of locks), and result or error with its whole stack. Of a
         workflow whose history is not kept any more args, version, origin, cancels and idle_claims are

@@ -2,15 +2,23 @@
 
 A worker is named as silent after `SILENT_MS`, which is longer than the lease of any worker that has the default. Workers judge each
 other by what they observe; this says only what is read.
+
+A workflow is shown as held back (`bokiflow.held_back`) if its partition was taken over since its worker was seen last, its newest claim
+names a pause, and that has not passed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import boki
+from boki_common.errors import Trimmed
 from boki_gateway.pages.texts import printable, span_text
+from bokiflow.flow_events import PICKER as FLOW_PICKER
+from bokiflow.flow_events import Claimed, PartitionClaimed
 from bokiflow.instance_state import Held
 from bokiflow_tools.wording import worker_text
 from bokilib import tags
@@ -22,10 +30,16 @@ SILENT_MS: Final = 60_000
 
 
 class Living(NamedTuple):
-    """Workers of a group. `seen`: when each was seen last, by the clock of the log. `now_ms`: by that of this program."""
+    """Workers of a group.
+
+    Attributes:
+        seen: when each was seen last, by the clock of the log. now_ms: by that of this program.
+        owners: of partitions, each with the time of its claim.
+    """
 
     seen: Mapping[str, int]
     now_ms: int
+    owners: Mapping[int, tuple[str, int]] = MappingProxyType({})
 
     def unseen_ms(self, held: Held) -> int | None:
         """Return for how long the worker that runs a workflow has been silent; None: it was never seen, or no worker runs it."""
@@ -36,14 +50,32 @@ class Living(NamedTuple):
         """Return the same for programs, with the worker of the app that was seen last."""
         name = self._last
         last = None if name is None else {"worker": name, "unseen_ms": max(0, self.now_ms - self.seen[name])}
-        return {"unseen_ms": self.unseen_ms(held), "last_seen": last}
+        return {
+            "unseen_ms": self.unseen_ms(held),
+            "last_seen": last,
+            "held_back_until_ms": self.held_back_until_ms(held) or None,
+        }
+
+    def held_back_until_ms(self, held: Held) -> int:
+        """Return until when a workflow is held back, in milliseconds since 1970 UTC, by the clock of the log; 0 if it is not."""
+        if held.ended is not None or not isinstance(held.newest, Claimed) or not held.owner:
+            return 0
+        owner, owned_ms = self.owners.get(tags.partition_of(held.newest.id), ("", 0))
+        taken_over = owner not in ("", held.owner) and owned_ms >= max(held.time_ms, self.seen.get(held.owner, 0))
+        until_ms = held.time_ms + held.pause_ms
+        return until_ms if held.pause_ms and taken_over and self.now_ms < until_ms else 0
 
     def text(self, held: Held) -> str:
-        """Say that no living worker runs a workflow, and which one was seen last; "" if one does, or it has ended."""
+        """Say that no living worker runs a workflow, and why, or which one was seen last; "" if one does, or it has ended."""
         if held.ended is not None:
             return ""
         if self.alone:
             return self.alone
+        if (until_ms := self.held_back_until_ms(held)) and isinstance(held.newest, Claimed):
+            return (
+                f"held back until about {datetime.fromtimestamp(until_ms / 1_000, UTC):%H:%M:%S}Z: its process ended or stood "
+                f"still {held.vain + 1} times in a row while it ran; `boki flow cancel {printable(held.newest.id)}` ends it"
+            )
         unseen_ms = self.unseen_ms(held)
         if held.owner and unseen_ms is None:
             return f"its worker {_shown(held.owner)} is not seen: another one takes it over"
@@ -93,4 +125,22 @@ async def living(log: Log, group: str) -> Living:
         except (ForeignRecord, UnknownEvent):
             continue
         seen |= {event.member: item.time_ms for event in events if event.group == group}
-    return Living(seen, boki.SystemClock().now_ms())
+    return Living(seen, boki.SystemClock().now_ms(), await _owners(log, group))
+
+
+async def _owners(log: Log, group: str) -> dict[int, tuple[str, int]]:
+    """Read who owns which partition, and since when; none of them if one is claimed anew just now."""
+    found: dict[int, tuple[str, int]] = {}
+    try:
+        records = await log.book.read_prev_many(
+            [(tags.flow_partition_owner(group, one), None) for one in range(tags.PARTITIONS)]
+        )
+    except Trimmed:
+        return found
+    for record in records:
+        if record is None:
+            continue
+        for event in FLOW_PICKER.of(record.seqnum, await log.open(record)):
+            if isinstance(event, PartitionClaimed) and event.group == group:
+                found[event.partition] = event.worker, record.time_ms
+    return found

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from boki.testing import MemoryCluster
-from bokiflow.flow_events import Ended
+from bokiflow.flow_events import Claimed, Ended
 from bokiflow.instance_state import Held
 from bokiflow.outcomes import Outcome
 from bokiflow_tools.living import SILENT_MS, Living, living
+from bokilib import tags
 from libs.tests.flow.conftest import until, working
 from libs.tests.flow.shop import Shop
 
@@ -37,9 +38,33 @@ def test_what_no_living_worker_runs_says_so(ages_ms: dict[str, int], held: Held,
 
 def test_programs_get_the_worker_that_was_seen_last() -> None:
     seen = Living({"v": NOW_MS - 7, "w": NOW_MS - SILENT_MS}, NOW_MS)
-    assert seen.facts(Held(1, "w")) == {"unseen_ms": SILENT_MS, "last_seen": {"worker": "v", "unseen_ms": 7}}
+    last = {"worker": "v", "unseen_ms": 7}
+    assert seen.facts(Held(1, "w")) == {"unseen_ms": SILENT_MS, "last_seen": last, "held_back_until_ms": None}
     assert seen.facts(Held(1))["unseen_ms"] is None
-    assert Living({}, NOW_MS).facts(Held(1, "w")) == {"unseen_ms": None, "last_seen": None}
+    none = {"unseen_ms": None, "last_seen": None, "held_back_until_ms": None}
+    assert Living({}, NOW_MS).facts(Held(1, "w")) == none
+
+
+@pytest.mark.parametrize(
+    ("seen_ms", "owner", "owned_ms", "pause_ms", "held_back"),
+    [
+        (-30_000, "v", -10_000, 25_000, True),
+        (-30_000, "v", -10_000, 19_999, False),  # its pause has passed
+        (-30_000, "v", -10_000, 0, False),
+        (-9_000, "v", -10_000, 25_000, False),  # its worker lives on without the partition
+        (-30_000, "w", -10_000, 25_000, False),  # no other worker has taken over
+        (-30_000, "", -10_000, 25_000, False),
+        (-30_000, "v", -20_001, 25_000, False),  # its worker claimed it beyond its own partitions
+    ],
+)
+def test_held_back_is_what_another_worker_has_not_claimed(
+    seen_ms: int, owner: str, owned_ms: int, pause_ms: int, held_back: bool
+) -> None:
+    owners = {tags.partition_of("x"): (owner, NOW_MS + owned_ms)}
+    seen = Living({"v": NOW_MS, "w": NOW_MS + seen_ms}, NOW_MS, owners)
+    held = Held(1, "w", newest=Claimed("x", "w", vain=2, pause_ms=pause_ms), time_ms=NOW_MS - 20_000)
+    assert seen.held_back_until_ms(held) == (NOW_MS - 20_000 + pause_ms if held_back else 0)
+    assert ("3 times in a row" in seen.text(held)) is held_back
 
 
 async def test_workers_are_seen_by_their_heartbeats(cluster: MemoryCluster) -> None:
