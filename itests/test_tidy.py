@@ -49,6 +49,7 @@ MAY_SLEEP: Final = {
     "libs/tests/flow/test_hosts.py": "runs in virtual time: nothing waits",
     "libs/tests/flow/test_lock_hosts.py": "runs in virtual time: nothing waits",
     "libs/tests/flow/testing/test_virtual.py": "in virtual time, which is the subject",
+    "libs/tests/flow/killer_program.py": "steps that take time, and block or end their process: that is the subject",
     "libs/tests/flow/lives.py": "steps that take time: their durations are the subject",
     "itests/wrong_code/app.py": "its workflows sleep, and one blocks its worker: that is the subject",
     "itests/wrong_code/trial.py": "waits for what other processes do, of which nobody tells it",

@@ -373,7 +373,9 @@ async def test_cancelling_ends_a_workflow_whose_step_ends_each_worker(cluster: M
         handle = await outside.start(flow.call(), id="x")
         for number in range(1, IDLE_CLAIMS + 1):
             assert idle_text(await life_of(outside.log, "x")) == ""
-            async with working(cluster, app):  # it dies there: it is not drained
+            async with working(
+                cluster, app, lease_s=0.02
+            ):  # it dies there: it is not drained. Soon it is held back for leases
                 while len(began) < number:
                     await asyncio.sleep(0)
         assert idle_text(await life_of(outside.log, "x")).startswith(f"{IDLE_CLAIMS} since it last recorded anything")
