@@ -46,6 +46,7 @@ MAY_SLEEP: Final = {
     "libs/tests/flow/tables/test_cassandra_faults.py": "for how long a database is not there is the subject",
     "itests/support/cassandra.py": "polls a foreign process, which tells nobody when it serves",
     "ledger/tests/read/test_tail_schedules.py": "its loop has virtual time: nothing waits",
+    "libs/tests/store/test_group_commit.py": "runs in virtual time: nothing waits",
     "libs/tests/flow/test_hosts.py": "runs in virtual time: nothing waits",
     "libs/tests/flow/test_lock_hosts.py": "runs in virtual time: nothing waits",
     "libs/tests/flow/testing/test_virtual.py": "in virtual time, which is the subject",

@@ -169,4 +169,14 @@ bokistore libs/tests/store/test_followed.py::test_who_is_overtaken_by_a_checkpoi
 +        if not isinstance(item, Read):
 +            return
 +        if self._choice.idle(name, self._clock()):
+
+a process that keeps losing claims nothing
+bokistore libs/tests/store/test_group_commit.py::test_a_process_that_commits_without_rest_starves_no_other
+-        if part is None:
++        if True:
+
+a claim is a version of its object
+bokistore libs/tests/store/test_group_commit.py::test_a_claim_changes_nothing
+-    return not isinstance(event, Commit) or bool(event.operations)
++    return True
 """)

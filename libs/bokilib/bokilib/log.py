@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
@@ -26,6 +27,8 @@ from bokilib.log_clock import LogClock
 from bokilib.ports import BookPort, PayloadHook, TicketPort
 
 INCARNATION_BYTES: Final = 12
+REMEMBERED: Final = 256
+"""Appends whose places are remembered (`Log.wrote`)."""
 
 
 class Tokens(Protocol):
@@ -60,6 +63,7 @@ class Log:
         self.incarnations: Final = Incarnations(self.by)
         self._hook = hook
         self._clock: Final = LogClock()
+        self._written: Final[deque[int]] = deque(maxlen=REMEMBERED)
         self.appends = 0
         """Records that were sent so far."""
         self.always_replay: Final[bool] = getattr(book, "always_replay", False)
@@ -92,7 +96,9 @@ class Log:
         while True:
             ticket = await self._submit(data, one)
             try:
-                return await ticket
+                seqnum = await ticket
+                self._written.append(seqnum)
+                return seqnum
             except Conflict:
                 raise
             except BokiError as error:
@@ -106,7 +112,12 @@ class Log:
             if isinstance(known, Conflict):
                 raise known
             if isinstance(known, boki.Committed):
+                self._written.append(known.seqnum)
                 return known.seqnum
+
+    def wrote(self, seqnum: int) -> bool:
+        """Return whether a record is one of the newest that were appended here. False does not say that it is not."""
+        return seqnum in self._written
 
     async def _submit(self, data: bytes, one: Contribution) -> TicketPort:
         expect: dict[str | int, int | None] | None = dict(one.expect.items()) or None

@@ -9,6 +9,9 @@
 | store.entry | dir | a name begins or ends to be in a collection |
 | store.ck, store.dirck | ck, dirck | a part of a checkpoint: the state as of `covers` |
 | store.end, store.dirend | ck, dirck | an empty checkpoint, and since when there is nothing |
+
+A store.commit without operations is a *claim* (`turns`): it changes nothing, and makes records fail that expect its stream not to have
+moved. It names its object, so checkpoints and trims treat it as any other record, and programs of earlier versions read it.
 """
 
 from __future__ import annotations

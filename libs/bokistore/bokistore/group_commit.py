@@ -9,7 +9,8 @@ first, on its state. So a hot object takes as many transactions a round trip as 
   for its objects (`turns`).
 - A body begins with what is known here (`open_snapshot`); one that was wrong, or whose result nothing would prove, runs again and reads
   the log.
-- After a Conflict the transactions that lost run again together, once what moved was read, after a pause if they lost to another process.
+- After a Conflict the transactions that lost run again together, once what moved was read. If they lost to another process, they pause
+  first; if that happens often in a row, the process claims the streams (`turns`).
 - A staged transaction that has the turn keeps it while its owner makes up its mind, for as long as a body may run; then it goes on
   without.
 - An unknown outcome is raised to all callers whose record it was.
@@ -19,10 +20,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from boki_common.errors import BokiError, Conflict, InvalidArgument, Trimmed
+from boki_common.limits import RECORD_TAGS
 from bokilib.contribution import Contribution, joined
 from bokilib.errors import AtomicTooLarge, Fenced
 from bokilib.events import encode_events
@@ -30,7 +32,7 @@ from bokilib.isolation import Isolation
 from bokilib.ports import ConsistencyName
 from bokilib.tags import store_object
 from bokistore.bodies import Bodies
-from bokistore.events import AnyEvent
+from bokistore.events import AnyEvent, Commit
 from bokistore.fold import View
 from bokistore.group_rules import Draft, Member, Newest, Standing, after_conflict, outdated, standing
 from bokistore.jobs import How, Job, Staged, member_of, name_of, transaction_of, written
@@ -62,6 +64,21 @@ def undercut(job: Job[Any]) -> InvalidArgument:
         f"the body {job.how.name!r} of a transaction commits another transaction on the objects that it reads or writes itself, so each "
         "run of it is out of date when it ends: read and write them through its own transaction, or call the other one before or after it"
     )
+
+
+def claim(transactions: Iterable[Transaction], streams: Collection[str]) -> Contribution | None:
+    """Return the record that claims those of the streams that transactions read or write as objects; None: there are none.
+
+    It names the objects by commits without operations, so that checkpoints and trims find what lies in their streams.
+    """
+    events: dict[str, AnyEvent] = {}
+    for transaction in transactions:
+        for name in (*transaction.where.bases, *transaction.staging.written):
+            tag = store_object(name)
+            if tag in streams:
+                events.setdefault(tag, Commit(name, (), transaction.staging.snapshot))
+    some = dict(list(events.items())[:RECORD_TAGS])
+    return Contribution(tuple(some), {}, tuple(some.values())) if some else None
 
 
 class GroupCommit:
@@ -105,6 +122,8 @@ class GroupCommit:
         """Streams that nothing is sent for meanwhile, and for how many pauses."""
         self._context: Final = contextvars.copy_context()
         self._driver: asyncio.Task[None] | None = None
+        self._claims: Final[set[asyncio.Task[None]]] = set()
+        """Claims under way, kept so that none is collected."""
         self._jobs = 0
         self._members = 0
         self._append_s = PATIENCE_MOST_S / 2
@@ -296,7 +315,8 @@ class GroupCommit:
                 self._forget(job)
             if self._ready.get(job.number) is not job or not draft.takes(member_of(job)):
                 continue
-            if self._turns.waits(job.number, member_of(job).joined, _callers(job)):
+            behind = [one.number for one in jobs.values()]  # in one record with whom has the turn it need not wait
+            if self._turns.waits(job.number, member_of(job).joined, [*_callers(job), *behind]):
                 self._park(job)
                 continue
             if standing(member_of(job), draft, self._newest) is Standing.RUNS_AGAIN and (
@@ -307,7 +327,9 @@ class GroupCommit:
             became = standing(member, draft, self._newest)
             if became is Standing.RUNS_AGAIN:
                 self._run_outside(job)
-            elif became is Standing.JOINS and not self._turns.waits(job.number, member.joined, _callers(job)):
+            elif became is Standing.JOINS and not self._turns.waits(
+                job.number, member.joined, [*_callers(job), *behind]
+            ):
                 draft.add(member)
                 jobs[member.number] = job
                 overlay.add(written(job))
@@ -459,9 +481,7 @@ class GroupCommit:
             self._notify(events)
         for job in jobs:
             self._finish(job)
-        contended, pause_s = self._contention.won([tag for tag in expected if tag in moved], self._append_s)
-        if contended:
-            self._rest(contended, pause_s)
+        self._contention.won(tag for tag in expected if tag in moved)
 
     def _after_conflict(self, jobs: Sequence[Job[Any]], part: Contribution, conflict: Conflict) -> None:
         by_number = {member_of(job).number: job for job in jobs}
@@ -489,17 +509,60 @@ class GroupCommit:
                 self._lost(job)
             if job.retries < 0:
                 self._fail(job, conflict)
-        pause_s = self._contention.lost(moved, self._append_s) if foreign else 0.0
-        self._rest(list(moved), pause_s, again)
+        pause_s, wanted = self._contention.lost(moved, self._append_s, guessed=not foreign) if again else (0.0, [])
+        claims = {tag: moved[tag].newest or 0 for tag in wanted}
+        self._rest(list(moved), pause_s, again, claims)
 
-    def _rest(self, streams: Sequence[str], pause_s: float, jobs: Sequence[Job[Any]] = ()) -> None:
-        """Send nothing that expects these streams for a while, and then run transactions again."""
+    def _rest(
+        self,
+        streams: Sequence[str],
+        pause_s: float,
+        jobs: Sequence[Job[Any]],
+        claims: Mapping[str, int],
+    ) -> None:
+        """Send nothing that expects these streams for a while, and then run transactions again.
+
+        Args:
+            claims: streams to claim first, and to where each had moved.
+        """
         if not pause_s:
             self._run_all(jobs)
             return
         for stream in streams:
             self._resting[stream] = self._resting.get(stream, 0) + 1
-        _ = asyncio.get_running_loop().call_later(pause_s, self._rested, streams, jobs, context=self._context)
+        _ = asyncio.get_running_loop().call_later(pause_s, self._paused, streams, jobs, claims, context=self._context)
+
+    def _paused(self, streams: Sequence[str], jobs: Sequence[Job[Any]], claims: Mapping[str, int]) -> None:
+        """A pause has ended. By now it is known what this process itself committed: that is not claimed."""
+        foreign = {tag for tag, seqnum in claims.items() if not self._log.wrote(seqnum)}
+        part = claim([transaction_of(job) for job in jobs if not job.future.done()], foreign) if foreign else None
+        if part is None:
+            self._rested(streams, jobs)
+            return
+        task = asyncio.get_running_loop().create_task(
+            self._claim(part, streams, jobs), name="bokistore claim", context=self._context.copy()
+        )
+        self._claims.add(task)
+        task.add_done_callback(self._claims.discard)
+
+    async def _claim(self, part: Contribution, streams: Sequence[str], jobs: Sequence[Job[Any]]) -> None:
+        """Append a claim (`turns`), read once for all transactions what lies before it, and then run them again on that."""
+        try:
+            seqnum = await self._log.append(part)
+            self._newest.moved(part.tags, seqnum)
+            for job in jobs:
+                job.least = max(job.least, seqnum)
+            await self.views.refresh([event.name for event in part.events if isinstance(event, Commit)])
+            for job in (*jobs, *self._parked.values()):
+                job.trusting, job.slow = job.how.consistency == "session", False
+        except BokiError:
+            pass  # transactions are right without it, and meet the error themselves if it lasts
+        except BaseException as error:
+            for job in jobs:
+                self._fail(job, error)
+            if isinstance(error, asyncio.CancelledError):
+                raise  # the loop ends: nothing is sent any more
+        self._rested(streams, jobs)
 
     def _rested(self, streams: Sequence[str], jobs: Sequence[Job[Any]]) -> None:
         for stream in streams:

@@ -63,7 +63,7 @@ async def history(
             envelope = await views.log.open(item)
             events = PICKER.of(item.seqnum, envelope, name)
             view = fold.after_record(view, item.seqnum, events)
-            mine = [event for event in events if _is_about(event, name)]
+            mine = [event for event in events if _changes(event, name)]
             if mine and item.seqnum >= (start or 0):
                 kind = KINDS[type(mine[-1])]
                 found.append(
@@ -77,13 +77,19 @@ async def _base(views: Views, name: str, last: int, limit: int | None) -> fold.V
     """The object before the newest `limit` records up to `last`; from the beginning where that is not cheaper, or not known."""
     if limit is None or limit > STEPS or last < 1:
         return fold.gone(name, 0)
-    before = last
+    before, left = last, limit
     try:
-        for _ in range(limit):
+        for _ in range(STEPS):
             record = await views.log.book.read_prev(tags.store_object(name), at_most=before)
             if record is None:
                 return fold.gone(name, 0)
             before = record.seqnum - 1
+            events = PICKER.of(record.seqnum, await views.log.open(record), name)
+            left -= any(_changes(event, name) for event in events)
+            if not left:
+                break
+        else:
+            return fold.gone(name, 0)
         view = await views.one(name, before) if before else fold.gone(name, 0)
     except (Trimmed, InvalidArgument):
         return fold.gone(name, 0)
@@ -128,8 +134,11 @@ async def diff(views: Views, name: str, before: int, after: int | None, consiste
     return differences(old.content, new.content)
 
 
-def _is_about(event: AnyEvent, name: str) -> bool:
-    return isinstance(event, (Ops, Commit, Deleted, Expires)) and event.name == name
+def _changes(event: AnyEvent, name: str) -> bool:
+    """Return whether an event belongs to the history of an object. A claim (`events`) does not: it changes nothing."""
+    if not isinstance(event, (Ops, Commit, Deleted, Expires)) or event.name != name:
+        return False
+    return not isinstance(event, Commit) or bool(event.operations)
 
 
 def _operations(events: list[AnyEvent]) -> tuple[AnyOperation, ...]:

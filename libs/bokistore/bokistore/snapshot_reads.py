@@ -117,6 +117,13 @@ class Views:
         """Objects, and the snapshot as of which they are: as new as the consistency says. Raises as `many`."""
         return await self._retried(names, None, consistency, placed=True)
 
+    async def refresh(self, names: Sequence[str]) -> None:
+        """Read objects once, for transactions that begin next: they take what is known then for steady (`view_cache`)."""
+        if self.cache.keeps:
+            place, views = await self.as_of(names)
+            for view in views:
+                self.cache.put(view, upto=place, steady=True)
+
     async def _retried(
         self, names: Sequence[str], at: int | None, consistency: ConsistencyName, *, placed: bool
     ) -> tuple[int, list[View]]:

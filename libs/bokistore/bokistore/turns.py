@@ -4,8 +4,13 @@
   commits a write of these streams; those on other streams go on. Of several that have a turn the oldest waits for none, so each one is
   decided after those before it. A turn ends when its transaction is decided, at its time-out at the latest; or has lost `LOST_TURNS` times
   more: only other processes can do that; or has waited for its owner for as long as a body may run.
-- After a Conflict a process sends nothing that expects the same streams for a while, longer each time it loses in a row. A process that
-  commits on such streams pauses as well, else it would win for as long as it has something to send.
+- After a Conflict with another process, a process sends nothing that expects the same streams for a while, longer each time it loses in a
+  row. It then has to read before it sends, and a process that wins does not, so a winner that never rests could win every time.
+- A winner cannot see who loses to it. So a process that lost `CLAIM_LOSSES` times in a row *claims* the streams after its pause: it
+  appends a record that joins them and changes nothing (`events`). The record that the winner has under way fails, the winner pauses and
+  has to read, and the claimer's transactions, which read behind the claim, commit first. If a claim did not help, the next one comes
+  after half as many losses more: claims do not help against operations without a condition, which never lose.
+- A claim gives no right and is no lock. It is a write like any other, so nothing depends on whether it happened, or on who sent it.
 - Pauses are drawn from the process's incarnation: they differ between processes, and are the same in each run of a simulation.
 """
 
@@ -13,7 +18,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 LOSSES: Final = 3
 """Lost runs before a transaction has the turn."""
@@ -22,8 +27,14 @@ LOST_TURNS: Final = 8
 UNIT_LEAST_S: Final = 0.001
 UNIT_MOST_S: Final = 0.05
 PAUSE_MOST_S: Final = 1.0
-QUIET_WINS: Final = 16
-"""Records without a Conflict after which streams count as one's own again."""
+DOUBLINGS: Final = 4
+"""A pause is at most 2**4 times what a record takes: more only delays the claim (simulated with 2, 4 and 8 processes)."""
+CLAIM_LOSSES: Final = 6
+"""Losses in a row before a process claims streams. Earlier claims cost more throughput than they gain fairness (same simulation)."""
+CLAIM_STEP: Final = 8
+"""Losses between two claims, at most."""
+QUIET_WINS: Final = 64
+"""Commits without a Conflict after which a stream is not contended any more: a process that wins is claimed from more often."""
 STREAMS: Final = 1_024
 
 
@@ -75,8 +86,16 @@ class Turns:
         )
 
 
+class Losses(NamedTuple):
+    """Losses in a row on a stream, with which one of them the stream is claimed, and commits that are left until it is dropped."""
+
+    in_row: int = 0
+    claim_at: int = CLAIM_LOSSES
+    left: int = QUIET_WINS
+
+
 class Contention:
-    """Streams that other processes write too, and how long to pause before the next record that expects them.
+    """Streams that other processes commit to as well, how long to pause before the next record that expects them, and which to claim.
 
     Invariant: it has at most `STREAMS` streams; those that were longest without a Conflict are dropped.
     """
@@ -88,35 +107,44 @@ class Contention:
         """
         self._seed: Final = seed
         self._drawn = 0
-        self._streams: Final[dict[str, tuple[int, int]]] = {}
-        """By stream: losses in a row, and wins that are left until it is dropped."""
+        self._streams: Final[dict[str, Losses]] = {}
 
-    def lost(self, streams: Iterable[str], unit_s: float) -> float:
-        """Return for how many seconds to pause after a Conflict on these streams; `unit_s`: what a record takes."""
+    def lost(self, streams: Iterable[str], unit_s: float, *, guessed: bool = False) -> tuple[float, list[str]]:
+        """Return for how many seconds to pause after a Conflict on these streams, and which of them to claim then.
+
+        Args:
+            unit_s: what a record takes.
+            guessed: the record relied on what was known here, without a read. That counts only on a stream that is contended already.
+        """
         most = 0
+        claims = []
         for stream in streams:
-            losses = self._streams.pop(stream, (0, 0))[0] + 1
-            self._streams[stream] = losses, QUIET_WINS
-            most = max(most, losses)
+            known = self._streams.pop(stream, None)
+            if known is None and guessed:
+                self._streams[stream] = Losses()
+                continue
+            in_row, claim_at, _ = known or Losses()
+            in_row += 1
+            if in_row >= claim_at:
+                claims.append(stream)
+                claim_at = in_row + min(in_row // 2, CLAIM_STEP)
+            self._streams[stream] = Losses(in_row, claim_at)
+            most = max(most, in_row)
         while len(self._streams) > STREAMS:
             del self._streams[next(iter(self._streams))]
         if not most:
-            return 0.0
-        longest = min(PAUSE_MOST_S, _unit(unit_s) * 2.0 ** min(most, 16))
-        return longest * (0.5 + 0.5 * self._draw())
+            return 0.0, []
+        longest = min(PAUSE_MOST_S, _unit(unit_s) * 2.0 ** min(most, DOUBLINGS))
+        return longest * (0.5 + 0.5 * self._draw()), claims
 
-    def won(self, streams: Iterable[str], unit_s: float) -> tuple[list[str], float]:
-        """Note a commit on these streams; return those that are contended, and for how many seconds to leave them to others."""
-        contended = []
+    def won(self, streams: Iterable[str]) -> None:
+        """Note a commit that expected these streams: losses in a row begin again."""
         for stream in streams:
-            if stream in self._streams:
-                wins = self._streams[stream][1] - 1
-                if wins:
-                    self._streams[stream] = 0, wins
-                    contended.append(stream)
-                else:
-                    del self._streams[stream]
-        return contended, 2 * _unit(unit_s) * self._draw() if contended else 0.0
+            known = self._streams.get(stream)
+            if known is not None and known.left > 1:
+                self._streams[stream] = Losses(left=known.left - 1)
+            elif known is not None:
+                del self._streams[stream]
 
     def _draw(self) -> float:
         """Return a number from 0 to 1."""

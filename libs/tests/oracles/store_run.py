@@ -126,7 +126,8 @@ class Oracle:
     def _take(self, seqnum: int, envelope: Envelope) -> None:
         for event in PICKER.of(seqnum, envelope):
             if isinstance(event, Commit) and event.name.startswith(LOGGED):
-                self._check_reads(seqnum, event)
+                if event.operations:  # else it is a claim
+                    self._check_reads(seqnum, event)
             elif isinstance(event, Entry) and event.collection == "user":
                 (self._ids.add if event.there else self._ids.discard)(event.id)
             elif isinstance(event, (Ops, Commit, Deleted, Expires)) and event.name in self._views:

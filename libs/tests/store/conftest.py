@@ -8,6 +8,7 @@ import pytest
 
 import boki
 from boki.testing import MemoryCluster
+from bokilib.ports import PayloadHook
 from bokistore import BokiStore, StoreSettings
 from libs.tests.conftest import SetClock as SetClock
 
@@ -25,8 +26,9 @@ Another = Callable[..., Awaitable[BokiStore]]
 def another(cluster: MemoryCluster) -> Another:
     """Another process's store."""
 
-    async def make(settings: StoreSettings | None = None) -> BokiStore:
-        return BokiStore((await cluster.connect()).book("shop"), settings=settings or StoreSettings(checkpoints=False))
+    async def make(settings: StoreSettings | None = None, hook: PayloadHook | None = None) -> BokiStore:
+        book = (await cluster.connect()).book("shop")
+        return BokiStore(book, settings=settings or StoreSettings(checkpoints=False), hook=hook)
 
     return make
 

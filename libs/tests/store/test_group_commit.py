@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,11 +11,16 @@ import pytest
 
 import boki
 from boki.testing import MemoryCluster
+from bokiflow.testing import in_virtual_time
+from bokilib.contribution import Contribution
 from bokilib.errors import AtomicTooLarge
 from bokilib.ports import BookPort
+from bokilib.tags import store_object
 from bokilib.testing import Died, Fault, FaultyBook
 from bokistore import BokiStore, StoreSettings, Transaction
-from bokistore.turns import LOSSES
+from bokistore.events import Commit
+from bokistore.operations import Inc
+from bokistore.turns import CLAIM_LOSSES, LOSSES
 from libs.tests.store.conftest import Another
 
 
@@ -46,6 +52,30 @@ async def test_processes_against_each_other_lose_nothing(store: BokiStore, anoth
     await asyncio.gather(*(one.transact(bump, names[n % 2]) for one in stores for n in range(20)))
     found = await store.values(names, consistency="linearizable")
     assert found == [{"n": 30}, {"n": 30}]
+
+
+@in_virtual_time
+async def test_a_process_that_commits_without_rest_starves_no_other() -> None:
+    """Each operation takes 20 ms, and each process always has transactions to commit on one object."""
+
+    async def pause(_: int) -> None:
+        await asyncio.sleep(0.02 * (0.5 + chance.random()))
+
+    async def client(process: int) -> None:
+        while asyncio.get_running_loop().time() < end_s:
+            await stores[process].transact(bump, "x")
+            committed[process] += 1
+
+    chance, committed = random.Random(1), [0, 0]
+    async with MemoryCluster() as cluster:
+        books = [FaultyBook((await cluster.connect()).book("shop"), pause=pause) for _ in committed]
+        stores = [BokiStore(book, settings=StoreSettings(checkpoints=False)) for book in books]
+        end_s = asyncio.get_running_loop().time() + 8
+        await asyncio.gather(*(client(process) for process in (0, 1) for _ in range(4)))
+        found = await stores[0].values(["x"], consistency="linearizable")
+        appends = sum(store.log.appends for store in stores)
+    assert min(committed) > max(committed) / 4, committed
+    assert found == [{"n": sum(committed)}] and appends < sum(committed) / 2
 
 
 class Interferes:
@@ -195,8 +225,8 @@ async def test_who_gave_up_waiting_is_left_out_and_who_saw_his_writes_runs_again
 async def test_a_transaction_given_up_while_its_record_loses_leaves_no_turn(
     hooked: BokiStore, hook: Interferes, another: Another, losses: int
 ) -> None:
-    """With a turn that nothing ends, all later transactions on its objects would wait forever."""
-    other = await another()
+    """With a turn that nothing ends, all later transactions on its objects would wait forever. The other reads what was claimed."""
+    other = await another(hook=Interferes())
     lost = 0
 
     async def overtake() -> None:
@@ -216,6 +246,70 @@ async def test_a_transaction_given_up_while_its_record_loses_leaves_no_turn(
         await task
     async with asyncio.timeout(5):
         assert await hooked.transact(bump, "x") == losses
+
+
+@pytest.mark.parametrize("before", ["living", "deleted", "never written"])
+@in_virtual_time
+async def test_a_claim_changes_nothing(before: str) -> None:
+    """Neither the object, in any process and as of any place, nor its history; a checkpoint covers it."""
+    async with MemoryCluster() as cluster:
+
+        async def process() -> BokiStore:
+            return BokiStore((await cluster.connect()).book("shop"), settings=StoreSettings(checkpoints=False))
+
+        one, other = await process(), await process()
+        if before != "never written":
+            await other.object("x").set("n", 7)
+        if before == "deleted":
+            await other.delete("x")
+        value = {"n": 7} if before == "living" else None
+        then = await one.log.book.now(consistency="linearizable")
+        history = await one.object("x").history() if then else []
+        runs = 0
+
+        async def loses(tx: Transaction) -> None:
+            nonlocal runs
+            runs += 1
+            await tx["x"].get("n", 0)
+            tx["x"].set("n", 100)
+            if runs > CLAIM_LOSSES:
+                raise ValueError("given up")
+            await other.log.append(Contribution((store_object("x"),), {}, (Commit("x", (), 0),)))
+
+        with pytest.raises(ValueError, match="given up"):
+            await one.transact(loses)
+        assert one.log.appends == CLAIM_LOSSES + 1, "records that lost, and one claim"
+        now = await one.log.book.now(consistency="linearizable")
+        for store in (one, other, await process()):
+            await store.log.book.now(consistency="linearizable")
+            x = store.object("x")
+            assert await store.values(["x"]) == await store.values(["x"], at=now) == [value]
+            if then:
+                assert await store.values(["x"], at=then) == [value]
+            assert await x.history() == history and await x.history(limit=1) == history[-1:]
+            assert await store.names() == (["x"] if value else [])
+        assert await other.checkpointer.checkpoint("x")
+        assert await other.values(["x"]) == await (await process()).values(["x"], consistency="linearizable") == [value]
+        assert await one.transact(bump, "x") == (7 if value else 0), "no turn is left"
+
+
+@in_virtual_time
+async def test_a_process_claims_nothing_from_itself() -> None:
+    """It loses to operations without a condition of its own, which lose to nothing."""
+    async with MemoryCluster() as cluster:
+        store = BokiStore((await cluster.connect()).book("shop"), settings=StoreSettings(checkpoints=False))
+        runs = 0
+
+        async def loses(tx: Transaction) -> None:
+            nonlocal runs
+            runs += 1
+            await bump(tx, "x")
+            if runs <= 2 * CLAIM_LOSSES:
+                await store.object("x").send(Inc("n", 1))
+
+        await store.transact(loses)
+        assert store.log.appends == runs + 2 * CLAIM_LOSSES
+        assert await store.object("x").get("n") == 2 * CLAIM_LOSSES + 1
 
 
 async def test_an_error_of_the_hook_ends_all_whose_record_was_split(cluster: MemoryCluster) -> None:

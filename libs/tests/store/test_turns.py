@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bokistore.turns import LOSSES, LOST_TURNS, PAUSE_MOST_S, QUIET_WINS, STREAMS, Contention, Turns
+from bokistore.turns import (
+    CLAIM_LOSSES,
+    CLAIM_STEP,
+    DOUBLINGS,
+    LOSSES,
+    LOST_TURNS,
+    PAUSE_MOST_S,
+    QUIET_WINS,
+    STREAMS,
+    Contention,
+    Turns,
+)
 
 
 def test_one_that_lost_often_has_the_turn_for_what_it_expects() -> None:
@@ -55,31 +68,39 @@ def test_some_transaction_with_a_turn_never_waits(steps: list[tuple[int, str, bo
         assert not held or not turns.waits(min(held), "xyz")
 
 
-def test_who_loses_pauses_longer_each_time_and_unlike_others() -> None:
+def test_a_process_that_loses_pauses_longer_each_time_and_unlike_others() -> None:
     one, other = Contention("one"), Contention("other")
-    pauses = [one.lost(["x"], 0.004) for _ in range(12)]
-    assert all(0.5 * 0.008 * 2**n <= pause <= 0.008 * 2**n for n, pause in enumerate(pauses[:6]))
-    assert max(pauses) <= PAUSE_MOST_S and pauses[-1] >= PAUSE_MOST_S / 2
-    assert pauses != [other.lost(["x"], 0.004) for _ in range(12)]
+    pauses = [one.lost(["x"], 0.004)[0] for _ in range(12)]
+    assert all(0.5 * 0.008 * 2**n <= pause <= 0.008 * 2**n for n, pause in enumerate(pauses[:DOUBLINGS]))
+    assert max(pauses) <= 0.004 * 2**DOUBLINGS and pauses[-1] >= 0.004 * 2**DOUBLINGS / 2
+    assert pauses != [other.lost(["x"], 0.004)[0] for _ in range(12)]
     again = Contention("one")
-    assert pauses == [again.lost(["x"], 0.004) for _ in range(12)], "a simulation repeats them"
-    assert one.lost([], 1.0) == 0.0
+    assert pauses == [again.lost(["x"], 0.004)[0] for _ in range(12)], "a simulation repeats them"
+    assert one.lost([], 1.0) == (0.0, [])
+    assert one.lost(["y"], 9.0)[0] <= PAUSE_MOST_S
 
 
-def test_who_wins_leaves_contended_streams_to_others_for_a_moment() -> None:
+def test_streams_are_claimed_after_losses_in_a_row_and_seldom_if_that_does_not_help() -> None:
     one = Contention("one")
-    assert one.won(["x"], 0.004) == ([], 0.0), "nobody else writes it"
-    one.lost(["x"], 0.004)
-    one.lost(["x"], 0.004)
-    contended, pause_s = one.won(["x", "y"], 0.004)
-    assert contended == ["x"] and 0 <= pause_s <= 0.008
-    assert one.lost(["x"], 0.004) <= 0.008, "losses in a row begin again"
-    wins = [one.won(["x"], 0.004)[0] for _ in range(QUIET_WINS)]
-    assert wins == [["x"]] * (QUIET_WINS - 1) + [[]]
+    claims = [number for number in range(1, 60) if one.lost(["x"], 0.004)[1] == ["x"]]
+    assert claims[0] == CLAIM_LOSSES
+    assert all(after - before == min(before // 2, CLAIM_STEP) for before, after in itertools.pairwise(claims))
+    one.won(["x"])
+    again = [number for number in range(1, CLAIM_LOSSES + 1) if one.lost(["x", "y"], 0.004)[1]]
+    assert again == [CLAIM_LOSSES], "a commit begins the count again"
+
+
+def test_a_guess_that_was_wrong_counts_only_on_a_contended_stream() -> None:
+    one = Contention("one")
+    assert one.lost(["x"], 0.004, guessed=True) == (0.0, [])
+    assert one.lost(["x"], 0.004, guessed=True)[0] > 0, "others write it"
+    for _ in range(QUIET_WINS):
+        one.won(["x"])
+    assert one.lost(["x"], 0.004, guessed=True) == (0.0, [])
 
 
 def test_it_keeps_so_many_streams() -> None:
     one = Contention("one")
     one.lost([f"s{number}" for number in range(STREAMS + 10)], 0.001)
-    assert one.won(["s0"], 0.001) == ([], 0.0)
-    assert one.won([f"s{STREAMS}"], 0.001)[0]
+    assert one.lost(["s0"], 0.001, guessed=True) == (0.0, [])
+    assert one.lost([f"s{STREAMS}"], 0.001, guessed=True)[0]
