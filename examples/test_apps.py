@@ -1,4 +1,9 @@
-"""Tests of what the applications share: requests until their results are definite, the load, the service, and the status page."""
+"""Tests of what the applications share: the service and its client, the load, and the status page.
+
+    .venv/bin/python -m pytest examples/test_apps.py
+
+They start no processes: services run in the test, over a cluster in memory or with answers that the test chooses.
+"""
 
 from __future__ import annotations
 

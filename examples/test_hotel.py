@@ -1,4 +1,11 @@
-"""Tests of the travel reservation: its rules, its workflows, crashes at every operation, and trials under kill -9."""
+"""Tests of the travel reservation: its rules, its workflows, crashes at every operation, the checks, and trials under kill -9.
+
+    .venv/bin/python -m pytest examples/test_hotel.py -m "not processes"        # without the trials
+    .venv/bin/python -m pytest examples/test_hotel.py -m "not nightly"          # with one of half a minute
+
+Crash tests repeat a program on a cluster in memory, and kill it before and after each of its operations on the log, or lose the
+answer; a second worker then has to finish. Each fault that the checks know is tried on an otherwise faultless state.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +104,7 @@ async def ask(worker: Worker, hotel: Hotel, id: str, operation: str, *args: Json
     return await handle.result()
 
 
-async def test_what_it_does() -> None:
+async def test_searches_recommendations_logins_and_trips() -> None:
     async with MemoryCluster() as cluster:
         data = data_of((await cluster.connect()).book("hotel"))
         await data.fill({**data_set.rows(), **FEW})
@@ -188,7 +195,7 @@ async def test_no_trip_is_half_booked_wherever_it_is_killed(kinds: tuple[FaultKi
     assert (await crash_everywhere(reserve, reserve, whole, kinds=kinds, before=few)).runs > 8
 
 
-async def test_no_trip_is_booked_twice_wherever_a_second_worker_comes() -> None:
+async def test_no_trip_is_booked_twice_wherever_a_second_worker_starts() -> None:
     assert (await start_anywhere(reserve, reserve, whole, before=few)).runs > 8
 
 
@@ -213,7 +220,7 @@ def answered_and_stored() -> tuple[list[Answer], dict[str, Any]]:
     return answers, rows
 
 
-def test_nothing_is_found_where_nothing_is_wrong() -> None:
+def test_a_faultless_state_has_no_faults() -> None:
     assert check(*answered_and_stored()) == []
 
 
@@ -234,7 +241,7 @@ def test_nothing_is_found_where_nothing_is_wrong() -> None:
         (lambda a, r: a.append(a[3]._replace(refused="KeyError")), "login d was refused"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_found(change: Callable[[Any, Any], object], fault_text: str) -> None:
+def test_each_fault_is_found(change: Callable[[Any, Any], object], fault_text: str) -> None:
     answers, rows = answered_and_stored()
     rows = deepcopy(rows)
     change(answers, rows)

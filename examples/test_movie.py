@@ -1,4 +1,9 @@
-"""Tests of the movie reviews: the workflow, crashes at every operation, the checks, and a trial under kill -9."""
+"""Tests of the movie reviews: the workflow, crashes at every operation, the checks, and a trial under kill -9.
+
+    .venv/bin/python -m pytest examples/test_movie.py -m "not processes"        # without the trial
+
+They are built like those of `examples.test_hotel`, which explains them.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +45,7 @@ def test_the_data_set_is_the_papers() -> None:
         request(random.Random(1), "delete", "x")
 
 
-async def test_what_it_does() -> None:
+async def test_a_review_is_stored_in_all_rows() -> None:
     async with MemoryCluster() as cluster:
         data = data_of((await cluster.connect()).book("movie"))
         await data.fill(SEVEN)
@@ -98,7 +103,7 @@ async def test_a_review_is_there_once_wherever_it_is_killed(kinds: tuple[FaultKi
     assert (await crash_everywhere(compose, compose, once, kinds=kinds, before=few)).runs > 5
 
 
-async def test_a_review_is_there_once_wherever_a_second_worker_comes() -> None:
+async def test_a_review_is_there_once_wherever_a_second_worker_starts() -> None:
     assert (await start_anywhere(compose, compose, once, before=few)).runs > 5
 
 
@@ -114,7 +119,7 @@ def answered_and_stored() -> tuple[list[Answer], dict[str, Any]]:
     return [Answer(Request("x", "compose", ("username_7", "Movie 7", 5, "fine")), "r", "", 0.1, 1)], rows
 
 
-def test_nothing_is_found_where_nothing_is_wrong() -> None:
+def test_a_faultless_state_has_no_faults() -> None:
     assert check(*answered_and_stored()) == []
 
 
@@ -132,7 +137,7 @@ def test_nothing_is_found_where_nothing_is_wrong() -> None:
         (lambda a, r: r["movie:m7"].update(ratings=6), "movie m7 counts 1 reviews with 6 points, but has 1 with 5"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_found(change: Callable[[Any, Any], object], fault_text: str) -> None:
+def test_each_fault_is_found(change: Callable[[Any, Any], object], fault_text: str) -> None:
     answers, rows = answered_and_stored()
     change(answers, rows)
     found = check(answers, rows)

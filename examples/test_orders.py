@@ -1,4 +1,10 @@
-"""Tests of the shop: one record per order, bad orders beside good ones, the checks, and trials under kill -9."""
+"""Tests of the shop: one record per order, bad orders beside good ones, the checks, and trials under kill -9.
+
+    .venv/bin/python -m pytest examples/test_orders.py -m "not processes"       # without the trials
+
+The test of bad orders runs in virtual time, so that it proves in a moment that good orders do not wait for them. The trials measure real
+time: on a machine with other work good orders may exceed their bound.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +78,7 @@ def faultless() -> tuple[list[Order], list[str], ShopState]:
     return [Order("1", "apples", 2), Order("2", "pears", 1), Order("3", "plums", 1)], ["1"], state
 
 
-def test_nothing_is_found_where_nothing_is_wrong() -> None:
+def test_a_faultless_state_has_no_faults() -> None:
     assert check(*faultless()) == []
 
 
@@ -90,7 +96,7 @@ def test_nothing_is_found_where_nothing_is_wrong() -> None:
         (lambda s: s._replace(sold={"apples": 4}), "4 sold"),
     ],
 )
-def test_what_is_wrong_is_found(change: Callable[[ShopState], Any], fault_text: str) -> None:
+def test_each_fault_is_found(change: Callable[[ShopState], Any], fault_text: str) -> None:
     orders, acknowledged, state = faultless()
     found = check(orders, acknowledged, change(state))
     assert any(fault_text in fault for fault in found), found

@@ -1,4 +1,11 @@
-"""Tests as a user of Boki writes them: one test on many simulated clusters in virtual time, each with the faults of its seed."""
+"""Tests as a user of Boki writes them: one test on many simulated clusters in virtual time, each with the faults of its seed.
+
+    .venv/bin/python -m pytest examples/test_payments.py
+
+The first test has to pass for every seed. The second expects the simulator to find the mistake of `RetriedPayments`, and to
+reduce the faults of the seed to the one that shows it. A failing test prints that fault and the option `--sim-seed=…` that
+repeats it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Tests of the pipeline: its sums, its input, and a small run that is killed in the offload and in a batch."""
+"""Tests of the pipeline: its sums, its input, and a small run that is killed in the offload and in a batch.
+
+    .venv/bin/python -m pytest examples/test_pipeline.py -m "not spark"         # without the run
+
+The run needs the extra `spark` and Java, and is skipped without them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Tests of the queue loads: the check at the end, and short trials under kill -9."""
+"""Tests of the queue loads: the check at the end, and short trials under kill -9.
+
+    .venv/bin/python -m pytest examples/test_queues.py -m "not processes"       # without the trials
+
+Nightly tests run each load for a minute.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ from examples.queues.trial import LOADS, check, read_notes, trial
 NOTES = read_notes(["? a", "! a", "? b", "", "? c"])
 
 
-def test_what_is_wrong_is_found() -> None:
+def test_each_fault_is_found() -> None:
     assert check(NOTES, ["a", "b"], 0) == []
     assert check(NOTES, ["b", "b", "x"], 3) == [
         "3 messages still wait",

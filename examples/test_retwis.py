@@ -1,4 +1,9 @@
-"""Tests of Retwis: results and records of its operations, the mix, the checks, and a short trial under kill -9."""
+"""Tests of Retwis: results and records of its operations, the mix, the checks, and a short trial under kill -9.
+
+    .venv/bin/python -m pytest examples/test_retwis.py -m "not processes"       # without the trial
+
+Operations run on a cluster in memory. Each fault that the checks know is tried on an otherwise faultless network.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +33,7 @@ def first(many: Any, count: int) -> list[str]:
     return list(many)[:count]
 
 
-async def test_what_it_does(retwis: Retwis) -> None:
+async def test_operations_return_what_others_wrote(retwis: Retwis) -> None:
     ann, bob, carl = [await retwis.register(name, "secret") for name in ("ann", "bob", "carl")]
     with pytest.raises(NameTaken):
         await retwis.register("ann", "other")
@@ -102,7 +107,7 @@ def network() -> tuple[list[NotedCall], NetworkState]:
     return notes, NetworkState({"ann": {"id": "1"}, "bob": {"id": "2"}}, {"1": ann, "2": bob}, posts, ["a", "b"], 5, 2)
 
 
-def test_nothing_is_found_where_nothing_is_wrong() -> None:
+def test_a_faultless_state_has_no_faults() -> None:
     assert check(*network()) == []
 
 
@@ -134,7 +139,7 @@ def drop(of: dict[str, Any], name: str) -> None:
         (lambda s: s.users["1"]["posts"].append("a"), "the timeline of user 1 has post a, which does not belong there"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_found(change: Callable[[NetworkState], object], fault_text: str) -> None:
+def test_each_fault_is_found(change: Callable[[NetworkState], object], fault_text: str) -> None:
     notes, state = network()
     state = deepcopy(state)
     change(state)

@@ -1,4 +1,9 @@
-"""Tests of applications whose rows are in tables: same results as in a store, and patience with a database that is down."""
+"""Tests of applications whose rows are in tables: same results as in a store, and patience with a database that is down.
+
+    .venv/bin/python -m pytest examples/test_table_row_store.py
+
+The tables are in memory; a trial with Cassandra is in `examples.test_hotel`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""The command line of the applications: options, the trial, and its report. See `examples.hotel` and `examples.movie`."""
+"""The command line of the applications: options, the trial, and its report.
+
+    sys.exit(main(HOTEL))                           # `python -m examples.hotel`, and likewise MOVIE
+
+It prints each kill while the trial runs; then requests with their latencies, the kills, and the promises that hold, or the
+faults. The exit code is 1 if there are faults, and 2 if `--tables` finds no Cassandra.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The status page of a trial: one HTML file that reloads itself every second while the trial runs. Pure."""
+"""The status page of a trial: one HTML file that reloads itself every second while the trial runs. Pure.
+
+    file.write_text(page(status))
+
+It shows the rate of answers as a chart, latencies by operation, kills, and the result of each check.
+"""
 
 from __future__ import annotations
 

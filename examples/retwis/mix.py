@@ -1,6 +1,8 @@
 """Random operations of a client, in the mix of the evaluation: 15 % logins, 30 % profiles, 50 % timelines, 5 % posts.
 
-A quarter of the reads of timelines are reads of the global one. The mix is a function of its seed.
+    OperationMix(seed).step(users)                  # MixStep("posts", user=17, of_all=False)
+
+A quarter of the reads of timelines are reads of the global one. A seed always gives the same steps.
 """
 
 from __future__ import annotations
