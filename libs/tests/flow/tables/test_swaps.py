@@ -323,11 +323,13 @@ async def test_a_zombie_whose_operation_is_forgotten_writes_nothing(cluster: Mem
         handle = await worker.start(one.twice.call(), id="x")
         assert await handle.result() == [9, 8, "only 8"]
     names = [op async for op in port.helps()]
+    state = await inspection.newest(one.tables.log, "x")
+    assert state is not None
     await one.tables.settle("stock")
     zombie = await opened(cluster, port) if elsewhere else one.tables
     late = swapping.Operation(STOCK, "seven", names[0], take)
     with pytest.raises(NotHeld, match="somebody else"):
-        await applied(port, late, lambda: swapping.held_here(zombie.log, "x", 1))  # type: ignore[misc]  # a coroutine
+        await applied(port, late, lambda: swapping.held_here(zombie.log, "x", state.start))  # type: ignore[misc]  # a coroutine
     assert await one.tables.get("stock", "seven") == {"left": 8}
 
 
