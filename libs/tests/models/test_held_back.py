@@ -183,11 +183,17 @@ def shop(seed: int, killers: int = 2) -> list[Flow]:
     """Killers, a long healthy step and short ones, sleepers, and what records something again and again."""
     chance = random.Random(seed)
     kinds: list[tuple[Kind, float]] = [("healthy", 60.0)]
-    kinds += [("healthy", chance.uniform(0.1, 5)) for _ in range(10)]
-    kinds += [("sleeper", 0.0) for _ in range(5)]
-    kinds += [("looping", chance.uniform(1, 3)) for _ in range(3)]
-    kinds += [("killer", chance.choice([0.05, 1.0, 10.0])) for _ in range(killers)]
-    return [Flow(f"{kind} {at}", kind, chance.randrange(PARTITIONS), lasts) for at, (kind, lasts) in enumerate(kinds)]
+    for _ in range(10):
+        kinds.append(("healthy", chance.uniform(0.1, 5)))
+    for _ in range(5):
+        kinds.append(("sleeper", 0.0))
+    for _ in range(3):
+        kinds.append(("looping", chance.uniform(1, 3)))
+    for _ in range(killers):
+        kinds.append(("killer", chance.choice([0.05, 1.0, 10.0])))
+    return [
+        Flow(f"{kind} {at}", kind, chance.randrange(PARTITIONS), lasts_s) for at, (kind, lasts_s) in enumerate(kinds)
+    ]
 
 
 REGIMES: Final = {
