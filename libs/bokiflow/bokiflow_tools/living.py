@@ -74,7 +74,8 @@ class Living(NamedTuple):
         if (until_ms := self.held_back_until_ms(held)) and isinstance(held.newest, Claimed):
             return (
                 f"held back until about {datetime.fromtimestamp(until_ms / 1_000, UTC):%H:%M:%S}Z: its process ended or stood "
-                f"still {held.vain + 1} times in a row while it ran; `boki flow cancel {printable(held.newest.id)}` ends it"
+                f"still {held.vain + 1} times in a row while it ran; if a step of it does that, "
+                f"`boki flow cancel {printable(held.newest.id)}` ends it"
             )
         unseen_ms = self.unseen_ms(held)
         if held.owner and unseen_ms is None:

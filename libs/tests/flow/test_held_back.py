@@ -341,7 +341,7 @@ async def test_people_are_told_until_when_it_is_held_back_and_why() -> None:
         at = datetime.fromtimestamp(until_ms / 1_000, UTC)
         assert seen.text(state) == (
             f"held back until about {at:%H:%M:%S}Z: its process ended or stood still 2 times in a row while it ran; "
-            "`boki flow cancel k` ends it"
+            "if a step of it does that, `boki flow cancel k` ends it"
         )
         shop.kills = False
         await shop.begins("k", 3)
