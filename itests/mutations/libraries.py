@@ -108,6 +108,11 @@ bokiqueue libs/tests/queue/test_handlers.py::test_a_record_of_unknown_outcome_th
 -                happened = False if error is raised else await _happened(error)
 +                happened = await _happened(error)
 
+a shard that is being taken is not released
+bokiqueue libs/tests/queue/test_leaving.py::test_a_member_that_ends_while_it_takes_a_shard_leaves_it_to_the_others_at_once
+-        await self._taking[shard].withdraw()
++        pass
+
 a redrive holds what is no letter
 bokiqueue libs/tests/queue/test_redriving.py::test_letters_behind_more_than_a_prefetch_of_other_messages_are_moved
 -    return item.source is not None

@@ -72,6 +72,7 @@ class Members:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Members:
+        self._leaving, self._acked_sent_s = False, None  # it may have been left before
         start = await self._log.book.now()
         self._observer = lease_rules.Observer(self._lease_s, self._now())
         works = (self._follow(start + 1), self._beat_on())

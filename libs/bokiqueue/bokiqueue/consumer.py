@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -40,6 +40,7 @@ from bokiqueue.attempts import BACKOFF_S
 from bokiqueue.delivery_rules import CAREFUL, Hand
 from bokiqueue.events import PICKER, Config, Item
 from bokiqueue.messages import Message, check_lease
+from bokiqueue.own_loop import check_here
 from bokiqueue.producer import Producer
 from bokiqueue.rebalance_rules import NOBODY, Standing
 from bokiqueue.receipts import Receipt
@@ -149,10 +150,14 @@ class Consumer(Generic[T]):
         self._follower = Follower(opened)
         self._claims = Claims(found.config.queue, found.config.shards, group)
         self._owners: dict[int, ShardOwner] = {}
+        self._taking: dict[int, ShardOwner] = {}
+        """Owners whose `take` has not returned: the claim may be in the log."""
         self._ready: deque[tuple[ShardOwner, Hand]] = deque()
         self._failed: BokiError | None = None
         self._wake = asyncio.Event()
         self._changed = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The one that it was entered in."""
         self._tasks: list[asyncio.Task[None]] = []
         self._giving: dict[int, asyncio.Task[None]] = {}
         self._turn = 0
@@ -169,32 +174,46 @@ class Consumer(Generic[T]):
     # -- life
 
     async def __aenter__(self) -> Consumer[T]:
+        """Become a member of the group; again, if it was left before."""
+        check_here(None)
+        self._loop = asyncio.get_running_loop()
+        self._draining = self._leaves = False
+        self._failed = self._alone = None
+        self._quiet_until_s = 0.0
         snapshot = await self._claims.read(self._log)
         for shard, tag in enumerate(self._claims.tags):
             self._follower.add(tag, snapshot + 1, self._receiver(shard))
         self._follower.add(tags.queue_config(self.found.config.queue), self.found.seqnum + 1, self._configured)
-        await self._members.__aenter__()
-        self._tasks = [asyncio.get_running_loop().create_task(self._balance(), name="bokiqueue balance")]
+        try:
+            await self._members.__aenter__()
+        except BaseException:
+            await self._follower.__aexit__(None, None, None)
+            raise
+        self._tasks = [self._loop.create_task(self._balance(), name="bokiqueue balance")]
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Gives back what this member has and nobody handles any more; what is in flight comes again elsewhere, at once."""
+        """Give the shards back: what is in flight comes again elsewhere, at once.
+
+        If the log does not answer for `LEAVE_S`, it comes again after the member's lease.
+        """
+        check_here(self._loop)
         tasks = [*self._tasks, *self._giving.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._ready.clear()
         try:
-            leaving = self._say_that_it_leaves()
-            await asyncio.gather(
-                leaving, *(owner.leave() for owner in self._owners.values()), return_exceptions=error is not None
-            )
+            _, failed = await asyncio.gather(self._say_that_it_leaves(), self._release_shards())
+            if failed and error is None:
+                raise failed[0]
         finally:
             for owner in list(self._owners.values()):
                 await owner.close()
             self._owners.clear()
+            self._taking.clear()
             await self._members.__aexit__(None, None, None)
             await self._follower.__aexit__(None, None, None)
             self.wake()
@@ -216,6 +235,7 @@ class Consumer(Generic[T]):
         """
         if not 0 <= finish_s < float("inf"):
             raise InvalidArgument(f"expected seconds to finish in, found {finish_s!r}", found=finish_s)
+        check_here(self._loop)
         self._draining = True
         self._ready.clear()
         self.wake()
@@ -223,20 +243,39 @@ class Consumer(Generic[T]):
         for task in ends:
             task.cancel()
         await asyncio.gather(*ends, return_exceptions=True)
+        _, finished = await asyncio.gather(self._say_that_it_leaves(), self._finish(finish_s))
+        return finished
+
+    async def _finish(self, finish_s: float) -> bool:
+        """Release each shard as its handlers finish, and after a time all others. Return whether all handlers finished."""
         owners = [owner for owner in self._owners.values() if owner.owned]
-        loop = asyncio.get_running_loop()
-        giving = [loop.create_task(owner.give_back(), name="bokiqueue give back") for owner in owners]
-        await self._say_that_it_leaves()
-        if not giving:
-            return True
-        done, late = await asyncio.wait(giving, timeout=finish_s)
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
-        await asyncio.gather(*(owner.leave() for owner in owners))
-        for task in done:
-            task.result()
-        return not late
+        works = [*(owner.give_back() for owner in owners), *map(self._withdraw, self._taking)]
+        failed = await _within(works, finish_s)
+        finished = not any(owner.in_flight for owner in owners if owner.owned)
+        failed += await self._release_shards()
+        if failed:
+            raise failed[0]
+        return finished
+
+    async def _withdraw(self, shard: int) -> None:
+        """Release a shard that was being taken."""
+        await self._taking[shard].withdraw()
+        del self._taking[shard]
+
+    async def _release_shards(self) -> list[BaseException]:
+        """Release what this member has, or may have claimed, for `LEAVE_S` at most. Return why shards were not released."""
+        shards = sorted({*self._owners, *self._taking})
+        works = [*(owner.leave() for owner in self._owners.values()), *map(self._withdraw, self._taking)]
+        failed = await _within(works, LEAVE_S)
+        if kept := [shard for shard in shards if shard in self._owners or shard in self._taking]:
+            log.warning(
+                "member leaves: shards not released, others take them after a lease",
+                queue=self.found.config.queue,
+                who=self.who,
+                shards=kept,
+                error=repr(failed[0]) if failed else f"the log did not answer for {LEAVE_S} s",
+            )
+        return failed
 
     async def _say_that_it_leaves(self) -> None:
         """Tell the others that no shard is to be dealt to this member any more."""
@@ -265,7 +304,8 @@ class Consumer(Generic[T]):
         return sorted(shard for shard, owner in self._owners.items() if owner.owned)
 
     async def has(self, count: int) -> None:
-        """Waits until this member has so many shards. Raises what ended it."""
+        """Wait until this member has so many shards. Raises what ended it."""
+        check_here(self._loop)
         while len(self.shards) != count:
             if self._failed is not None:
                 raise self._failed
@@ -278,6 +318,7 @@ class Consumer(Generic[T]):
         return self
 
     async def __anext__(self) -> Message[T]:
+        check_here(self._loop)
         while True:
             if self._failed is not None:
                 raise self._failed
@@ -516,24 +557,33 @@ class Consumer(Generic[T]):
                 )
                 self._giving[shard] = task
                 task.add_done_callback(partial(self._given, shard))
-        await asyncio.gather(*(self._take(shard) for shard in todo.take))
+        taken = await asyncio.gather(*map(self._take, todo.take), return_exceptions=True)
+        for failed in taken:
+            if failed is not None:
+                raise failed
 
-    def _given(self, shard: int, _: asyncio.Task[None]) -> None:
+    def _given(self, shard: int, task: asyncio.Task[None]) -> None:
         self._giving.pop(shard, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("shard not given back", queue=self.found.config.queue, shard=shard, error=repr(error))
         self._changed.set()
 
     def _owner_of(self, shard: int) -> ShardOwner:
         return ShardOwner(self._log, shard, self._group, member=self._member, around=self, follower=self._follower)
 
     async def _take(self, shard: int) -> None:
-        owner = self._owner_of(shard)
+        owner, newest = self._taking.get(shard), self._claims.newest[shard]
+        if owner is None or (newest is not None and owner.is_over(newest)):
+            owner = self._taking[shard] = self._owner_of(shard)
         try:
-            await owner.take(self._claims.newest[shard])
+            await owner.take(newest)
         except Fenced:  # another claim was met, which the follower may have brought already, or may not
+            del self._taking[shard]
             if owner.fence.other is not None:
                 self._claims.learn(shard, owner.fence.other)
             self._changed.set()
             return
+        del self._taking[shard]
         self._owners[shard] = owner
         newest = self._claims.newest[shard]
         if newest is not None and owner.is_over(newest):
@@ -543,3 +593,17 @@ class Consumer(Generic[T]):
     def _members_changed(self) -> None:
         self._changed.set()
         self.wake()
+
+
+async def _within(works: Iterable[Coroutine[Any, Any, None]], most_s: float) -> list[BaseException]:
+    """Run coroutines at once, and cancel those that have not ended in time. Return the errors of the others."""
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(work, name="bokiqueue leaves") for work in works]
+    try:
+        if tasks:
+            await asyncio.wait(tasks, timeout=most_s)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return [error for task in tasks if not task.cancelled() and (error := task.exception()) is not None]

@@ -33,6 +33,7 @@ from bokiqueue.consumer import FINISH_S, Consumer
 from bokiqueue.errors import HandlerConflict, HandlerExited, HandlerTimeout, StaleReceipt
 from bokiqueue.failures import described, stack_of
 from bokiqueue.messages import LEASE_MOST_S, Message, outcome_of
+from bokiqueue.own_loop import check_here
 
 T = TypeVar("T")
 
@@ -89,6 +90,7 @@ class Handler(Generic[T, X]):
         self._conflicts = OwnConflicts()
 
     async def __aenter__(self) -> Handler[T, X]:
+        check_here(None)
         self.consumer = await self._consume().__aenter__()
         loop = asyncio.get_running_loop()
         self._tasks = [
@@ -109,6 +111,7 @@ class Handler(Generic[T, X]):
 
     async def drain(self, finish_s: float = FINISH_S) -> bool:
         """Take no new messages and let the functions that run finish: see `Consumer.drain`. `run` returns then."""
+        check_here(None)
         return self.consumer is None or await self.consumer.drain(finish_s)
 
     async def run(self) -> None:
@@ -121,7 +124,8 @@ class Handler(Generic[T, X]):
             await consumer.guarded(self.handle(message))
 
     async def handle(self, message: Message[T]) -> None:
-        """Handles one message: its effects and its ACK in one record, or it is given back."""
+        """Handle one message: its effects and its ACK in one record, or it is given back."""
+        check_here(None)
         try:
             async with message.within(backoff_s(message.attempt, self._backoff_s)):
                 await self._transact(message)

@@ -115,6 +115,7 @@ class Message(Generic[T]):
         Within `async with message:`, which sees what became of the record: left without an error, it is in the log.
         For one record: ask again for the next one. From now on its lease does not run out. Raises StaleReceipt.
         """
+        self._owner.check_here()
         part = self._owner.ack_part(self.receipt)
         self.parted = True
         self._parts += 1
@@ -122,16 +123,19 @@ class Message(Generic[T]):
 
     def within(self, again_s: float) -> Message[T]:
         """`async with message.within(5): ...` gives it back on an error so that it comes again after so many seconds."""
+        self._owner.check_here()
         delay_ms(again_s)
         self._again_s = again_s
         return self
 
     async def __aenter__(self) -> Message[T]:
+        self._owner.check_here()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._owner.check_here()
         if self._decided:
             return
         if self.parted:
@@ -168,6 +172,7 @@ class Message(Generic[T]):
             again: False: if it did not happen, its handler has it still.
             error: the one with which the record ended.
         """
+        self._owner.check_here()
         self.parted = False
         self._decided = happened is not False
         if happened is None:
@@ -179,6 +184,7 @@ class Message(Generic[T]):
 
     def give_back(self, error: BaseException | None) -> None:
         """Give it back after an error, None: the handler's own; unless another handler has it by now."""
+        self._owner.check_here()
         self._returns(self._lost(error) if error is not None else Lost(delay_ms(self._after_s()), failed=True))
 
     def _returns(self, lost: Lost) -> None:

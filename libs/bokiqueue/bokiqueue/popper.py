@@ -278,6 +278,7 @@ class Popper:
 
     async def pop(self, kind: type[T], timeout: float, shard: int | None = None) -> T:
         """Takes a message. Raises QueueEmpty, AppendUnknown, ResultTrimmed, NotEncodable."""
+        confined.check(confined.A_CLIENT)
         chosen = self._shards if shard is None else [self._shards[shard]]
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout

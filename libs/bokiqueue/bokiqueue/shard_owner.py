@@ -40,6 +40,7 @@ from bokiqueue.failures import Failure, failure_of
 from bokiqueue.limit_rules import KeyRate, Rate, share
 from bokiqueue.old_rules import Renewal
 from bokiqueue.outbox import Letter, Outbox
+from bokiqueue.own_loop import check_here
 from bokiqueue.producer import Producer
 from bokiqueue.rebalance_rules import CARRIED, NOBODY, careful
 from bokiqueue.receipts import Receipt
@@ -108,6 +109,9 @@ class ShardOwner:
         self._id: Final = consumer_id(config.queue, shard, group)
         self._tag: Final = tags.queue_consumer(config.queue, shard, group)
         self._log = log
+        self._loop: Final = asyncio.get_running_loop()
+        self._last: Claim | None = None
+        """The claim that `take` replaces."""
         self._around = around
         self._follower = follower
         self._checkpoints = Checkpointing(log, config.queue, shard, group)
@@ -129,8 +133,16 @@ class ShardOwner:
     # -- the fence
 
     async def take(self, last: Claim | None) -> None:
-        """Claims the shard over `last`, and folds what its owners left. Raises Fenced: somebody was faster; errors of reads."""
-        claim = await self.fence.take(last)
+        """Claim the shard over `last`, and fold what its owners left. Called again after an error, it resumes; else `withdraw` ends it.
+
+        Raises:
+            Fenced: another owner was faster. Errors of appends and reads: the claim may be in the log.
+        """
+        if not self.fence.claim:
+            if last is None or not self.fence.is_mine(last):
+                self._last = last
+            await self.fence.take(last)
+        claim = self.fence.claim
         progress, time_ms = await self._checkpoints.load(claim, self._around.found.config)
         self._clock.observe(time_ms, self._now_s())
         config = self._around.found.config
@@ -139,7 +151,7 @@ class ShardOwner:
             self._id,
             progress,
             attempts_most=config.attempts_most,
-            careful=last is not None and careful(last.who, last.token),
+            careful=self._is_careful,
             since_ms=time_ms,
             only=self._only,
             keys=keys,
@@ -153,13 +165,36 @@ class ShardOwner:
         self._around.wake()
 
     @property
+    def _is_careful(self) -> bool:
+        """Whether the owner before may have died of a message."""
+        return self._last is not None and careful(self._last.who, self._last.token)
+
+    async def withdraw(self) -> None:
+        """Release a shard whose `take` has not returned: it failed or was cancelled, and its claim may be in the log.
+
+        The shard is claimed again first if that is unknown: the earlier claim is found in the log then, or can never get there.
+        """
+        pause = pauses()
+        while not self.fence.claim:
+            try:
+                await self.fence.take(self._last)
+            except Fenced:
+                return
+            except BokiError as error:
+                if not error.retryable:
+                    raise
+                await asyncio.sleep(pause.next())
+        await self._append_release()
+
+    @property
     def owned(self) -> bool:
         """Whether it is the shard's owner, as far as it knows."""
         return bool(self.claim)
 
     def is_over(self, newest: Claim) -> bool:
-        """Whether a claim that is in the log is another's, and above this owner's."""
-        return bool(self.claim) and newest.seqnum > self.fence.claim and not self.fence.is_mine(newest)
+        """Whether a claim that is in the log is another's, and above this owner's, or what that one replaces."""
+        above = self.fence.claim or (self._last.seqnum if self._last is not None else 0)
+        return newest.seqnum > above and not self.fence.is_mine(newest)
 
     @property
     def in_flight(self) -> int:
@@ -200,21 +235,34 @@ class ShardOwner:
         self._return_prefetched()
         while self._sender is not None:
             await asyncio.wait([self._sender])
-        if not self.claim:
-            return
-        try:
-            await self._log.append(self._release(), settle=True)
-        except Conflict:
-            pass  # somebody took it already
-        self.over()
+        if self.claim:
+            await self._append_release()
+            self.over()
+
+    async def _append_release(self) -> None:
+        """Append that no owner has the shard; retry until the log answers."""
+        pause = pauses()
+        while True:
+            try:
+                await self._log.append(self._release(), settle=True)
+            except Conflict:
+                return  # another owner took it already
+            except BokiError as error:
+                if not error.retryable:
+                    raise
+            else:
+                return
+            await asyncio.sleep(pause.next())
 
     def _release(self) -> Contribution:
         """The claim for nobody. What handlers have comes again, and no attempt of it failed; if there is left what an owner before may have
         died of, the next one is told.
         """
-        deliveries = self._owned()
-        claim = Claimed(self.fence.name, NOBODY, f"{CARRIED}/" if deliveries.suspecting else "")
-        back = tuple((id.seqnum, id.number, failed, 0) for id, failed in deliveries.undecided())
+        deliveries = self._deliveries
+        suspecting = self._is_careful if deliveries is None else deliveries.suspecting
+        undecided = [] if deliveries is None else deliveries.undecided()
+        claim = Claimed(self.fence.name, NOBODY, f"{CARRIED}/" if suspecting else "")
+        back = tuple((id.seqnum, id.number, failed, 0) for id, failed in undecided)
         if not back:
             return Contribution((self.fence.tag,), dict(self.fence.expect), (claim,))
         return Contribution((self.fence.tag, self._tag), dict(self.fence.expect), (claim, Nacked(self._id, back)))
@@ -392,8 +440,13 @@ class ShardOwner:
 
     # -- what handlers decide
 
+    def check_here(self) -> None:
+        """Raise WrongLoop in another event loop, and in code of a workflow what that gets."""
+        check_here(self._loop)
+
     def check(self, receipt: Receipt) -> None:
-        """Raises StaleReceipt."""
+        """Raises StaleReceipt, and as `check_here`."""
+        self.check_here()
         self.expire()
         receipts.check(receipt, self.claim, self._owned().number(receipt.id) if self.claim else None)
 
@@ -490,7 +543,7 @@ class ShardOwner:
     def _send(self) -> None:
         """Sees to it that the outbox is appended; `_sent` is done when it is."""
         if self._sender is None:
-            task = asyncio.get_running_loop().create_task(self._send_all(), name="bokiqueue owner")
+            task = self._loop.create_task(self._send_all(), name="bokiqueue owner")
             self._sender = task
 
     async def _send_all(self) -> None:
@@ -610,13 +663,11 @@ class ShardOwner:
         assert self._deliveries is not None, "nothing was claimed: `await owner.take(...)`"
         return self._deliveries
 
-    @staticmethod
-    def _now_s() -> float:
-        return asyncio.get_running_loop().time()
+    def _now_s(self) -> float:
+        return self._loop.time()
 
-    @staticmethod
-    def _future() -> asyncio.Future[None]:
+    def _future(self) -> asyncio.Future[None]:
         """A future that nobody has to await."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[None] = self._loop.create_future()
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         return future

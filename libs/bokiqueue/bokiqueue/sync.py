@@ -98,7 +98,7 @@ class Message(_Face, Generic[T]):
         return self._call(self.message.acked)
 
     def within(self, again_s: float) -> Message[T]:
-        self.message.within(again_s)
+        self._call(lambda: self.message.within(again_s))
         return self
 
     def __enter__(self) -> Message[T]:
