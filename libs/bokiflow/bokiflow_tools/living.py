@@ -18,7 +18,7 @@ import boki
 from boki_common.errors import Trimmed
 from boki_gateway.pages.texts import printable, span_text
 from bokiflow.flow_events import PICKER as FLOW_PICKER
-from bokiflow.flow_events import Claimed, PartitionClaimed
+from bokiflow.flow_events import Claimed, Leaving, PartitionClaimed
 from bokiflow.instance_state import Held
 from bokiflow_tools.wording import worker_text
 from bokilib import tags
@@ -34,12 +34,13 @@ class Living(NamedTuple):
 
     Attributes:
         seen: when each was seen last, by the clock of the log. now_ms: by that of this program.
-        owners: of partitions, each with the time of its claim.
+        owners: of partitions, each with the time of its claim. left: workers that were drained, and run nothing any more.
     """
 
     seen: Mapping[str, int]
     now_ms: int
     owners: Mapping[int, tuple[str, int]] = MappingProxyType({})
+    left: frozenset[str] = frozenset()
 
     def unseen_ms(self, held: Held) -> int | None:
         """Return for how long the worker that runs a workflow has been silent; None: it was never seen, or no worker runs it."""
@@ -80,7 +81,7 @@ class Living(NamedTuple):
         unseen_ms = self.unseen_ms(held)
         if held.owner and unseen_ms is None:
             return f"its worker {_shown(held.owner)} is not seen: another one takes it over"
-        if unseen_ms is not None and unseen_ms >= SILENT_MS:
+        if unseen_ms is not None and (unseen_ms >= SILENT_MS or held.owner in self.left):
             return f"its worker {self._seen_text(held.owner)}: another one takes it over"
         return ""
 
@@ -90,11 +91,9 @@ class Living(NamedTuple):
         last = self._last
         if last is None:
             return "no worker of this app was seen"
-        return (
-            f"no worker of this app is alive: {self._seen_text(last)}"
-            if self.now_ms - self.seen[last] >= SILENT_MS
-            else ""
-        )
+        if any(self.now_ms - seen_ms < SILENT_MS and name not in self.left for name, seen_ms in self.seen.items()):
+            return ""
+        return f"no worker of this app is alive: {self._seen_text(last)}"
 
     @property
     def last_text(self) -> str:
@@ -108,7 +107,8 @@ class Living(NamedTuple):
         return max(self.seen, key=lambda name: self.seen[name], default=None)
 
     def _seen_text(self, name: str) -> str:
-        return f"{_shown(name)} was seen last, {span_text(max(0, self.now_ms - self.seen[name]))} ago"
+        ago = span_text(max(0, self.now_ms - self.seen[name]))
+        return f"{_shown(name)} was seen last, {ago} ago{', and has left' if name in self.left else ''}"
 
 
 def _shown(name: str) -> str:
@@ -126,7 +126,22 @@ async def living(log: Log, group: str) -> Living:
         except (ForeignRecord, UnknownEvent):
             continue
         seen |= {event.member: item.time_ms for event in events if event.group == group}
-    return Living(seen, boki.SystemClock().now_ms(), await _owners(log, group))
+    left = await _left(log, group)
+    return Living(seen, boki.SystemClock().now_ms(), await _owners(log, group), left)
+
+
+async def _left(log: Log, group: str) -> frozenset[str]:
+    """Read which workers said that they keep no partition: they were drained."""
+    newest: dict[str, Leaving] = {}
+    async for item in log.book.read(tags.flow_blocked(group)):
+        if isinstance(item, boki.Gap):
+            continue
+        try:
+            events = FLOW_PICKER.of(item.seqnum, await log.open(item))
+        except (ForeignRecord, UnknownEvent):
+            continue
+        newest |= {one.worker: one for one in events if isinstance(one, Leaving) and one.group == group}
+    return frozenset(worker for worker, one in newest.items() if not one.keeps)
 
 
 async def _owners(log: Log, group: str) -> dict[int, tuple[str, int]]:

@@ -68,10 +68,15 @@ class ShardStats(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A member of a group, and the time of its newest heartbeat, by the log's clock."""
+    """A member of a group, and the time of its newest heartbeat, by the log's clock.
+
+    Attributes:
+        leaves: that heartbeat says that the member takes nothing any more: it is being drained, or has left.
+    """
 
     member: str
     seen_ms: int
+    leaves: bool = False
 
 
 class Stats(NamedTuple):
@@ -93,8 +98,8 @@ class Stats(NamedTuple):
 
     @property
     def alive(self) -> list[str]:
-        """Members that were seen within a lease."""
-        return [one.member for one in self.members if self.at_ms - one.seen_ms <= ALIVE_MS]
+        """Members that were seen within a lease, and do not leave."""
+        return [one.member for one in self.members if self.at_ms - one.seen_ms <= ALIVE_MS and not one.leaves]
 
     @property
     def consumed(self) -> bool:
@@ -393,7 +398,7 @@ async def _popped(log: Log, config: Config, shard: int, snapshot: int) -> list[E
 async def _members(log: Log, config: Config, group: str, snapshot: int) -> list[Seen]:
     """Members whose heartbeats are kept. What a later version or somebody else wrote there is passed."""
     about = members_of(config.queue, group)
-    seen: dict[str, int] = {}
+    seen: dict[str, Seen] = {}
     async for item in log.book.read(tags.member(about), start=1, stop=snapshot + 1):
         if isinstance(item, boki.Gap):
             continue
@@ -403,8 +408,8 @@ async def _members(log: Log, config: Config, group: str, snapshot: int) -> list[
             if error.retryable:
                 raise
             continue
-        seen.update((beat.member, item.time_ms) for beat in beats)
-    return [Seen(name, seen[name]) for name in sorted(seen)]
+        seen.update((beat.member, Seen(beat.member, item.time_ms, beat.leaving)) for beat in beats)
+    return [seen[name] for name in sorted(seen)]
 
 
 async def _owner(log: Log, config: Config, group: str, shard: int, snapshot: int) -> str:

@@ -93,7 +93,8 @@ def consumers_line(stats: Stats) -> str:
         return f"nobody consumes: no member of group {printable(stats.group)!r} is known"
     last = max(stats.members, key=lambda one: one.seen_ms)
     ago = seconds(max(0, stats.at_ms - last.seen_ms))
-    return f"nobody consumes: {printable(last.member)} was seen last, {ago} ago"
+    seen = "left, and was seen last" if last.leaves else "was seen last,"
+    return f"nobody consumes: {printable(last.member)} {seen} {ago} ago"
 
 
 def peeked_facts(one: Peeked) -> dict[str, Any]:

@@ -36,6 +36,22 @@ def test_what_no_living_worker_runs_says_so(ages_ms: dict[str, int], held: Held,
     assert bool(seen.alone) == ("v" not in ages_ms and ages_ms.get("w") != SILENT_MS - 1)
 
 
+def test_a_worker_that_left_is_not_alive_though_it_was_seen_just_now() -> None:
+    alone = Living({"w": NOW_MS - 1_000}, NOW_MS, left=frozenset("w"))
+    assert alone.alone == "no worker of this app is alive: w was seen last, 1.0 s ago, and has left"
+    beside = Living({"v": NOW_MS - 2_000, "w": NOW_MS - 1_000}, NOW_MS, left=frozenset("w"))
+    assert beside.alone == "" and beside.text(Held(1, "w")).endswith("and has left: another one takes it over")
+    assert beside.text(Held(1, "v")) == ""
+
+
+async def test_a_worker_that_was_drained_is_not_alive(cluster: MemoryCluster) -> None:
+    async with working(cluster, Shop().app) as worker:
+        await until(lambda: worker.name in worker._peers._members.alive())
+        assert (await living(worker.log, "shop")).alone == ""
+        await worker.drain()
+        assert (await living(worker.log, "shop")).alone.endswith("and has left")
+
+
 def test_programs_get_the_worker_that_was_seen_last() -> None:
     seen = Living({"v": NOW_MS - 7, "w": NOW_MS - SILENT_MS}, NOW_MS)
     last = {"worker": "v", "unseen_ms": 7}

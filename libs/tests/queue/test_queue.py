@@ -24,6 +24,7 @@ from bokiqueue import (
     WrongMode,
     settings,
 )
+from bokiqueue_tools.wording import consumers_line
 from libs.tests.queue.conftest import Another, SetClock, all_appended, take
 
 
@@ -419,3 +420,7 @@ async def test_stats_say_who_consumes_and_since_when_nobody_does(another: Anothe
         at_ms = clock.ms + 16_000
         late = await queue.stats(at_ms=at_ms)
         assert (late.alive, late.consumed, late.seen_ms) == ([], False, clock.ms)
+        await messages.drain()
+        left = await queue.stats()
+        assert (left.alive, left.consumed, left.seen_ms) == ([], False, clock.ms), "it is not alive for a lease still"
+    assert "host-7 left, and was seen last" in consumers_line(await queue.stats())
