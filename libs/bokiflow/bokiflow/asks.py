@@ -12,17 +12,19 @@ from bokiflow import flow_events as events
 from bokiflow.calls import AnyStep, Workflow
 from bokiflow.flow_events import Effect, Incoming, Within
 from bokiflow.lock_seats import TakeLock
+from bokiflow.outcomes import Names
 from bokiflow.transactional import RunTransaction
 from bokilib.codec import Json
 
 
 class RunBody(NamedTuple):
-    """The body of a step shall run, once all that was done before is in the log."""
+    """The body of a step shall run, once all that was done before is in the log. `names`: of the module of the workflow."""
 
     key: str
     step: AnyStep
     args: tuple[Any, ...]
     options: dict[str, Any]
+    names: Names
 
 
 class StopBody(NamedTuple):

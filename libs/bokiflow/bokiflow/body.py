@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from boki_common.errors import ThreadsExhausted
 from boki_common.runtime.bodies import interrupted
 from boki_common.runtime.ports import Bodies
-from bokiflow.calls import AnyStep, names_of
+from bokiflow.calls import AnyStep
 from bokiflow.flush import EVENT_BYTES, size_of
-from bokiflow.outcomes import Outcome, failed, succeeded
+from bokiflow.outcomes import Names, Outcome, failed, succeeded
 from bokiflow.retry_rules import next_delay_s
 from bokilib.errors import AtomicTooLarge, NotEncodable
 
@@ -27,9 +28,17 @@ class Tried(NamedTuple):
 
 
 async def run_body(
-    step: AnyStep, args: tuple[Any, ...], options: dict[str, Any], bodies: Bodies, workflow: str = ""
+    step: AnyStep,
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+    bodies: Bodies,
+    workflow: str = "",
+    names: Names = MappingProxyType({}),
 ) -> Tried:
     """Run a body of a workflow until it returns, or fails for good.
+
+    Args:
+        workflow: its id. names: of the module of the workflow.
 
     Everything that it raises is its outcome: SystemExit, GeneratorExit and the like too, which no `Retry` retries.
 
@@ -48,7 +57,7 @@ async def run_body(
                 raise
             delay_s = next_delay_s(step.how.retry, attempt, error)
             if delay_s is None:
-                return Tried(within_bounds(failed(error, names_of(step.function)), step.name), attempt)
+                return Tried(within_bounds(failed(error, step.names, names), step.name), attempt)
             await asyncio.sleep(delay_s)
             continue
         try:

@@ -182,10 +182,17 @@ def context() -> Context | None:
 
 
 class AnyStep:
-    """What both kinds of steps are."""
+    """What both kinds of steps are.
 
-    def __init__(self, function: Callable[..., Any], name: str, how: StepOptions) -> None:
+    Attributes:
+        names: of the module where classes of its errors have their names: that of its function, or of a function that this one calls.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], name: str, how: StepOptions, names: Mapping[str, Any] | None = None
+    ) -> None:
         self.function: Final = function
+        self.names: Final = names_of(function) if names is None else names
         self.name: Final = name
         self.how: Final = how
         self.signature: Final = Signature(function)

@@ -15,7 +15,7 @@ from bokiflow.errors import NoSuchWorkflow
 from bokiflow.flow_events import PICKER, Cancelled, Checkpointed, Emitted, Ended, Incoming, Resumed, Signalled
 from bokiflow.inspection import Done
 from bokiflow.instance_state import Status, status_of
-from bokiflow.outcomes import cancellation_text, error_of
+from bokiflow.outcomes import cancellation_text, error_of, missing_class
 from bokiflow.plain import as_json
 from bokiflow.results import NOT_THERE, OnBlocked, OnMissing
 from bokilib import tags
@@ -96,7 +96,12 @@ class Handle(Generic[R]):
         if outcome.cancelled:
             raise WorkflowCancelled(cancellation_text(f"workflow {self.id!r}", outcome))
         if outcome.error is not None:
-            raise error_of(outcome.error, {} if self._workflow is None else names_of(self._workflow.function))
+            names = {} if self._workflow is None else names_of(self._workflow.function)
+            if (
+                self._workflow is not None
+            ):  # only to import what the workflow imports, so that the class is the one that a parent gets
+                missing_class(outcome.error, names)
+            raise error_of(outcome.error, names)
         return cast(R, outcome.value if self._workflow is None else self._workflow.signature.result(outcome.value))
 
     async def status(self) -> Status:

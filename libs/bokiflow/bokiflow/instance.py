@@ -45,6 +45,7 @@ from bokiflow.outcomes import (
     error_of,
     failed,
     is_rebuilt,
+    lost_class,
     missing_class,
     succeeded,
 )
@@ -64,12 +65,12 @@ RESTART_BYTES: Final = EVENT_BYTES - 32_768
 
 
 class _Wait(NamedTuple):
-    """The code waits for a step, a child or a lock."""
+    """The code waits for a step, a child or a lock. `names`: of the module of the function that it runs."""
 
     future: asyncio.Future[Any]
     name: str
     digest: str
-    function: Callable[..., Any]
+    names: Names
     child: str = ""
     lock: bool = False
 
@@ -96,6 +97,7 @@ class Instance:
         self.run: Final = 0 if restarted is None else restarted.run
         self.started: Final = started
         self.workflow: Final = workflow
+        self._names: Final = names_of(workflow.function)
         self.effects: deque[tuple[Effect, Spawn]] = deque()
         self.asks: deque[Ask] = deque()
         self.looks: Final = Looks(0 if restarted is None else restarted.cursor or restarted.start)
@@ -331,24 +333,13 @@ class Instance:
             return
         lost = None if error is None else missing_class(error, *self._places(wait))
         if lost is not None:
-            raise self._lost_class(f"{wait.kind} {wait.name!r} ({key})", lost.type)
+            what = f"{wait.kind} {wait.name!r} ({key})"
+            raise lost_class(lost, what, self.id, self.workflow.name, *self._places(wait))
         self._run(lambda: future.set_result(outcome))
 
     def _places(self, wait: _Wait) -> tuple[Names, Names]:
         """Where a class of errors may have its name: at the function that raised one, and at the workflow."""
-        return names_of(wait.function), names_of(self.workflow.function)
-
-    def _lost_class(self, what: str, known: str) -> NonDeterminism:
-        module, _, name = known.partition(":")
-        first = name.partition(".")[0]
-        return NonDeterminism(
-            f"workflow {self.id!r} ({self.workflow.name}): the history has the error {known} of {what}, which this program cannot find: "
-            f"bring the class back, or give its new place that name in the module of the step or the workflow (`from … import {first}`, "
-            f"`{first} = NewName`)",
-            id=self.id,
-            expected=f"the class {name} in {module}, or where the step or the workflow is defined",
-            found="no class of that name",
-        )
+        return wait.names, self._names
 
     def _run(self, call: Any) -> None:
         if self.outcome is not None:
@@ -374,7 +365,7 @@ class Instance:
             self.next = self.workflow.signature.encode(error.run_args, error.options)
             return Outcome()
         if error is not None:
-            return failed(error, names_of(self.workflow.function))
+            return failed(error, self._names)
         try:
             return succeeded(root.result())
         except NotEncodable as fault:
@@ -427,8 +418,8 @@ class Instance:
         key = self._loop.next_key()
         if step.how.at_most_once:
             self.effects.append((Begun(self.id, key, step.name), Spawn()))
-        self.asks.append(RunBody(key, step, copied(args), copied(options)))
-        wait = _Wait(self._loop.create_future(), step.name, digest_of_call(args, options), step.function)
+        self.asks.append(RunBody(key, step, copied(args), copied(options), self._names))
+        wait = _Wait(self._loop.create_future(), step.name, digest_of_call(args, options), step.names)
         outcome = await self._wait(key, wait)
         return step.signature.result(outcome.value)
 
@@ -440,7 +431,7 @@ class Instance:
         made = events.Invoked(self.id, key, child, workflow.name, digest(stored))
         within = self._within()
         self.effects.append((made, Spawn(workflow, stored, within=within)))
-        wait = _Wait(self._loop.create_future(), workflow.name, made.digest, workflow.function, child)
+        wait = _Wait(self._loop.create_future(), workflow.name, made.digest, names_of(workflow.function), child)
         try:
             outcome = await self._wait(key, wait, part=within is not None)
         except asyncio.CancelledError:
@@ -488,8 +479,9 @@ class Instance:
         name = getattr(body, "__name__", "transaction")
         check_store(store, self.log, shared=self.started.within is not None)
         within = self._within()
-        self.asks.append(RunTransaction(key, name, store, lambda tx: body(tx, *args), within, names=names_of(body)))
-        wait = _Wait(self._loop.create_future(), name, digest_of_call(args, {}), body)
+        places = names_of(body), self._names
+        self.asks.append(RunTransaction(key, name, store, lambda tx: body(tx, *args), within, places=places))
+        wait = _Wait(self._loop.create_future(), name, digest_of_call(args, {}), places[0])
         outcome = await self._wait(key, wait, part=within is not None)
         return Signature(body).result(outcome.value)
 
@@ -500,7 +492,7 @@ class Instance:
         try:
             self.asks.append(TakeLock(key, name, shared, try_, ordered or self.locks.waits_for_any))
             future: asyncio.Future[Any] = self._loop.create_future()
-            wait = _Wait(future, name, digest_of_call((shared, try_), {}), self.workflow.function, lock=True)
+            wait = _Wait(future, name, digest_of_call((shared, try_), {}), self._names, lock=True)
             outcome = await self._wait(key, wait)
         except BaseException:
             self.unlock(key)

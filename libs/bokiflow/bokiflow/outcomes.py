@@ -3,11 +3,14 @@
 A workflow is always given what a replay would give it: live, too, a result goes through JSON, and an error is rebuilt from its class,
 its arguments and those of its attributes that are JSON.
 
-A class is found again by its name, in the places that `_find` lists. The record says by which name it was known (`Failure.known_by`):
+A class is found again by its name, and only where that name led to this very class when the error was recorded (`Failure.known_by`): in its
+own module, in that of the function that raised it, in that of the workflow. Another class of that name is never taken for it.
 - A class that no name led to then (one of a function's `<locals>`, one made by `type(...)`) becomes `StepFailed`, live and in each replay.
   So does a class that is no `Exception` (SystemExit, KeyboardInterrupt, GeneratorExit) or cannot be raised in a coroutine (StopIteration).
 - A class that had a name then and cannot be found now was moved or deleted: `missing_class` tells a workflow, which must not go on with
   another error. Programs that only read outcomes get `StepFailed`.
+- Records of older programs do not say where a class was known. It is looked for in its own module only, and is `StepFailed` if that has
+  none, as it was for those programs.
 
 Whatever a body raises can be stored: text that UTF-8 cannot encode is escaped, long text is cut, arguments that are not JSON or too
 large become text. The stack trace, notes, cause and the errors of a group are kept beside it, within bounds.
@@ -23,7 +26,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from bokiflow.errors import StepFailed
+from bokiflow.errors import NonDeterminism, StepFailed
 from bokiflow.plain import as_json
 from bokilib.codec import Json, check_json
 from bokilib.errors import NotEncodable
@@ -48,11 +51,17 @@ _MAIN: Final = "__main__"
 UNRECORDED: Final = 0
 """`Failure.known_by` in records of older programs."""
 NOWHERE: Final = 1
-"""No name led to the class."""
+"""The name of the class led to it neither in its own module nor in that of the function that raised it. The first of three numbers that a
+`Failure.known_by` begins with; flags are added to it."""
 IN_ITS_MODULE: Final = 2
-"""The class had its name in its own module."""
+"""The class had its name in its own module, and not in that of the function."""
 AT_THE_FUNCTION: Final = 3
 """The class had its name in the module of the function that raised it; after a move it is found where that function is now."""
+AT_THE_WORKFLOW: Final = 4
+"""Flag: the class had its name in the module of the workflow that ran the function."""
+NOT_IN_ITS_MODULE: Final = 8
+"""Flag beside AT_THE_FUNCTION: its own module had no class of that name, or another one."""
+_FLAGS: Final = AT_THE_WORKFLOW | NOT_IN_ITS_MODULE
 Names: TypeAlias = Mapping[str, Any]
 """Globals of the module that a function is defined in."""
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -77,7 +86,7 @@ class Failure(msgspec.Struct, array_like=True, frozen=True):
 
     Attributes:
         type: `module:name` of its class. message: for people. args, facts: its arguments and attributes, as far as they are JSON.
-        detail: None in records of older programs. known_by: the name that led to its class when it was recorded.
+        detail: None in records of older programs. known_by: the places where its name led to its class when it was recorded.
     """
 
     type: str
@@ -138,16 +147,18 @@ def succeeded(value: object) -> Outcome:
     return Outcome(as_json(value))
 
 
-def failed(error: BaseException, names: Names | None = None) -> Outcome:
+def failed(error: BaseException, *places: Names) -> Outcome:
     """Return an error as the log stores it; never raises.
 
     Args:
-        names: of the module of the function that raised it.
+        places: names of the modules of the function that raised it and of the workflow that ran that.
     """
-    return Outcome(None, _failure(error, DEPTH, names or {}))
+    return Outcome(None, _failure(error, DEPTH, places))
 
 
-def _failure(error: BaseException, depth: int, names: Names) -> Failure:
+def _failure(error: BaseException, depth: int, places: tuple[Names, ...]) -> Failure:
+    if isinstance(error, Recorded):
+        return error.failure
     kind = type(error)
     text = _text(error)
     grouped = error.exceptions[:GROUPED] if isinstance(error, BaseExceptionGroup) else ()
@@ -156,28 +167,31 @@ def _failure(error: BaseException, depth: int, names: Names) -> Failure:
     facts = {name: value for name, value in vars(error).items() if not name.startswith("_") and _plain(value)}
     if len(_encode((args, facts))) > FACTS_BYTES:
         args, facts = [text], {}
-    detail = _detail(error, grouped, depth, names)
-    return Failure(_type_of(kind), text, args, facts or None, detail, _known_by(kind, names))
+    detail = _detail(error, grouped, depth, places)
+    return Failure(_type_of(kind), text, args, facts or None, detail, _known_by(kind, places))
 
 
 def _type_of(kind: type[BaseException]) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def _known_by(kind: type[BaseException], names: Names) -> int:
-    if _named(names, kind.__qualname__) is kind:
-        return AT_THE_FUNCTION
-    return NOWHERE if _exactly(_type_of(kind), (names,)) is None else IN_ITS_MODULE
+def _known_by(kind: type[BaseException], places: tuple[Names, ...]) -> int:
+    in_its_module = _exactly(_type_of(kind), places) is kind
+    at_function, at_workflow = (_named(names, kind.__qualname__) is kind for names in (*places, {}, {})[:2])
+    flags = AT_THE_WORKFLOW if at_workflow else 0
+    if at_function:
+        return AT_THE_FUNCTION | flags | (0 if in_its_module else NOT_IN_ITS_MODULE)
+    return (IN_ITS_MODULE if in_its_module else NOWHERE) | flags
 
 
-def _detail(error: BaseException, grouped: tuple[BaseException, ...], depth: int, names: Names) -> Detail:
+def _detail(error: BaseException, grouped: tuple[BaseException, ...], depth: int, places: tuple[Names, ...]) -> Detail:
     cause = error.__cause__ if error.__cause__ is not None or error.__suppress_context__ else error.__context__
     below = depth - 1
     return Detail(
         stack_of(error),
         [_utf8(str(note))[:MESSAGE_CHARS] for note in getattr(error, "__notes__", ())[:NOTES]],
-        _failure(cause, below, names) if cause is not None and below > 0 else None,
-        [_failure(one, below, names) for one in grouped] if below > 0 else [],
+        _failure(cause, below, places) if cause is not None and below > 0 else None,
+        [_failure(one, below, places) for one in grouped] if below > 0 else [],
     )
 
 
@@ -232,13 +246,40 @@ def missing_class(failure: Failure, *places: Names) -> Failure | None:
     detail = failure.detail or Detail()
     if detail.cause is not None:
         missing_class(detail.cause, *places)  # for the import only, so that `error_of` finds its class
-    if _had_a_name(failure) and _find(failure, places, may_import=True) is None:
+    found = _find(failure, places, may_import=True)
+    if found is None and failure.known_by not in (UNRECORDED, NOWHERE):
         return failure
     return next((lost for one in detail.errors if (lost := missing_class(one, *places)) is not None), None)
 
 
-def _had_a_name(failure: Failure) -> bool:
-    return failure.known_by != NOWHERE and "<" not in failure.type
+def lost_class(lost: Failure, what: str, id: str, name: str, *places: Names) -> NonDeterminism:
+    """Return the error of a workflow that is given an error whose class this program cannot find.
+
+    Args:
+        lost, places: see `missing_class`. what: the step or child that raised it. id, name: of the workflow.
+    """
+    module, _, qualified = lost.type.partition(":")
+    first = qualified.partition(".")[0]
+    had = " or ".join([f"in {module}", *_roles(lost.known_by)])
+    found = " and ".join(_type_of(kind) for kind in _candidates(lost, places, may_import=False))
+    if found:
+        why = f"may be either of two classes of this program, {found}: give one of them another name, or let both names lead to one class"
+    else:
+        why = (
+            "this program cannot find: bring the class back, or give its new place that name where it had it before, "
+            f"{had} (`from … import {first}`, `{first} = NewName`)"
+        )
+    return NonDeterminism(
+        f"workflow {id!r} ({name}): the history has the error {lost.type} of {what}, which {why}",
+        id=id,
+        expected=f"the class {qualified} {had}",
+        found=found or "no class of that name there",
+    )
+
+
+def _roles(known_by: int) -> list[str]:
+    at_function = ["in the module of the step"] if known_by & ~_FLAGS == AT_THE_FUNCTION else []
+    return at_function + (["in the module of the workflow"] if known_by & AT_THE_WORKFLOW else [])
 
 
 def error_of(failure: Failure, *places: Names) -> Exception:
@@ -259,6 +300,14 @@ def error_of(failure: Failure, *places: Names) -> Exception:
     return made
 
 
+class Recorded(Exception):
+    """The error of a step whose body was given it as it is stored: it is recorded unchanged, also if this program cannot find its class."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(f"{failure.type}: {failure.message}")
+        self.failure = failure
+
+
 def is_rebuilt(error: BaseException) -> bool:
     """Return True if an error is the outcome of a step, a child or a transaction."""
     return hasattr(error, _REMOTE_STACK)
@@ -268,7 +317,7 @@ def _rebuilt(failure: Failure, detail: Detail, places: tuple[Names, ...]) -> Exc
     args = failure.args if isinstance(failure.args, list) else [failure.message]
     if failure.type == "builtins:BaseExceptionGroup" and detail.errors:
         return ExceptionGroup(failure.message, [error_of(one, *places) for one in detail.errors])
-    kind = _find(failure, places) if _had_a_name(failure) else None
+    kind = _find(failure, places)
     if kind is None or not issubclass(kind, Exception) or issubclass(kind, _NEVER_RAISED):
         return None
     try:
@@ -286,33 +335,44 @@ def _rebuilt(failure: Failure, detail: Detail, places: tuple[Names, ...]) -> Exc
 
 
 def _find(failure: Failure, places: tuple[Names, ...], *, may_import: bool = False) -> type[BaseException] | None:
-    """Find the class of an error by the name that led to it when it was recorded, then by the others.
+    found = _candidates(failure, places, may_import=may_import)
+    return found[0] if len(found) == 1 else None
 
-    - A class that had its name at the function that raised it: where that function is now, whatever that module is called now. A copy
-      that an old module still has is not the class that the workflow's `except` names.
-    - Else its own module comes first: the function's module may have another class of that name.
-    - `__main__` is another module in each program, so it is never imported. Nor is the program's main module under its own name: that
-      would be a second copy of it.
+
+def _candidates(failure: Failure, places: tuple[Names, ...], *, may_import: bool) -> list[type[BaseException]]:
+    """Return the classes that an error's may be, by the places where its name led to it when it was recorded. Of two, neither is taken.
+
+    - Its own module comes first: what is there under that name is the class, also if the function moved to a module that has another one.
+    - Else it moved, and the names at the function and at the workflow moved with it.
+    - What the workflow's `except` names has to be the same class, if the workflow knew it by its name: else a copy may have been left.
+    - `__main__` is another module in each program. It counts as the module of a class only if neither the function nor the workflow knew
+      the class, and it is never imported. Nor is the program's main module under its own name: that would be a second copy of it.
     """
-    module, _, name = failure.type.partition(":")
-    if failure.known_by == AT_THE_FUNCTION and (found := _named(places[0] if places else {}, name)) is not None:
-        return found
-    if (found := _exactly(failure.type, places)) is not None:
-        return found
-    at_functions = next((kind for names in places if (kind := _named(names, name)) is not None), None)
-    if not may_import or (at_functions is not None and failure.known_by != IN_ITS_MODULE):
-        return at_functions
-    return (_exactly(failure.type, ()) if _imported(module) else None) or at_functions
+    known_by, (module, _, name) = failure.known_by, failure.type.partition(":")
+    at_function, at_workflow = known_by & ~_FLAGS == AT_THE_FUNCTION, bool(known_by & AT_THE_WORKFLOW)
+    in_its_module = known_by & ~_FLAGS != NOWHERE and not known_by & NOT_IN_ITS_MODULE
+    first = None
+    if in_its_module and not (module == _MAIN and (at_function or at_workflow)):
+        first = _exactly(failure.type, places)
+        if first is None and may_import and _imported(module):
+            first = _exactly(failure.type, places)
+    if first is None and at_function:
+        first = _named(places[0] if places else {}, name)
+    second = _named(places[1], name) if at_workflow and len(places) > 1 else None
+    return list(dict.fromkeys(kind for kind in (first, second) if kind is not None))
 
 
 def _exactly(known: str, places: tuple[Names, ...]) -> type[BaseException] | None:
-    """Return the class `module:name` of that very module, if that is imported already."""
+    """Return the class `module:name` of that very module, if that is imported already: perhaps as the program's main module."""
     module, _, name = known.partition(":")
     for names in places:
         if names.get("__name__") == module and (found := _named(names, name)) is not None:
             return found
     first, _, rest = name.partition(".")
-    return _class_in(getattr(sys.modules.get(module), first, None), rest)
+    imported = sys.modules.get(module)
+    if imported is None and module == _name_of_main():
+        imported = sys.modules.get(_MAIN)
+    return _class_in(getattr(imported, first, None), rest)
 
 
 def _named(names: Names, name: str) -> type[BaseException] | None:

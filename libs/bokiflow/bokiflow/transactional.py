@@ -117,7 +117,7 @@ class RunTransaction(NamedTuple):
     """The request to run a transaction, once all that was done before is in the log; or (`within`) a part of one that others commit.
 
     Attributes:
-        losses: how often it lost to others so far. names: of the module of its body.
+        losses: how often it lost to others so far. places: names of the modules of its body and of the workflow.
     """
 
     key: str
@@ -126,7 +126,7 @@ class RunTransaction(NamedTuple):
     body: Callable[[Any], Awaitable[Any]]
     within: Within | None = None
     losses: int = 0
-    names: Names | None = None
+    places: tuple[Names, ...] = ()
 
 
 class Ran(NamedTuple):
@@ -190,7 +190,7 @@ async def run(
         except BaseException as error:  # whatever a body raises is its outcome, but for what the log will do later
             if interrupted(error) or _is_cancelled(error):
                 raise
-            ended = outcome_of(error.error if isinstance(error, _Raised) else error, ask.names)
+            ended = outcome_of(error.error if isinstance(error, _Raised) else error, ask.places)
             if ended is not None:
                 return ended
         staged = None
@@ -201,13 +201,13 @@ async def run(
     return Ran(ask.key, outcome, tx)
 
 
-def outcome_of(error: BaseException, names: Names | None) -> Outcome | None:
-    """Return how a transaction ended with an error; None: it is run again, later. `names`: of the module of its body."""
+def outcome_of(error: BaseException, places: tuple[Names, ...]) -> Outcome | None:
+    """Return how a transaction ended with an error; None: it is run again, later. `places`: see `RunTransaction`."""
     if isinstance(error, WorkflowCancelled):  # what it called was, and it did not mind
         return CANCELLED_OUTCOME
     if isinstance(error, Trimmed) or (isinstance(error, BokiError) and error.retryable):
         return None
-    return failed(error, names)
+    return failed(error, *places)
 
 
 def _is_cancelled(error: BaseException) -> bool:
@@ -282,7 +282,7 @@ async def _part(ask: RunTransaction, within: Within, attempts: Attempts) -> RanP
     except BaseException as error:
         if interrupted(error) or (isinstance(error, BokiError) and error.retryable and not isinstance(error, Trimmed)):
             raise
-        outcome = failed(error, ask.names)
+        outcome = failed(error, *ask.places)
     tx.end()
     read, written = tx.part()
     outcome = within_bounds(outcome, ask.name, SHARED_BYTES - min(SHARED_BYTES, size_of([read, written])))
@@ -377,7 +377,7 @@ class Committing:
             ran.tx.add(self._part(ran.outcome))
             return await ask.store.commit(ran.tx)
         except _Raised as raised:
-            return outcome_of(raised.error, self.ask.names) or AGAIN
+            return outcome_of(raised.error, self.ask.places) or AGAIN
         except Fenced as fenced:
             return self._after(Conflict(str(fenced), **fenced.facts))
         except Conflict as conflict:
@@ -392,7 +392,7 @@ class Committing:
         except BokiError as error:
             if ran.staged is None or not error.definite:
                 raise
-            return outcome_of(error, self.ask.names) or AGAIN
+            return outcome_of(error, self.ask.places) or AGAIN
 
     def _after(self, conflict: Conflict) -> int:
         """Decide by whose expectation failed: that of the workflow's fence, or one of the data."""

@@ -173,7 +173,9 @@ class UnderWay:
         began_s, attempts, part = self._outer.time(), 1, None
         if isinstance(ask, RunBody):
             with self._host.spans.body(self._started.id, "step", ask.step.name, ask.key) as span:
-                outcome, attempts = await run_body(ask.step, ask.args, ask.options, self._host.bodies, self._started.id)
+                outcome, attempts = await run_body(
+                    ask.step, ask.args, ask.options, self._host.bodies, self._started.id, ask.names
+                )
                 note(span, outcome)
         elif isinstance(ask, RunTransaction):
             ran = await self._transact(ask, orphans, staged)

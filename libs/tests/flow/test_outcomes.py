@@ -12,12 +12,17 @@ import pytest
 
 from bokiflow.errors import StepFailed
 from bokiflow.outcomes import (
+    AT_THE_FUNCTION,
+    AT_THE_WORKFLOW,
     CANCELLED_OUTCOME,
     IN_ITS_MODULE,
+    NOT_IN_ITS_MODULE,
     Failure,
     Outcome,
+    Recorded,
     error_of,
     failed,
+    lost_class,
     missing_class,
     succeeded,
 )
@@ -99,8 +104,62 @@ def test_a_class_that_moved_with_its_function_is_found_there(monkeypatch: pytest
     elif left == "a module without it":
         del old["Declined"]
     new = module(monkeypatch, "moved_to", DECLINED)
-    assert kinds(failure, new) == (new["Declined"], False)
-    assert kinds(failure, {}, new) == (old["Declined"] if left == "a copy" else new["Declined"], False)
+    assert kinds(failure, new) == (old["Declined"] if left == "a copy" else new["Declined"], False)
+
+
+def test_a_copy_is_not_taken_for_the_class_where_the_workflow_names_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = module(monkeypatch, "moved_from", DECLINED)
+    failure = stored(failed(old["Declined"]("no"), old, old)).error
+    assert failure is not None
+    new = module(monkeypatch, "moved_to", DECLINED)
+    assert kinds(failure, new, old) == (old["Declined"], False), (
+        "a function may move to where another class has that name"
+    )
+    assert kinds(failure, new, new) == (StepFailed, True), "its `except` would pass over the class of the old module"
+    text = str(lost_class(failure, "step 'pay' (0:1)", "x", "shop", new, new))
+    assert "may be either of two classes of this program, moved_from:Declined and moved_to:Declined" in text
+    del old["Declined"]
+    assert kinds(failure, new, new) == (new["Declined"], False)
+    assert kinds(failure, new, module(monkeypatch, "a_third", DECLINED)) == (StepFailed, True)
+
+
+def test_a_place_that_had_another_class_of_that_name_is_never_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    bank, shop, fraud = (module(monkeypatch, name, DECLINED) for name in ("a_bank", "a_shop", "of_fraud"))
+    of_bank = stored(failed(bank["Declined"]("no"), shop, fraud)).error
+    of_shop = stored(failed(shop["Declined"]("no"), shop, fraud)).error
+    assert of_bank is not None and of_shop is not None
+    assert kinds(of_bank, shop, fraud) == (bank["Declined"], False)
+    assert kinds(of_shop, shop, fraud) == (shop["Declined"], False)
+    del bank["Declined"], shop["Declined"]
+    shop["Declined"] = fraud["Declined"]
+    assert kinds(of_bank, shop, fraud) == (StepFailed, True)
+    del shop["Declined"]
+    assert kinds(of_shop, shop, fraud) == (StepFailed, True), "the workflow's module had another one then"
+    text = str(lost_class(of_shop, "step 'pay' (0:1)", "x", "shop", shop, fraud))
+    assert "in a_shop or in the module of the step (`from … import Declined`, `Declined = NewName`)" in text
+
+
+def test_a_class_that_only_the_workflow_names_is_found_there_after_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    bank, shop = module(monkeypatch, "a_bank", DECLINED), module(monkeypatch, "a_shop", "")
+    shop["Declined"] = bank["Declined"]
+    failure = stored(failed(bank["Declined"]("no"), bank | {"Declined": None}, shop)).error
+    assert failure is not None and failure.known_by == IN_ITS_MODULE | AT_THE_WORKFLOW
+    shop["Declined"] = module(monkeypatch, "new_bank", DECLINED)["Declined"]
+    monkeypatch.delitem(sys.modules, "a_bank")
+    assert kinds(failure, {}, shop) == (shop["Declined"], False)
+
+
+def test_a_class_made_under_the_name_of_another_is_not_taken_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    bank = module(monkeypatch, "a_bank", DECLINED)
+    made = type("Declined", (Exception,), {"__module__": "a_bank"})
+    assert kinds(failure_of(made("no"), {}), {}) == (StepFailed, False)
+    shop = module(monkeypatch, "a_shop", "")
+    shop["Declined"] = made
+    failure = failure_of(made("no"), shop)
+    assert failure.known_by == AT_THE_FUNCTION | NOT_IN_ITS_MODULE
+    assert kinds(failure, shop) == (made, False)
+    del shop["Declined"]
+    assert kinds(failure, shop, bank) == (StepFailed, True)
 
 
 def test_a_class_of_the_program_is_found_once_that_is_imported_and_back_again(
@@ -121,7 +180,7 @@ def test_another_class_of_the_same_name_at_the_function_is_not_taken_for_it(monk
     failure = failure_of(bank["Declined"]("no"), shop)
     assert kinds(failure, shop) == (bank["Declined"], False)
     monkeypatch.delitem(sys.modules, "a_bank")
-    assert kinds(failure, shop) == (shop["Declined"], False), "its own module is gone: it has moved"
+    assert kinds(failure, shop) == (StepFailed, True)
 
 
 def test_a_class_that_had_a_name_and_has_none_now_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +191,7 @@ def test_a_class_that_had_a_name_and_has_none_now_is_missing(monkeypatch: pytest
     monkeypatch.delitem(sys.modules, "a_shop")
     assert kinds(failure) == (StepFailed, True)
     older = Failure(failure.type, failure.message)
-    assert kinds(older) == (StepFailed, True)
+    assert kinds(older) == (StepFailed, False), "as for the program that wrote it, which knew no missing classes"
     assert missing_class(grouped) == failure, "`except*` chooses by the classes in a group"
     assert missing_class(caused) is None
 
@@ -167,7 +226,8 @@ def test_a_module_that_the_step_imports_is_imported_to_find_its_class(
     assert missing_class(failure, shop) is None
     assert type(error_of(failure, shop)).__module__ == "a_late_bank"
     monkeypatch.delitem(sys.modules, "a_late_bank")
-    assert kinds(Failure("a_broken_bank:Declined", "no"), {}) == (StepFailed, True)
+    failure = Failure("a_broken_bank:Declined", "no", known_by=IN_ITS_MODULE)
+    assert kinds(failure, {}) == (StepFailed, True)
 
 
 def test_the_module_of_the_program_is_not_imported_a_second_time(
@@ -273,6 +333,11 @@ def test_groups_come_back_with_their_errors() -> None:
     assert isinstance(found, ExceptionGroup) and isinstance(found.exceptions[0], StepFailed)
     many = failed(ExceptionGroup("many", [ValueError(n) for n in range(1_000)])).error
     assert many is not None and many.detail is not None and len(many.detail.errors) == 16
+
+
+def test_an_error_that_is_recorded_again_is_recorded_unchanged() -> None:
+    failure = Failure("gone:Declined", "no", ["visa"], known_by=AT_THE_FUNCTION)
+    assert failed(Recorded(failure)).error == failure
 
 
 def test_errors_of_older_records_have_no_stack() -> None:

@@ -157,6 +157,57 @@ async def test_an_error_whose_class_moved_is_caught_and_one_whose_class_is_gone_
             assert await old.handle("x").result(blocked="wait") == "compensated"
 
 
+OF_A_VENDOR = """
+import bokiflow
+from bokiflow import App
+
+import {vendor} as vendor
+
+app = App("shop")
+
+class Timeout(Exception):
+    pass
+
+@app.step
+async def charge():
+    raise vendor.Timeout("socket")
+
+@app.workflow
+async def flow():
+    try:
+        await charge()
+    except Timeout:
+        return "dropped: the customer did not confirm"
+    except Exception:
+        await bokiflow.recv("go")
+        return "in doubt"
+"""
+
+
+async def test_a_class_that_left_its_module_is_not_taken_for_another_one_of_that_name(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def program(vendor: str) -> App:
+        made = types.ModuleType(vendor)
+        monkeypatch.setitem(sys.modules, vendor, made)
+        exec("class Timeout(Exception): pass", made.__dict__)
+        return deployed(monkeypatch, "a_shop", OF_A_VENDOR.format(vendor=vendor))
+
+    async with working(cluster, program("vendor_errors"), "first", lease_s=LONG_S) as first:
+        handle = await first.start(first.flow.app.find("flow").call(), id="x")
+        while not [one async for one in handle.steps() if one.kind == "step"]:
+            await asyncio.sleep(0)
+        await first.drain()
+    monkeypatch.delitem(sys.modules, "vendor_errors")
+    async with working(cluster, program("vendor_exceptions"), "second", lease_s=LONG_S) as second:
+        why = await blocked(second.flow, "x")
+        assert "vendor_errors:Timeout of step 'charge' (0:1), which this program cannot find" in why
+        monkeypatch.setitem(sys.modules, "vendor_errors", sys.modules["vendor_exceptions"])
+        await second.handle("x").resume()
+        await second.handle("x").signal("go")
+        assert await second.handle("x").result(blocked="wait") == "in doubt"
+
+
 async def test_each_worker_tries_it_once_and_once_more_when_it_is_resumed(cluster: MemoryCluster) -> None:
     ran: list[str] = []
     new = program(ran, "new", step="one")
