@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 ERROR_CHARACTERS: Final = 2_000
 STACK_CHARACTERS: Final = 8_000
@@ -45,6 +45,19 @@ def stack_of(error: BaseException) -> str:
     except Exception:  # noqa: BLE001 - an error of users that cannot be shown
         text = "".join(traceback.format_tb(error.__traceback__, limit=-STACK_FRAMES))
     return printable(text, STACK_CHARACTERS)
+
+
+def stack_of_waiting(coroutine: Any) -> str:
+    """Return where a coroutine waits, its innermost call last."""
+    frames: list[traceback.FrameSummary] = []
+    awaited: Any = coroutine
+    while awaited is not None:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
+        if frame is not None:
+            code = frame.f_code
+            frames.append(traceback.FrameSummary(code.co_filename, frame.f_lineno, code.co_name))
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+    return printable("".join(traceback.format_list(frames[-STACK_FRAMES:])), STACK_CHARACTERS)
 
 
 def printable(text: str, most: int) -> str:

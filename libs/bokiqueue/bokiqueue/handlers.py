@@ -31,13 +31,15 @@ from bokilib.lease_rules import stood_still
 from bokiqueue.attempts import STUCK, OwnConflicts, backoff_s
 from bokiqueue.consumer import FINISH_S, Consumer
 from bokiqueue.errors import HandlerConflict, HandlerExited, HandlerTimeout, StaleReceipt
-from bokiqueue.failures import described, stack_of
+from bokiqueue.failures import described, stack_of, stack_of_waiting
 from bokiqueue.messages import LEASE_MOST_S, Message, outcome_of
 from bokiqueue.own_loop import check_here
 
 T = TypeVar("T")
 
 AT_ONCE: Final = 16
+CANCELLED_S: Final = 5.0
+"""A function that is cancelled has so long to end; then it is left behind, so that its process can end."""
 SPARE_S: Final = 1.0
 """A message is leased for so much longer than its handler may run."""
 
@@ -87,24 +89,40 @@ class Handler(Generic[T, X]):
         self._backoff_s = backoff
         self._lease_s = lease_s
         self._tasks: list[asyncio.Task[None]] = []
+        self._ended: asyncio.Future[None] | None = None
+        """Done when all tasks have ended or are left behind; with the error of the first one that failed."""
+        self._bodies: dict[asyncio.Task[Any], Message[T]] = {}
+        """Tasks that run the function now."""
         self._conflicts = OwnConflicts()
 
     async def __aenter__(self) -> Handler[T, X]:
         check_here(None)
         self.consumer = await self._consume().__aenter__()
         loop = asyncio.get_running_loop()
+        self._ended = loop.create_future()
+        self._ended.add_done_callback(_retrieve)
         self._tasks = [
             loop.create_task(self._work(self.consumer), name="bokiqueue handler") for _ in range(self._at_once)
         ]
+        for task in self._tasks:
+            task.add_done_callback(self._task_ended)
         return self
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        assert self._ended is not None, "it was entered"
+        if self._ended.done():
+            return
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._ended.set_exception(error)
+        elif all(one.done() for one in self._tasks):
+            self._ended.set_result(None)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stops handling: what is not done comes again elsewhere."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Stop handling: what is not done comes again elsewhere."""
+        check_here(None)
+        await self._stop()
         assert self.consumer is not None, "it was entered"
         await self.consumer.__aexit__(kind, error, trace)
         self.consumer = None
@@ -112,12 +130,35 @@ class Handler(Generic[T, X]):
     async def drain(self, finish_s: float = FINISH_S) -> bool:
         """Take no new messages and let the functions that run finish: see `Consumer.drain`. `run` returns then."""
         check_here(None)
-        return self.consumer is None or await self.consumer.drain(finish_s)
+        if self.consumer is None:
+            return True
+        finished = await self.consumer.drain(finish_s)
+        if not finished:
+            await self._stop()
+        return finished
+
+    async def _stop(self) -> None:
+        """Cancel what runs, and leave behind what does not end in time: nothing that it does through its transaction happens."""
+        for task in self._tasks:
+            task.cancel()
+        _, late = await asyncio.wait(self._tasks, timeout=CANCELLED_S)
+        for task in late:
+            task.add_done_callback(_retrieve)
+        for body, message in list(self._bodies.items()) if late else ():
+            log.warning(
+                "handler left behind: it runs on though it was cancelled, its message comes again elsewhere",
+                handler=self.name,
+                message=message.id,
+                stack=stack_of_waiting(body.get_coro()),
+            )
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
 
     async def run(self) -> None:
         """Handles messages until it is cancelled. Raises what ends a worker: an error that no message causes."""
         async with self:
-            await asyncio.gather(*self._tasks)
+            assert self._ended is not None, "it was entered"
+            await self._ended
 
     async def _work(self, consumer: Consumer[T]) -> None:
         async for message in consumer:
@@ -185,7 +226,9 @@ class Handler(Generic[T, X]):
         Raises:
             HandlerTimeout. HandlerExited. What the body raised.
         """
-        loop = asyncio.get_running_loop()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None, "a coroutine runs in a task"
+        self._bodies[task] = message
         began_s = loop.time()
         limit = asyncio.timeout(None)
         lease = Lease(loop, self._lease_s, lambda: limit.reschedule(loop.time()))
@@ -204,6 +247,7 @@ class Handler(Generic[T, X]):
                 raise
             raise HandlerExited(f"the handler {self.name!r} raised {described(error)}", handler=self.name) from error
         finally:
+            del self._bodies[task]
             message.extended = None
             lease.end()
         if limit.expired():  # its body was cancelled, and went on
@@ -264,6 +308,12 @@ class Lease:
             self._begin(self._lease_s)
         else:
             self._expire()
+
+
+def _retrieve(ended: asyncio.Future[None]) -> None:
+    """Take the error of what no caller waits for."""
+    if not ended.cancelled():
+        ended.exception()
 
 
 async def _happened(error: BaseException) -> bool | None:

@@ -9,8 +9,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from boki.testing import MemoryCluster
 from boki_common.errors import InvalidArgument
 from boki_common.logs import configured
+from boki_common.testing.virtual_time import let_pass
+from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib import Atomic, Log
 from bokilib.errors import AppendUnknown
 from bokiqueue import Message, Queue
@@ -338,3 +341,40 @@ def test_a_lease_that_was_extended_or_has_ended_does_not_expire() -> None:
     lease.end()
     clock.move(500.0)
     assert expired == []
+
+
+@pytest.mark.parametrize("how", ["drain", "cancel"])
+@in_virtual_time
+async def test_a_handler_that_swallows_its_cancellation_is_named_and_does_not_keep_its_process(how: str) -> None:
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        loop, stream = asyncio.get_running_loop(), io.StringIO()
+        store = BokiStore((await cluster.connect()).book("shop"))
+        orders = await Queue.open(store.log, "orders", object, shards=1)
+        begun, released = asyncio.Event(), asyncio.Event()
+
+        @orders.handler(store, lease_s=600)
+        async def ship(order: Message[object], tx: Transaction) -> None:
+            tx["stock"].inc("sold")
+            begun.set()
+            while not released.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await released.wait()
+
+        await orders.push("slow")
+        running = asyncio.create_task(ship.run())
+        await begun.wait()
+        began_s = loop.time()
+        with configured(stream=stream):
+            if how == "drain":
+                assert not await ship.drain(1)
+            else:
+                running.cancel()
+            async with asyncio.timeout(100):
+                await asyncio.wait([running])
+        assert loop.time() - began_s < 20
+        assert "handler left behind" in stream.getvalue() and "await released.wait()" in stream.getvalue()
+        async with orders.consume() as messages:
+            assert (await anext(messages)).attempt == 1
+            released.set()
+            await let_pass(5)
+        assert await store.object("stock").value() is None, "its record expects a claim that is released"
