@@ -20,6 +20,38 @@ EXHAUSTED_S: Final = 5.0
 """Until the next look at whether a thread is free, when all run functions that were given up."""
 
 
+class NotBegun(Exception):
+    """The worker of a step is being drained, and the function of the step does not begin."""
+
+
+class Gate:
+    """The gate that each attempt of a step passes before its function begins: closed while the worker is being drained.
+
+    Invariant: once the gate was closed and `began` was False after that, no attempt begins. So an attempt sets `began` before it looks.
+
+    Attributes:
+        began: the function of an attempt has begun, and has not failed.
+    """
+
+    def __init__(self, closed: Callable[[], bool] = lambda: False) -> None:
+        """`closed`: may be called in any thread."""
+        self.began = False
+        self._closed: Final = closed
+
+    def enter(self) -> None:
+        """Begin an attempt; called in the thread that runs its function. Raises NotBegun."""
+        self.began = True
+        if self._closed():
+            self.began = False
+            raise NotBegun
+
+    def failed(self) -> None:
+        """End an attempt that another one follows. Raises NotBegun: it follows at the next worker."""
+        self.began = False
+        if self._closed():
+            raise NotBegun
+
+
 class Tried(NamedTuple):
     """What came of a body, at which attempt."""
 
@@ -34,6 +66,7 @@ async def run_body(
     bodies: Bodies,
     workflow: str = "",
     names: Names = MappingProxyType({}),
+    gate: Gate | None = None,
 ) -> Tried:
     """Run a body of a workflow until it returns, or fails for good.
 
@@ -43,14 +76,14 @@ async def run_body(
     Everything that it raises is its outcome: SystemExit, GeneratorExit and the like too, which no `Retry` retries.
 
     Raises:
-        CancelledError. KeyboardInterrupt: a person interrupted the program.
+        CancelledError. KeyboardInterrupt: a person interrupted the program. NotBegun: its gate is closed, and no attempt runs.
     """
-    attempt = 0
+    gate, attempt = gate or Gate(), 0
     while True:
         attempt += 1
         try:
-            value = await _attempt(step, args, options, bodies, workflow)
-        except asyncio.CancelledError:
+            value = await _attempt(step, args, options, bodies, workflow, gate)
+        except (asyncio.CancelledError, NotBegun):
             raise
         except BaseException as error:
             if interrupted(error):
@@ -58,6 +91,7 @@ async def run_body(
             delay_s = next_delay_s(step.how.retry, attempt, error)
             if delay_s is None:
                 return Tried(within_bounds(failed(error, step.names, names), step.name), attempt)
+            gate.failed()
             await asyncio.sleep(delay_s)
             continue
         try:
@@ -66,7 +100,9 @@ async def run_body(
             return Tried(failed(NotEncodable(f"what step {step.name!r} returned {error}")), attempt)
 
 
-async def _attempt(step: AnyStep, args: tuple[Any, ...], options: dict[str, Any], bodies: Bodies, workflow: str) -> Any:
+async def _attempt(
+    step: AnyStep, args: tuple[Any, ...], options: dict[str, Any], bodies: Bodies, workflow: str, gate: Gate
+) -> Any:
     """Run a body once.
 
     Raises:
@@ -83,10 +119,11 @@ async def _attempt(step: AnyStep, args: tuple[Any, ...], options: dict[str, Any]
     try:
         async with limit:
             if step.is_async:
+                gate.enter()
                 return await step.function(*args, **options)
             name = f"step {step.name!r} of workflow {workflow!r}"
             return await _in_thread(
-                lambda: step.function(*args, **options), bodies, name, begun if timeout_s is not None else None
+                lambda: step.function(*args, **options), bodies, name, begun if timeout_s is not None else None, gate
             )
     except TimeoutError as error:
         if not limit.expired():
@@ -95,20 +132,20 @@ async def _attempt(step: AnyStep, args: tuple[Any, ...], options: dict[str, Any]
         raise TimeoutError(text) from (error.__cause__ or error.__context__)
 
 
-async def _in_thread(function: Callable[[], Any], bodies: Bodies, name: str, begun: Callable[[], None] | None) -> Any:
+async def _in_thread(
+    function: Callable[[], Any], bodies: Bodies, name: str, begun: Callable[[], None] | None, gate: Gate
+) -> Any:
     """Run a plain function once. It waits for as long as threads are exhausted: that is no fault of its step."""
-    began = False
 
     def body() -> Any:
-        nonlocal began
-        began = True
+        gate.enter()
         return function()
 
     while True:
         try:
             return await bodies.run(body, name=name, begun=begun)
         except ThreadsExhausted:
-            if began:
+            if gate.began:
                 raise  # the function's own
         await asyncio.sleep(EXHAUSTED_S)
 

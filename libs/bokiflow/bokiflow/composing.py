@@ -80,7 +80,8 @@ class Composer:
     def entry(self, event: events.Effect, spawn: Spawn) -> Entry:
         """What the code did, to be appended."""
         self._spawns[id(event)] = spawn
-        return Entry(event, tags=spawn.tags(event), more_bytes=size_of([spawn.args, spawn.notice, spawn.within]))
+        more_bytes = size_of([spawn.args, spawn.notice, spawn.within])
+        return Entry(event, tags=spawn.tags(event), more_bytes=more_bytes, begins=isinstance(event, events.Begun))
 
     def prepare(self, batch: Batch[Any], instance: Instance) -> None:
         """Children that a batch starts begin now, for their code."""

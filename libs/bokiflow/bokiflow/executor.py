@@ -38,13 +38,13 @@ from bokiflow.lock_seats import TakeLock
 from bokiflow.outcomes import Outcome, failed
 from bokiflow.timers import DurableTimers, TimerDue
 from bokiflow.transactional import Committing, Ran
-from bokiflow.under_way import Body, BodyEnded, Received, Turn, UnderWay
+from bokiflow.under_way import Body, BodyEnded, Received, StepWithdrawn, Turn, UnderWay
 
 T = TypeVar("T")
 
 log = get_logger(__name__)
 
-_Item: TypeAlias = BodyEnded | TimerDue | Turn | Received | Ran | Ready
+_Item: TypeAlias = BodyEnded | StepWithdrawn | TimerDue | Turn | Received | Ran | Ready
 
 
 class _Faulted(NamedTuple):
@@ -105,6 +105,8 @@ class Executor:
 
     def begin(self, records: Sequence[Recorded]) -> None:
         """Runs it from what its history has, soon."""
+        if self._host.finishing:
+            self.finish()
         replay = self.instance.replaying(in_order(records), self._start)
         self._outer.call_soon(self._guarded, lambda: self._replay_on(replay))
 
@@ -115,6 +117,16 @@ class Executor:
         self.position = seqnum
         self._inbox.extend(Received(seqnum, time_ms, event) for event in incoming)
         self._schedule()
+
+    def finish(self) -> None:
+        """Begin no step from now on: the worker is being drained, and the next one begins them."""
+        self._flush.hold(self._may_happen)
+        self._under_way.withdraw()
+
+    def _may_happen(self, after: _After) -> bool:
+        """Return whether something may happen that waits for a record of which a part is held back: bodies asked for before that."""
+        held = {getattr(entry.event, "key", "") for entry in self._flush.held}
+        return isinstance(after, Body) and after.key not in held
 
     def close(self) -> list[asyncio.Task[None]]:
         """Stop it where it is: the worker that claims it next resumes it. Return the cancelled tasks that end now.
@@ -154,13 +166,14 @@ class Executor:
 
     @property
     def running_steps(self) -> list[str]:
-        """Names of steps whose bodies run."""
+        """Names of steps whose functions run."""
         return self._under_way.steps
 
     @property
     def idle(self) -> bool:
-        """Whether nothing of it is under way: it waits for a time, or for others."""
-        return self._under_way.nothing and not (self._appending or self._inbox or self._scheduled)
+        """Whether nothing of it is under way: it waits for a time, or for others, or its end is held back."""
+        waiting = self._inbox and not (self._ending and self._flush.held)
+        return self._under_way.nothing and not (self._appending or waiting or self._scheduled)
 
     # -- running the code
 
@@ -239,7 +252,9 @@ class Executor:
         self._scheduled = False
         while self._inbox and not (self._ending or self._exclusive or self.instance.looks.waiting):
             first = self._inbox[0]
-            if isinstance(first, Ran | Ready):  # a record of its own: it waits for those before, and the next for it
+            if self._flush.held and not isinstance(first, BodyEnded | StepWithdrawn):
+                pass  # the code stands still but for steps that ran: the next worker delivers everything else
+            elif isinstance(first, Ran | Ready):  # a record of its own: it waits for those before, and the next for it
                 if self._appending is not None or not self._flush.clean:
                     break
                 if isinstance(first, Ready):
@@ -398,7 +413,11 @@ class Executor:
         elif isinstance(item, TimerDue):
             if self._timers.fires(item.ask, instance.now_ms):
                 self._happened(events.Fired(self.id, item.ask.key, max(now_ms, item.ask.due_ms)))
-        elif (wait := instance.pending.get(item.key)) is not None:
+        elif (wait := instance.pending.get(item.key)) is None:
+            return
+        elif isinstance(item, StepWithdrawn):
+            self._flush.add(Entry(events.Withdrawn(self.id, item.key, wait.name), note=True))
+        else:
             how = (item.outcome, item.took_ms, item.attempts, item.part)
             self._happened(events.Stepped(self.id, item.key, wait.name, wait.digest, now_ms, *how))
 
@@ -471,8 +490,11 @@ class Executor:
                 f"`boki flow fork {self.id}` does the step again; or catch StepInterrupted in the workflow"
             )
             self._ended(BodyEnded(ask.key, failed(error)))
-        else:
-            self._flush.after(ask)
+            return
+        if isinstance(ask, RunBody) and ask.key in self.instance.withdrawn:
+            again = events.Withdrawn(self.id, ask.key, ask.step.name, again=True)
+            self._flush.add(Entry(again, begins=True))
+        self._flush.after(ask)
 
     def _set_timer(self, ask: SetTimer) -> None:
         if ask.key not in self.instance.timers:

@@ -8,8 +8,8 @@ expects its claim):
 | Stepped, Transacted, Fired | delivered: the outcome of a step or a transaction, a timer that is due |
 | Queued, Locked | delivered: a place in a lock's queue, and that it holds the lock |
 | Begun, Invoked, Sent, Emitted, Patched, Unlocked | done by the code: compared in a replay |
-| Sleeping, Attempted | neither: Sleeping is for people, Attempted for who takes over |
-| Waits | neither: for the worker that takes over |
+| Sleeping | neither: for people |
+| Attempted, Waits, Withdrawn | neither: for the worker that takes over |
 
 and what comes from others (they join it without a condition): ChildEnded, Signalled, Cancelled.
 
@@ -217,6 +217,19 @@ class Begun(Event, tag="flow.begun", frozen=True):
     name: str
 
 
+class Withdrawn(Event, tag="flow.withdrawn?", frozen=True):
+    """A step with a Begun that did not begin: its worker was drained first. Workers of older versions pass this, and take it for begun.
+
+    Attributes:
+        again: it is about to begin after all, at the next worker: it counts as begun from here on.
+    """
+
+    id: str
+    key: str
+    name: str
+    again: bool = False
+
+
 class Sleeping(Event, tag="flow.sleep", frozen=True):
     """It waits until `due_ms`, at the latest."""
 
@@ -399,7 +412,7 @@ class PartitionCheckpoint(Event, tag="flow.pckpt", frozen=True):
 OwnEvent: TypeAlias = Started | Claimed | Ended | Tombed
 Delivered: TypeAlias = Stepped | Transacted | Fired | Queued | Locked
 Effect: TypeAlias = Begun | Invoked | Sent | Emitted | Patched | Unlocked
-Note: TypeAlias = Sleeping | Attempted
+Note: TypeAlias = Sleeping | Attempted | Withdrawn
 Incoming: TypeAlias = ChildEnded | Signalled | Cancelled
 Shortens: TypeAlias = Checkpointed | Restarted
 OfPartition: TypeAlias = PartitionClaimed | PartitionCheckpoint | Leaving
@@ -409,7 +422,7 @@ AnyFlowEvent: TypeAlias = (
 
 DELIVERED: Final = (Stepped, Transacted, Fired, Queued, Locked)
 EFFECTS: Final = (Begun, Invoked, Sent, Emitted, Patched, Unlocked)
-NOTES: Final = (Sleeping, Attempted)
+NOTES: Final = (Sleeping, Attempted, Withdrawn)
 INCOMING: Final = (ChildEnded, Signalled, Cancelled)
 
 PICKER: Final[Picker[AnyFlowEvent]] = Picker(

@@ -5,12 +5,16 @@
   others is delivered, a record in which something was delivered already is closed, with its old `seen`.
 - What must not happen before a record is in the log (bodies of steps, answers) waits in `after` for it; with nothing to append it waits for
   the record before.
+- While the worker is being drained (`hold`), no step that runs at most once begins. What begins one is held back, and so is all that the
+  code did after that; what is delivered is recorded. A replay does again what was held back: effects are recorded in the order in which
+  the code had them, each after what was delivered before it.
 - A record stays within the bounds of the log; it is cut between two deliveries, never between one and what followed from it.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -44,6 +48,7 @@ class Entry(NamedTuple):
     Attributes:
         delivers: it was delivered to the code. lazy: it needs no record of its own. tags: streams that it joins beside
             the workflow's. more_bytes: of what goes with it in the same record.
+        begins: a step begins after it that runs at most once. note: it is neither delivered nor done by the code.
     """
 
     event: Event
@@ -51,6 +56,8 @@ class Entry(NamedTuple):
     lazy: bool = False
     tags: int = 0
     more_bytes: int = 0
+    begins: bool = False
+    note: bool = False
 
 
 class Batch(Generic[A]):
@@ -79,11 +86,14 @@ class Flush(Generic[A]):
 
     Attributes:
         seen: the last place of which something from others was delivered. bytes: of the history with all that was added, about.
+        held: entries that are held back; none of them is ever appended.
     """
 
     def __init__(self, seen: int, history_bytes: int = 0) -> None:
         self.seen = seen
         self.bytes = history_bytes
+        self.held: Final[list[Entry]] = []
+        self._holds = False
         self._closed: deque[Batch[A]] = deque()
         self._open: Batch[A] = Batch(seen)
 
@@ -96,6 +106,9 @@ class Flush(Generic[A]):
 
     def add(self, entry: Entry) -> None:
         """Something happened. What it causes is added right after it."""
+        if self._holds and self._is_held(entry):
+            self.held.append(entry)
+            return
         size = size_of(entry.event) + entry.more_bytes
         self.bytes += size + AROUND_BYTES
         full = self._open.size + size > RECORD_BYTES or self._open.tags + entry.tags > TAGS
@@ -106,8 +119,27 @@ class Flush(Generic[A]):
         self._open.tags += entry.tags
 
     def after(self, what: A) -> None:
-        """It waits for all that happened so far."""
-        self._open.after.append(what)
+        """It waits for all that happened so far: for ever, if something of that is held back."""
+        if not self.held:
+            self._open.after.append(what)
+
+    def hold(self, stays: Callable[[A], bool]) -> None:
+        """Hold back what begins steps that run at most once, and what the code did after that: now and from now on.
+
+        Args:
+            stays: tells whether something may happen though a part of what it waits for is held back.
+        """
+        self._holds = True
+        for batch in (*self._closed, self._open):
+            entries, batch.entries = batch.entries, []
+            for entry in entries:
+                (self.held if self._is_held(entry) else batch.entries).append(entry)
+            if self.held:
+                batch.after = [what for what in batch.after if stays(what)]
+        self._closed = deque(batch for batch in self._closed if batch.entries or batch.after)
+
+    def _is_held(self, entry: Entry) -> bool:
+        return entry.begins or (bool(self.held) and not entry.delivers and not entry.note)
 
     def drop(self, event_key: str) -> None:
         """A lazy event of this key is not worth a record any more."""

@@ -26,6 +26,7 @@ from bokiflow.flow_events import (
     Stepped,
     Transacted,
     Unlocked,
+    Withdrawn,
 )
 from bokiflow.histories import History
 from bokiflow.history import OrderedEvent, Recorded, in_order
@@ -133,7 +134,7 @@ def _cursors(history: History, kept: list[OrderedEvent]) -> tuple[int, ...]:
     cursor = (restarted.cursor if restarted is not None else 0) or history.start
     found = [known[0] if known else cursor]
     for at, one in enumerate(kept):
-        moves = not isinstance(one.event, Sleeping) and not isinstance(one.event, EFFECTS)
+        moves = not isinstance(one.event, (Sleeping, Withdrawn, *EFFECTS))
         place = known[at + 1] if at + 1 < len(known) else one.seqnum
         found.append(max(found[-1], place) if moves else found[-1])
     return tuple(found)

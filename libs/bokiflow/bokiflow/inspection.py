@@ -399,6 +399,7 @@ def _done(seqnum: int, time_ms: int, event: AnyFlowEvent) -> Done:
         events.Locked: ("lock", "name"),
         events.Unlocked: ("unlock", "name"),
         events.Begun: ("begun", "name"),
+        events.Withdrawn: ("withdrawn", "name"),
         events.Sleeping: ("sleep", "due_ms"),
         events.Attempted: ("part", "child"),
         events.Invoked: ("invoke", "child"),

@@ -107,6 +107,8 @@ class Instance:
         self.start = 0
         self.begun: set[str] = set()
         """Keys of steps that run at most once, and were begun."""
+        self.withdrawn: set[str] = set()
+        """Keys of those that the history has as begun, and that did not begin."""
         self.pending: dict[str, _Wait] = {}
         self.locks: Final = LockSeats(child=bool(started.parent))
         self.parts: Final = Parts(started.within)
@@ -230,6 +232,8 @@ class Instance:
                 self._match(one.event)
             elif isinstance(one.event, Attempted):
                 self.parts.attempt(one.event)
+            elif isinstance(one.event, events.Withdrawn):
+                self._withdraw(one.event)
             elif not isinstance(one.event, events.Sleeping):
                 self._name = next((name for name, upto in self.started.names if at < upto), self.id)
                 self._deliver(one.event, one.time_ms)
@@ -256,6 +260,11 @@ class Instance:
             raise self._other(_words(recorded), _words(made))
         if isinstance(recorded, Begun):
             self.begun.add(recorded.key)
+
+    def _withdraw(self, noted: events.Withdrawn) -> None:
+        now, before = (self.begun, self.withdrawn) if noted.again else (self.withdrawn, self.begun)
+        before.discard(noted.key)
+        now.add(noted.key)
 
     def deliver(self, event: Own | Incoming, time_ms: int) -> None:
         """Delivers one event, and runs the code until it waits.

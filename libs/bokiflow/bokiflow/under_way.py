@@ -1,7 +1,8 @@
 """What one workflow has under way beside its code: bodies of steps and transactions, what is done later.
 
-What ends is given to `on_ended`; what is stopped is not. While its worker finishes (`Worker.drain`), bodies that run may end and no
-others begin: the next worker begins them. A step that runs at most once begins all the same, for the log has that it did.
+What ends is given to `on_ended`; what is stopped is not. While its worker finishes (`Worker.drain`), functions of steps that run may end
+and no others begin, also not those that wait for a thread or between two attempts: the next worker begins them. Of a step that runs at most
+once, whose beginning is in the log already, it is reported that it did not begin.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from boki_common.logs import get_logger
 from boki_common.runtime.ports import Bodies
 from bokiflow import family, transactional
 from bokiflow.asks import RunBody
-from bokiflow.body import run_body
+from bokiflow.body import Gate, NotBegun, run_body
+from bokiflow.calls import AnyStep
 from bokiflow.family import Family, FamilyHost
 from bokiflow.flow_events import Attempted, Incoming, Part, Started
 from bokiflow.lock_room import LockRoom, Ready
@@ -39,6 +41,12 @@ class BodyEnded(NamedTuple):
     part: Part | None = None
 
 
+class StepWithdrawn(NamedTuple):
+    """A step that runs at most once did not begin, and does not begin here any more."""
+
+    key: str
+
+
 class Turn(NamedTuple):
     """It holds a lock that it waited for."""
 
@@ -54,7 +62,7 @@ class Received(NamedTuple):
     event: Incoming
 
 
-Ended: TypeAlias = BodyEnded | Ran | Ready
+Ended: TypeAlias = BodyEnded | StepWithdrawn | Ran | Ready
 
 
 class BodyHost(FamilyHost, Protocol):
@@ -98,18 +106,18 @@ class UnderWay:
         self._transactions: dict[str, tuple[RunTransaction, Ran]] = {}
         self._given_up: Final[set[asyncio.Task[None]]] = set()
         """Ends of transactions that are given up."""
-        self._steps: dict[str, str] = {}
-        """Names of the steps that run, by the keys of their calls."""
+        self._steps: dict[str, tuple[AnyStep, Gate]] = {}
+        """The steps under way, by the keys of their calls."""
 
     @property
     def nothing(self) -> bool:
         """Whether no body runs; while the worker is being drained, whether no step does: transactions are run again."""
-        return not (self._steps if self._host.finishing else self._tasks)
+        return not (self.steps if self._host.finishing else self._tasks)
 
     @property
     def steps(self) -> list[str]:
-        """Names of steps whose bodies run."""
-        return list(self._steps.values())
+        """Names of steps whose functions run: not of those that wait for a thread, or until the next attempt."""
+        return [step.name for step, gate in self._steps.values() if gate.began]
 
     def runs(self, key: str) -> bool:
         """Whether a call's body does."""
@@ -128,15 +136,27 @@ class UnderWay:
         Args:
             orphans: children of an attempt of it that a worker made which has lost the workflow. staged: its store runs it already.
         """
-        if isinstance(ask, RunBody):
-            if self._host.finishing and not ask.step.how.at_most_once:
-                return
-            self._steps[ask.key] = ask.step.name
-        elif self._host.finishing and staged is None:
+        if self._host.finishing and staged is None:
+            if isinstance(ask, RunBody):
+                self._withdrawn(ask.key, ask.step)
             return
+        if isinstance(ask, RunBody):
+            self._steps[ask.key] = ask.step, Gate(lambda: self._host.finishing)
         self._tasks[ask.key] = self._outer.create_task(
             self._body(ask, orphans, staged), name=f"bokiflow body of {self._started.id}"
         )
+
+    def withdraw(self) -> None:
+        """Stop steps whose functions do not run: the worker finishes, so none of them begins any more."""
+        assert self._host.finishing
+        for key, (step, gate) in list(self._steps.items()):
+            if not gate.began:
+                self.stop(key)
+                self._withdrawn(key, step)
+
+    def _withdrawn(self, key: str, step: AnyStep) -> None:
+        if step.how.at_most_once:
+            self._on_ended(StepWithdrawn(key))
 
     def stop(self, key: str) -> None:
         """Nobody waits for a body any more."""
@@ -154,6 +174,12 @@ class UnderWay:
     async def _body(self, ask: Body, orphans: tuple[Attempted, ...], staged: StagedTransaction[Outcome] | None) -> None:
         try:
             ended = await self._run(ask, orphans, staged)
+        except NotBegun:
+            assert isinstance(ask, RunBody)
+            if self._tasks.get(ask.key) is asyncio.current_task():
+                del self._tasks[ask.key], self._steps[ask.key]
+                self._withdrawn(ask.key, ask.step)
+            return
         except asyncio.CancelledError:
             if self._tasks.get(ask.key) is not asyncio.current_task():
                 raise
@@ -173,8 +199,9 @@ class UnderWay:
         began_s, attempts, part = self._outer.time(), 1, None
         if isinstance(ask, RunBody):
             with self._host.spans.body(self._started.id, "step", ask.step.name, ask.key) as span:
+                _, gate = self._steps[ask.key]
                 outcome, attempts = await run_body(
-                    ask.step, ask.args, ask.options, self._host.bodies, self._started.id, ask.names
+                    ask.step, ask.args, ask.options, self._host.bodies, self._started.id, ask.names, gate
                 )
                 note(span, outcome)
         elif isinstance(ask, RunTransaction):

@@ -17,9 +17,10 @@ from types import TracebackType
 from typing import Any, Final, TypeVar, overload
 
 import boki
-from boki_common.errors import BokiError
+from boki_common.errors import BokiError, ClosedError
 from boki_common.logs import get_logger
 from boki_common.metrics import Metrics
+from boki_common.runtime import confined
 from boki_common.runtime.bodies import ThreadBodies
 from boki_common.runtime.code_watch import CodeWatch
 from boki_common.runtime.ports import Bodies
@@ -150,6 +151,9 @@ class Worker:
     # -- life
 
     async def __aenter__(self) -> Worker:
+        confined.check("a worker")
+        if self._draining.task is not None:
+            raise ClosedError(f"worker {self.name} was drained, and takes nothing any more: make a new Worker")
         try:
             await self._begin()
         except BaseException as error:
@@ -159,6 +163,7 @@ class Worker:
 
     async def _begin(self) -> None:
         self._open, self.finishing = True, False
+        self._draining.cut.clear()
         await self._peers.__aenter__()
         self._peers.since = position = await self._partitions.look()
         for name in self._partitions.holders.values():
@@ -175,8 +180,13 @@ class Worker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stops at once. What runs is gone on with by other workers, after a lease; `drain` before it, and they need not wait."""
+        """Stop at once. Other workers resume what runs after a lease; call `drain` before this, and they need not wait."""
+        confined.check("leaving a worker")
+        if self._draining.task is not None:
+            self._draining.task.cancel()
         await self._stop()
+        if self._draining.task is not None:
+            await asyncio.gather(self._draining.task, return_exceptions=True)
         if self.watch is not None:
             self.watch.close()
         await self._fences.close()
@@ -190,7 +200,11 @@ class Worker:
 
         Nothing new is taken and no step begins. Other workers take over at once what has no running step in its partition, and each other
         partition when its last step has ended. Steps that run may end, and their outcomes are recorded. A plain function that runs on is
-        left in its thread, which ends with the process.
+        left in its thread, which ends with the process. A step whose function does not run, since it waits for a thread or for its next
+        attempt, begins at the other worker.
+
+        The worker is drained also if this call is cancelled. Of several calls the shortest `finish_s` counts, and all return the same. A
+        worker that was drained cannot be entered again. If the cluster does not answer, other workers wait for a lease.
 
         Args:
             finish_s: seconds after which steps are cancelled that run still; another worker runs them again. 0: at once. A step that has
@@ -200,32 +214,47 @@ class Worker:
             The steps that were cancelled: "charge of order-7".
 
         Raises:
-            Errors of appends: other workers take over after a lease.
+            OnlyInSteps: code of a workflow called it.
         """
-        if not self._open:
-            return []
-        self.finishing = True
-        cut = await self._draining.hand_over(finish_s)
-        if cut:
+        confined.check("worker.drain()")
+        if self._draining.task is None or self._draining.task.done():
+            if not self._open:
+                return []
+            self.finishing = True
+            self._draining.begin()
+            self._draining.task = asyncio.create_task(self._drained(), name="bokiflow drain")
+        self._draining.finish_within(finish_s)
+        await asyncio.wait([self._draining.task])
+        if not self._draining.task.cancelled():
+            self._draining.task.result()
+        return list(self._draining.cut)
+
+    async def _drained(self) -> None:
+        await self._draining.hand_over()
+        await self._stop()
+        if self._draining.cut:
             log.warning(
                 "worker drained: steps cancelled, other workers run them again",
                 worker=self.name,
-                steps=cut[:NAMED],
-                count=len(cut),
+                steps=self._draining.cut[:NAMED],
+                count=len(self._draining.cut),
             )
-        await self._stop()
         await self._draining.leave()
-        return cut
 
     async def _stop(self) -> None:
-        self._open = False
+        """Stop what runs. No step begins from here on, and none ends: those that run are cut off."""
+        self._open, self.finishing = False, True
         self._takeover.close()
-        for task in list(self._tasks):
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._draining.cut.extend(
+            f"{step} of {one.id}" for one in self._executors.values() for step in one.running_steps
+        )
         ending = [task for executor in self._executors.values() for task in executor.close()]
         for id in list(self._executors):
             self.handed_over(id)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await ended(ending, self.name)
         self.flow.results.follow_all()
 
@@ -534,6 +563,10 @@ class Worker:
         self._no_more(id)
         self.spans.end(id)
         self.flow.results.follow(id, 1)
+
+    def given_up(self) -> None:
+        """See `draining.DrainingHost`."""
+        self._watch()
 
     def _no_more(self, id: str) -> None:
         """It is not run here any more."""

@@ -182,7 +182,9 @@ class _Reader:
         now_ms = self.now_ms
         if isinstance(event, events.Sleeping):
             self.open[event.key] = Span("timer", "", event.key, now_ms, None, due_ms=event.due_ms)
-        elif isinstance(event, events.Begun):
+        elif isinstance(event, events.Withdrawn) and not event.again:
+            self.open.pop(event.key, None)
+        elif isinstance(event, events.Begun | events.Withdrawn):
             self.open[event.key] = Span("step", event.name, event.key, now_ms, None)
         elif isinstance(event, events.Unlocked):
             held = self.open.pop(event.key, None)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from itertools import count, pairwise
 from typing import Any
 
+import pytest
+
 import boki
 import bokiflow
 from boki.testing import MemoryCluster
+from boki_common.errors import ClosedError
 from boki_common.testing.virtual_time import let_pass
-from bokiflow import App, Worker
+from bokiflow import App, Retry, StepInterrupted, Worker, WorkflowBlocked
+from bokiflow.errors import OnlyInSteps
 from bokiflow.flow_events import PICKER, Claimed, Ended, Leaving, PartitionClaimed, Stepped
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib import tags
@@ -278,6 +282,285 @@ async def test_a_worker_of_an_older_program_is_believed_when_it_gives_up_its_par
         await old.log.append(Contribution(tuple(fences), dict(fences), given))
         await until(lambda: len(new._partitions.mine) == tags.PARTITIONS)
         assert new._peers.over(held.worker)
+
+
+class Charges:
+    """Charges that run at most once: coroutines that take a second, or plain functions."""
+
+    def __init__(self) -> None:
+        self.app = App("shop")
+        self.ran: list[str] = []
+
+        @self.app.step(at_most_once=True)
+        async def charge(order: str) -> str:
+            self.ran.append(order)
+            await let_pass(1)
+            return order
+
+        @self.app.step(at_most_once=True)
+        def bill(order: str) -> str:
+            self.ran.append(order)
+            return "billed"
+
+        @self.app.workflow
+        async def charges(order: str, count: int) -> list[str]:
+            await bokiflow.recv("go")
+            return [await charge(f"{order}{number}") for number in range(count)]
+
+        @self.app.workflow
+        async def charges_beside(order: str, count: int) -> list[str]:
+            await bokiflow.recv("go")
+            return await asyncio.gather(*(self._twice(f"{order}{number}") for number in range(count)))
+
+        @self.app.workflow
+        async def bills(order: str) -> str:
+            return await bill.aio(order)
+
+        self.charge, self.bill = charge, bill
+        self.charges, self.charges_beside, self.bills = charges, charges_beside, bills
+
+    async def _twice(self, order: str) -> str:
+        bokiflow.emit("progress", order)
+        return await self.charge(order + "a") + await self.charge(order + "b")
+
+
+@in_virtual_time
+async def test_a_drain_begins_no_step_that_runs_at_most_once() -> None:
+    shop = Charges()
+    async with two_workers(shop.app) as (old, new):
+        handle = await old.start(shop.charges.call("x", 20), id="x")
+        await handle.signal("go")
+        await until(lambda: len(shop.ran) == 1)
+        await let_pass(1.5)
+        began_s = clock()
+        assert await old.drain() == [] and clock() - began_s < 2 * SOON_S
+        assert shop.ran == ["x0", "x1"]
+        assert await new.handle("x").result() == [f"x{number}" for number in range(20)]
+        assert shop.ran == [f"x{number}" for number in range(20)]
+
+
+@in_virtual_time
+async def test_each_charge_runs_once_whenever_its_worker_is_drained() -> None:
+    """Also those beside others that run, and those whose beginning is on its way into the log."""
+    for after in range(0, 40, 3):
+        shop = Charges()
+        async with two_workers(shop.app) as (old, new):
+            orders = [await old.start(shop.charges.call("x", 3), id="x")]
+            orders.append(await old.start(shop.charges_beside.call("y", 3), id="y"))
+            signals = [asyncio.create_task(order.signal("go")) for order in orders]
+            for _ in range(after):
+                await asyncio.sleep(0)
+            await let_pass(1 if after % 2 else 0)
+            began_s = clock()
+            assert await old.drain(finish_s=FINISH_S) == [] and clock() - began_s < 1 + SOON_S
+            await asyncio.gather(*signals)
+            assert await new.handle("x").result() == ["x0", "x1", "x2"], after
+            assert await new.handle("y").result() == ["y0ay0b", "y1ay1b", "y2ay2b"], after
+            beside = [f"y{number}{half}" for number in range(3) for half in "ab"]
+            assert sorted(shop.ran) == ["x0", "x1", "x2", *beside], after
+
+
+class Queue:
+    """Threads that are all taken: functions wait for one until `free`. keeps: their results never arrive."""
+
+    def __init__(self, *, keeps: bool = False) -> None:
+        self.waiting, self.free, self._keeps = 0, asyncio.Event(), keeps
+
+    async def run(self, body: Callable[[], Any], *, name: str = "", begun: Callable[[], None] | None = None) -> Any:
+        self.waiting += 1
+        await self.free.wait()
+        result = body()
+        if self._keeps:
+            await asyncio.Event().wait()
+        return result
+
+
+@asynccontextmanager
+async def threaded(cluster: MemoryCluster, app: App, name: str, bodies: Queue) -> AsyncIterator[Worker]:
+    client = await cluster.connect()
+    async with Worker(app, client.book("shop"), name=name, bodies=bodies, lease_s=LEASE_S) as worker:
+        yield worker
+
+
+@in_virtual_time
+async def test_a_step_that_waits_for_a_thread_runs_at_the_next_worker_at_most_once() -> None:
+    """Its beginning is in the log, and that it did not begin. When it begins elsewhere, and that worker dies, it is not begun again."""
+    for keeps in (False, True):
+        shop, full, runs = Charges(), Queue(), Queue(keeps=keeps)
+        runs.free.set()
+        async with MemoryCluster(clock=LoopClock()) as cluster, threaded(cluster, shop.app, "old", full) as old:
+            for number in range(4):
+                await old.start(shop.bills.call("x"), id=f"x{number}")
+            await until(lambda full=full: full.waiting == 4)  # type: ignore[misc]
+            async with threaded(cluster, shop.app, "new", runs):
+                began_s = clock()
+                assert await old.drain() == [] and clock() - began_s < SOON_S
+                full.free.set()
+                await let_pass(1)
+                assert len(shop.ran) == 4, "each once, at the next worker"
+            runs.free.clear()
+            async with working(cluster, shop.app, "third", lease_s=LEASE_S) as third:
+                for number in range(4):
+                    kinds = [one.kind async for one in third.handle(f"x{number}").steps()]
+                    assert kinds[:3] == ["begun", "withdrawn", "withdrawn"], kinds
+                    if keeps:
+                        with pytest.raises(StepInterrupted):
+                            await third.handle(f"x{number}").result()
+                    else:
+                        assert await third.handle(f"x{number}").result() == "billed"
+            assert len(shop.ran) == 4
+
+
+@in_virtual_time
+async def test_a_step_between_two_attempts_is_handed_over_at_once() -> None:
+    app, ran = App("shop"), list[str]()
+
+    @app.step(retry=Retry(attempts=100, delay_s=60, most_s=60))
+    async def call() -> str:
+        ran.append("call")
+        if len(ran) < 3:
+            raise ConnectionError("down")
+        return "called"
+
+    @app.workflow
+    async def flow() -> str:
+        return await call()
+
+    async with two_workers(app) as (old, new):
+        await old.start(flow.call(), id="x")
+        await let_pass(1)
+        began_s = clock()
+        assert await old.drain(finish_s=FINISH_S) == [] and len(ran) == 1
+        assert await new.handle("x").result() == "called" and clock() - began_s < 61 + SOON_S
+
+
+@in_virtual_time
+async def test_no_attempt_begins_in_a_partition_that_is_kept() -> None:
+    shop, ran = Shop(), list[str]()
+
+    @shop.app.step(retry=Retry(attempts=100, delay_s=1, backoff=1.0))
+    async def call() -> str:
+        ran.append("call")
+        raise ConnectionError("down")
+
+    @shop.app.workflow
+    async def flow() -> str:
+        return await call()
+
+    async with two_workers(shop.app) as (old, _):
+        first, beside = [id for id, _ in zip(ids_of(7), range(2), strict=False)]
+        await old.start(shop.pays.call("hangs"), id=first)
+        await old.start(flow.call(), id=beside)
+        await until(lambda: "hangs" in shop.ran and len(ran) > 0)
+        began = len(ran)
+        assert await old.drain(finish_s=20) == [f"pay of {first}"] and len(ran) == began
+
+
+@in_virtual_time
+async def test_two_drains_at_once_return_the_same_and_the_shorter_one_counts() -> None:
+    shop = Shop()
+    async with two_workers(shop.app) as (old, _):
+        await old.start(shop.pays.call("hangs"), id="hangs")
+        await until(lambda: "hangs" in shop.ran)
+        began_s = clock()
+        first = asyncio.create_task(old.drain(finish_s=FINISH_S))
+        await let_pass(1)
+        assert await old.drain(finish_s=10) == await first == ["pay of hangs"]
+        assert 11 <= clock() - began_s < 12 and await old.drain() == []
+
+
+@in_virtual_time
+async def test_a_drain_whose_caller_is_cancelled_is_not_left_half_way() -> None:
+    shop = Shop()
+    async with two_workers(shop.app) as (old, new):
+        await old.start(shop.pays.call("hangs"), id="hangs")
+        await until(lambda: "hangs" in shop.ran)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await old.drain(finish_s=20)
+        assert await new.handle("hangs").result() == "paid 2" and new._peers.over(old.name)
+
+
+@in_virtual_time
+async def test_leaving_a_worker_ends_its_drain_and_tells_what_it_cut_off() -> None:
+    shop = Shop()
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        async with working(cluster, shop.app, "old", lease_s=LEASE_S) as old:
+            await old.start(shop.pays.call("hangs"), id="hangs")
+            await until(lambda: "hangs" in shop.ran)
+            draining = asyncio.create_task(old.drain(finish_s=FINISH_S))
+            await let_pass(1)
+        assert await draining == ["pay of hangs"]
+
+
+@in_virtual_time
+async def test_a_worker_that_was_drained_is_not_entered_again() -> None:
+    shop = Shop()
+    async with two_workers(shop.app) as (old, _):
+        await old.drain()
+        with pytest.raises(ClosedError, match="make a new Worker"):
+            await old.__aenter__()
+
+
+@in_virtual_time
+async def test_a_drain_ends_though_the_cluster_does_not_answer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shop = Shop()
+    async with MemoryCluster(clock=LoopClock()) as cluster, working(cluster, shop.app, "old", lease_s=LEASE_S) as old:
+        await old.start(shop.pays.call("hangs"), id="hangs")
+        await until(lambda: "hangs" in shop.ran)
+        began_s = clock()
+        with cluster.losing_answers():
+            assert await old.drain(finish_s=2) == ["pay of hangs"] and clock() - began_s < 10
+        assert "other workers take them over after a lease" in capsys.readouterr().err
+
+
+@in_virtual_time
+async def test_code_of_a_workflow_cannot_drain_its_worker() -> None:
+    shop, workers = Shop(), list[Worker]()
+
+    @shop.app.workflow
+    async def drains() -> None:
+        await workers[0].drain()
+
+    @shop.app.workflow
+    async def leaves() -> None:
+        await workers[0].__aexit__(None, None, None)
+
+    async with two_workers(shop.app) as (old, _):
+        workers.append(old)
+        for workflow in (drains, leaves):
+            handle = await old.start(workflow.call(), id=workflow.name)
+            with pytest.raises((OnlyInSteps, WorkflowBlocked)):
+                await handle.result()
+        assert not old.finishing and len(old._partitions.mine) == tags.PARTITIONS
+        order = await old.start(shop.pays.call("x"), id="x")
+        assert await order.result() == "paid 1"
+
+
+@in_virtual_time
+async def test_no_step_begins_while_a_worker_is_left() -> None:
+    """A task of the worker takes a while to end; a timer of a workflow is due meanwhile."""
+    shop = Charges()
+
+    @shop.app.workflow
+    async def later() -> str:
+        await let_pass(2)
+        return await shop.charge("later")
+
+    async def ends_slowly() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await let_pass(5)
+
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        async with working(cluster, shop.app, "old", lease_s=LEASE_S) as old:
+            await old.start(later.call(), id="x")
+            old.spawn(ends_slowly)
+            await let_pass(1)
+        assert shop.ran == []
 
 
 async def events(worker: Worker, tag: str) -> list[Any]:

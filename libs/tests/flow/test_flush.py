@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bokiflow.flow_events import Emitted, Signalled, Sleeping, Stepped
+from bokiflow.flow_events import Begun, Emitted, Signalled, Sleeping, Stepped, Withdrawn
 from bokiflow.flush import RECORD_BYTES, TAGS, Batch, Entry, Flush
 from bokiflow.outcomes import Outcome
 
@@ -13,6 +13,10 @@ def step(key: str, value: object = None) -> Entry:
 
 def effect(key: str, tags: int = 0) -> Entry:
     return Entry(Emitted("x", key, "t", 1), tags=tags)
+
+
+def begun(key: str) -> Entry:
+    return Entry(Begun("x", key, "s"), begins=True)
 
 
 SLEEP = Entry(Sleeping("x", "0:9", 5), lazy=True)
@@ -89,3 +93,49 @@ def test_something_from_others_is_no_delivery_of_its_own() -> None:
     flush.saw(5)
     found = flush.next()
     assert found is not None and found.seen == 5
+
+
+def test_while_it_holds_what_is_delivered_is_recorded_and_no_step_begins() -> None:
+    flush: Flush[str] = Flush(3)
+    for entry in (step("1"), effect("2"), begun("3"), effect("4")):
+        flush.add(entry)
+    flush.after("begin 3")
+    flush.saw(7)
+    flush.add(step("5"))
+    flush.after("end")
+    flush.hold(lambda after: after == "begin 2")
+    assert (first := flush.next()) is not None and (keys(first), first.seen, first.after) == (["1", "2"], 3, [])
+    assert (second := flush.next()) is not None and (keys(second), second.seen, second.after) == (["5"], 7, [])
+    flush.add(effect("6"))
+    flush.after("more")
+    assert (
+        flush.next() is None
+        and flush.clean
+        and [getattr(one.event, "key", "") for one in flush.held]
+        == [
+            "3",
+            "4",
+            "6",
+        ]
+    )
+    flush.add(Entry(Withdrawn("x", "0", "s"), note=True))
+    assert keys(flush.next()) == ["0"]
+
+
+def test_while_it_holds_and_no_step_is_to_begin_all_is_recorded() -> None:
+    flush: Flush[str] = Flush(3)
+    flush.add(step("1"))
+    flush.after("first")
+    flush.hold(lambda after: False)
+    flush.add(effect("2"))
+    flush.after("second")
+    assert (found := flush.next()) is not None and (keys(found), found.after) == (["1", "2"], ["first", "second"])
+
+
+def test_a_record_of_which_all_is_held_back_is_none() -> None:
+    flush: Flush[str] = Flush(3)
+    flush.add(step("1"))
+    flush.saw(7)
+    flush.add(begun("2"))
+    flush.hold(lambda after: False)
+    assert keys(flush.next()) == ["1"] and flush.next() is None and flush.clean
