@@ -206,7 +206,7 @@ class Consumer(Generic[T]):
         await asyncio.gather(*tasks, return_exceptions=True)
         self._ready.clear()
         try:
-            _, failed = await asyncio.gather(self._say_that_it_leaves(), self._release_shards())
+            failed = await self._release_shards()
             if failed and error is None:
                 raise failed[0]
         finally:
@@ -243,8 +243,11 @@ class Consumer(Generic[T]):
         for task in ends:
             task.cancel()
         await asyncio.gather(*ends, return_exceptions=True)
-        _, finished = await asyncio.gather(self._say_that_it_leaves(), self._finish(finish_s))
-        return finished
+        saying = asyncio.get_running_loop().create_task(self._say_that_it_leaves(), name="bokiqueue leaves")
+        try:
+            return await self._finish(finish_s)
+        finally:
+            await saying
 
     async def _finish(self, finish_s: float) -> bool:
         """Release each shard as its handlers finish, and after a time all others. Return whether all handlers finished."""
@@ -266,7 +269,7 @@ class Consumer(Generic[T]):
         """Release what this member has, or may have claimed, for `LEAVE_S` at most. Return why shards were not released."""
         shards = sorted({*self._owners, *self._taking})
         works = [*(owner.leave() for owner in self._owners.values()), *map(self._withdraw, self._taking)]
-        failed = await _within(works, LEAVE_S)
+        failed = await _within([self._say_that_it_leaves(), *works], LEAVE_S)
         if kept := [shard for shard in shards if shard in self._owners or shard in self._taking]:
             log.warning(
                 "member leaves: shards not released, others take them after a lease",

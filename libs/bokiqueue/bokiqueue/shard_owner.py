@@ -233,7 +233,7 @@ class ShardOwner:
         """Releases the shard, once what was decided is in the log: what is in flight comes again, at once."""
         self._giving = True
         self._return_prefetched()
-        while self._sender is not None:
+        while self._sender is not None and not self._sender.done():
             await asyncio.wait([self._sender])
         if self.claim:
             await self._append_release()
@@ -297,6 +297,7 @@ class ShardOwner:
         if self._sender is not None:
             self._sender.cancel()
             await asyncio.gather(self._sender, return_exceptions=True)
+            self._sender = None  # a task that is cancelled before it begins does not say that it ended
         self.claim = 0
 
     # -- messages come in

@@ -14,7 +14,7 @@ from boki_common.logs import configured
 from boki_common.testing.virtual_time import let_pass
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib.ports import BookPort, Expect, Tag, TicketPort
-from bokilib.testing import FaultyBook
+from bokilib.testing import Died, FaultyBook
 from bokiqueue import Consumer, Queue
 from bokiqueue.consumer import LEAVE_S
 
@@ -157,3 +157,23 @@ async def test_a_member_that_is_entered_again_gets_its_part_of_the_shards() -> N
                             pass
                     if drains:
                         assert await member.drain()
+
+
+@in_virtual_time
+async def test_a_member_whose_last_heartbeat_fails_ends() -> None:
+    """Its owners were closed while they still released their shards: one waited without end for a task that never began."""
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        await another(cluster)
+        book = FaultyBook((await cluster.connect()).book("b"))
+        queue = await Queue.open(book, "jobs", object)
+        await queue.push_many(["a", "b"])
+        member = queue.consume(who="a", member_lease_s=LEASE_S)
+        await member.__aenter__()
+        await member.has(2)
+        await anext(member)
+        book.die()
+        with pytest.raises(Died):
+            async with asyncio.timeout(60):
+                await member.__aexit__(None, None, None)
+        await let_pass(60)
+        assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("bokiqueue")]
