@@ -80,7 +80,8 @@ class Composer:
     def entry(self, event: events.Effect, spawn: Spawn) -> Entry:
         """What the code did, to be appended."""
         self._spawns[id(event)] = spawn
-        more_bytes = size_of([spawn.args, spawn.notice, spawn.within])
+        attributes_bytes = size_of(dict(spawn.attributes)) if spawn.attributes else 0
+        more_bytes = size_of([spawn.args, spawn.notice, spawn.within]) + attributes_bytes
         return Entry(event, tags=spawn.tags(event), more_bytes=more_bytes, begins=isinstance(event, events.Begun))
 
     def prepare(self, batch: Batch[Any], instance: Instance) -> None:

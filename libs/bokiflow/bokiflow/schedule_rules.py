@@ -121,18 +121,19 @@ def after(state: State, command: Command, now_ms: int) -> State:
 
 
 def due_before(state: State, command: Command, now_ms: int) -> bool:
-    """Return True if a schedule is to be set to another timing, and something was due before: the old timing says what becomes of that.
+    """Return True if a command changes the timing, pauses or removes the schedule, and something was due before: that is started or skipped
+    first, by the timing before the command.
 
     Of very much that was missed, only as much is made up for as one look gives (`cron.MANY`).
     """
-    if command.kind != "set" or command.planned == state.planned:
+    if command.kind == "resume" or (command.kind == "set" and command.planned == state.planned):
         return False
     at_ms = next_ms(state)
     return at_ms is not None and at_ms <= now_ms
 
 
 def fires_first(number: int) -> str:
-    """Return the name of the patch by which a round starts what was due before a command. Older programs left it out."""
+    """Return the name of the patch by which a round starts what was due before a command, as older programs do not."""
     return f"due before it is set, round {number}"
 
 

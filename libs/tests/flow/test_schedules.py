@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from io import StringIO
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,9 +15,12 @@ import bokiflow
 from boki.testing import MemoryCluster
 from boki_common.logs import configured
 from boki_common.testing.virtual_time import let_pass
-from bokiflow import App, Skipped, Timing, Worker, cron, schedules
+from bokiflow import App, Flow, Skipped, Timing, Worker, cron, schedules
+from bokiflow.asks import Spawn
+from bokiflow.composing import Composer, ComposerHost
 from bokiflow.cron import Missed
-from bokiflow.flow_events import PICKER, Emitted, Ended, Started
+from bokiflow.flow_events import PICKER, Emitted, Ended, Invoked, Started
+from bokiflow.records import Place
 from bokiflow.schedule_rules import id_of_firing
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokiflow_tools.listing import Wanted, listing
@@ -594,6 +597,39 @@ async def test_what_was_missed_before_the_timing_changed_goes_by_the_old_timing(
     assert one.timing.missed == "skip" and one.skipped is None
     assert found == list(range(found[0], found[-1] + 1)) and len(found) >= 6
     assert one.last is not None and one.last.due_ms == found[-1] * PERIOD_MS
+
+
+@pytest.mark.parametrize("command", ["pause", "remove"])
+@in_virtual_time
+async def test_what_was_missed_before_a_pause_or_a_removal_goes_by_its_timing(command: str) -> None:
+    """Nobody ran when the schedule was paused, and resumed, or removed."""
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        async with working(cluster, periodic("all"), "one", **BEATS):
+            await let_pass(2 * PERIOD_MS / 1_000)
+        await let_pass(3 * PERIOD_MS / 1_000)
+        app = periodic("all")
+        flow = Flow(app, (await cluster.connect()).book("shop"))
+        if command == "pause":
+            await flow.schedules.pause("often")
+            await flow.schedules.resume("often")
+        else:
+            await flow.schedules.remove("often")
+            app.plans.clear()
+        for _ in range(2):  # the second replays it
+            async with working(cluster, app, "two", **BEATS) as worker:
+                await let_pass(PERIOD_MS / 4_000)
+                found = await fired_in_periods(worker.log.book)
+                assert await worker.handle("schedule/often").status() == "running"
+                assert len(await worker.flow.schedules.list()) == (command == "pause")
+    assert found == list(range(found[0], found[-1] + 1)) and len(found) >= 4
+
+
+def test_attributes_of_what_is_started_count_in_the_size_of_its_record() -> None:
+    composer = Composer(cast(ComposerHost, None), Place("schedule/often", ""), 1, 1)
+    invoked = Invoked("schedule/often", "0:1", "schedule/often/1", "report", "d")
+    plain = composer.entry(invoked, Spawn(detached=True)).more_bytes
+    large = composer.entry(invoked, Spawn(detached=True, attributes={"why": "x" * 4_000})).more_bytes
+    assert large >= plain + 4_000, "many firings of one look are more than one record"
 
 
 @in_virtual_time
