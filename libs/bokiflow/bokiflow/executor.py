@@ -417,6 +417,8 @@ class Executor:
             return
         elif isinstance(item, StepWithdrawn):
             self._flush.add(Entry(events.Withdrawn(self.id, item.key, wait.name), note=True))
+        elif item.unfit is not None:
+            raise item.unfit
         else:
             how = (item.outcome, item.took_ms, item.attempts, item.part)
             self._happened(events.Stepped(self.id, item.key, wait.name, wait.digest, now_ms, *how))

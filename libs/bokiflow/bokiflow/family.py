@@ -28,7 +28,7 @@ from bokiflow.cancellation import WorkflowCancelled
 from bokiflow.composing import ComposerHost
 from bokiflow.digests import digest
 from bokiflow.flow_events import Attempted, Cancelled, Ended, Started, Within
-from bokiflow.outcomes import cancellation_text, error_of
+from bokiflow.outcomes import Failure, cancellation_text, error_of, lost_class, missing_class
 from bokiflow.parts import ONE_PART
 from bokiflow.transactional import RunTransaction, SharedStore, SharedTransaction, StoreTransaction
 from bokilib.contribution import Contribution, joined
@@ -130,10 +130,20 @@ class Family:
         if ended.outcome.cancelled:
             raise WorkflowCancelled(cancellation_text(ended.id, ended.outcome))
         if ended.outcome.error is not None:
-            failure = error_of(ended.outcome.error, names_of(workflow.function))
-            self._spoil(failure)
-            raise failure
+            raise self._raised(workflow, ended.id, ended.outcome.error)
         return workflow.signature.result(ended.outcome.value)
+
+    def _raised(self, workflow: Workflow[..., Any], id: str, error: Failure) -> Exception:
+        """Return the error that a child ended with; NonDeterminism, whatever the body makes of it, if its class is missing here."""
+        places = names_of(workflow.function), *self._ask.places[1:]
+        lost = missing_class(error, *places)
+        if lost is not None:
+            what = f"child {workflow.name!r} ({id})"
+            self.spoiled = found = lost_class(lost, what, self._started.id, self._started.name, *places)
+            return found
+        made = error_of(error, *places)
+        self._spoil(made)
+        return made
 
     def _spoil(self, error: BaseException) -> None:
         """What the log will do another time, or the store another place, is nothing that a body decides about."""

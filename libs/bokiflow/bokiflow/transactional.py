@@ -25,7 +25,7 @@ from boki_common.runtime.bodies import interrupted
 from bokiflow import records
 from bokiflow.body import within_bounds
 from bokiflow.cancellation import WorkflowCancelled
-from bokiflow.errors import UnfitStore
+from bokiflow.errors import NonDeterminism, UnfitStore
 from bokiflow.flow_events import Part, Transacted, Within
 from bokiflow.flush import SHARED_BYTES, size_of
 from bokiflow.outcomes import CANCELLED_OUTCOME, Names, Outcome, failed, succeeded
@@ -150,7 +150,7 @@ class Attempts(Protocol):
 
     @property
     def spoiled(self) -> BokiError | None:
-        """Why this attempt counts for nothing, whatever its body made of it: another one may succeed."""
+        """Why this attempt counts for nothing, whatever its body made of it: another one may succeed, perhaps of another program."""
 
     def begins(self, tx: StoreTransaction) -> None:
         """What a body calls from here on is a part of it."""
@@ -202,7 +202,13 @@ async def run(
 
 
 def outcome_of(error: BaseException, places: tuple[Names, ...]) -> Outcome | None:
-    """Return how a transaction ended with an error; None: it is run again, later. `places`: see `RunTransaction`."""
+    """Return how a transaction ended with an error; None: it is run again, later. `places`: see `RunTransaction`.
+
+    Raises:
+        NonDeterminism: this program cannot go on with it.
+    """
+    if isinstance(error, NonDeterminism):
+        raise error
     if isinstance(error, WorkflowCancelled):  # what it called was, and it did not mind
         return CANCELLED_OUTCOME
     if isinstance(error, Trimmed) or (isinstance(error, BokiError) and error.retryable):
@@ -277,7 +283,7 @@ async def _part(ask: RunTransaction, within: Within, attempts: Attempts) -> RanP
         outcome = await _body(ask, tx, attempts)
     except WorkflowCancelled:
         outcome = CANCELLED_OUTCOME
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, NonDeterminism):
         raise
     except BaseException as error:
         if interrupted(error) or (isinstance(error, BokiError) and error.retryable and not isinstance(error, Trimmed)):
@@ -305,8 +311,8 @@ async def _body(ask: RunTransaction, tx: StoreTransaction, attempts: Attempts) -
 async def _returned(ask: RunTransaction, tx: StoreTransaction, attempts: Attempts) -> Outcome:
     try:
         outcome = within_bounds(succeeded(await ask.body(tx)), ask.name)
-    except Exception as error:
-        if attempts.spoiled is None or attempts.spoiled is error:
+    except BaseException as error:
+        if attempts.spoiled is None or attempts.spoiled is error or interrupted(error) or _is_cancelled(error):
             raise
         raise attempts.spoiled from error
     if attempts.spoiled is not None:

@@ -18,6 +18,7 @@ from bokiflow import family, transactional
 from bokiflow.asks import RunBody
 from bokiflow.body import Gate, NotBegun, run_body
 from bokiflow.calls import AnyStep
+from bokiflow.errors import NonDeterminism
 from bokiflow.family import Family, FamilyHost
 from bokiflow.flow_events import Attempted, Incoming, Part, Started
 from bokiflow.lock_room import LockRoom, Ready
@@ -32,13 +33,14 @@ Body: TypeAlias = RunBody | RunTransaction | TakeLock
 
 
 class BodyEnded(NamedTuple):
-    """A body ended."""
+    """A body ended. `unfit`: why this program cannot go on with it, and nothing is recorded."""
 
     key: str
     outcome: Outcome
     took_ms: int = 0
     attempts: int = 1
     part: Part | None = None
+    unfit: NonDeterminism | None = None
 
 
 class StepWithdrawn(NamedTuple):
@@ -186,6 +188,8 @@ class UnderWay:
             name = ask.step.name if isinstance(ask, RunBody) else ask.name
             error = RuntimeError(f"step {name!r} raised CancelledError, and nobody had cancelled it")
             ended = BodyEnded(ask.key, failed(error))
+        except NonDeterminism as unfit:
+            ended = BodyEnded(ask.key, failed(unfit), unfit=unfit)
         if self._tasks.get(ask.key) is asyncio.current_task():
             del self._tasks[ask.key]
             self._steps.pop(ask.key, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import types
 
 import pytest
 
@@ -121,6 +122,50 @@ class Agency:
             await bokiflow.transact(store, never)
 
         self.trip, self.home, self.nested, self.gathered, self.endless = trip, home, nested, gathered, endless
+
+
+OF_A_DEPLOY = """
+from bokiflow import App, transact
+app, store = App("trips"), None
+
+class {name}(Exception):
+    pass
+
+@app.workflow
+async def pay():
+    raise {name}("visa")
+
+async def lenient(tx):
+    try:
+        return await pay()
+    except {name}:
+        tx["trips"].inc("told")
+        return "told"
+    except Exception:
+        return "sent back"
+
+@app.workflow
+async def trip():
+    return await transact(store, lenient)
+"""
+
+
+async def test_a_transaction_does_not_go_on_with_an_error_of_a_part_whose_class_it_lacks(
+    cluster: MemoryCluster,
+) -> None:
+    """The part is run by a new program, and what called it by an old one: that is blocked, and the new one goes on with it."""
+    books = [(await cluster.connect()).book("shop") for _ in range(2)]
+    workers, stores = [], []
+    for book, name in zip(books, ("Declined", "Refused"), strict=True):
+        made = types.ModuleType(f"trips_{name}")
+        exec(OF_A_DEPLOY.format(name=name), made.__dict__)
+        log = Log(book)
+        stores.append(BokiStore(log, settings=StoreSettings(checkpoints=False)))
+        made.store = stores[-1]  # type: ignore[attr-defined]
+        workers.append(Worker(made.app, log, name=name, bodies=Inline()))
+    async with workers[0] as old, workers[1]:
+        handles = [await old.start(old.flow.app.find("trip").call(), id=f"x{n}") for n in range(12)]
+        assert {await handle.result(blocked="wait") for handle in handles} == {"told"}
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from bokiflow.calls import Signature, Step, StepOptions, context, names_of
 from bokiflow.flow_events import PICKER
 from bokiflow.instance import Instance
 from bokiflow.instance_state import held
-from bokiflow.outcomes import Outcome, error_of, failed, succeeded
+from bokiflow.outcomes import Names, Outcome, Recorded, error_of, failed, succeeded
 from bokiflow.tables import swap_rules
 from bokiflow.tables.errors import NotHeld, TableUnavailable, WriteUnknown
 from bokiflow.tables.ports import TablePort
@@ -41,12 +41,18 @@ _decode: Final = msgspec.json.Decoder(Outcome).decode
 
 
 class Operation(NamedTuple):
-    """What shall happen to a row, once. `name`: of the operation. `body`: is run on the row, again while it changes."""
+    """What shall happen to a row, once.
+
+    Attributes:
+        name: of the operation. body: is run on the row, again while it changes.
+        places: names of the modules of the body and of the workflow.
+    """
 
     schema: Schema
     key: str
     name: str
     body: Callable[[OneRow], Awaitable[Any]]
+    places: tuple[Names, ...] = ()
 
 
 async def applied(port: TablePort, one: Operation, held: Callable[[], Awaitable[None]]) -> Outcome:
@@ -80,7 +86,7 @@ async def _attempt(port: TablePort, one: Operation, held: Callable[[], Awaitable
     try:
         outcome = within_bounds(succeeded(await one.body(row)), one.schema.name)
     except Exception as error:  # noqa: BLE001 - whatever a body raises is how the operation ends
-        row, outcome = OneRow(one.schema, standing), failed(error)
+        row, outcome = OneRow(one.schema, standing), failed(error, *one.places)
     if standing.op is not None:
         await port.help(standing.op, standing.outcome)
     made = await port.swap(one.schema, one.key, standing.op, row.swap(one.name, _encode(outcome).decode()))
@@ -146,7 +152,7 @@ async def change(
         log_ms = tables.log.now_ms() or await tables.log.newest_ms()
         began_ms = swap_rules.later_ms(tables.clock.now_ms(), log_ms)
         name = Name(opened.token, "", began_ms, boki.SystemRandom().token(TOKEN_BYTES).hex()).text
-        one = Operation(opened.schema, key, name, lambda row: body(row, *args, **options))
+        one = Operation(opened.schema, key, name, lambda row: body(row, *args, **options), (names_of(body),))
         try:
             async with asyncio.timeout(OUTSIDE_S):
                 outcome = await applied(tables.port, one, _held_by_nobody)
@@ -160,13 +166,17 @@ async def change(
         instance.start,
         Name(opened.token, instance.id, instance.now_ms, instance.unique()).text,
     )
-    one = Operation(opened.schema, key, name, lambda row: body(row, *args, **options))
+    places = names_of(body), names_of(instance.workflow.function)
+    one = Operation(opened.schema, key, name, lambda row: body(row, *args, **options), places)
 
     async def change(name: str, key: str, *args: Any, **options: Any) -> Any:
-        return value_of(await applied(tables.port, one, lambda: held_here(tables.log, id, start)), names_of(body))
+        outcome = await applied(tables.port, one, lambda: held_here(tables.log, id, start))
+        if outcome.error is not None:  # perhaps of an earlier program, and of a class that this one lacks
+            raise Recorded(outcome.error)
+        return outcome.value
 
     change.__name__ = getattr(body, "__name__", "change")
-    step: Step[..., Any] = Step(change, change.__name__, StepOptions())
+    step: Step[..., Any] = Step(change, change.__name__, StepOptions(), places[0])
     found = await instance.run_step(step, (name, key, *args), options)
     return cast(R, Signature(body).result(found))
 

@@ -11,7 +11,8 @@ import pytest
 import boki
 import bokiflow
 from boki.testing import MemoryCluster
-from bokiflow import App, Worker, inspection
+from bokiflow import App, NonDeterminism, Worker, WorkflowBlocked, inspection
+from bokiflow.outcomes import AT_THE_FUNCTION, Failure, Recorded
 from bokiflow.tables import MemoryTables, OneRow, Schema, TablePort, Tables, TableUnavailable, WriteUnknown, swapping
 from bokiflow.tables.errors import NotHeld
 from bokiflow.tables.swap_rules import NOTHING, OUTSIDE_MS, Name, Standing, Swap, ended, is_over, name_of
@@ -140,6 +141,31 @@ async def test_a_workflow_changes_a_row_once_in_a_step(cluster: MemoryCluster, p
     assert await process.tables.get("stock", "seven") == {"left": 8}
     assert (await process.tables.settle("stock")).rows == 2, "all but the last were noted"
     assert [op async for op in port.helps()] == []
+
+
+@pytest.mark.parametrize(
+    ("recorded", "raised"),
+    [("a_gone_stock:SoldOut", SoldOut), ("a_gone_stock:Missing", (NonDeterminism, WorkflowBlocked))],
+    ids=["moved with the body", "lost"],
+)
+async def test_an_error_that_a_row_has_is_looked_for_where_the_body_is_and_never_made_another(
+    cluster: MemoryCluster, recorded: str, raised: type[Exception] | tuple[type[Exception], ...]
+) -> None:
+    """An older program applied the change, and noted its error; its workflow goes on in this program."""
+    monday = Process((await cluster.connect()).book("shop"), MemoryTables())
+    await monday.tables.open(STOCK)
+
+    async def take_as_before(row: OneRow) -> None:
+        raise Recorded(Failure(recorded, "none left", ["none left"], known_by=AT_THE_FUNCTION))
+
+    @monday.app.workflow
+    async def tries() -> None:
+        await monday.tables.change("stock", "seven", take_as_before)
+
+    async with monday.worker as worker:
+        handle = await worker.start(tries.call(), id="x")
+        with pytest.raises(raised, match="none left" if raised is SoldOut else recorded):
+            await handle.result(blocked="raise")
 
 
 # -- statements that are lost
