@@ -337,6 +337,8 @@ async def test_a_drain_begins_no_step_that_runs_at_most_once() -> None:
         assert shop.ran == ["x0", "x1"]
         assert await new.handle("x").result() == [f"x{number}" for number in range(20)]
         assert shop.ran == [f"x{number}" for number in range(20)]
+        kinds = [one.kind async for one in new.handle("x").steps()]
+        assert kinds.count("begun") == 20 and "withdrawn" not in kinds, "its beginning was not recorded either"
 
 
 @in_virtual_time
@@ -454,6 +456,22 @@ async def test_no_attempt_begins_in_a_partition_that_is_kept() -> None:
         await until(lambda: "hangs" in shop.ran and len(ran) > 0)
         began = len(ran)
         assert await old.drain(finish_s=20) == [f"pay of {first}"] and len(ran) == began
+
+
+@in_virtual_time
+async def test_a_kept_workflow_that_another_worker_claims_is_stopped_at_once() -> None:
+    """As a worker of an older version claims it, which takes the one that is drained for gone."""
+    shop = Shop()
+    async with two_workers(shop.app) as (old, new):
+        await old.start(shop.pays.call("hangs"), id="hangs")
+        await until(lambda: "hangs" in shop.ran)
+        began_s = clock()
+        draining = asyncio.create_task(old.drain(finish_s=FINISH_S))
+        await let_pass(1)
+        new._peers._left.add(old.name)
+        new._changed()
+        assert await new.handle("hangs").result() == "paid 2"
+        assert await draining == [] and clock() - began_s < 1 + SOON_S
 
 
 @in_virtual_time
