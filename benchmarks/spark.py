@@ -39,11 +39,12 @@ import boki_spark
 from benchmarks.report import Ratio
 from boki_common.ids import term_of
 from boki_spark.offload.job import offload_term, offloadable
+from boki_spark.plan.blocking_cluster import BlockingCluster
 from boki_spark.plan.cluster import ClusterOptions
 from boki_spark.plan.read_options import batch_options
 from boki_spark.read.arrow import ARROW_SCHEMA
 from boki_spark.session import local_session
-from boki_spark.source.reader import Planning, batch_partitions
+from boki_spark.source.reader import batch_partitions
 from boki_spark.source.worker import ReadCounts, end_clients, read_partition
 from examples.pipeline import BOKI, cluster
 
@@ -99,8 +100,8 @@ def medians(rounds: int, *runs: Callable[[], float]) -> list[float]:
 def read_here(url: str, name: str, counts: ReadCounts, **options: str) -> list[pa.RecordBatch]:
     """The rows of a book, read in this process as a worker of Spark reads them."""
     chosen = batch_options({"url": url, "book": name, **options})
-    with Planning(chosen) as planning:
-        partitions = planning.run(batch_partitions(planning.cluster, chosen))
+    with BlockingCluster(chosen.cluster) as blocking:
+        partitions = blocking.run(batch_partitions(blocking.cluster, chosen))
     return [batch for one in partitions for batch in read_partition(one, chosen.cluster, counts=counts)]
 
 
@@ -108,8 +109,8 @@ def bare(url: str, name: str, folder: Path) -> float:
     """Seconds of a client that reads a book from ledgers, writes it as Parquet slices, which it flushes, and reads these back."""
     began = time.perf_counter()
     chosen = batch_options({"url": url, "book": name})
-    with Planning(chosen) as planning:
-        partitions = planning.run(batch_partitions(planning.cluster, chosen))
+    with BlockingCluster(chosen.cluster) as blocking:
+        partitions = blocking.run(batch_partitions(blocking.cluster, chosen))
     rows = 0
     paths = [folder / f"bare-{name}-{number}.parquet" for number in range(len(partitions))]
     for one, path in zip(partitions, paths, strict=True):
@@ -273,8 +274,8 @@ def worker(url: str, name: str) -> int:
     import pyspark.sql.datasource  # noqa: F401 - a worker has it, too
 
     chosen = batch_options({"url": url, "book": name})
-    with Planning(chosen) as planning:
-        partitions = planning.run(batch_partitions(planning.cluster, chosen))
+    with BlockingCluster(chosen.cluster) as blocking:
+        partitions = blocking.run(batch_partitions(blocking.cluster, chosen))
     for one in partitions:
         for _ in read_partition(one, chosen.cluster):
             pass

@@ -152,13 +152,14 @@ def offload(client: boki.sync.Client, url: str, folder: Path, *, die: bool) -> N
         die: kill this process at the first progress of the offload.
     """
     from boki_spark.offload.job import offload_term, sweep
-    from boki_spark.source.blocking_cluster import ClusterOptions, open_source
+    from boki_spark.plan.blocking_cluster import BlockingCluster
+    from boki_spark.plan.read_options import ClusterOptions
 
     where = ClusterOptions(url=url)
     tails = [client.book(f"flights/{origin}").check_tail() for origin in ORIGINS]
     last = max((term_of(one.seqnum) for one in tails if one is not None), default=0)
-    with open_source(where) as source:
-        ended = {one.term: one.ended for one in source.committed().terms}
+    with BlockingCluster(where) as blocking:
+        ended = {one.term: one.ended for one in blocking.run(blocking.cluster.committed()).terms}
     if last and not ended.get(last, False):
         subprocess.run([*BOKI, "log", "roll", "0", "--url", url], check=True, stdout=subprocess.DEVNULL)
 

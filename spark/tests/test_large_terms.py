@@ -26,12 +26,13 @@ import sys
 from pathlib import Path
 import pyspark.sql.datasource
 from boki_spark.plan.read_options import batch_options
-from boki_spark.source.reader import Planning, batch_partitions
+from boki_spark.plan.blocking_cluster import BlockingCluster
+from boki_spark.source.reader import batch_partitions
 from boki_spark.source.worker import end_clients, read_partition
 
 chosen = batch_options({"url": sys.argv[1], "book": sys.argv[2]})
-with Planning(chosen) as planning:
-    partitions = planning.run(batch_partitions(planning.cluster, chosen))
+with BlockingCluster(chosen.cluster) as blocking:
+    partitions = blocking.run(batch_partitions(blocking.cluster, chosen))
 count = total = 0
 for one in partitions:
     for batch in read_partition(one, chosen.cluster):

@@ -1,10 +1,15 @@
-"""`boki_spark.cold(...)`: the files of offloaded terms as a frame that Spark reads by itself, with none of Boki's code in its workers.
+"""Native frames of offloaded terms: `boki_spark.cold` reads their Parquet files with Spark's own reader, without Python workers.
 
-What is checked when the frame is made: that each manifest is the truth of the plan (`cold_reads`), that each file is there, and ends as
-it was written. When it is read Spark compares each page with its checksum; a file that is gone or cannot be read is an error whatever
-the session says of such files, and is raised with a code (`native_faults`).
+When a frame is made, each manifest is compared with the plan (`cold_reads`), and the end of each file with its manifest. When it is
+read, Spark verifies the checksum of each page; a missing or damaged file is an error whatever the session's settings say about such
+files. Records that died after their term was offloaded are left out: by a few comparisons, or by an anti join if there are many spans.
 
-What died since a term was offloaded is left out: by a few comparisons, or, where there are many such places, by an anti join.
+Spark raises errors of its own for these files. Each frame therefore has a gateway client that forwards every call to py4j's and looks
+at the errors that come back. If an error names a file of a cold frame of the session, the driver reads that file and compares it with
+the hash in its manifest. A missing file is raised as ColdMissing, a changed one as ColdDamaged, and an intact one that Spark could not
+read as ClusterAway; the error of Spark is the cause. py4j hands the client on to every Java object that a call on such an object
+returns, so derived frames, their writers and iterators have it too. Nothing of py4j or pyspark is replaced: all other objects of the
+session, and other sessions, keep py4j's own client and Spark's own errors.
 """
 
 from __future__ import annotations
@@ -13,8 +18,10 @@ import asyncio
 import dataclasses
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from xxhash import xxh3_128_hexdigest
@@ -26,48 +33,58 @@ from boki_logbook.scan.plan import NO_SPANS, united
 from boki_spark.cold_terms.cold_reads import ColdFile, check_file, cold_files
 from boki_spark.cold_terms.files import Files, OpenFiles
 from boki_spark.errors import BadOption, ClusterAway, ColdDamaged, ColdMissing, NotOffloaded, ReadFault
+from boki_spark.plan.blocking_cluster import BlockingCluster
 from boki_spark.plan.cluster import Cluster
 from boki_spark.plan.read_options import RECORDS, SCHEMA, ReadOptions, batch_options
 from boki_spark.plan.stream_planner import loss, lost_spans
-from boki_spark.source.reader import Planning, batch_plan
+from boki_spark.source.reader import batch_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SPANS_COMPARED: Final = 16
-"""More places that are left out are joined with."""
+"""The largest number of hidden spans that become comparisons; more are joined with."""
 FILES_AT_ONCE: Final = 16
+"""Files that are checked at the same time."""
+FILES_REMEMBERED: Final = 65_536
+"""Files of the cold frames of a session whose hashes are kept; the least recently used are forgotten."""
 STRICT: Final = {
     "parquet.page.verify-checksum.enabled": "true",
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
 }
-FILES_KNOWN: Final = 65_536
-"""Of cold frames of one process; those that were made last."""
+"""Options of Spark's Parquet reader."""
 FROM_SPARK: Final = ("py4j.", "pyspark.")
-"""Modules of its errors."""
+"""Modules of the errors that Spark raises in Python."""
 _NAME: Final = re.compile(r"term-\d+/v\d+-[0-9a-f]+/slice-\d+\.parquet")
-"""How an attempt names a file: no other attempt has the same, wherever it is and however a path is written."""
+"""The end of a file's path. It has the random name of its attempt, so it is unique however the rest of the path is written."""
 _NOT_READ: Final = "FAILED_READ_FILE"
+_CALL: Final = "c"
+"""py4j's command that calls a method: c, the id of the object, the name of the method and the arguments, a line each."""
 _HALF: Final = 2**63
 
 
 def cold_frame(spark: SparkSession, options: Mapping[str, str], *, whole: bool) -> DataFrame:
-    """See `boki_spark.cold`."""
+    """Return the frame of `boki_spark.cold`, which documents it."""
     chosen = batch_options(options)
     if chosen.dataset != RECORDS:
-        raise BadOption(f"expected dataset={RECORDS}: files have nothing else, found {chosen.dataset}")
-    with Planning(chosen) as planning:
-        files = planning.run(chosen_files(planning.cluster, OpenFiles(), chosen, whole=whole))
-    translate_errors_of(files)
-    return frame_of(spark, files, chosen)
+        raise BadOption(f"expected dataset={RECORDS}, the only one in files, found {chosen.dataset}")
+    with BlockingCluster(chosen.cluster) as blocking:
+        files = blocking.run(chosen_files(blocking.cluster, OpenFiles(), chosen, whole=whole))
+    errors = _errors_of(spark)
+    errors.files.add(files)
+    with errors.translated():
+        frame = frame_of(spark, files, chosen)
+    return with_translated_errors(frame, errors)
 
 
 async def chosen_files(cluster: Cluster, files: Files, options: ReadOptions, *, whole: bool) -> list[ColdFile]:
-    """The files that have what options name, each looked at; what they leave out is what the range has not, of any book.
+    """Return the files with records of the range, each checked. What a file hides does not depend on book and tags.
 
     Raises:
-        NotOffloaded, DataLoss. As `cold_reads.cold_files`, `check_file` and `Cluster.plan`.
+        NotOffloaded: with `whole`, some records that the options ask for are in ledgers only.
+        DataLoss: some of them were given up.
+        PipelineError: as `cold_files`, `check_file` and `Cluster.plan`.
     """
     everything = dataclasses.replace(options, book=None, tags=())
     plan = await batch_plan(cluster, everything, LIVE)
@@ -92,7 +109,7 @@ async def chosen_files(cluster: Cluster, files: Files, options: ReadOptions, *, 
 
 
 def frame_of(spark: SparkSession, files: Sequence[ColdFile], options: ReadOptions) -> DataFrame:
-    """The rows of files without what they leave out, of a book and with one of some tags."""
+    """Return the rows of files that are not hidden, filtered by the book and tags of the options."""
     from pyspark.sql import functions as F
 
     if not files:
@@ -121,12 +138,12 @@ def _parquet(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 
 def _literal(path: str) -> str:
-    """A path in which Spark sees no pattern."""
+    """Escape the letters of a path that Spark would read as a pattern."""
     return "".join(f"\\{letter}" if letter in "*?[]{}\\" else letter for letter in path)
 
 
 def _without(spark: SparkSession, frame: DataFrame, hidden: U64) -> DataFrame:
-    """Rows whose seqnums are in none of ascending spans."""
+    """Leave out the rows whose seqnums lie in ascending spans."""
     if len(hidden) <= SPANS_COMPARED:
         for first, stop in hidden.tolist():
             frame = frame.where(f"NOT (seqnum >= {first} AND seqnum < {stop})")
@@ -144,38 +161,38 @@ def _signed(number: int) -> int:
 # -- errors of Spark
 
 
-class Known(NamedTuple):
-    """A file, and its hash."""
+class HashedFile(NamedTuple):
+    """The path of a file of a cold frame, and the hash that its manifest has."""
 
     path: str
     hash: str
 
 
-class KnownFiles:
-    """Files of cold frames, by the end of their names."""
+class RememberedFiles:
+    """Files of the cold frames of a session, by the unique ends of their paths."""
 
-    def __init__(self, limit: int = FILES_KNOWN) -> None:
+    def __init__(self, limit: int = FILES_REMEMBERED) -> None:
         self._limit = limit
-        self._files: OrderedDict[str, Known] = OrderedDict()
+        self._files: OrderedDict[str, HashedFile] = OrderedDict()
 
     def add(self, files: Iterable[ColdFile]) -> None:
-        """More of them; the oldest are forgotten."""
+        """Remember files; forget the oldest beyond the limit."""
         for one in files:
             found = _NAME.search(one.path)
             if found is not None:
-                self._files[found[0]] = Known(one.path, one.slice.hash)
+                self._files[found[0]] = HashedFile(one.path, one.slice.hash)
                 self._files.move_to_end(found[0])
         while len(self._files) > self._limit:
             self._files.popitem(last=False)
 
-    def named_in(self, text: str) -> Known | None:
-        """The first file that a text names."""
+    def named_in(self, text: str) -> HashedFile | None:
+        """Return the first remembered file that a text names."""
         names = (name for name in _NAME.findall(text) if name in self._files)
         return self._files.get(next(names, ""))
 
 
-async def fault_of(files: Files, one: Known, message: str) -> ReadFault | None:
-    """What is wrong with a file that an error of Spark names; None: nothing, and by Spark it could be read."""
+async def fault_of(files: Files, one: HashedFile, message: str) -> ReadFault | None:
+    """Return the fault of a file that an error of Spark names, or None if the file is intact and Spark could read it."""
     try:
         data = await files.read(one.path)
     except ColdMissing:
@@ -188,29 +205,34 @@ async def fault_of(files: Files, one: Known, message: str) -> ReadFault | None:
         return ColdDamaged(f"{one.path} is not what was written: offload the term again")
     if _NOT_READ in message:
         return ClusterAway(
-            f"Spark could not read {one.path}, which is whole as seen from here: make the frame again; workers must reach the file by the "
-            "same URL; the error of Spark is the cause of this one"
+            f"Spark could not read {one.path}, which is intact as seen from the driver: make the frame again; workers must reach the file "
+            "by the same URL; the error of Spark is the cause of this one"
         )
     return None
 
 
-class _ErrorTranslator:
-    """In the place of py4j's function that gives what Java returned, or raises what it raised."""
+class SparkErrors:
+    """Translates errors of Spark that name a remembered file.
 
-    def __init__(self, inner: Callable[..., Any]) -> None:
-        self._inner = inner
-        self.files = KnownFiles()
+    Attributes:
+        files: the files of all cold frames of the session, since an error of one frame may name a file of another that it was joined with.
+    """
 
-    def __call__(self, *args: Any, **how: Any) -> Any:
+    def __init__(self) -> None:
+        self.files = RememberedFiles()
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """Raise an error of the block as its translation, if it has one."""
         try:
-            return self._inner(*args, **how)
+            yield
         except Exception as error:
-            fault = self._coded(error)
+            fault = self._fault(error)
             if fault is None:
                 raise
             raise fault from error
 
-    def _coded(self, error: Exception) -> ReadFault | None:
+    def _fault(self, error: Exception) -> ReadFault | None:
         if not type(error).__module__.startswith(FROM_SPARK):
             return None
         message = str(error)
@@ -224,11 +246,45 @@ class _ErrorTranslator:
             thread.stop()
 
 
-def translate_errors_of(files: Iterable[ColdFile]) -> None:
-    """From now on errors of Spark that name one of these files have a code. Idempotent."""
-    from py4j import java_gateway
+class TranslatingClient:
+    """A gateway client of py4j for the Java objects of cold frames: it forwards everything and translates errors."""
 
-    translator = java_gateway.get_return_value
-    if not isinstance(translator, _ErrorTranslator):
-        translator = java_gateway.get_return_value = _ErrorTranslator(translator)
-    translator.files.add(files)
+    def __init__(self, inner: Any, errors: SparkErrors) -> None:
+        self._inner = inner
+        self._errors = errors
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def send_command(self, command: str, *args: Any, **how: Any) -> Any:
+        """Send a command and return the answer, unless the answer is an error: then raise it, translated.
+
+        Raises:
+            ReadFault: the error names a remembered file. All other errors are raised as py4j and pyspark raise them.
+        """
+        from py4j import java_gateway
+        from py4j.protocol import is_error
+
+        answer = self._inner.send_command(command, *args, **how)
+        if isinstance(answer, str) and is_error(answer)[0]:
+            kind, target, method, *_ = (*command.split("\n", 3), "", "")
+            names = (target, method) if kind == _CALL else (None, None)
+            with self._errors.translated():
+                java_gateway.get_return_value(answer, self._inner, *names)
+        return answer
+
+
+_errors_by_session: WeakKeyDictionary[SparkSession, SparkErrors] = WeakKeyDictionary()
+
+
+def _errors_of(spark: SparkSession) -> SparkErrors:
+    return _errors_by_session.setdefault(spark, SparkErrors())
+
+
+def with_translated_errors(frame: DataFrame, errors: SparkErrors) -> DataFrame:
+    """Return a frame with the same rows, whose Java object has a `TranslatingClient`; with Spark Connect, which has no py4j, the frame."""
+    if not hasattr(frame, "_jdf"):
+        return frame
+    java_frame = frame._jdf.toDF()
+    java_frame._gateway_client = TranslatingClient(java_frame._gateway_client, errors)
+    return type(frame)(java_frame, frame.sparkSession)

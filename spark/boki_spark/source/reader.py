@@ -6,8 +6,8 @@ A frame is a snapshot: Spark plans it at its first action and keeps the plan; `l
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -20,13 +20,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from boki_common.runtime.loop_thread import LoopThread
 from boki_logbook.scan.facts import COMMITTED, LIVE, Committed, ScanRange
 from boki_logbook.scan.partitions import Partition, cut
 from boki_logbook.scan.plan import Plan
 from boki_spark.cold_terms.cold_reads import ColdPartition, choose_cold
 from boki_spark.cold_terms.files import OpenFiles
 from boki_spark.errors import coded
+from boki_spark.plan.blocking_cluster import BlockingCluster
 from boki_spark.plan.bundles import bundled, together
 from boki_spark.plan.cluster import Cluster
 from boki_spark.plan.read_options import METALOG, ReadOptions
@@ -36,8 +36,6 @@ from boki_spark.source.worker import read_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-T = TypeVar("T")
 
 
 class RecordPartition(InputPartition):
@@ -77,8 +75,8 @@ class RecordsReader(_Records, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        with Planning(options) as planning:
-            return tasks_of(planning.run(batch_partitions(planning.cluster, options)), options.partitions)
+        with BlockingCluster(options.cluster) as blocking:
+            return tasks_of(blocking.run(batch_partitions(blocking.cluster, options)), options.partitions)
 
 
 def tasks_of(partitions: Sequence[Partition | ColdPartition], least: int) -> list[RecordPartition]:
@@ -112,11 +110,11 @@ class FactsReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        with Planning(options) as planning:
+        with BlockingCluster(options.cluster) as blocking:
             if options.dataset == METALOG:
-                plan = planning.run(batch_plan(planning.cluster, options, COMMITTED))
+                plan = blocking.run(batch_plan(blocking.cluster, options, COMMITTED))
                 return [RecordPartition(one) for one in bundled(cut(plan, max_bytes=options.partition_bytes))]
-            return [_Terms(planning.run(planning.cluster.committed()))]
+            return [_Terms(blocking.run(blocking.cluster.committed()))]
 
     def read(self, partition: InputPartition | None) -> Iterator[tuple[Any, ...]]:
         if isinstance(partition, RecordPartition):
@@ -140,47 +138,20 @@ async def batch_plan(cluster: Cluster, options: ReadOptions, mode: str) -> Plan:
     return await cluster.plan(ScanRange(start, end, options.book, options.tags), mode)
 
 
-class Planning:
-    """A cluster in a loop of its own, for a thread that may wait. What it raises has a code."""
-
-    def __init__(self, options: ReadOptions) -> None:
-        self._thread = LoopThread("boki_spark.planning")
-        try:
-            self.cluster = self.run(Cluster.open(options.cluster))
-        except BaseException:
-            self._thread.stop()
-            raise
-        self._thread.closes(self.cluster.close)
-
-    def run(self, what: Coroutine[Any, Any, T]) -> T:
-        """Waits for it in the loop. Raises what it does, with a code."""
-        with coded():
-            return self._thread.run(what)
-
-    def __enter__(self) -> Planning:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._thread.stop()
-
-
 class RecordsStream(_Records, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Records as they come. Spark keeps one of these for a query, and sends copies to workers, which only read."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._planning: tuple[Planning, StreamPlanner] | None = None
+        self._planning: tuple[BlockingCluster, StreamPlanner] | None = None
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_planning": None}
 
-    def _planner(self) -> tuple[Planning, StreamPlanner]:
+    def _planner(self) -> tuple[BlockingCluster, StreamPlanner]:
         if self._planning is None:
-            planning = Planning(self._options)
-            self._planning = planning, StreamPlanner(planning.cluster, self._options)
+            blocking = BlockingCluster(self._options.cluster)
+            self._planning = blocking, StreamPlanner(blocking.cluster, self._options)
         return self._planning
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -194,18 +165,18 @@ class RecordsStream(_Records, DataSourceStreamReader, SupportsTriggerAvailableNo
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        planning, planner = self._planner()
-        planning.run(planner.aim())
+        blocking, planner = self._planner()
+        blocking.run(planner.aim())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        planning, planner = self._planner()
+        blocking, planner = self._planner()
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-        return planning.run(planner.latest(start, max_rows=rows, max_bytes=size))
+        return blocking.run(planner.latest(start, max_rows=rows, max_bytes=size))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        planning, planner = self._planner()
-        return [RecordPartition(one) for one in bundled(planning.run(planner.partitions(start, end)))]
+        blocking, planner = self._planner()
+        return [RecordPartition(one) for one in bundled(blocking.run(planner.partitions(start, end)))]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: Spark does not call it for the last batch, so nothing may hang on it. Trims are the user's."""

@@ -11,6 +11,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed: make spark", exc_type=ImportError)
 
+from py4j import java_gateway
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 import boki
 import boki_spark
 from boki_common.ids import seqnum as make_seqnum
@@ -199,6 +203,30 @@ def test_what_happens_to_a_file_of_a_native_frame_later_is_raised_with_a_code(
         spark.conf.set("spark.sql.files.ignoreMissingFiles", "false")
     file.write_bytes(whole)
     assert numbers(boki_spark.cold(spark, url=dev, book=name)) == list(range(2_000))
+
+
+def test_frames_of_others_keep_the_errors_of_spark_and_the_client_of_py4j(
+    spark: SparkSession, dev: str, name: str, cold_file: Callable[[], tuple[Path, bytes]]
+) -> None:
+    """The same damaged file is read by a cold frame and by plain frames of the same session and of another one."""
+    file, whole = cold_file()
+    others = [session.read.parquet(f"file://{file}") for session in (spark, spark.newSession())]
+    before = java_gateway.get_return_value
+    frame = boki_spark.cold(spark, url=dev, book=name)
+    others.append(others[0].join(frame.select("seqnum"), "seqnum"))
+    file.write_bytes(AFTERWARDS["half of it"](whole))
+    try:
+        with pytest.raises(ColdDamaged):
+            frame.collect()
+        with pytest.raises(ColdDamaged):
+            frame.union(frame).groupBy("log").count().collect()
+        for other in others:
+            with pytest.raises((Py4JError, PySparkException), match=r"slice-000000\.parquet"):
+                other.collect()
+            assert other._jdf._gateway_client is spark.sparkContext._gateway._gateway_client
+        assert java_gateway.get_return_value is before
+    finally:
+        file.write_bytes(whole)
 
 
 def test_a_path_is_taken_as_it_is_written() -> None:

@@ -15,8 +15,9 @@ import boki
 import boki_spark
 from boki_common.ids import seqnum as make_seqnum
 from boki_common.ids import term_of
+from boki_spark.plan.blocking_cluster import BlockingCluster
 from boki_spark.plan.read_options import batch_options
-from boki_spark.source.reader import Planning, batch_partitions
+from boki_spark.source.reader import batch_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -174,8 +175,8 @@ def test_a_term_that_was_offloaded_is_read_from_its_files(
     fill(client, name, 10, 100)
     client.book(name).trim(before=seqnums[4])
     options = batch_options({"url": dev, "book": name})
-    with Planning(options) as planning:
-        partitions = planning.run(batch_partitions(planning.cluster, options))
+    with BlockingCluster(options.cluster) as blocking:
+        partitions = blocking.run(batch_partitions(blocking.cluster, options))
     assert [type(one).__name__ for one in partitions] == ["ColdPartition", "Partition"]
     assert data(frame(spark, dev, name)) == list(range(4, 110))
     assert data(frame(spark, dev, name, tags="even")) == list(range(4, 110, 2))

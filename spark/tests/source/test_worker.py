@@ -16,9 +16,10 @@ from boki_common.ids import book_id, tag_id
 from boki_logbook.scan.facts import LIVE, ScanRange
 from boki_logbook.scan.partitions import Partition, cut
 from boki_spark.errors import ClusterAway
+from boki_spark.plan.blocking_cluster import BlockingCluster
+from boki_spark.plan.read_options import ClusterOptions
 from boki_spark.read.arrow import ARROW_SCHEMA
 from boki_spark.source import worker
-from boki_spark.source.blocking_cluster import ClusterOptions, open_source
 from boki_spark.source.worker import end_clients, read_partition
 
 pytestmark = pytest.mark.processes
@@ -37,9 +38,11 @@ def seqnums(client: boki.sync.Client, name: str) -> list[int]:
 
 
 def planned(options: ClusterOptions, name: str, *tags: str, max_bytes: int = 2_000) -> list[Partition]:
-    with open_source(options) as source:
-        end = source.committed().end
-        return cut(source.plan(ScanRange({}, end, book_id(name), tuple(map(tag_id, tags))), LIVE), max_bytes=max_bytes)
+    asked = ScanRange({}, {}, book_id(name), tuple(map(tag_id, tags)))
+    with BlockingCluster(options) as blocking:
+        cluster = blocking.cluster
+        end = blocking.run(cluster.committed()).end
+        return cut(blocking.run(cluster.plan(asked._replace(end=end), LIVE)), max_bytes=max_bytes)
 
 
 def test_partitions_read_elsewhere_are_what_was_appended(

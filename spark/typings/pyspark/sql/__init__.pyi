@@ -21,6 +21,7 @@ class Column:
     def alias(self, *names: str) -> Column: ...
 
 class DataFrame:
+    def __init__(self, java_frame: Any, session: SparkSession) -> None: ...
     columns: list[str]
     schema: Any
     write: Any
