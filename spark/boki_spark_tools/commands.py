@@ -92,13 +92,13 @@ def register(group: click.Group) -> None:
         """
         if "://" not in folder:
             raise SettingsError(f"expected --to to be a URL such as file:///data/cold, found {folder!r}")
-        chosen = _Chosen(terms, folder, wait_s, prove_copied, sweep_only, alone)
+        chosen = _OffloadOptions(terms, folder, wait_s, prove_copied, sweep_only, alone)
         return run_with_ledgers(
             invocation, metadata, lambda ledgers, store: _offload(invocation, chosen, ledgers, store)
         )
 
 
-class _Chosen(NamedTuple):
+class _OffloadOptions(NamedTuple):
     """The options of one run."""
 
     terms: Sequence[int]
@@ -109,14 +109,16 @@ class _Chosen(NamedTuple):
     alone: bool
 
 
-async def _offload(invocation: Invocation, chosen: _Chosen, ledgers: LedgerClient, store: MetadataStore) -> None:
+async def _offload(
+    invocation: Invocation, chosen: _OffloadOptions, ledgers: LedgerClient, store: MetadataStore
+) -> None:
     try:
-        from boki_spark.cold_terms.files import OpenFiles
+        from boki_spark.cold_terms.files import FsspecFiles
         from boki_spark.offload.offloader import Offloader
         from boki_spark.plan.cluster import SNAPSHOT, Cluster
     except ImportError as error:
         raise SettingsError(MISSING) from error
-    work = Offloader(Cluster(store, ledgers, None, SNAPSHOT), OpenFiles(), chosen.folder, rng=SystemRandom())
+    work = Offloader(Cluster(store, ledgers, None, SNAPSHOT), FsspecFiles(), chosen.folder, rng=SystemRandom())
     failed = [] if chosen.sweep_only else await _copy(invocation, work, chosen)
     swept = await work.sweep(alone=chosen.alone)
     if swept.deleted:
@@ -130,7 +132,7 @@ async def _offload(invocation: Invocation, chosen: _Chosen, ledgers: LedgerClien
         raise CheckFailed(f"{counted(len(failed), 'term')} not copied: {', '.join(map(str, failed))}")
 
 
-async def _copy(invocation: Invocation, work: Offloader, chosen: _Chosen) -> list[int]:
+async def _copy(invocation: Invocation, work: Offloader, chosen: _OffloadOptions) -> list[int]:
     """Copy the terms and report each; return those that should have been copied and were not."""
     from boki_spark.offload.job import survey_covered
     from boki_spark.offload.offloader import Offloaded
@@ -180,7 +182,7 @@ def _report(invocation: Invocation, made: Offloaded) -> None:
         )
 
 
-class _Bar:
+class _ProgressBar:
     """A progress bar on standard error."""
 
     def __init__(self, term: int) -> None:
@@ -208,4 +210,4 @@ class _Bar:
 def _bar(invocation: Invocation, term: int) -> AbstractContextManager[Callable[[int, int], None] | None]:
     if invocation.json or not sys.stderr.isatty():
         return nullcontext()
-    return _Bar(term)
+    return _ProgressBar(term)

@@ -92,12 +92,12 @@ def offload(dev: str, dev_folder: Path) -> Offload:
 
 async def offloaded(where: ClusterOptions, folder: str, term: int) -> str:
     """Offloads a sealed term once an index snapshot covers it."""
-    from boki_spark.cold_terms.files import OpenFiles
+    from boki_spark.cold_terms.files import FsspecFiles
     from boki_spark.offload.offloader import Offloader
 
     cluster = await Cluster.open(where)
     try:
-        work = Offloader(cluster, OpenFiles(), folder, rng=boki.SystemRandom(), retry_for_s=10.0)
+        work = Offloader(cluster, FsspecFiles(), folder, rng=boki.SystemRandom(), retry_for_s=10.0)
         while not (made := await work.offload(term)).manifest:
             assert made.why.startswith("no index snapshot"), made.why
         return made.manifest

@@ -74,7 +74,7 @@ class MemoryFiles:
         return sorted(path for path in self.files if path.startswith(folder.rstrip("/") + "/"))
 
 
-class OpenFiles:
+class FsspecFiles:
     """Files of a file system of fsspec, in threads: none of them blocks a loop."""
 
     def __init__(self, **storage_options: Any) -> None:

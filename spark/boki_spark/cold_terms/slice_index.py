@@ -5,7 +5,7 @@
     blocks = head.blocks_of(book, tags)                 # parts of the index to read next
     rows = rows_in(head, blocks, book, tags)
 
-    head            msgpack, `Head`: of each block of streams the first (book, tag) and where its rows begin
+    head            msgpack, `IndexHead`: of each block of streams the first (book, tag) and where its rows begin
     stream blocks   books i64 | tags i64 | ends u32     ascending by (book, tag): where the rows of each end in the row blocks
     row blocks      u32                                 rows of streams, one stream after another
     seqnums         seqnums i64 | rows u32              ascending, and the row of each
@@ -40,7 +40,7 @@ _FOOTER_TAIL: Final = 8
 """Length of the footer, and the magic of Parquet."""
 
 
-class Block(NamedTuple):
+class IndexBlock(NamedTuple):
     """A part of a file, [first, stop), and its hash."""
 
     first: int
@@ -48,7 +48,7 @@ class Block(NamedTuple):
     hash: int
 
 
-class Head(msgspec.Struct, frozen=True, array_like=True):
+class IndexHead(msgspec.Struct, frozen=True, array_like=True):
     """See the module. `bytes` of it are counted by its reader: the blocks begin there."""
 
     version: int
@@ -73,7 +73,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     def chunk_hash(self, group: int, column: int, columns: int) -> int:
         return int(np.frombuffer(self.chunk_hashes, np.uint64)[group * columns + column])
 
-    def stream_blocks(self, head_bytes: int, book: int, tags: Iterable[int]) -> list[tuple[int, Block]]:
+    def stream_blocks(self, head_bytes: int, book: int, tags: Iterable[int]) -> list[tuple[int, IndexBlock]]:
         """The blocks that may have streams of a book: their numbers, and where they are. Numbers of book and tags are u64."""
         books, known = np.frombuffer(self.block_books, np.int64), np.frombuffer(self.block_tags, np.int64)
         keys = list(zip(books.tolist(), known.tolist(), strict=True))
@@ -83,7 +83,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
         for at in sorted(numbers):
             first, stop = BLOCK_ROWS * at, min(BLOCK_ROWS * (at + 1), self.stream_count)
             found.append(
-                (at, Block(head_bytes + _STREAM_BYTES * first, head_bytes + _STREAM_BYTES * stop, int(hashes[at])))
+                (at, IndexBlock(head_bytes + _STREAM_BYTES * first, head_bytes + _STREAM_BYTES * stop, int(hashes[at])))
             )
         return found
 
@@ -96,7 +96,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
         wanted = (books == _signed(book)) & np.isin(known, [_signed(tag) for tag in tags])
         return [(int(begins[at]), int(ends[at])) for at in np.flatnonzero(wanted).tolist()]
 
-    def row_blocks(self, head_bytes: int, spans: Iterable[tuple[int, int]]) -> list[tuple[int, Block]]:
+    def row_blocks(self, head_bytes: int, spans: Iterable[tuple[int, int]]) -> list[tuple[int, IndexBlock]]:
         """The blocks that have these spans of rows."""
         hashes = np.frombuffer(self.row_hashes, np.uint64)
         begin = head_bytes + _STREAM_BYTES * self.stream_count
@@ -104,12 +104,12 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
         found = []
         for at in sorted(numbers):
             first, stop = BLOCK_ROWS * at, min(BLOCK_ROWS * (at + 1), self.tagged_count)
-            found.append((at, Block(begin + _ROW_BYTES * first, begin + _ROW_BYTES * stop, int(hashes[at]))))
+            found.append((at, IndexBlock(begin + _ROW_BYTES * first, begin + _ROW_BYTES * stop, int(hashes[at]))))
         return found
 
-    def seqnums_block(self, head_bytes: int) -> Block:
+    def seqnums_block(self, head_bytes: int) -> IndexBlock:
         first = head_bytes + _STREAM_BYTES * self.stream_count + _ROW_BYTES * self.tagged_count
-        return Block(first, first + _SEQNUM_BYTES * self.row_count, self.seqnums_hash)
+        return IndexBlock(first, first + _SEQNUM_BYTES * self.row_count, self.seqnums_hash)
 
     def fits(self) -> bool:
         """Whether its columns fit each other."""
@@ -161,14 +161,14 @@ def _signed(number: int) -> int:
 # -- what is written
 
 
-class Index(NamedTuple):
+class SideIndex(NamedTuple):
     """A side index, and what its manifest has of it."""
 
     data: bytes
     head_bytes: int
 
 
-def index_of(table: pa.Table, data: bytes) -> Index:
+def index_of(table: pa.Table, data: bytes) -> SideIndex:
     """The side index of sorted rows and their file."""
     books, seqnums = numbers_of(table, "book"), numbers_of(table, "seqnum")
     offsets, tags = lists_of(table, "tags")
@@ -187,7 +187,7 @@ def index_of(table: pa.Table, data: bytes) -> Index:
     seqnum_block = seqnums[by_seqnum].tobytes() + by_seqnum.astype(np.uint32).tobytes()
     footer = parquet.read_metadata(pa.BufferReader(data))
     head = msgspec.msgpack.encode(
-        Head(
+        IndexHead(
             VERSION,
             len(books),
             len(streams),
@@ -204,7 +204,7 @@ def index_of(table: pa.Table, data: bytes) -> Index:
             _hashes([data[slice(*part)] for part in chunks_of(footer)]),
         )
     )
-    return Index(b"".join([head, *stream_blocks, *row_blocks, seqnum_block]), len(head))
+    return SideIndex(b"".join([head, *stream_blocks, *row_blocks, seqnum_block]), len(head))
 
 
 def _stream_block(streams: NDArray[np.int64], ends: NDArray[np.uint32]) -> bytes:
@@ -233,7 +233,7 @@ def footer_of(end: bytes, name: str) -> Any:
 
 
 def chunks_of(footer: Any) -> list[tuple[int, int]]:
-    """Where each column of each row group is, [first, stop), in the order of `Head.chunk_hashes`."""
+    """Where each column of each row group is, [first, stop), in the order of `IndexHead.chunk_hashes`."""
     found = []
     for at in range(footer.num_row_groups):
         group = footer.row_group(at)
@@ -249,10 +249,10 @@ def chunks_of(footer: Any) -> list[tuple[int, int]]:
 # -- what is read
 
 
-def decode_head(data: bytes, name: str) -> Head:
+def decode_head(data: bytes, name: str) -> IndexHead:
     """Raises ColdDamaged."""
     try:
-        head = msgspec.msgpack.decode(data, type=Head)
+        head = msgspec.msgpack.decode(data, type=IndexHead)
     except DECODE_FAULTS as error:
         raise ColdDamaged(f"{name} is no side index: {error}") from error
     if not head.fits():

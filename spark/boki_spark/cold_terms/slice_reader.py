@@ -29,7 +29,7 @@ from boki_common import limits
 from boki_logbook.index.sorted_run import U64
 from boki_spark.cold_terms.files import Files
 from boki_spark.cold_terms.manifest import SliceFile, joined
-from boki_spark.cold_terms.slice_index import Block, Head, chunks_of, decode_head, footer_of, rows_of
+from boki_spark.cold_terms.slice_index import IndexBlock, IndexHead, chunks_of, decode_head, footer_of, rows_of
 from boki_spark.errors import ColdDamaged
 from boki_spark.read.arrow import ARROW_SCHEMA
 
@@ -48,7 +48,7 @@ class SliceReader:
         self._index = joined(folder, one.index)
         self._one = one
         self._footer: Any = None
-        self._head: Head | None = None
+        self._head: IndexHead | None = None
         self.bytes_read = 0
 
     async def groups(
@@ -92,7 +92,7 @@ class SliceReader:
 
     # -- parts
 
-    async def _begin(self) -> tuple[Any, Head]:
+    async def _begin(self) -> tuple[Any, IndexHead]:
         """The footer and the head, which all else is held against."""
         if self._head is None:
             one = self._one
@@ -111,7 +111,7 @@ class SliceReader:
                 raise _damaged(self._index)
         return self._footer, self._head
 
-    async def _rows_with(self, head: Head, book: int, tags: Sequence[int]) -> NDArray[np.int64]:
+    async def _rows_with(self, head: IndexHead, book: int, tags: Sequence[int]) -> NDArray[np.int64]:
         """Rows that have one of some tags."""
         begin = self._one.head_bytes
         streams = head.stream_blocks(begin, book, tags)
@@ -125,14 +125,14 @@ class SliceReader:
         data = await self._blocks([block for _, block in rows])
         return rows_of(spans, {number: part for (number, _), part in zip(rows, data, strict=True)})
 
-    async def _blocks(self, blocks: Sequence[Block]) -> list[bytes]:
+    async def _blocks(self, blocks: Sequence[IndexBlock]) -> list[bytes]:
         found = await asyncio.gather(*(self._part(self._index, one.first, one.stop) for one in blocks))
         for block, data in zip(blocks, found, strict=True):
             if len(data) != block.stop - block.first or xxh3_64_intdigest(data) != block.hash:
                 raise _damaged(self._index)
         return found
 
-    async def _window(self, footer: Any, head: Head, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
+    async def _window(self, footer: Any, head: IndexHead, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """Some row groups: what is wanted of them is read, compared and made a table."""
         leaves = [at for at in range(footer.num_columns) if footer.schema.column(at).path.split(".")[0] in columns]
         chunks, count = chunks_of(footer), footer.num_columns
@@ -140,7 +140,7 @@ class SliceReader:
             (chunks[group * count + leaf], head.chunk_hash(group, leaf, count)) for group in groups for leaf in leaves
         ]
         spans = list(_joined(sorted(part for part, _ in wanted)))
-        pieces = _Pieces(
+        pieces = _FileParts(
             dict(
                 zip(
                     [first for first, _ in spans],
@@ -168,7 +168,7 @@ class SliceReader:
         return data
 
 
-class _Pieces(io.RawIOBase):
+class _FileParts(io.RawIOBase):
     """A file of which some parts are there: reading anything else is a fault of the program."""
 
     def __init__(self, pieces: dict[int, bytes], size: int) -> None:

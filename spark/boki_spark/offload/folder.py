@@ -31,7 +31,7 @@ Attempts = dict[int, dict[str, list[str]]]
 """Term → name of an attempt → paths of its files."""
 
 
-class Swept(NamedTuple):
+class SweepResult(NamedTuple):
     """Files that `sweep` deleted, and files of earlier versions that it left: no living term of this cluster names them."""
 
     deleted: int
@@ -89,7 +89,7 @@ def never_named(record: TermRecord, version: int, attempt: str) -> bool:
     return record.reclaimed or attempt_of(record.location.path) != (record.term, attempt)
 
 
-async def sweep(store: MetadataStore, files: Files, folder: str, *, alone: bool) -> Swept:
+async def sweep(store: MetadataStore, files: Files, folder: str, *, alone: bool) -> SweepResult:
     """Delete the files of a cluster's attempts that can never be named, and of its terms that died.
 
     Args:
@@ -101,8 +101,8 @@ async def sweep(store: MetadataStore, files: Files, folder: str, *, alone: bool)
     own, earlier = attempts_in(await files.list(folder), await instance_id(store))
     deleted = await _sweep(store, files, own)
     if alone:
-        return Swept(deleted + await _sweep(store, files, earlier), 0)
-    return Swept(deleted, await _unnamed(store, earlier))
+        return SweepResult(deleted + await _sweep(store, files, earlier), 0)
+    return SweepResult(deleted, await _unnamed(store, earlier))
 
 
 async def _sweep(store: MetadataStore, files: Files, found: Attempts) -> int:

@@ -15,8 +15,8 @@ from typing import Final, TypeVar
 
 from boki_common.runtime.loop_thread import LoopThread
 from boki_common.runtime.process import SystemRandom
-from boki_spark.cold_terms.files import OpenFiles
-from boki_spark.offload.folder import Swept
+from boki_spark.cold_terms.files import FsspecFiles
+from boki_spark.offload.folder import SweepResult
 from boki_spark.offload.offloader import Offloaded, Offloader, Progress
 from boki_spark.offload.survey import NOT_COVERED, Survey
 from boki_spark.plan.cluster import SNAPSHOT, Cluster, ClusterOptions
@@ -78,7 +78,7 @@ async def survey_covered(work: Offloader, wait_s: float, *, prove_copied: bool) 
     return found._replace(due=sorted(damaged.union(found.due)))
 
 
-def sweep(options: ClusterOptions, folder: str, *, alone: bool = False) -> Swept:
+def sweep(options: ClusterOptions, folder: str, *, alone: bool = False) -> SweepResult:
     """Delete files that nothing can ever name. `alone`: no other cluster has files in the folder, so those of earlier versions of Boki,
     which name no cluster, are deleted too. Raises as `Cluster.open` and `Offloader.sweep`."""
     return _with(options, folder, lambda work: work.sweep(alone=alone))
@@ -88,7 +88,9 @@ def _with(options: ClusterOptions, folder: str, use: Callable[[Offloader], Await
     async def main() -> T:
         cluster = await Cluster.open(dataclasses.replace(options, plan=SNAPSHOT))
         try:
-            return await use(Offloader(cluster, OpenFiles(), folder, rng=SystemRandom(), retry_for_s=options.timeout_s))
+            return await use(
+                Offloader(cluster, FsspecFiles(), folder, rng=SystemRandom(), retry_for_s=options.timeout_s)
+            )
         finally:
             await cluster.close()
 

@@ -63,11 +63,11 @@ from boki_spark.cold_terms.manifest import (
 from boki_spark.cold_terms.slice_index import end_of, index_of
 from boki_spark.cold_terms.slices import added, parquet_of, row_sum, sorted_table
 from boki_spark.errors import Behind, ColdDamaged, DataLoss, OffloadRefused, PlanStale
-from boki_spark.offload.folder import Swept, attempt_folder, attempt_of, sweep
+from boki_spark.offload.folder import SweepResult, attempt_folder, attempt_of, sweep
 from boki_spark.offload.prove import prove
 from boki_spark.offload.survey import NONE_LIVE, NOT_COVERED, Survey, damage_of, running, survey
 from boki_spark.plan.cluster import Cluster
-from boki_spark.read.arrow import Batches
+from boki_spark.read.arrow import ArrowBatchBuilder
 from boki_spark.read.entries import PartitionReader, ReadCounts
 
 SLICE_BYTES: Final = 64 * limits.MIB
@@ -132,7 +132,7 @@ class Offloader:
         """The terms that can be offloaded now, and the others; as `offload_survey.survey`."""
         return await survey(self._cluster, self._files, self._folder, prove_copied=prove_copied)
 
-    async def sweep(self, *, alone: bool = False) -> Swept:
+    async def sweep(self, *, alone: bool = False) -> SweepResult:
         """Delete files that nothing can ever name; as `offload_folder.sweep`."""
         return await sweep(self._cluster.store, self._files, self._folder, alone=alone)
 
@@ -237,7 +237,7 @@ class Offloader:
     async def _slice(
         self, attempt: str, number: int, first: int, stop: int, partitions: Sequence[Partition]
     ) -> tuple[SliceFile, int]:
-        batches = Batches()
+        batches = ArrowBatchBuilder()
         made: list[pa.RecordBatch] = []
         for partition in partitions:
             reader = PartitionReader(

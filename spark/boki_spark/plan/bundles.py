@@ -23,7 +23,7 @@ BUNDLE_POSITIONS: Final = 4_096
 _ROUNDING: Final = 1e-9
 
 
-class Piece(Protocol):
+class SizedPartition(Protocol):
     """A partition: positions [start, stop) of a term."""
 
     @property
@@ -33,7 +33,7 @@ class Piece(Protocol):
     def stop_pos(self) -> int: ...
 
 
-P = TypeVar("P", bound=Piece)
+P = TypeVar("P", bound=SizedPartition)
 T = TypeVar("T")
 
 

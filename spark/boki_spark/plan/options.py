@@ -43,7 +43,7 @@ class SinkOptions:
     write_id: str = ""
 
 
-class Given:
+class GivenOptions:
     """Options as they were given, each looked at once and by its name."""
 
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
@@ -115,7 +115,7 @@ def seconds(text: str) -> float:
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Of `df.write` and `df.writeStream`. Raises BadOption."""
-    given = Given(options, SINK)
+    given = GivenOptions(options, SINK)
     book = given.book()
     if book is None:
         raise BadOption('expected the option book, or bookNumber: df.write.format("boki").option("book", "results")…')

@@ -14,7 +14,7 @@ from typing import Final
 from boki_common.ids import SEQNUM_MAX, book_id, tag_id
 from boki_common.metadata.zookeeper_settings import ZookeeperSettings
 from boki_spark.errors import BadOption, BadSchema
-from boki_spark.plan.options import CLUSTER, Given, seconds
+from boki_spark.plan.options import CLUSTER, GivenOptions, seconds
 from boki_spark.plan.stream_rules import EARLIEST, LATEST, Beginning, decode_logs, decode_offset
 
 RECORDS, SEGMENTS, METALOG = "records", "segments", "metalog"
@@ -106,7 +106,7 @@ class ReadOptions:
 
 def batch_options(options: Mapping[str, str]) -> ReadOptions:
     """Of `spark.read`. Raises BadOption."""
-    given = Given(options, BATCH)
+    given = GivenOptions(options, BATCH)
     read = _either(given, EARLIEST)
     given.together("endingSeqnum", "endingOffsets", "endingTimestamp")
     end = _place(given, "ending", LATEST)
@@ -118,7 +118,7 @@ def batch_options(options: Mapping[str, str]) -> ReadOptions:
 
 def stream_options(options: Mapping[str, str]) -> ReadOptions:
     """Of `spark.readStream`. Raises BadOption."""
-    given = Given(options, STREAM)
+    given = GivenOptions(options, STREAM)
     given.together("maxRecordsPerTrigger", "maxBytesPerTrigger")
     return ReadOptions(
         **_either(given, LATEST),  # type: ignore[arg-type] # of its fields, see `_either`
@@ -127,7 +127,7 @@ def stream_options(options: Mapping[str, str]) -> ReadOptions:
     )
 
 
-def _either(given: Given, start: str) -> dict[str, object]:
+def _either(given: GivenOptions, start: str) -> dict[str, object]:
     """Fields that both have."""
     given.together("startingSeqnum", "startingOffsets", "startingTimestamp")
     book = given.book()
@@ -147,7 +147,7 @@ def _either(given: Given, start: str) -> dict[str, object]:
     }
 
 
-def _cluster(given: Given) -> ClusterOptions:
+def _cluster(given: GivenOptions) -> ClusterOptions:
     url, metadata = given.text("url"), given.text("metadata")
     if not url and not metadata:
         raise BadOption("expected the option url (engines, as boki://host:7040), or metadata (zk://… or sqlite://…)")
@@ -169,7 +169,7 @@ def _cluster(given: Given) -> ClusterOptions:
     return ClusterOptions(url, metadata, given.text("tokenFile"), plan, timeout_s, settings)
 
 
-def _place(given: Given, which: str, word: str) -> Beginning:
+def _place(given: GivenOptions, which: str, word: str) -> Beginning:
     seqnum = given.value(f"{which}Seqnum", _seqnum, None, "a seqnum, from 0 to 2**63-1")
     if seqnum is not None:
         return seqnum

@@ -20,7 +20,7 @@ from boki_logbook.scan.plan import Plan
 from boki_spark.errors import Behind, DataLoss
 from boki_spark.plan import stream_rules as rules
 from boki_spark.plan.read_options import ReadOptions
-from boki_spark.plan.stream_rules import EARLIEST, Beginning, Kept, Reached, Span
+from boki_spark.plan.stream_rules import EARLIEST, BatchEnd, Beginning, RangeContent, Span
 
 T = TypeVar("T")
 
@@ -61,16 +61,16 @@ class StreamPlanner:
                 range were given up. As `Cluster.plan`.
         """
         begin = rules.decode(start)
-        known = begin.logs if isinstance(begin, Reached) else begin.offset or {}
+        known = begin.logs if isinstance(begin, BatchEnd) else begin.offset or {}
         committed = await self._retrying(lambda: self._covering(known))
-        first = begin.logs if isinstance(begin, Reached) else await resolve(begin, committed, self._cluster.seek)
+        first = begin.logs if isinstance(begin, BatchEnd) else await resolve(begin, committed, self._cluster.seek)
         end = rules.furthest(first, rules.capped(committed.end, self._target))
-        if isinstance(begin, Reached) and end == dict(first):
+        if isinstance(begin, BatchEnd) and end == dict(first):
             return start
         plan = await self._plan(first, end)
         if max_rows is not None or max_bytes is not None:
             end = limited(plan, max_rows=max_rows, max_bytes=max_bytes)
-            if isinstance(begin, Reached) and end == dict(first):
+            if isinstance(begin, BatchEnd) and end == dict(first):
                 return start
             plan = await self._plan(first, end)
         lost = lost_spans(plan)
@@ -78,7 +78,7 @@ class StreamPlanner:
             raise loss(lost)
         found = cut(plan, max_bytes=self._options.partition_bytes, least=self._options.partitions)
         cuts = tuple((term, low, high) for term, low, high in bounds_of(found))
-        made = Reached(end, None if isinstance(begin, Reached) else first, plan.rows, cuts, lost).encode()
+        made = BatchEnd(end, None if isinstance(begin, BatchEnd) else first, plan.rows, cuts, lost).encode()
         self._last = json.dumps(made), found
         return made
 
@@ -121,7 +121,7 @@ class StreamPlanner:
         first, kept = rules.bounds(rules.decode(start), rules.decode(end))
         plan = await self._plan(first, kept.logs)
         if self._options.fail_on_data_loss:
-            rules.check_same(kept, Kept(plan.rows, lost_spans(plan)))
+            rules.check_same(kept, RangeContent(plan.rows, lost_spans(plan)))
         return cut_again(plan, kept.cuts, strict=self._options.fail_on_data_loss)
 
 

@@ -46,7 +46,7 @@ class Beginning(NamedTuple):
         return {"start": self.word, "v": VERSION}
 
 
-class Reached(NamedTuple):
+class BatchEnd(NamedTuple):
     """An end of a batch, and what it keeps. `begin` is where the first batch began, None in later ones."""
 
     logs: Offset
@@ -79,7 +79,7 @@ def decode_logs(found: object) -> dict[int, tuple[int, int]]:
     return decode_offset({"v": VERSION, "logs": found})
 
 
-def decode(found: Mapping[str, Any]) -> Beginning | Reached:
+def decode(found: Mapping[str, Any]) -> Beginning | BatchEnd:
     """What an offset of a checkpoint is. Raises BadOffset."""
     if not isinstance(found, Mapping) or found.get("v") != VERSION:
         raise BadOffset(
@@ -91,7 +91,7 @@ def decode(found: Mapping[str, Any]) -> Beginning | Reached:
     rows = found.get("rows")
     if not isinstance(rows, int) or rows < 0:
         raise BadOffset(f"expected how many rows a batch has, found {rows!r:.80}")
-    return Reached(decode_logs(found.get("logs")), begin, rows, _spans(found.get("cuts")), _spans(found.get("lost")))
+    return BatchEnd(decode_logs(found.get("logs")), begin, rows, _spans(found.get("cuts")), _spans(found.get("lost")))
 
 
 def _beginning(found: object) -> Beginning:
@@ -130,25 +130,25 @@ def capped(newest: Offset, target: Offset | None) -> dict[int, tuple[int, int]]:
     return {log: min(place, target[log]) for log, place in newest.items() if log in target}
 
 
-def bounds(start: Beginning | Reached, end: Beginning | Reached) -> tuple[Offset, Reached]:
+def bounds(start: Beginning | BatchEnd, end: Beginning | BatchEnd) -> tuple[Offset, BatchEnd]:
     """The range of a batch, from what Spark names as its start and its end. Raises BadOffset."""
-    if not isinstance(end, Reached):
+    if not isinstance(end, BatchEnd):
         raise BadOffset("expected the end of a batch, found where a stream begins")
-    if isinstance(start, Reached):
+    if isinstance(start, BatchEnd):
         return start.logs, end
     if end.begin is None:
         raise BadOffset('expected "from" at the end of the first batch, found none')
     return end.begin, end
 
 
-class Kept(NamedTuple):
+class RangeContent(NamedTuple):
     """What a plan of a range has: committed rows, and what of it is lost or given up."""
 
     rows: int
     lost: tuple[Span, ...]
 
 
-def check_same(end: Reached, now: Kept) -> None:
+def check_same(end: BatchEnd, now: RangeContent) -> None:
     """A batch that is run again against its end. Raises DataLoss: it would have other rows."""
     if now.rows != end.rows:
         raise DataLoss(

@@ -52,7 +52,7 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
     return schema
 
 
-class Rows:
+class EntryRows:
     """Some records of one entry: what is chosen of them, by numpy."""
 
     def __init__(
@@ -115,9 +115,9 @@ class Rows:
             found.append(names)
         return found
 
-    def part(self, low: int, high: int) -> Rows:
+    def part(self, low: int, high: int) -> EntryRows:
         """Some of them."""
-        part = Rows.__new__(Rows)
+        part = EntryRows.__new__(EntryRows)
         part.batch, part.log, part.time_ms = self.batch, self.log, self.time_ms
         part.chosen, part.seqnums = self.chosen[low:high], self.seqnums[low:high]
         return part
@@ -137,17 +137,17 @@ def ranges(begins: NDArray[Any], counts: NDArray[Any], chosen: NDArray[np.int64]
     return np.repeat(begins[chosen].astype(np.int64) - (ends - sizes), sizes) + np.arange(total)
 
 
-class Batches:
+class ArrowBatchBuilder:
     """Collects rows and makes batches of them. Memory: those of one batch, and the entries that it is of."""
 
     def __init__(self, columns: Sequence[str] = COLUMNS, *, batch_bytes: int = limits.MIB) -> None:
         self._columns = tuple(columns)
         self._schema = schema_of(columns)
         self._batch_bytes = batch_bytes
-        self._rows: list[Rows] = []
+        self._rows: list[EntryRows] = []
         self._bytes = 0
 
-    def add(self, rows: Rows) -> Iterator[pa.RecordBatch]:
+    def add(self, rows: EntryRows) -> Iterator[pa.RecordBatch]:
         """More rows; gives what is full by then. Raises CorruptData."""
         low = 0
         if not len(rows):
@@ -177,11 +177,11 @@ class Batches:
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-def _seqnums(rows: Sequence[Rows]) -> NDArray[np.int64]:
+def _seqnums(rows: Sequence[EntryRows]) -> NDArray[np.int64]:
     return np.concatenate([one.seqnums for one in rows])
 
 
-def _times(rows: Sequence[Rows]) -> pa.Array:
+def _times(rows: Sequence[EntryRows]) -> pa.Array:
     values = np.repeat(np.array([one.time_ms * 1000 for one in rows], np.int64), [len(one) for one in rows])
     times: pa.Array = pa.array(values, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
     return times
@@ -191,18 +191,18 @@ def _offsets(counts: NDArray[np.int64]) -> NDArray[np.int32]:
     return np.append(0, np.cumsum(counts)).astype(np.int32)
 
 
-def _tags(rows: Sequence[Rows]) -> pa.Array:
+def _tags(rows: Sequence[EntryRows]) -> pa.Array:
     offsets = _offsets(np.concatenate([one.tag_counts() for one in rows]))
     values = np.concatenate([one.tags() for one in rows]).view(np.int64)
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(values, pa.int64()))
 
 
-def _tag_names(rows: Sequence[Rows]) -> pa.Array:
+def _tag_names(rows: Sequence[EntryRows]) -> pa.Array:
     names: pa.Array = pa.array([names for one in rows for names in one.tag_names()], pa.list_(pa.string()))
     return names
 
 
-def _data(rows: Sequence[Rows]) -> pa.Array:
+def _data(rows: Sequence[EntryRows]) -> pa.Array:
     parts = [part for one in rows for part in one.data()]
     offsets = _offsets(np.fromiter(map(len, parts), np.int64, len(parts)))
     buffers = [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(b"".join(parts))]

@@ -42,7 +42,7 @@ from boki_logbook.scan.facts import COMMITTED
 from boki_logbook.scan.partitions import Partition
 from boki_logbook.scan.plan import EntryColumns
 from boki_spark.errors import ClusterAway, DataLoss, PlanStale
-from boki_spark.read.arrow import Rows
+from boki_spark.read.arrow import EntryRows
 
 WINDOW_BYTES: Final = 4 * limits.MIB
 WINDOW_ENTRIES: Final = 256
@@ -96,7 +96,7 @@ class PartitionReader:
         self._seen = 0
         """Rows that the plan counted, delivered or filtered out."""
 
-    async def read(self) -> AsyncIterator[Rows]:
+    async def read(self) -> AsyncIterator[EntryRows]:
         """The rows, entry by entry, in the order of the log.
 
         Raises:
@@ -240,7 +240,7 @@ class PartitionReader:
         np.add.at(steps, spans[:, 1], -1)
         return np.cumsum(steps[:-1]) > 0
 
-    def _chosen(self, number: int, batch: RecordBatch) -> Rows:
+    def _chosen(self, number: int, batch: RecordBatch) -> EntryRows:
         """The records of an entry to deliver. Raises DataLoss."""
         partition, entries = self._partition, self._entries
         wanted = self._wanted(number)
@@ -258,7 +258,7 @@ class PartitionReader:
         self._counts.bytes += batch.size
         self._counts.rows += len(chosen)
         first = seqnum(partition.term, int(entries.first_positions[number]))
-        return Rows(batch, chosen, log=partition.log, first_seqnum=first, time_ms=int(entries.times[number]))
+        return EntryRows(batch, chosen, log=partition.log, first_seqnum=first, time_ms=int(entries.times[number]))
 
     def _fits(self, batch: RecordBatch) -> NDArray[np.bool_] | None:
         """Which records are of the book, and have one of the tags; None: all of them are asked for."""

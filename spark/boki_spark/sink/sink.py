@@ -21,8 +21,8 @@ import boki
 from boki_spark.errors import BadOption, coded
 from boki_spark.plan.options import SinkOptions
 from boki_spark.sink.sink_rows import check_columns, rows_of
-from boki_spark.sink.sink_rules import Row
-from boki_spark.sink.sink_writer import BatchCommit, Ended, PartitionWriter
+from boki_spark.sink.sink_rules import SinkRow
+from boki_spark.sink.sink_writer import BatchCommit, EndedPartition, PartitionWriter
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -35,10 +35,10 @@ SLICE_ROWS: Final = 1_000
 """Rows that become Python objects at a time."""
 
 
-class EndedMessage(WriterCommitMessage):
+class EndedPartitionMessage(WriterCommitMessage):
     """What became of one partition."""
 
-    def __init__(self, ended: Ended) -> None:
+    def __init__(self, ended: EndedPartition) -> None:
         self.ended = ended
 
 
@@ -119,14 +119,14 @@ def write_partition(
         else:
             for _ in batches:  # Spark wants its rows taken
                 pass
-        return EndedMessage(book.using(lambda _: writer.finish()))
+        return EndedPartitionMessage(book.using(lambda _: writer.finish()))
 
 
 async def _made(book: boki.Book, query: str, batch: int, partition: int) -> PartitionWriter:
     return PartitionWriter(book, query, batch, partition)
 
 
-async def _add(writer: PartitionWriter, rows: Sequence[Row], _: boki.Book) -> None:
+async def _add(writer: PartitionWriter, rows: Sequence[SinkRow], _: boki.Book) -> None:
     await writer.add(rows)
 
 
@@ -136,7 +136,7 @@ def _columns(rows: RecordBatch) -> dict[str, list[Any]]:
 
 def commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Commits the batch whose partitions these are. Raises what `BatchCommit` does, with a code."""
-    ended = [message.ended for message in messages if isinstance(message, EndedMessage)]
+    ended = [message.ended for message in messages if isinstance(message, EndedPartitionMessage)]
     if not ended:
         return  # a frame without partitions
     with coded(), _connect(options) as client:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from boki_spark.errors import BadSchema, SinkBadRow
-from boki_spark.sink.sink_rules import Row, Tag
+from boki_spark.sink.sink_rules import SinkRow, Tag
 
 ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "data": ("binary", "string"),
@@ -39,13 +39,13 @@ def check_columns(columns: Sequence[tuple[str, str]]) -> None:
         raise BadSchema("expected names in tags or in tag_names, found both")
 
 
-def rows_of(columns: Mapping[str, Sequence[object]]) -> list[Row]:
+def rows_of(columns: Mapping[str, Sequence[object]]) -> list[SinkRow]:
     """The rows of some columns, by name. Raises SinkBadRow: one has no data."""
     data = columns["data"]
     nothing: Sequence[object] = (None,) * len(data)
     numbers, names = columns.get("tags", nothing), columns.get("tag_names", nothing)
     return [
-        Row(_bytes(one), _tags(some_numbers, some_names))
+        SinkRow(_bytes(one), _tags(some_numbers, some_names))
         for one, some_numbers, some_names in zip(data, numbers, names, strict=True)
     ]
 

@@ -40,14 +40,14 @@ PREFIX: Final = "boki.sink/"
 Tag: TypeAlias = str | int
 
 
-class Row(NamedTuple):
+class SinkRow(NamedTuple):
     """One record to append."""
 
     data: bytes
     tags: tuple[Tag, ...] = ()
 
 
-class Attempt(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
+class AttemptRecord(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
     """An attempt of a partition begins. `first`: the seqnum of the batch's first one, 0: this is it."""
 
     batch: int
@@ -56,7 +56,7 @@ class Attempt(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
     v: int = VERSION
 
 
-class End(msgspec.Struct, frozen=True, tag="end", tag_field="kind"):
+class EndRecord(msgspec.Struct, frozen=True, tag="end", tag_field="kind"):
     """All rows of a partition are there: how many, and the sum of their hashes, which no order changes."""
 
     batch: int
@@ -66,7 +66,7 @@ class End(msgspec.Struct, frozen=True, tag="end", tag_field="kind"):
     v: int = VERSION
 
 
-class Commit(msgspec.Struct, frozen=True, tag="commit", tag_field="kind"):
+class CommitRecord(msgspec.Struct, frozen=True, tag="commit", tag_field="kind"):
     """A batch is whole. `ends`: (partition, seqnum of its END, rows)."""
 
     batch: int
@@ -74,9 +74,9 @@ class Commit(msgspec.Struct, frozen=True, tag="commit", tag_field="kind"):
     v: int = VERSION
 
 
-Control: TypeAlias = Attempt | End | Commit
+Control: TypeAlias = AttemptRecord | EndRecord | CommitRecord
 
-_decoder: Final[msgspec.json.Decoder[Control]] = msgspec.json.Decoder(Attempt | End | Commit)
+_decoder: Final[msgspec.json.Decoder[Control]] = msgspec.json.Decoder(AttemptRecord | EndRecord | CommitRecord)
 
 
 def encode(control: Control) -> bytes:
@@ -99,7 +99,7 @@ def decode(data: bytes) -> Control:
     return found
 
 
-class Names(NamedTuple):
+class SinkTags(NamedTuple):
     """Tags of one query and partition."""
 
     query: str
@@ -109,10 +109,10 @@ class Names(NamedTuple):
     untagged: str
 
 
-def names_of(query: str, partition: int) -> Names:
+def names_of(query: str, partition: int) -> SinkTags:
     """The tags that a partition of a query uses."""
     root = f"{PREFIX}{query}"
-    return Names(root, f"{root}/attempts", f"{root}/{partition}", rows_tag(query, partition), f"{root}/rows")
+    return SinkTags(root, f"{root}/attempts", f"{root}/{partition}", rows_tag(query, partition), f"{root}/rows")
 
 
 def rows_tag(query: str, partition: int) -> int:
@@ -120,29 +120,29 @@ def rows_tag(query: str, partition: int) -> int:
     return tag_hash(f"{PREFIX}{query}/{partition}/rows".encode())
 
 
-class Newest(NamedTuple):
+class NewestRecord(NamedTuple):
     """The newest record of a stream. `control` is None when it was trimmed: only that there was one is known."""
 
     seqnum: int
     control: Control | None
 
 
-class Skip(NamedTuple):
+class SkipBatch(NamedTuple):
     """The batch is committed: nothing is to be done."""
 
 
-class Compare(NamedTuple):
+class CompareRows(NamedTuple):
     """An attempt has ended: its rows are there, and those of this one must be the same."""
 
-    end: End
+    end: EndRecord
     seqnum: int
 
 
-class Open(NamedTuple):
+class OpenQuery(NamedTuple):
     """The query was never seen: append the COMMIT of no batch, on condition that it has no record; then look again."""
 
 
-class Begin(NamedTuple):
+class BeginAttempt(NamedTuple):
     """Append ATTEMPT, with these conditions: seqnums, None where there never was a record."""
 
     first: int
@@ -150,10 +150,10 @@ class Begin(NamedTuple):
     query: int
 
 
-Step: TypeAlias = Skip | Compare | Open | Begin
+Step: TypeAlias = SkipBatch | CompareRows | OpenQuery | BeginAttempt
 
 
-def next_step(batch: int, query: Newest | None, partition: Newest | None) -> Step:
+def next_step(batch: int, query: NewestRecord | None, partition: NewestRecord | None) -> Step:
     """What an attempt does first.
 
     Args:
@@ -163,18 +163,18 @@ def next_step(batch: int, query: Newest | None, partition: Newest | None) -> Ste
         SinkStale: a later batch of the partition has begun. SinkTrimmed: what must be known is gone.
     """
     if query is None:
-        return Open()
-    if not isinstance(query.control, Commit):
+        return OpenQuery()
+    if not isinstance(query.control, CommitRecord):
         raise SinkTrimmed(
             "the record that says which batch was committed last was trimmed, so rows of this one may be there; "
             "begin anew with another checkpoint, and trim below the last commit only",
             seqnum=query.seqnum,
         )
     if query.control.batch >= batch:
-        return Skip()
+        return SkipBatch()
     committed = query.seqnum
     if partition is None:
-        return Begin(0, None, committed)
+        return BeginAttempt(0, None, committed)
     found = partition.control
     if found is None:
         if partition.seqnum > committed:
@@ -183,30 +183,30 @@ def next_step(batch: int, query: Newest | None, partition: Newest | None) -> Ste
                 "batch are there, nobody can know; begin anew with another checkpoint",
                 seqnum=partition.seqnum,
             )
-        return Begin(0, partition.seqnum, committed)
-    assert not isinstance(found, Commit), "a partition has no commits"
+        return BeginAttempt(0, partition.seqnum, committed)
+    assert not isinstance(found, CommitRecord), "a partition has no commits"
     if found.batch > batch:
         raise SinkStale(
             f"expected no batch after {batch}, found {found.batch}: another run of this query is ahead",
             found=found.batch,
         )
     if found.batch < batch:
-        return Begin(0, partition.seqnum, committed)
-    if isinstance(found, End):
-        return Compare(found, partition.seqnum)
-    return Begin(found.first or partition.seqnum, partition.seqnum, committed)
+        return BeginAttempt(0, partition.seqnum, committed)
+    if isinstance(found, EndRecord):
+        return CompareRows(found, partition.seqnum)
+    return BeginAttempt(found.first or partition.seqnum, partition.seqnum, committed)
 
 
-class Tally:
+class RowTally:
     """Rows of one attempt: how many, and the sum of their hashes; which of them an earlier attempt left in the log already."""
 
-    def __init__(self, there: Iterable[Row] = ()) -> None:
+    def __init__(self, there: Iterable[SinkRow] = ()) -> None:
         """`there`: rows of earlier attempts of the batch."""
         self._there = Counter(map(row_hash, there))
         self.rows = 0
         self._sum = 0
 
-    def take(self, row: Row) -> bool:
+    def take(self, row: SinkRow) -> bool:
         """Counts a row; whether it is to be written."""
         found = row_hash(row)
         self.rows += 1
@@ -230,7 +230,7 @@ class Tally:
                 left=left,
             )
 
-    def check_same(self, end: End) -> None:
+    def check_same(self, end: EndRecord) -> None:
         """Raises SinkReplayDiffers: an earlier attempt ended with other rows."""
         if (self.rows, self.sum) != (end.rows, end.sum):
             raise SinkReplayDiffers(
@@ -241,7 +241,7 @@ class Tally:
             )
 
 
-def row_hash(row: Row) -> int:
+def row_hash(row: SinkRow) -> int:
     """128 bits of a row: its tags in order, and its data."""
     digest = xxhash.xxh3_128()
     for tag in row.tags:
@@ -268,17 +268,17 @@ def _few(numbers: Sequence[int]) -> str:
     return listed if len(numbers) <= 8 else f"{listed} and {len(numbers) - 8} more"
 
 
-def expected(names: Names, partition: int | None, query: int) -> Mapping[Tag, int | None]:
+def expected(names: SinkTags, partition: int | None, query: int) -> Mapping[Tag, int | None]:
     """Conditions of a record of an attempt: the newest of its partition and of its query."""
     return {names.partition: partition, names.query: query}
 
 
-def tags_of(row: Row, names: Names) -> tuple[Tag, ...]:
+def tags_of(row: SinkRow, names: SinkTags) -> tuple[Tag, ...]:
     """Tags of the record that a row becomes."""
     return (*row.tags, names.rows) if row.tags else (names.untagged, names.rows)
 
 
-def row_of(tags: Sequence[Tag], data: bytes, names: Names) -> Row:
+def row_of(tags: Sequence[Tag], data: bytes, names: SinkTags) -> SinkRow:
     """The row that a record was made from."""
     own = tuple(tag for tag in tags if tag != names.rows)
-    return Row(data, () if own == (names.untagged,) else own)
+    return SinkRow(data, () if own == (names.untagged,) else own)

@@ -9,19 +9,19 @@ import boki
 from boki_spark.errors import PipelineError, SinkBadRow, SinkFenced, SinkTrimmed
 from boki_spark.sink import sink_rules as rules
 from boki_spark.sink.sink_rules import (
-    Attempt,
-    Begin,
-    Commit,
-    Compare,
-    End,
-    Names,
-    Newest,
-    Open,
-    Row,
-    Skip,
+    AttemptRecord,
+    BeginAttempt,
+    CommitRecord,
+    CompareRows,
+    EndRecord,
+    NewestRecord,
+    OpenQuery,
+    RowTally,
+    SinkRow,
+    SinkTags,
+    SkipBatch,
     Step,
     Tag,
-    Tally,
 )
 
 ATTEMPTS: Final = 8
@@ -34,7 +34,7 @@ IN_FLIGHT_BYTES: Final = 4 << 20
 Expect: TypeAlias = Mapping[Tag, int | None]
 
 
-class Ended(NamedTuple):
+class EndedPartition(NamedTuple):
     """What became of a partition. `end` is 0 when its batch had been committed before."""
 
     query: str
@@ -55,8 +55,8 @@ class PartitionWriter:
         self._batch = batch
         self._partition = partition
         self._names = rules.names_of(query, partition)
-        self._tally = Tally()
-        self._step: Step = Skip()
+        self._tally = RowTally()
+        self._step: Step = SkipBatch()
         self._expect: Expect = {}
         self._tickets: list[boki.Ticket] = []
         self._bytes = 0
@@ -72,27 +72,27 @@ class PartitionWriter:
             query, partition = await read_newest(self._book, [self._names.query, self._names.partition], known)
             step = self._step = rules.next_step(self._batch, query, partition)
             try:
-                if isinstance(step, Begin):
+                if isinstance(step, BeginAttempt):
                     await self._begin(step)
                     return True
-                if not isinstance(step, Open):
-                    return isinstance(step, Compare)
+                if not isinstance(step, OpenQuery):
+                    return isinstance(step, CompareRows)
                 await open_query(self._book, self._names)
             except boki.Conflict as conflict:
                 known = newest_known(conflict)
         raise _fenced(self._batch, self._partition)
 
-    async def _begin(self, step: Begin) -> None:
+    async def _begin(self, step: BeginAttempt) -> None:
         names = self._names
-        record = rules.encode(Attempt(self._batch, self._partition, step.first))
+        record = rules.encode(AttemptRecord(self._batch, self._partition, step.first))
         own = await self._book.append(
             record, tags=[names.partition, names.attempts], expect=rules.expected(names, step.partition, step.query)
         )
         self._expect = rules.expected(names, own, step.query)
         if step.first:
-            self._tally = Tally(await self._rows_between(step.first, own))
+            self._tally = RowTally(await self._rows_between(step.first, own))
 
-    async def _rows_between(self, first: int, own: int) -> list[Row]:
+    async def _rows_between(self, first: int, own: int) -> list[SinkRow]:
         """Rows that earlier attempts of the batch left."""
         rows = []
         async for record in self._book.read(self._names.rows, start=first, stop=own):
@@ -104,18 +104,18 @@ class PartitionWriter:
             rows.append(rules.row_of(record.tags, record.data, self._names))
         return rows
 
-    async def add(self, rows: Sequence[Row]) -> None:
+    async def add(self, rows: Sequence[SinkRow]) -> None:
         """Appends those rows that are not there yet; returns before all are durable.
 
         Raises:
             SinkFenced: another attempt began. SinkBadRow: a row can be no record. What `boki` raises.
         """
-        compare = isinstance(self._step, Compare)
+        compare = isinstance(self._step, CompareRows)
         for row in rows:
             if self._tally.take(row) and not compare:
                 await self._submit(row)
 
-    async def _submit(self, row: Row) -> None:
+    async def _submit(self, row: SinkRow) -> None:
         tags = rules.tags_of(row, self._names)
         while True:
             try:
@@ -140,36 +140,36 @@ class PartitionWriter:
         except boki.Conflict as conflict:
             raise _fenced(self._batch, self._partition) from conflict
 
-    async def finish(self) -> Ended:
+    async def finish(self) -> EndedPartition:
         """Ends the partition, once all its rows are durable.
 
         Raises:
             SinkReplayDiffers: an earlier run of the batch had other rows. SinkFenced. What `boki` raises.
         """
         step, tally = self._step, self._tally
-        if isinstance(step, Skip):
+        if isinstance(step, SkipBatch):
             return self._ended(0)
-        if isinstance(step, Compare):
+        if isinstance(step, CompareRows):
             tally.check_same(step.end)
             return self._ended(step.seqnum)
         await self._await_appends()
         tally.check_all_taken()
-        record = rules.encode(End(self._batch, self._partition, tally.rows, tally.sum))
+        record = rules.encode(EndRecord(self._batch, self._partition, tally.rows, tally.sum))
         try:
             end = await self._book.append(record, tags=[self._names.partition], expect=self._expect)
         except boki.Conflict as conflict:
             raise _fenced(self._batch, self._partition) from conflict
         return self._ended(end)
 
-    def _ended(self, end: int) -> Ended:
-        return Ended(
+    def _ended(self, end: int) -> EndedPartition:
+        return EndedPartition(
             self._query, self._batch, self._partition, end, self._tally.rows, self._expect.get(self._names.query) or 0
         )
 
 
-async def open_query(book: boki.Book, names: Names) -> None:
+async def open_query(book: boki.Book, names: SinkTags) -> None:
     """Appends the COMMIT of no batch, which a query begins with. Raises boki.Conflict: somebody did."""
-    await book.append(rules.encode(Commit(rules.NO_BATCH, ())), tags=[names.query], expect={names.query: None})
+    await book.append(rules.encode(CommitRecord(rules.NO_BATCH, ())), tags=[names.query], expect={names.query: None})
 
 
 def _fenced(batch: int, partition: int) -> PipelineError:
@@ -185,31 +185,31 @@ def newest_known(conflict: boki.Conflict) -> dict[str, int]:
     return {tag: seqnum for tag, seqnum in actual.items() if isinstance(tag, str) and seqnum is not None}
 
 
-async def read_newest(book: boki.Book, tags: Sequence[str], known: Mapping[str, int]) -> list[Newest | None]:
+async def read_newest(book: boki.Book, tags: Sequence[str], known: Mapping[str, int]) -> list[NewestRecord | None]:
     """The newest record of each stream; None where there never was one.
 
     Args:
         known: seqnums of newest records, as a conflict names them: one that cannot be read was trimmed.
     """
     records = await book.read_prev_many([(tag, None) for tag in tags], consistency="linearizable")
-    found: list[Newest | None] = []
+    found: list[NewestRecord | None] = []
     for tag, record in zip(tags, records, strict=True):
         if record is not None:
-            found.append(Newest(record.seqnum, rules.decode(record.data)))
+            found.append(NewestRecord(record.seqnum, rules.decode(record.data)))
         else:
-            found.append(Newest(known[tag], None) if tag in known else None)
+            found.append(NewestRecord(known[tag], None) if tag in known else None)
     return found
 
 
 class BatchCommit:
     """Commits a batch whose partitions have ended."""
 
-    def __init__(self, book: boki.Book, ended: Sequence[Ended]) -> None:
+    def __init__(self, book: boki.Book, ended: Sequence[EndedPartition]) -> None:
         """`ended`: of every partition, at least one."""
         self._book = book
         self._ended = ended
         self._query, self._batch = ended[0].query, ended[0].batch
-        self._names: Final[Names] = rules.names_of(self._query, ended[0].partition)
+        self._names: Final[SinkTags] = rules.names_of(self._query, ended[0].partition)
 
     async def commit(self) -> None:
         """Appends COMMIT, or finds that the batch is committed; then trims the tag that its rows had meanwhile.
@@ -221,12 +221,12 @@ class BatchCommit:
         for _ in range(ATTEMPTS):
             query, newest = await read_newest(self._book, [self._names.query, self._names.attempts], known)
             step = rules.next_step(self._batch, query, None)
-            if isinstance(step, Skip):
+            if isinstance(step, SkipBatch):
                 assert query is not None
                 await self._release(query.seqnum)
                 return
             try:
-                if isinstance(step, Begin):
+                if isinstance(step, BeginAttempt):
                     await self._check_attempts(step.query)
                     await self._append(step.query, newest)
                 else:  # every partition was empty of tasks, or a trim took what they wrote
@@ -235,11 +235,11 @@ class BatchCommit:
                 known = newest_known(conflict)
         raise _fenced(self._batch, self._ended[0].partition)
 
-    async def _append(self, query: int, attempts: Newest | None) -> None:
+    async def _append(self, query: int, attempts: NewestRecord | None) -> None:
         names = self._names
         ends = tuple((one.partition, one.end, one.rows) for one in sorted(self._ended, key=lambda one: one.partition))
         await self._book.append(
-            rules.encode(Commit(self._batch, ends)),
+            rules.encode(CommitRecord(self._batch, ends)),
             tags=[names.query],
             expect={
                 names.query: query,
@@ -255,7 +255,7 @@ class BatchCommit:
                     f"records of attempts of batch {self._batch} were trimmed before it was committed; begin anew with another checkpoint"
                 ) from record.error()
             control = rules.decode(record.data)
-            if isinstance(control, Attempt) and control.batch == self._batch:
+            if isinstance(control, AttemptRecord) and control.batch == self._batch:
                 began.append(control.partition)
         rules.check_partitions(self._batch, began, (one.partition for one in self._ended))
 

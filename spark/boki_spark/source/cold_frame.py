@@ -31,7 +31,7 @@ from boki_logbook.index.sorted_run import U64
 from boki_logbook.scan.facts import LIVE
 from boki_logbook.scan.plan import NO_SPANS, united
 from boki_spark.cold_terms.cold_reads import ColdFile, check_file, cold_files
-from boki_spark.cold_terms.files import Files, OpenFiles
+from boki_spark.cold_terms.files import Files, FsspecFiles
 from boki_spark.errors import BadOption, ClusterAway, ColdDamaged, ColdMissing, NotOffloaded, ReadFault
 from boki_spark.plan.blocking_cluster import BlockingCluster
 from boki_spark.plan.cluster import Cluster
@@ -70,7 +70,7 @@ def cold_frame(spark: SparkSession, options: Mapping[str, str], *, whole: bool) 
     if chosen.dataset != RECORDS:
         raise BadOption(f"expected dataset={RECORDS}, the only one in files, found {chosen.dataset}")
     with BlockingCluster(chosen.cluster) as blocking:
-        files = blocking.run(chosen_files(blocking.cluster, OpenFiles(), chosen, whole=whole))
+        files = blocking.run(chosen_files(blocking.cluster, FsspecFiles(), chosen, whole=whole))
     errors = _errors_of(spark)
     errors.files.add(files)
     with errors.translated():
@@ -241,7 +241,7 @@ class SparkErrors:
             return None
         thread = LoopThread("boki_spark.cold_frame")
         try:
-            return thread.run(fault_of(OpenFiles(), named, message))
+            return thread.run(fault_of(FsspecFiles(), named, message))
         finally:
             thread.stop()
 

@@ -24,7 +24,7 @@ from boki_logbook.scan.facts import COMMITTED, LIVE, Committed, ScanRange
 from boki_logbook.scan.partitions import Partition, cut
 from boki_logbook.scan.plan import Plan
 from boki_spark.cold_terms.cold_reads import ColdPartition, choose_cold
-from boki_spark.cold_terms.files import OpenFiles
+from boki_spark.cold_terms.files import FsspecFiles
 from boki_spark.errors import coded
 from boki_spark.plan.blocking_cluster import BlockingCluster
 from boki_spark.plan.bundles import bundled, together
@@ -45,7 +45,7 @@ class RecordPartition(InputPartition):
         self.partitions = partitions
 
 
-class _Records:
+class _PartitionReads:
     """How partitions are read. Pickled: to the workers goes what is set here."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -70,7 +70,7 @@ class _Records:
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
-class RecordsReader(_Records, DataSourceReader):
+class RecordsReader(_PartitionReads, DataSourceReader):
     """Records, once."""
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -97,7 +97,7 @@ async def batch_partitions(cluster: Cluster, options: ReadOptions) -> list[Parti
     lost = lost_spans(plan)
     if lost and options.fail_on_data_loss:
         raise loss(lost)
-    chosen = await choose_cold(cluster, OpenFiles(), plan)
+    chosen = await choose_cold(cluster, FsspecFiles(), plan)
     return [*chosen.partitions, *cut(chosen.rest, max_bytes=options.partition_bytes, least=options.partitions)]
 
 
@@ -114,18 +114,18 @@ class FactsReader(DataSourceReader):
             if options.dataset == METALOG:
                 plan = blocking.run(batch_plan(blocking.cluster, options, COMMITTED))
                 return [RecordPartition(one) for one in bundled(cut(plan, max_bytes=options.partition_bytes))]
-            return [_Terms(blocking.run(blocking.cluster.committed()))]
+            return [_TermFactsPartition(blocking.run(blocking.cluster.committed()))]
 
     def read(self, partition: InputPartition | None) -> Iterator[tuple[Any, ...]]:
         if isinstance(partition, RecordPartition):
             for one in partition.partitions:
                 if isinstance(one, Partition):
                     yield from metalog_rows(one)
-        elif isinstance(partition, _Terms):
+        elif isinstance(partition, _TermFactsPartition):
             yield from segment_rows(partition.committed)
 
 
-class _Terms(InputPartition):
+class _TermFactsPartition(InputPartition):
     def __init__(self, committed: Committed) -> None:
         self.committed = committed
 
@@ -138,7 +138,7 @@ async def batch_plan(cluster: Cluster, options: ReadOptions, mode: str) -> Plan:
     return await cluster.plan(ScanRange(start, end, options.book, options.tags), mode)
 
 
-class RecordsStream(_Records, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class RecordsStream(_PartitionReads, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Records as they come. Spark keeps one of these for a query, and sends copies to workers, which only read."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:

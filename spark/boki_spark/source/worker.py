@@ -18,17 +18,17 @@ from boki_common import limits
 from boki_common.runtime.loop_thread import LoopThread
 from boki_logbook.scan.partitions import Partition
 from boki_spark.cold_terms.cold_reads import ColdPartition, batches_of, cold_tables, is_named
-from boki_spark.cold_terms.files import OpenFiles
+from boki_spark.cold_terms.files import FsspecFiles
 from boki_spark.errors import ColdMissing, PlanStale
 from boki_spark.plan.cluster import Cluster, ClusterOptions
-from boki_spark.read.arrow import COLUMNS, Batches, Rows
+from boki_spark.read.arrow import COLUMNS, ArrowBatchBuilder, EntryRows
 from boki_spark.read.entries import PartitionReader
 from boki_spark.read.entries import ReadCounts as ReadCounts
 
 IDLE_S: Final = 30.0
 
 
-class _Shared:
+class _WorkerClients:
     """The clients of one process, in one loop. Used in that loop only, but for `thread`."""
 
     def __init__(self) -> None:
@@ -87,14 +87,14 @@ async def _close(opening: asyncio.Task[Cluster]) -> None:
     await cluster.close()
 
 
-_shared: _Shared | None = None
+_shared: _WorkerClients | None = None
 
 
-def _clients() -> _Shared:
+def _clients() -> _WorkerClients:
     """Those of this process: a forked child has its own."""
     global _shared
     if _shared is None or _shared.thread.elsewhere:
-        _shared = _Shared()
+        _shared = _WorkerClients()
     return _shared
 
 
@@ -140,7 +140,7 @@ def read_partition(
     )
     rows = reader.read()
     try:
-        batches = Batches(columns, batch_bytes=batch_bytes)
+        batches = ArrowBatchBuilder(columns, batch_bytes=batch_bytes)
         while some := clients.thread.run(_some(rows)):
             for one in some:
                 yield from batches.add(one)
@@ -169,7 +169,7 @@ def _read_cold(
     partition: ColdPartition, options: ClusterOptions, columns: Sequence[str], batch_bytes: int, counts: ReadCounts
 ) -> Iterator[pa.RecordBatch]:
     clients = _clients()
-    tables = cold_tables(OpenFiles(), partition, columns=columns, counts=counts)
+    tables = cold_tables(FsspecFiles(), partition, columns=columns, counts=counts)
     try:
         while (table := clients.thread.run(_next(tables))) is not None:
             yield from batches_of(table, batch_bytes)
@@ -190,9 +190,9 @@ async def _next(tables: AsyncIterator[pa.Table]) -> pa.Table | None:
     return await anext(tables, None)
 
 
-async def _some(rows: AsyncIterator[Rows]) -> list[Rows]:
+async def _some(rows: AsyncIterator[EntryRows]) -> list[EntryRows]:
     """The next rows: those of some entries, for a hop between threads costs more than an entry of few."""
-    taken: list[Rows] = []
+    taken: list[EntryRows] = []
     size = 0
     async for one in rows:
         taken.append(one)

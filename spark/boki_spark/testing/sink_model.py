@@ -20,7 +20,17 @@ from typing import Final, NamedTuple
 
 from boki_spark.errors import PipelineError, SinkReplayDiffers
 from boki_spark.sink import sink_rules as rules
-from boki_spark.sink.sink_rules import Attempt, Begin, Commit, Compare, Control, End, Newest, Row, Tally
+from boki_spark.sink.sink_rules import (
+    AttemptRecord,
+    BeginAttempt,
+    CommitRecord,
+    CompareRows,
+    Control,
+    EndRecord,
+    NewestRecord,
+    RowTally,
+    SinkRow,
+)
 
 IN_FLIGHT: Final = 3
 STATES: Final = 400_000
@@ -28,14 +38,14 @@ STATES: Final = 400_000
 RULES: Final = ("rows_without_condition", "nothing_skipped", "leftovers_ignored", "no_end")
 
 
-class Written(NamedTuple):
+class LoggedRecord(NamedTuple):
     """A record of the log: a control record, or a row of a batch."""
 
     batch: int
     what: Control | str
 
 
-class Sent(NamedTuple):
+class RowInFlight(NamedTuple):
     """A row under way, with its conditions."""
 
     batch: int
@@ -44,22 +54,22 @@ class Sent(NamedTuple):
     query: int
 
 
-class Task(NamedTuple):
+class TaskState(NamedTuple):
     state: str = "new"  # new, ask, run, done, failed, dead, differs
     sent: int = 0
     fence: int = -1
     query: int = -1
-    asked: Begin | None = None
+    asked: BeginAttempt | None = None
     there: tuple[str, ...] = ()
 
 
-class State(NamedTuple):
-    log: tuple[Written, ...]
-    tasks: tuple[Task, Task, Task]
-    flying: tuple[tuple[Sent, ...], ...]
+class ModelState(NamedTuple):
+    log: tuple[LoggedRecord, ...]
+    tasks: tuple[TaskState, TaskState, TaskState]
+    flying: tuple[tuple[RowInFlight, ...], ...]
 
 
-class Found(NamedTuple):
+class ModelResult(NamedTuple):
     """What a search saw."""
 
     states: int
@@ -68,7 +78,7 @@ class Found(NamedTuple):
     differs: int
     doubled: int
     """States that show a row more often than any attempt has it."""
-    hole: State | None
+    hole: ModelState | None
     """The first that is not whole."""
 
 
@@ -78,8 +88,10 @@ class Search:
         self._rows = (tuple(first), tuple(second), ("x", "y"))
         self._without = without
 
-    def run(self) -> Found:
-        start = State((Written(-1, Commit(-1, ())),), (Task(), Task(), Task()), ((), (), ()))
+    def run(self) -> ModelResult:
+        start = ModelState(
+            (LoggedRecord(-1, CommitRecord(-1, ())),), (TaskState(), TaskState(), TaskState()), ((), (), ())
+        )
         seen, queue = {start}, deque([start])
         committed = differs = doubled = 0
         most = Counter(self._rows[0]) | Counter(self._rows[1])
@@ -91,17 +103,17 @@ class Search:
             if _committed(state):
                 committed += 1
                 if not any(state.tasks[at].state == "done" and there == Counter(self._rows[at]) for at in (0, 1)):
-                    return Found(len(seen), committed, differs, doubled, state)
+                    return ModelResult(len(seen), committed, differs, doubled, state)
             for after in self._steps(state):
                 if after not in seen:
                     seen.add(after)
                     queue.append(after)
             assert len(seen) < STATES
-        return Found(len(seen), committed, differs, doubled, None)
+        return ModelResult(len(seen), committed, differs, doubled, None)
 
-    def _steps(self, state: State) -> Iterator[State]:
+    def _steps(self, state: ModelState) -> Iterator[ModelState]:
         if not _committed(state) and any(state.tasks[at].state == "done" for at in (0, 1)):
-            yield state._replace(log=(*state.log, Written(1, Commit(1, ()))))
+            yield state._replace(log=(*state.log, LoggedRecord(1, CommitRecord(1, ()))))
         for at, task in enumerate(state.tasks):
             if at == 2 and not _committed(state):
                 continue
@@ -117,16 +129,16 @@ class Search:
             if state.flying[at]:
                 yield self._arrive(state, at)
 
-    def _look(self, state: State, at: int) -> State:
+    def _look(self, state: ModelState, at: int) -> ModelState:
         task, batch = state.tasks[at], _batch(at)
         try:
-            step = rules.next_step(batch, _newest(state, Commit), _newest(state, Attempt, End))
+            step = rules.next_step(batch, _newest(state, CommitRecord), _newest(state, AttemptRecord, EndRecord))
         except PipelineError:
             return _with(state, at, task._replace(state="failed"))
-        if isinstance(step, Begin):
+        if isinstance(step, BeginAttempt):
             return _with(state, at, task._replace(state="ask", asked=step))
-        if isinstance(step, Compare):
-            tally = Tally()
+        if isinstance(step, CompareRows):
+            tally = RowTally()
             for row in self._rows[at]:
                 tally.take(_row(row))
             try:
@@ -136,14 +148,14 @@ class Search:
             return _with(state, at, task._replace(state="done"))
         return _with(state, at, task._replace(state="failed"))  # committed: nothing to do
 
-    def _ask(self, state: State, at: int) -> State:
+    def _ask(self, state: ModelState, at: int) -> ModelState:
         """ATTEMPT is decided."""
         task, batch = state.tasks[at], _batch(at)
         asked = task.asked
         assert asked is not None
-        query, partition = _newest(state, Commit), _newest(state, Attempt, End)
+        query, partition = _newest(state, CommitRecord), _newest(state, AttemptRecord, EndRecord)
         if query is None or query.seqnum != asked.query or (partition and partition.seqnum) != asked.partition:
-            return _with(state, at, Task())
+            return _with(state, at, TaskState())
         own = len(state.log)
         there = tuple(
             one.what
@@ -152,16 +164,16 @@ class Search:
         )
         if self._without == "nothing_skipped":
             there = ()
-        after = state._replace(log=(*state.log, Written(batch, Attempt(batch, 0, asked.first))))
-        return _with(after, at, Task("run", 0, own, asked.query, None, there))
+        after = state._replace(log=(*state.log, LoggedRecord(batch, AttemptRecord(batch, 0, asked.first))))
+        return _with(after, at, TaskState("run", 0, own, asked.query, None, there))
 
-    def _run(self, state: State, at: int) -> Iterator[State]:
+    def _run(self, state: ModelState, at: int) -> Iterator[ModelState]:
         task, batch, rows = state.tasks[at], _batch(at), self._rows[at]
         if task.sent < len(rows):
             row = rows[task.sent]
             if self._tally(task, rows[: task.sent]).take(_row(row)):
                 if len(state.flying[at]) < IN_FLIGHT:
-                    sent = Sent(batch, row, task.fence, task.query)
+                    sent = RowInFlight(batch, row, task.fence, task.query)
                     flying = _replaced(state.flying, at, (*state.flying[at], sent))
                     yield _with(state._replace(flying=flying), at, task._replace(sent=task.sent + 1))
             else:
@@ -169,13 +181,13 @@ class Search:
         elif not state.flying[at]:
             yield self._finish(state, at)
 
-    def _tally(self, task: Task, taken: Sequence[str]) -> Tally:
-        tally = Tally(map(_row, task.there))
+    def _tally(self, task: TaskState, taken: Sequence[str]) -> RowTally:
+        tally = RowTally(map(_row, task.there))
         for row in taken:
             tally.take(_row(row))
         return tally
 
-    def _finish(self, state: State, at: int) -> State:
+    def _finish(self, state: ModelState, at: int) -> ModelState:
         task, batch = state.tasks[at], _batch(at)
         tally = self._tally(task, self._rows[at])
         if self._without != "leftovers_ignored":
@@ -187,15 +199,15 @@ class Search:
             return _with(state, at, task._replace(state="done"))
         if not _holds(state, task.fence, task.query):
             return _with(state, at, task._replace(state="failed"))
-        end = Written(batch, End(batch, 0, tally.rows, tally.sum))
+        end = LoggedRecord(batch, EndRecord(batch, 0, tally.rows, tally.sum))
         return _with(state._replace(log=(*state.log, end)), at, task._replace(state="done"))
 
-    def _arrive(self, state: State, at: int) -> State:
+    def _arrive(self, state: ModelState, at: int) -> ModelState:
         """The oldest row under way is decided."""
         task, sent = state.tasks[at], state.flying[at][0]
         after = state._replace(flying=_replaced(state.flying, at, state.flying[at][1:]))
         if self._without == "rows_without_condition" or _holds(state, sent.partition, sent.query):
-            return after._replace(log=(*state.log, Written(sent.batch, sent.row)))
+            return after._replace(log=(*state.log, LoggedRecord(sent.batch, sent.row)))
         return _with(after, at, task._replace(state="failed") if task.state == "run" else task)
 
 
@@ -203,33 +215,35 @@ def _batch(at: int) -> int:
     return 2 if at == 2 else 1
 
 
-def _row(text: str) -> Row:
-    return Row(text.encode())
+def _row(text: str) -> SinkRow:
+    return SinkRow(text.encode())
 
 
-def _replaced(flying: tuple[tuple[Sent, ...], ...], at: int, by: tuple[Sent, ...]) -> tuple[tuple[Sent, ...], ...]:
+def _replaced(
+    flying: tuple[tuple[RowInFlight, ...], ...], at: int, by: tuple[RowInFlight, ...]
+) -> tuple[tuple[RowInFlight, ...], ...]:
     return (*flying[:at], by, *flying[at + 1 :])
 
 
-def _with(state: State, at: int, task: Task) -> State:
+def _with(state: ModelState, at: int, task: TaskState) -> ModelState:
     tasks = list(state.tasks)
     tasks[at] = task
     return state._replace(tasks=(tasks[0], tasks[1], tasks[2]))
 
 
-def _committed(state: State) -> bool:
-    return any(isinstance(one.what, Commit) and one.what.batch == 1 for one in state.log)
+def _committed(state: ModelState) -> bool:
+    return any(isinstance(one.what, CommitRecord) and one.what.batch == 1 for one in state.log)
 
 
-def _newest(state: State, *kinds: type[Control]) -> Newest | None:
+def _newest(state: ModelState, *kinds: type[Control]) -> NewestRecord | None:
     for at in range(len(state.log) - 1, -1, -1):
         what = state.log[at].what
         if not isinstance(what, str) and isinstance(what, kinds):
-            return Newest(at, what)
+            return NewestRecord(at, what)
     return None
 
 
-def _holds(state: State, partition: int, query: int) -> bool:
+def _holds(state: ModelState, partition: int, query: int) -> bool:
     """Whether both streams are where a record's conditions have them."""
-    newest, committed = _newest(state, Attempt, End), _newest(state, Commit)
+    newest, committed = _newest(state, AttemptRecord, EndRecord), _newest(state, CommitRecord)
     return newest is not None and newest.seqnum == partition and committed is not None and committed.seqnum == query

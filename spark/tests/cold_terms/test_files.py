@@ -9,13 +9,13 @@ import pytest
 
 pytest.importorskip("fsspec", reason="the extra `spark` is not installed: make spark", exc_type=ImportError)
 
-from boki_spark.cold_terms.files import Files, MemoryFiles, OpenFiles
+from boki_spark.cold_terms.files import Files, FsspecFiles, MemoryFiles
 from boki_spark.errors import ClusterAway, ColdMissing, OffloadRefused
 
 
 @pytest.fixture(params=["memory", "fsspec"])
 def files(request: pytest.FixtureRequest) -> Files:
-    return MemoryFiles() if request.param == "memory" else OpenFiles()
+    return MemoryFiles() if request.param == "memory" else FsspecFiles()
 
 
 async def test_a_file_is_made_once_read_listed_and_deleted(files: Files, tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ async def test_a_file_is_made_once_read_listed_and_deleted(files: Files, tmp_pat
 
 async def test_a_file_system_that_is_not_known_is_an_error() -> None:
     with pytest.raises(ClusterAway, match="cannot be used"):
-        await OpenFiles().read("nosuch://x/y")
+        await FsspecFiles().read("nosuch://x/y")
 
 
 async def test_settling_flushes_every_file_and_every_folder_that_leads_to_it(
@@ -59,7 +59,7 @@ async def test_settling_flushes_every_file_and_every_folder_that_leads_to_it(
         real(number)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    files = OpenFiles()
+    files = FsspecFiles()
     await files.create(f"file://{tmp_path}/cold/term-1/v0/slice", b"1")
     await files.create(f"file://{tmp_path}/cold/term-1/v0/manifest", b"2")
     await files.sync(f"file://{tmp_path}/cold/term-1/v0")

@@ -12,7 +12,7 @@ pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed: 
 
 from boki_spark.cold_terms import slice_index  # noqa: E402
 from boki_spark.cold_terms.slice_index import (  # noqa: E402
-    Block,
+    IndexBlock,
     chunks_of,
     decode_head,
     end_of,
@@ -55,7 +55,7 @@ def test_rows_of_tags_are_found_by_the_blocks_that_the_head_names(seed: int) -> 
     head = decode_head(index[:head_bytes], "x")
     everything = made.to_pylist()
 
-    def part(block: Block) -> bytes:
+    def part(block: IndexBlock) -> bytes:
         return index[block.first : block.stop]
 
     for book in (*BOOKS, 77):

@@ -13,7 +13,7 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed: make 
 from boki_common import limits
 from boki_common.runtime.loop_thread import LoopThread
 from boki_spark.cold_terms.cold_reads import ColdPartition, choose_cold, cold_files
-from boki_spark.cold_terms.files import OpenFiles
+from boki_spark.cold_terms.files import FsspecFiles
 from boki_spark.errors import ColdMissing, PlanStale
 from boki_spark.offload.job import offload_term, offloadable, sweep
 from boki_spark.plan import cluster as cluster_module
@@ -39,15 +39,15 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[LoopThread, SmallCl
 
     monkeypatch.setattr(cluster_module.Cluster, "open", staticmethod(opened))
     monkeypatch.setattr(cluster_module.Cluster, "close", kept)
-    monkeypatch.setattr("boki_spark.offload.job.LoopThread", lambda _: _Kept(thread))
-    monkeypatch.setattr("boki_spark.source.worker.LoopThread", lambda _: _Kept(thread))
+    monkeypatch.setattr("boki_spark.offload.job.LoopThread", lambda _: _SharedLoop(thread))
+    monkeypatch.setattr("boki_spark.source.worker.LoopThread", lambda _: _SharedLoop(thread))
     yield thread, made
     end_clients()
     thread.run(made.__aexit__(None, None, None))
     thread.stop()
 
 
-class _Kept(LoopThread):
+class _SharedLoop(LoopThread):
     """The loop of the cluster, for who thinks that it is his own."""
 
     def __init__(self, thread: LoopThread) -> None:
@@ -79,12 +79,12 @@ def test_a_term_is_offloaded_and_its_files_are_read_in_its_place(
         offload_term(OPTIONS, folder, 1).rows == 40 and offloadable(OPTIONS) == [] and sweep(OPTIONS, folder) == (0, 0)
     )
     plan = thread.run(whole_plan(cluster.pipeline()))
-    choice = thread.run(choose_cold(cluster.pipeline(), OpenFiles(), plan))
+    choice = thread.run(choose_cold(cluster.pipeline(), FsspecFiles(), plan))
     assert not choice.rest.terms and isinstance(choice.partitions[0], ColdPartition)
     assert all(len(pickle.dumps(one)) <= 256 * limits.KIB for one in choice.partitions)
     rows = [row for one in choice.partitions for batch in read_partition(one, OPTIONS) for row in batch.to_pylist()]
     assert sorted(row["data"] for row in rows) == sorted(b"%d" % at for at in range(40))
-    files, rest = thread.run(cold_files(cluster.pipeline(), OpenFiles(), plan))
+    files, rest = thread.run(cold_files(cluster.pipeline(), FsspecFiles(), plan))
     assert sum(one.rows for one in files) == 40 and not rest.terms
     small_batches = list(read_partition(choice.partitions[0], OPTIONS, columns=("data",), batch_bytes=50))
     assert len(small_batches) > 1 and small_batches[0].schema.names == ["data"]
@@ -110,7 +110,7 @@ def test_a_file_that_is_gone_is_missing_or_makes_the_plan_stale(
     thread.run(filled(cluster))
     offload_term(OPTIONS, f"file://{tmp_path}/cold", 1)
     plan = thread.run(whole_plan(cluster.pipeline()))
-    (one, *_) = thread.run(choose_cold(cluster.pipeline(), OpenFiles(), plan)).partitions
+    (one, *_) = thread.run(choose_cold(cluster.pipeline(), FsspecFiles(), plan)).partitions
     for path in tmp_path.rglob("*.parquet"):
         path.unlink()
     with pytest.raises(ColdMissing, match=r"^\[BOKI_COLD_MISSING\]"):

@@ -12,13 +12,21 @@ from hypothesis import strategies as st
 
 from boki_spark.errors import BadOffset, DataLoss
 from boki_spark.plan import stream_rules as rules
-from boki_spark.plan.stream_rules import EARLIEST, LATEST, Beginning, Kept, Reached, decode_offset, encode_offset
+from boki_spark.plan.stream_rules import (
+    EARLIEST,
+    LATEST,
+    BatchEnd,
+    Beginning,
+    RangeContent,
+    decode_offset,
+    encode_offset,
+)
 
 OFFSETS = st.dictionaries(st.integers(0, 12), st.tuples(st.integers(1, 5), st.integers(0, 9)), max_size=5)
 
 
-def reached(**changes: Any) -> Reached:
-    made = Reached({0: (7, 900), 10: (3, 0)}, None, 890, ((7, 0, 900),), ((7, 12, 14),))
+def reached(**changes: Any) -> BatchEnd:
+    made = BatchEnd({0: (7, 900), 10: (3, 0)}, None, 890, ((7, 0, 900),), ((7, 12, 14),))
     return made._replace(**changes)
 
 
@@ -32,7 +40,7 @@ def test_a_beginning_is_a_constant_of_what_was_chosen(start: Beginning) -> None:
 
 
 @pytest.mark.parametrize("end", [reached(), reached(begin={0: (7, 0)})])
-def test_an_end_is_read_as_it_was_kept_and_its_text_is_the_same(end: Reached) -> None:
+def test_an_end_is_read_as_it_was_kept_and_its_text_is_the_same(end: BatchEnd) -> None:
     text = json.dumps(end.encode())
     found = rules.decode(json.loads(text))
     assert found == end and json.dumps(found.encode()) == text
@@ -85,14 +93,14 @@ def test_a_target_holds_back_what_came_after_it() -> None:
 
 def test_a_batch_that_is_run_again_with_other_numbers_is_a_loss() -> None:
     end = reached()
-    rules.check_same(end, Kept(890, ((7, 12, 14),)))
-    rules.check_same(end, Kept(890, ()))
+    rules.check_same(end, RangeContent(890, ((7, 12, 14),)))
+    rules.check_same(end, RangeContent(890, ()))
     with pytest.raises(DataLoss, match=r"\[BOKI_DATA_LOSS\].*had 890 committed records, and has 889 now"):
-        rules.check_same(end, Kept(889, ()))
+        rules.check_same(end, RangeContent(889, ()))
     with pytest.raises(DataLoss, match="term 7, positions 20 to 29"):
-        rules.check_same(end, Kept(890, ((7, 12, 14), (7, 20, 30))))
+        rules.check_same(end, RangeContent(890, ((7, 12, 14), (7, 20, 30))))
     with pytest.raises(DataLoss, match="term 7, positions 12 to 14"):
-        rules.check_same(end, Kept(890, ((7, 12, 15),)))
+        rules.check_same(end, RangeContent(890, ((7, 12, 15),)))
 
 
 def test_many_losses_are_listed_in_short() -> None:

@@ -15,7 +15,7 @@ from boki_common.records.batch_builder import BatchBuilder  # noqa: E402
 from boki_common.records.record_batch import RecordBatch, join  # noqa: E402
 from boki_common.records.tag_names import split_payload  # noqa: E402
 from boki_logbook.read.compression import compressor  # noqa: E402
-from boki_spark.read.arrow import ARROW_SCHEMA, COLUMNS, Batches, Rows, schema_of  # noqa: E402
+from boki_spark.read.arrow import ARROW_SCHEMA, COLUMNS, ArrowBatchBuilder, EntryRows, schema_of  # noqa: E402
 
 W = b"w" * 16
 
@@ -38,7 +38,7 @@ def signed(number: int) -> int:
     return number - 2**64 if number >= 2**63 else number
 
 
-def plain(rows: Rows) -> list[dict[str, Any]]:
+def plain(rows: EntryRows) -> list[dict[str, Any]]:
     """One by one."""
     batch, found = rows.batch, []
     books = [run.book for run in batch.runs for _ in range(run.count)]
@@ -63,17 +63,17 @@ def plain(rows: Rows) -> list[dict[str, Any]]:
     return found
 
 
-def rows_of(rng: random.Random, batch: RecordBatch, first: int) -> Rows:
+def rows_of(rng: random.Random, batch: RecordBatch, first: int) -> EntryRows:
     share = rng.choice((0.0, 0.1, 0.5, 1.0))
     chosen = np.flatnonzero(np.array([rng.random() < share or share == 1.0 for _ in range(batch.record_count)]))
-    return Rows(batch, chosen, log=3, first_seqnum=first, time_ms=1_700_000_000_123)
+    return EntryRows(batch, chosen, log=3, first_seqnum=first, time_ms=1_700_000_000_123)
 
 
 @pytest.mark.parametrize("seed", range(25))
 @pytest.mark.parametrize("batch_bytes", [1, 500, 10**6])
 def test_batches_have_the_rows_that_reading_one_by_one_gives(seed: int, batch_bytes: int) -> None:
     rng = random.Random(seed)
-    batches, expected, found = Batches(batch_bytes=batch_bytes), [], []
+    batches, expected, found = ArrowBatchBuilder(batch_bytes=batch_bytes), [], []
     for at in range(5):
         rows = rows_of(rng, batch_of(rng, rng.randint(1, 30)), (7 << 35) + 100 * at)
         expected += plain(rows)
@@ -94,13 +94,13 @@ def test_compressed_entries_give_the_same_rows() -> None:
         memoryview(b"".join(join([batch], term=1, shard=0, first_local_id=0, compress=compressor())))
     )
     everything = np.arange(200)
-    rows, same = (Rows(one, everything, log=0, first_seqnum=5, time_ms=1) for one in (batch, packed))
+    rows, same = (EntryRows(one, everything, log=0, first_seqnum=5, time_ms=1) for one in (batch, packed))
     (one,), (other,) = (list(collected(rows_).rest()) for rows_ in (rows, same))
     assert one.equals(other)
 
 
-def collected(rows: Rows) -> Batches:
-    batches = Batches()
+def collected(rows: EntryRows) -> ArrowBatchBuilder:
+    batches = ArrowBatchBuilder()
     assert list(batches.add(rows)) == []
     return batches
 
@@ -109,8 +109,8 @@ def test_only_the_columns_that_are_wanted_are_made() -> None:
     rng = random.Random(1)
     batch = batch_of(rng, 20)
     for columns in (("data",), ("pos", "seqnum"), COLUMNS[:3]):
-        batches = Batches(columns)
-        rows = Rows(batch, np.arange(20), log=0, first_seqnum=5, time_ms=1)
+        batches = ArrowBatchBuilder(columns)
+        rows = EntryRows(batch, np.arange(20), log=0, first_seqnum=5, time_ms=1)
         (one,) = [*batches.add(rows), *batches.rest()]
         assert one.schema.equals(schema_of(columns)) and one.num_rows == 20
 
@@ -121,4 +121,4 @@ def test_names_that_do_not_fit_their_payload_are_damage() -> None:
     builder.add(b"", 0, b"\xff\x00", b"abc")
     batch = RecordBatch.parse(memoryview(b"".join(builder.finish())))
     with pytest.raises(CorruptData, match="tag names"):
-        Rows(batch, np.arange(1), log=0, first_seqnum=5, time_ms=1).data()
+        EntryRows(batch, np.arange(1), log=0, first_seqnum=5, time_ms=1).data()

@@ -6,15 +6,18 @@ import pytest
 
 from boki_spark.errors import BadSchema, SinkBadRow
 from boki_spark.sink.sink_rows import check_columns, rows_of
-from boki_spark.sink.sink_rules import Row
+from boki_spark.sink.sink_rules import SinkRow
 
 
 def test_rows_become_records_with_names_or_numbers_as_tags() -> None:
-    assert rows_of({"data": [b"a", "ä"]}) == [Row(b"a"), Row("ä".encode())]
-    assert rows_of({"data": [b"a"], "tags": [["x", "y"]]}) == [Row(b"a", ("x", "y"))]
-    assert rows_of({"data": [b"a", b"b"], "tags": [[7, -1 - 1], None]}) == [Row(b"a", (7, 2**64 - 2)), Row(b"b")]
-    assert rows_of({"data": [b"a"], "tags": [[7, 8]], "tag_names": [["x", None]]}) == [Row(b"a", ("x", 8))]
-    assert rows_of({"data": [b"a"], "tag_names": [["x"]]}) == [Row(b"a", ("x",))]
+    assert rows_of({"data": [b"a", "ä"]}) == [SinkRow(b"a"), SinkRow("ä".encode())]
+    assert rows_of({"data": [b"a"], "tags": [["x", "y"]]}) == [SinkRow(b"a", ("x", "y"))]
+    assert rows_of({"data": [b"a", b"b"], "tags": [[7, -1 - 1], None]}) == [
+        SinkRow(b"a", (7, 2**64 - 2)),
+        SinkRow(b"b"),
+    ]
+    assert rows_of({"data": [b"a"], "tags": [[7, 8]], "tag_names": [["x", None]]}) == [SinkRow(b"a", ("x", 8))]
+    assert rows_of({"data": [b"a"], "tag_names": [["x"]]}) == [SinkRow(b"a", ("x",))]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 
 from boki_spark.errors import SinkReplayDiffers, SinkStale, SinkTrimmed
 from boki_spark.sink import sink_rules as rules
-from boki_spark.sink.sink_rules import Attempt, Begin, Commit, Compare, End, Newest, Open, Row, Skip, Tally
+from boki_spark.sink.sink_rules import (
+    AttemptRecord,
+    BeginAttempt,
+    CommitRecord,
+    CompareRows,
+    EndRecord,
+    NewestRecord,
+    OpenQuery,
+    RowTally,
+    SinkRow,
+    SkipBatch,
+)
 from boki_spark.testing.sink_model import RULES, Search
 
 SAME = ("abb", "abb")
@@ -41,37 +52,37 @@ def test_each_rule_is_needed(rule: str, rows: tuple[str, str]) -> None:
     assert found.hole is not None or found.doubled
 
 
-COMMITTED = Newest(10, Commit(4, ()))
+COMMITTED = NewestRecord(10, CommitRecord(4, ()))
 
 
 @pytest.mark.parametrize(
     ("batch", "query", "partition", "step"),
     [
-        (0, None, None, Open()),
-        (0, Newest(1, Commit(-1, ())), None, Begin(0, None, 1)),
-        (5, COMMITTED, None, Begin(0, None, 10)),
-        (4, COMMITTED, Newest(9, End(4, 0, 1, "")), Skip()),
-        (3, COMMITTED, None, Skip()),
-        (5, COMMITTED, Newest(9, End(4, 0, 1, "")), Begin(0, 9, 10)),
-        (5, COMMITTED, Newest(11, Attempt(5, 0, 0)), Begin(11, 11, 10)),
-        (5, COMMITTED, Newest(15, Attempt(5, 0, 11)), Begin(11, 15, 10)),
-        (5, COMMITTED, Newest(16, End(5, 0, 7, "ab")), Compare(End(5, 0, 7, "ab"), 16)),
-        (5, COMMITTED, Newest(9, None), Begin(0, 9, 10)),
+        (0, None, None, OpenQuery()),
+        (0, NewestRecord(1, CommitRecord(-1, ())), None, BeginAttempt(0, None, 1)),
+        (5, COMMITTED, None, BeginAttempt(0, None, 10)),
+        (4, COMMITTED, NewestRecord(9, EndRecord(4, 0, 1, "")), SkipBatch()),
+        (3, COMMITTED, None, SkipBatch()),
+        (5, COMMITTED, NewestRecord(9, EndRecord(4, 0, 1, "")), BeginAttempt(0, 9, 10)),
+        (5, COMMITTED, NewestRecord(11, AttemptRecord(5, 0, 0)), BeginAttempt(11, 11, 10)),
+        (5, COMMITTED, NewestRecord(15, AttemptRecord(5, 0, 11)), BeginAttempt(11, 15, 10)),
+        (5, COMMITTED, NewestRecord(16, EndRecord(5, 0, 7, "ab")), CompareRows(EndRecord(5, 0, 7, "ab"), 16)),
+        (5, COMMITTED, NewestRecord(9, None), BeginAttempt(0, 9, 10)),
     ],
 )
 def test_the_newest_records_decide_what_an_attempt_does(
-    batch: int, query: Newest | None, partition: Newest | None, step: rules.Step
+    batch: int, query: NewestRecord | None, partition: NewestRecord | None, step: rules.Step
 ) -> None:
     assert rules.next_step(batch, query, partition) == step
 
 
 def test_a_task_of_a_batch_that_is_over_is_stale() -> None:
     with pytest.raises(SinkStale, match=r"\[BOKI_SINK_STALE\].*found 6"):
-        rules.next_step(5, COMMITTED, Newest(12, Attempt(6, 0, 0)))
+        rules.next_step(5, COMMITTED, NewestRecord(12, AttemptRecord(6, 0, 0)))
 
 
-@pytest.mark.parametrize(("query", "partition"), [(Newest(10, None), None), (COMMITTED, Newest(11, None))])
-def test_what_was_trimmed_and_must_be_known_is_an_error(query: Newest, partition: Newest | None) -> None:
+@pytest.mark.parametrize(("query", "partition"), [(NewestRecord(10, None), None), (COMMITTED, NewestRecord(11, None))])
+def test_what_was_trimmed_and_must_be_known_is_an_error(query: NewestRecord, partition: NewestRecord | None) -> None:
     with pytest.raises(SinkTrimmed, match=r"nobody|may be there"):
         rules.next_step(5, query, partition)
 
@@ -80,44 +91,44 @@ def test_what_was_trimmed_and_must_be_known_is_an_error(query: Newest, partition
 def test_rows_in_another_order_are_the_same_and_skipped_as_often_as_they_are_there(
     rows: list[str], left: int, random: Random
 ) -> None:
-    records = [Row(row.encode(), (row,)) for row in rows]
+    records = [SinkRow(row.encode(), (row,)) for row in rows]
     shuffled = random.sample(records, len(records))
-    tally, whole = Tally(shuffled[:left]), Tally()
+    tally, whole = RowTally(shuffled[:left]), RowTally()
     written = [row for row in records if tally.take(row)]
     tally.check_all_taken()
     assert sorted(written) == sorted(shuffled[left:])
     for row in shuffled:
         whole.take(row)
-    whole.check_same(End(0, 0, tally.rows, tally.sum))
+    whole.check_same(EndRecord(0, 0, tally.rows, tally.sum))
 
 
 def test_rows_left_over_are_a_replay_that_differs() -> None:
-    tally = Tally([Row(b"a"), Row(b"a")])
-    assert not tally.take(Row(b"a"))
+    tally = RowTally([SinkRow(b"a"), SinkRow(b"a")])
+    assert not tally.take(SinkRow(b"a"))
     with pytest.raises(SinkReplayDiffers, match="wrote 1 rows"):
         tally.check_all_taken()
 
 
 def test_rows_are_distinguished_by_data_and_by_each_of_their_tags() -> None:
     rows = [
-        Row(b"a"),
-        Row(b"b"),
-        Row(b"a", ("x",)),
-        Row(b"a", ("x", "y")),
-        Row(b"a", ("xy",)),
-        Row(b"a", (7,)),
-        Row(b"a", ("7",)),
+        SinkRow(b"a"),
+        SinkRow(b"b"),
+        SinkRow(b"a", ("x",)),
+        SinkRow(b"a", ("x", "y")),
+        SinkRow(b"a", ("xy",)),
+        SinkRow(b"a", (7,)),
+        SinkRow(b"a", ("7",)),
     ]
     assert len({rules.row_hash(row) for row in rows}) == len(rows)
 
 
 def test_ends_with_other_rows_or_with_others_as_many_differ() -> None:
-    tally = Tally()
-    tally.take(Row(b"a"))
+    tally = RowTally()
+    tally.take(SinkRow(b"a"))
     with pytest.raises(SinkReplayDiffers, match="ended with 2 rows, this one has 1"):
-        tally.check_same(End(1, 0, 2, tally.sum))
+        tally.check_same(EndRecord(1, 0, 2, tally.sum))
     with pytest.raises(SinkReplayDiffers, match="and others"):
-        tally.check_same(End(1, 0, 1, "0" * 32))
+        tally.check_same(EndRecord(1, 0, 1, "0" * 32))
 
 
 def test_other_partitions_than_an_earlier_run_are_an_error() -> None:
@@ -126,7 +137,7 @@ def test_other_partitions_than_an_earlier_run_are_an_error() -> None:
         rules.check_partitions(1, [0, 3, 4], [0, 1, 2])
 
 
-@pytest.mark.parametrize("control", [Attempt(3, 1, 0), End(3, 1, 9, "ff"), Commit(3, ((0, 12, 9),))])
+@pytest.mark.parametrize("control", [AttemptRecord(3, 1, 0), EndRecord(3, 1, 9, "ff"), CommitRecord(3, ((0, 12, 9),))])
 def test_control_records_are_read_as_they_were_written(control: rules.Control) -> None:
     assert rules.decode(rules.encode(control)) == control
 
@@ -139,5 +150,5 @@ def test_what_no_sink_of_this_version_wrote_is_refused(data: bytes) -> None:
 
 def test_rows_get_their_own_tags_back() -> None:
     names = rules.names_of("q", 3)
-    for row in (Row(b"a"), Row(b"a", ("x", 7))):
+    for row in (SinkRow(b"a"), SinkRow(b"a", ("x", 7))):
         assert rules.row_of(rules.tags_of(row, names), b"a", names) == row

@@ -10,13 +10,13 @@ import boki
 from boki.testing import MemoryCluster
 from boki_spark.errors import SinkBadRow, SinkFenced, SinkReplayDiffers, SinkStale, SinkTrimmed
 from boki_spark.sink import sink_rules as rules
-from boki_spark.sink.sink_rules import Row
-from boki_spark.sink.sink_writer import BatchCommit, Ended, PartitionWriter
+from boki_spark.sink.sink_rules import SinkRow
+from boki_spark.sink.sink_writer import BatchCommit, EndedPartition, PartitionWriter
 
 BOOK = "results"
 QUERY = "q"
 
-ROWS = [Row(b"row %d" % number, ("even",) if number % 2 == 0 else ()) for number in range(20)]
+ROWS = [SinkRow(b"row %d" % number, ("even",) if number % 2 == 0 else ()) for number in range(20)]
 
 Connect = Callable[[], Awaitable[boki.Book]]
 
@@ -37,14 +37,14 @@ def connect(cluster: MemoryCluster) -> Connect:
     return book
 
 
-async def attempt(book: boki.Book, rows: Sequence[Row], *, batch: int = 0, partition: int = 0) -> Ended:
+async def attempt(book: boki.Book, rows: Sequence[SinkRow], *, batch: int = 0, partition: int = 0) -> EndedPartition:
     writer = PartitionWriter(book, QUERY, batch, partition)
     if await writer.begin():
         await writer.add(rows)
     return await writer.finish()
 
 
-async def killed(book: boki.Book, rows: Sequence[Row], *, batch: int = 0, partition: int = 0) -> PartitionWriter:
+async def killed(book: boki.Book, rows: Sequence[SinkRow], *, batch: int = 0, partition: int = 0) -> PartitionWriter:
     """An attempt that wrote some rows, all of which arrived, and then stopped."""
     writer = PartitionWriter(book, QUERY, batch, partition)
     assert await writer.begin()
@@ -64,7 +64,7 @@ async def rows_in(book: boki.Book) -> list[bytes]:
     return sorted(own)
 
 
-def data(rows: Sequence[Row]) -> list[bytes]:
+def data(rows: Sequence[SinkRow]) -> list[bytes]:
     return sorted(row.data for row in rows)
 
 
@@ -75,7 +75,7 @@ async def test_a_batch_is_written_and_committed(connect: Connect) -> None:
     assert await rows_in(book) == data(ROWS)
     commit = await book.check_tail("boki.sink/q")
     assert commit is not None
-    assert rules.decode(commit.data) == rules.Commit(0, ((0, ended[0].end, 12), (1, ended[1].end, 8)))
+    assert rules.decode(commit.data) == rules.CommitRecord(0, ((0, ended[0].end, 12), (1, ended[1].end, 8)))
 
 
 async def test_a_committed_batch_is_not_written_again(connect: Connect) -> None:
@@ -95,14 +95,14 @@ async def test_a_killed_attempt_is_finished_by_one_with_the_rows_in_another_orde
 
 
 async def test_equal_rows_are_kept_as_often_as_they_are_there(connect: Connect) -> None:
-    rows = [Row(b"same")] * 5
+    rows = [SinkRow(b"same")] * 5
     await killed(await connect(), rows[:2])
     await attempt(await connect(), rows)
     assert await rows_in(await connect()) == data(rows)
 
 
 async def test_more_rows_than_the_log_remembers_of_a_writer_are_there_once(connect: Connect) -> None:
-    rows = [Row(b"%d" % number) for number in range(2_500)]
+    rows = [SinkRow(b"%d" % number) for number in range(2_500)]
     await killed(await connect(), rows[:2_000])
     await attempt(await connect(), rows[::-1])
     assert await rows_in(await connect()) == data(rows)
@@ -139,9 +139,11 @@ async def test_a_speculative_attempt_and_the_first_leave_each_row_once(connect: 
 
 
 @pytest.mark.parametrize(
-    "rows", [ROWS[:-1], [*ROWS, Row(b"one more")], [*ROWS[:-1], Row(b"another")]], ids=["fewer", "more", "other"]
+    "rows",
+    [ROWS[:-1], [*ROWS, SinkRow(b"one more")], [*ROWS[:-1], SinkRow(b"another")]],
+    ids=["fewer", "more", "other"],
 )
-async def test_a_replay_with_other_rows_is_an_error(connect: Connect, rows: list[Row]) -> None:
+async def test_a_replay_with_other_rows_is_an_error(connect: Connect, rows: list[SinkRow]) -> None:
     await attempt(await connect(), ROWS)
     with pytest.raises(SinkReplayDiffers, match=r"\[BOKI_SINK_REPLAY_DIFFERS\]"):
         await attempt(await connect(), rows)
@@ -244,8 +246,10 @@ async def test_a_book_that_was_trimmed_before_takes_a_new_query(connect: Connect
 
 
 @pytest.mark.parametrize(
-    "row", [Row(b"", ("",)), Row(b"x" * (2 << 20)), Row(b"x", tuple(map(str, range(255))))], ids=["tag", "size", "tags"]
+    "row",
+    [SinkRow(b"", ("",)), SinkRow(b"x" * (2 << 20)), SinkRow(b"x", tuple(map(str, range(255))))],
+    ids=["tag", "size", "tags"],
 )
-async def test_a_row_that_can_be_no_record_is_named(connect: Connect, row: Row) -> None:
+async def test_a_row_that_can_be_no_record_is_named(connect: Connect, row: SinkRow) -> None:
     with pytest.raises(SinkBadRow, match=r"\[BOKI_SINK_BAD_ROW\] row 2 of partition 0"):
-        await attempt(await connect(), [Row(b"good"), row])
+        await attempt(await connect(), [SinkRow(b"good"), row])
