@@ -1,6 +1,13 @@
-"""Errors of the data pipeline: each message begins with a code in brackets, because Spark hands on nothing but text.
+"""Errors of the data pipeline. Each message begins with a code in brackets, because Spark passes on only the text of an error.
 
-A code is stable: programs and people look for it. The text behind it says what was expected and found, and what to do.
+A code is stable: programs and people search for it. The text after it says what was expected, what was found and what to do.
+
+`coded` gives a code to errors of the layers below as well:
+
+    with coded():
+        ...         # code of a reader or a sink that Spark calls
+
+Such an error becomes the pipeline's error for what it means to a job, and is kept as its cause. This module does no IO.
 """
 
 from __future__ import annotations
@@ -14,61 +21,61 @@ from boki_common.errors import BokiError, InvalidArgument
 
 
 class PipelineError(BokiError):
-    """Root of the errors of the data pipeline."""
+    """The root of the errors of the data pipeline."""
 
     code: ClassVar[str] = "BOKI_PIPELINE"
 
     def __init__(self, message: str, **facts: Any) -> None:
-        """A message that begins with the code is kept as it is: an error that is raised again elsewhere is made of its own text."""
+        """Put the code before a message. A message that begins with it is kept, since an error that is rebuilt from its text has it."""
         begin = f"[{self.code}] "
         super().__init__(message if message.startswith(begin) else begin + message, **facts)
 
 
 class BadOption(PipelineError, InvalidArgument):
-    """An option has no such name, or no such value."""
+    """An option is unknown, or its value is not allowed."""
 
     code = "BOKI_BAD_OPTION"
 
 
 class BadSchema(PipelineError, InvalidArgument):
-    """A frame, or a schema that was asked for, has columns that do not fit."""
+    """A frame or a requested schema has columns that do not fit."""
 
     code = "BOKI_BAD_SCHEMA"
 
 
 class SinkBadRow(PipelineError, InvalidArgument):
-    """A row of a frame can be no record."""
+    """A row of a frame cannot become a record."""
 
     code = "BOKI_SINK_BAD_ROW"
 
 
 class SinkStale(PipelineError):
-    """A task of a batch that is over: a later one has begun."""
+    """A task belongs to a batch that a later one has replaced."""
 
     code = "BOKI_SINK_STALE"
 
 
 class SinkFenced(PipelineError):
-    """Another attempt of the same partition began: it writes the rest. Spark runs the task again, if it is needed."""
+    """Another attempt of the same partition began and writes the rest. Spark retries the task if it is needed."""
 
     code = "BOKI_SINK_FENCED"
     retryable = True
 
 
 class SinkReplayDiffers(PipelineError):
-    """A batch that was run again has other rows than before, or others in a partition: the frame is not deterministic."""
+    """A batch that was run again has other rows or partitions than before: the frame is not deterministic."""
 
     code = "BOKI_SINK_REPLAY_DIFFERS"
 
 
 class SinkTrimmed(PipelineError):
-    """The record of how far the query had come was trimmed: whether rows are there already, nobody can know."""
+    """The sink's records of a query's progress were trimmed, so it cannot tell which rows were written."""
 
     code = "BOKI_SINK_TRIMMED"
 
 
 class SinkUnknown(PipelineError):
-    """What was sent had no answer: it may be there, or not. The attempt that comes next finds out."""
+    """The outcome of an append is unknown. The next attempt finds out."""
 
     code = "BOKI_OUTCOME_UNKNOWN"
     retryable = True
@@ -79,52 +86,52 @@ class SinkUnknown(PipelineError):
 
 
 class ReadFault(PipelineError):
-    """What cannot be planned or read."""
+    """The root of the errors of planning and reading."""
 
     code = "BOKI_READ"
 
 
 class BadOffset(ReadFault):
-    """What is given as an offset is none: its maker's fault."""
+    """A value is not a valid offset: the program that made it is at fault."""
 
     code = "BOKI_BAD_OFFSET"
 
 
 class Behind(ReadFault):
-    """The state that would plan has not come so far yet: an engine that lags, or a snapshot. Ask again."""
+    """The engine or index snapshot that plans has not reached the requested position yet. Retry."""
 
     code = "BOKI_BEHIND"
     retryable = True
 
 
 class DataLoss(ReadFault):
-    """Records that were ordered cannot be had any more, or are not what they were: nobody who asks is at fault."""
+    """Ordered records cannot be read any more, or differ from what was ordered. The caller is not at fault."""
 
     code = "BOKI_DATA_LOSS"
 
 
 class Gone(ReadFault):
-    """All records of a term died, and where they lay is forgotten."""
+    """All records of a term are dead, and its location is forgotten."""
 
     code = "BOKI_TRIMMED"
 
 
 class PlanStale(ReadFault):
-    """What the plan names was reclaimed since: its records are all dead now. Plan anew."""
+    """Entries of the plan were reclaimed after it was made, because all their records died. Make a new plan."""
 
     code = "BOKI_PLAN_STALE"
     retryable = True
 
 
 class ClusterAway(ReadFault):
-    """Engines, bookies or the metadata store did not answer in time."""
+    """Engines, bookies, the metadata store or a file system did not answer in time."""
 
     code = "BOKI_UNREACHABLE"
     retryable = True
 
 
 class NotAdmitted(ReadFault):
-    """The cluster, or its metadata store, does not admit who asks: another token, or none."""
+    """The cluster or its metadata store refuses the caller: the token is missing or wrong."""
 
     code = "BOKI_ACCESS"
 
@@ -136,19 +143,19 @@ class ColdDamaged(ReadFault):
 
 
 class ColdMissing(ReadFault):
-    """A file of an offloaded term is not there."""
+    """A file of an offloaded term does not exist."""
 
     code = "BOKI_COLD_MISSING"
 
 
 class NotOffloaded(ReadFault):
-    """Records of what was asked for are in ledgers only."""
+    """Some of the requested records are in ledgers only."""
 
     code = "BOKI_NOT_OFFLOADED"
 
 
 class OffloadRefused(ReadFault):
-    """A term cannot be offloaded as it is now; the message says why."""
+    """A term cannot be offloaded in its present state; the message gives the reason."""
 
     code = "BOKI_OFFLOAD_REFUSED"
 
@@ -184,11 +191,11 @@ CODED: Final[tuple[tuple[tuple[type[BokiError], ...], type[PipelineError]], ...]
         DataLoss,
     ),
 )
-"""Errors of what the pipeline stands on, and what they are to a job; the first that fits."""
+"""Errors of the layers below, and the pipeline's error for each. The first match counts."""
 
 
 def with_code(error: BokiError) -> PipelineError:
-    """An error as one whose message begins with a code; one that has a code is given back."""
+    """Return the pipeline's error for an error. An error that has a code is returned as it is."""
     if isinstance(error, PipelineError):
         return error
     means = next((means for kinds, means in CODED if isinstance(error, kinds)), PipelineError)
@@ -199,7 +206,11 @@ def with_code(error: BokiError) -> PipelineError:
 
 @contextmanager
 def coded() -> Iterator[None]:
-    """What is raised inside has a code. Raises PipelineError."""
+    """Give a code to every `BokiError` that is raised in a block.
+
+    Raises:
+        PipelineError: the error of the block, or the pipeline's error for it.
+    """
     try:
         yield
     except PipelineError:

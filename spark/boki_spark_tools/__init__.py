@@ -1,1 +1,1 @@
-"""What people have of the data pipeline on the command line, by entry points: `boki offload`."""
+"""The commands of the data pipeline, found by entry points: `boki offload`."""

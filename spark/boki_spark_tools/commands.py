@@ -1,7 +1,7 @@
-"""`boki offload`: sealed terms into open files, for people and schedules.
+"""`boki offload`: copies sealed terms into open files, for people and schedules.
 
-`boki_cli` finds `register` by the entry point group `boki.commands`. Importing this module imports neither pyarrow nor fsspec: they are
-there once the command runs, so that `boki --help` costs what it did.
+`boki_cli` finds `register` by the entry point group `boki.commands`. Importing this module imports neither pyarrow nor fsspec; the command
+imports them when it runs, so that `boki --help` stays fast.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MISSING = "expected the packages of the extra `spark`, found none: pip install p
 
 
 def register(group: click.Group) -> None:
-    """Adds the command."""
+    """Add the command to the command line."""
     assert isinstance(group, CommandGroup)
 
     @command(group, "offload", writes=True, short_help="Copy sealed terms into Parquet files.")
@@ -42,7 +42,7 @@ def register(group: click.Group) -> None:
         "folder",
         required=True,
         metavar="URL",
-        help="Folder of the files, as fsspec names it: file:///data/cold, s3://…",
+        help="Folder for the files, a URL that fsspec knows: file:///data/cold, s3://…",
     )
     @click.option(
         "--wait",
@@ -50,19 +50,19 @@ def register(group: click.Group) -> None:
         type=Real(0),
         default=0.0,
         metavar="SECONDS",
-        help="How long to wait for an index snapshot that has the terms to their ends: engines write one soon after a term ends.",
+        help="How long to wait for an index snapshot that covers the terms. Engines write one soon after a term ends.",
     )
     @click.option(
         "--prove",
         "prove_copied",
         is_flag=True,
-        help="Without TERM: also read all files of copied terms, and copy damaged ones again.",
+        help="Without TERM: also read all files of copied terms, and copy terms with damaged files again.",
     )
-    @click.option("--sweep", "sweep_only", is_flag=True, help="Only delete files that nothing can ever name.")
+    @click.option("--sweep", "sweep_only", is_flag=True, help="Only delete files that no term can ever name.")
     @click.option(
         "--alone",
         is_flag=True,
-        help="No other cluster has files in this folder: also delete those of earlier versions of Boki, which do not say whose they are.",
+        help="No other cluster uses this folder. Also delete files of earlier versions of Boki, which do not name their cluster.",
     )
     @metadata_option
     def offload(
@@ -75,16 +75,16 @@ def register(group: click.Group) -> None:
         alone: bool,
         metadata: str | None,
     ) -> int:
-        """Copy sealed terms into sorted Parquet files, prove that these are whole, and name them in the terms' records.
+        r"""Copy sealed terms into sorted Parquet files, verify the files, and name them in the records of the terms.
 
-        Without TERM all terms that an index snapshot covers, that have live records, and that are in ledgers only; and copied terms
-        that lost a file below the folder. Of a TERM that is copied all files are read, and it is copied again if one is lost or damaged.
-        Terms that are left are listed with the reason. The ledgers stay.
+        Without TERM, the command copies every term that is in ledgers only, is covered by an index snapshot and has live records. It
+        also copies terms again that lost a file below the folder. For a TERM that is copied, it reads all files and copies the term
+        again if one is lost or damaged. Terms that are left out are listed with the reason. The ledgers stay.
 
-        It may be stopped at any time and run again: terms that are done stay done, one that was not begins anew, and what was left
-        of it is deleted. Clusters may share a folder: each deletes only its own files.
+        The command may be stopped at any time and run again. Finished terms stay finished, an unfinished term starts again, and its
+        remains are deleted. Clusters may share a folder: each deletes only its own files.
 
-        The exit code is 1 if a TERM was not copied, now or before, or if copying one failed.
+        The exit code is 1 if a TERM is not copied, or if copying a term failed.
 
         \b
             boki offload --to file:///data/cold
@@ -122,18 +122,18 @@ async def _offload(
     failed = [] if chosen.sweep_only else await _copy(invocation, work, chosen)
     swept = await work.sweep(alone=chosen.alone)
     if swept.deleted:
-        invocation.say(f"{counted(swept.deleted, 'file')} that nothing names any more deleted")
+        invocation.say(f"{counted(swept.deleted, 'file')} deleted that no term names any more")
     if swept.unowned:
         invocation.say(
-            f"{counted(swept.unowned, 'file')} of earlier versions left, which no term of this cluster names: they may be another "
-            "cluster's. If no other cluster uses this folder: boki offload --sweep --alone"
+            f"{counted(swept.unowned, 'file')} of earlier versions kept: no term of this cluster names them, but another cluster may. "
+            "If no other cluster uses this folder, delete them with: boki offload --sweep --alone"
         )
     if failed:
         raise CheckFailed(f"{counted(len(failed), 'term')} not copied: {', '.join(map(str, failed))}")
 
 
 async def _copy(invocation: Invocation, work: Offloader, chosen: _OffloadOptions) -> list[int]:
-    """Copy the terms and report each; return those that should have been copied and were not."""
+    """Copy the terms and report each. Return the terms that should have been copied and were not."""
     from boki_spark.offload.job import survey_covered
     from boki_spark.offload.offloader import Offloaded
 
@@ -152,7 +152,7 @@ async def _copy(invocation: Invocation, work: Offloader, chosen: _OffloadOptions
 
 
 async def _one(invocation: Invocation, work: Offloader, term: int, wait_s: float) -> Offloaded:
-    """Copy a term. An error of it is its outcome: other terms are copied all the same."""
+    """Copy a term. Its error is its outcome, so that the other terms are still copied."""
     from boki_spark.errors import ReadFault
     from boki_spark.offload.job import once_covered
     from boki_spark.offload.offloader import Offloaded
@@ -169,7 +169,7 @@ def _report(invocation: Invocation, made: Offloaded) -> None:
         invocation.emit(dataclasses.asdict(made))
         return
     if made.damage:
-        click.echo(f"term {made.term}: the files that its record named are lost or damaged: {made.damage}")
+        click.echo(f"term {made.term}: files are lost or damaged: {made.damage}")
     if made.why and made.manifest:
         click.echo(f"term {made.term}: nothing to do, {made.why}: {made.manifest}")
     elif made.why:

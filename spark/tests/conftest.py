@@ -1,6 +1,6 @@
-"""One Spark session and one `boki dev` for all tests of the run that want them; without the extra or Java these are skipped.
+"""One Spark session and one `boki dev` for all tests of a run that need them; without the extra or Java these tests are skipped.
 
-Tests that want the session are marked `alone`: run side by side, each of the processes of the run would start a Spark of its own.
+Tests that need the session are marked `alone`, because each process of a parallel run would start a Spark of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NewBook = Callable[[], str]
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """local[2], with the format `boki`. Never stopped by a test."""
+    """Start local[2] with the format `boki`. No test may stop it."""
     pytest.importorskip("pyspark", reason="the extra `spark` is not installed: make spark", exc_type=ImportError)
     try:
         session = local_session(tmp_path_factory.mktemp("spark"), master="local[2,3]")
@@ -42,13 +42,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def dev_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where `dev` has its data."""
+    """Return the folder with the data of `dev`."""
     return tmp_path_factory.mktemp("dev")
 
 
 @pytest.fixture(scope="session")
 def dev(dev_folder: Path) -> Iterator[str]:
-    """The address of a `boki dev`."""
+    """Run a `boki dev` and return its address."""
     folder = dev_folder
     command = [sys.executable, "-m", "boki_cli.main", "dev", "--data", str(folder / "data"), "--listen", "127.0.0.1:0"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("BOKI_")}
@@ -69,7 +69,7 @@ def dev(dev_folder: Path) -> Iterator[str]:
 
 @pytest.fixture
 def client(dev: str) -> Iterator[boki.sync.Client]:
-    """A client of `dev`."""
+    """Return a client of `dev`."""
     with boki.sync.connect(dev) as one:
         yield one
 
@@ -79,7 +79,7 @@ Offload = Callable[[int, Path], str]
 
 @pytest.fixture
 def offload(dev: str, dev_folder: Path) -> Offload:
-    """Ends a term of log 0 and offloads it into a folder; gives the path of its manifest."""
+    """Return a function that ends a term of log 0, offloads it into a folder and returns the path of its manifest."""
 
     def run(term: int, folder: Path) -> str:
         store = f"sqlite://{dev_folder / 'data' / 'metadata.db'}"
@@ -91,7 +91,7 @@ def offload(dev: str, dev_folder: Path) -> Offload:
 
 
 async def offloaded(where: ClusterOptions, folder: str, term: int) -> str:
-    """Offloads a sealed term once an index snapshot covers it."""
+    """Offload a sealed term once an index snapshot covers it, and return the path of its manifest."""
     from boki_spark.cold_terms.files import FsspecFiles
     from boki_spark.offload.offloader import Offloader
 
@@ -110,5 +110,5 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def name() -> str:
-    """The name of a book that no other test has."""
+    """Return the name of a book that no other test has."""
     return f"book-{next(_numbers)}"

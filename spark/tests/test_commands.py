@@ -1,4 +1,4 @@
-"""`boki offload` on a cluster in a process of its own: what it prints, and that it may be killed and run again."""
+"""`boki offload` on a cluster in a process of its own: its output, and runs after it was killed."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def environment() -> dict[str, str]:
 
 @pytest.fixture
 def cluster(shared_cluster: str) -> str:
-    """The address of the cluster, in a term that has no record of an earlier test."""
+    """Return the address of the cluster, in a term without records of an earlier test."""
     run("log", "roll", "0", "--url", shared_cluster)
     return shared_cluster
 
 
 @pytest.fixture(scope="module")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a `boki dev` whose engine writes index snapshots at once."""
+    """Run a `boki dev` whose engine writes index snapshots at once, and return its address."""
     tmp_path = tmp_path_factory.mktemp("dev")
     command = [*BOKI, "dev", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]
     with (
@@ -61,7 +61,7 @@ def run(*arguments: str, expected: int = 0) -> list[dict[str, Any]]:
 
 
 def offloaded(url: str, folder: str, term: int) -> list[dict[str, Any]]:
-    """What `boki offload` prints, once there is a snapshot that covers the sealed term."""
+    """Return the output of `boki offload` once a snapshot covers the sealed term."""
     return run("offload", str(term), "--to", folder, "--url", url, "--wait", "60")
 
 
@@ -99,7 +99,7 @@ def test_killed_in_the_middle_it_goes_on_and_leaves_nothing(cluster: str, tmp_pa
 
 
 def test_what_is_not_copied_is_named_with_its_reason(cluster: str, tmp_path: Path) -> None:
-    """Also right behind `boki log roll`, when no index snapshot has the term yet."""
+    """The command may run right after `boki log roll`, before an index snapshot covers the term."""
     folder = f"file://{tmp_path}/cold"
     with boki.sync.connect(cluster) as client:
         terms = []

@@ -21,7 +21,7 @@ K = TypeVar("K", bound=BokiError)
 
 
 def all_of(kind: type[K], module: str) -> Iterator[type[K]]:
-    """A class and all below it that a module has."""
+    """Yield all subclasses of a class that a module defines."""
     for one in kind.__subclasses__():
         if one.__module__ == module:
             yield one

@@ -1,4 +1,4 @@
-"""A stream from one book to another, broken off twenty times wherever it is, its last commits lost: the copy has every record once."""
+"""A stream from one book to another is interrupted twenty times and loses its last commits: the copy has every record once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 BREAKS = 20
 ROWS = 60
-"""Appended before each break."""
+"""Records that are appended before each interruption."""
 WAIT_S = 60
 
 

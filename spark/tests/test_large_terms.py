@@ -1,4 +1,4 @@
-"""Terms of many bytes: read whole, from ledgers and from files, by a process whose memory does not grow with them."""
+"""Large terms: read completely, from ledgers and from files, by a process whose memory does not grow with them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Offload = Callable[[int, Path], str]
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
 RECORD_BYTES = 64 * limits.KIB
 MEMORY_BYTES = 300_000_000
-"""Of a Python worker, whatever it reads."""
+"""Memory of a Python worker, independent of what it reads."""
 WORKER = """
 import sys
 from pathlib import Path
@@ -46,7 +46,7 @@ print(count, total, *kinds, next(int(line.split()[1]) for line in status if line
 
 
 def fill(client: boki.sync.Client, name: str, count: int) -> int:
-    """Records that do not compress and begin with their numbers; returns their term."""
+    """Append records that do not compress and begin with their numbers, and return their term."""
     noise = boki.SystemRandom().token(16 << 20)
     book, step, first = client.book(name), 64, 0
     for at in range(0, count, step):
@@ -62,7 +62,7 @@ def fill(client: boki.sync.Client, name: str, count: int) -> int:
 
 
 def read_elsewhere(url: str, name: str) -> tuple[int, int, str, int]:
-    """Rows, the sum of their numbers, what was read, and the largest size of the process that read it."""
+    """Return the rows, the sum of their numbers, the kind of partition, and the peak memory of the process that read them."""
     command = [sys.executable, "-c", WORKER, url, name]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     count, total, kind, size = printed

@@ -1,4 +1,4 @@
-"""docs/spark.md is true: its blocks run in order, and print what stands behind them."""
+"""The blocks of docs/spark.md run in order and print the output that the page shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session on this machine."""
+"""A Spark session on this machine."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from boki_spark.session import JavaMissing, java_home, version_in, version_of, w
 
 
 def fake(folder: Path, prints: str) -> Path:
-    """A `java` that prints its version, or its other arguments."""
+    """Make a `java` that prints its version, or its other arguments."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(

@@ -1,4 +1,4 @@
-"""The standalone cluster of docs/spark.md, as processes; an executor and the driver are killed while a stream is copied."""
+"""The standalone cluster of docs/spark.md in processes: an executor and the driver are killed while a stream is copied."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def environment(scratch: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def process(arguments: list[str], log: Path, scratch: Path, **kept: str) -> Iterator[subprocess.Popen[str]]:
-    """A process of this test, killed at its end."""
+    """Run a process that is killed when the test ends."""
     with (
         log.open("w") as output,
         subprocess.Popen(
@@ -80,14 +80,14 @@ def process(arguments: list[str], log: Path, scratch: Path, **kept: str) -> Iter
 
 
 class Standalone:
-    """See the module."""
+    """The processes of the standalone cluster."""
 
     def __init__(self, url: str, workers: list[subprocess.Popen[str]]) -> None:
         self.url = url
         self.workers = workers
 
     def executors(self) -> list[int]:
-        """Process ids of the executors that workers started."""
+        """Return the process ids of the executors that workers started."""
         found: list[int] = []
         for worker in self.workers:
             for path in Path(f"/proc/{worker.pid}/task").glob("*/children"):
@@ -97,14 +97,14 @@ class Standalone:
 
 
 def command_of(number: int) -> str:
-    """The command line of a process; "" of one that is gone."""
+    """Return the command line of a process, or an empty text if it ended."""
     with contextlib.suppress(FileNotFoundError):
         return Path(f"/proc/{number}/cmdline").read_text(errors="replace")
     return ""
 
 
 def logged(log: Path, pattern: str) -> str:
-    """What a process writes into its log, once it does."""
+    """Wait for a text in the log of a process, and return it."""
     while True:
         found = re.search(pattern, log.read_text(errors="replace"))
         if found:
@@ -113,7 +113,7 @@ def logged(log: Path, pattern: str) -> str:
 
 @pytest.fixture
 def standalone(tmp_path: Path) -> Iterator[Standalone]:
-    """A master and two workers, of one core each."""
+    """Run a master and two workers of one core each."""
     spark_class = str(Path(pyspark.__path__[0]) / "bin" / "spark-class")
     master_log = tmp_path / "master.log"
     master = [spark_class, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0"]

@@ -1,14 +1,14 @@
-"""Reads what was offloaded: the files of a term instead of its ledgers, where they are the truth of the plan. Runs in a loop.
+"""Reads of offloaded terms from their files instead of their ledgers, if the files agree with the plan. Runs in an event loop.
 
     chosen = await choose_cold(cluster, files, plan)     # partitions of files, and the plan of the rest
     async for table in cold_tables(files, partition, columns=columns): ...
 
 A manifest is used only if
-- the state of the plan has the same digest of the term: a LOST command changes verdicts behind the files;
-- it has every row of the plan: one that was dead when the files were written, and lives in the plan, is of an older plan, and is read
-  from the ledgers.
+- the state of the plan has the same digest of the term, since a LOST command changes verdicts after the files were written;
+- it has every row of the plan. A row that was dead when the files were written and is live in the plan belongs to an older plan, which
+  reads the ledgers.
 
-The result is files ∩ plan: rows that died since are left out. Streams, which have dead rows too, are not read from files.
+The result is the intersection of files and plan: rows that died since are left out. Streams show dead rows too and do not read files.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from boki_spark.cold_terms.manifest import (
     SliceFile,
     decode_manifest,
     folder_of,
+    intersected,
     joined,
     pack_spans,
     unpack_spans,
@@ -49,23 +50,26 @@ from boki_spark.read.arrow import COLUMNS, schema_of
 from boki_spark.read.entries import ReadCounts
 
 SPAN_TEXT: Final = 192 * limits.KIB
-"""A partition whose spans take more is cut in two: pickled it stays below 256 KiB."""
+"""The largest size of a partition's packed spans. A larger partition is cut in two, so that it stays below 256 KiB when it is pickled."""
 TASK_BYTES: Final = 16 * limits.MIB
-"""About to be read of files by one task that reads little of each: a task of Python costs some 50 ms."""
+"""Bytes that one task reads from files if it reads little of each: a Python task costs some 50 ms."""
 ROW_COST: Final = 16
-"""What is read for a row that is asked for, in rows: others lie in its row group."""
+"""Rows that are read for each row that is asked for, because others lie in the same row group."""
 TERMS_AT_ONCE: Final = 16
-"""Of which record and manifest are asked for."""
+"""Terms whose records and manifests are read at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColdPartition:
-    """Rows of one slice. `rows_text`: their positions, packed; `file`: what the manifest says of the slice.
+    """Some rows of one slice.
 
     Attributes:
-        start_pos, stop_pos: what it covers of the term.
-        rows: records that it must deliver.
-        folder, file: where they are.
+        start_pos: first position of the term that the partition covers.
+        stop_pos: the position after the last one.
+        rows: number of records that it must deliver.
+        folder: folder of the attempt.
+        file: the manifest's entry of the slice.
+        rows_text: packed spans of the positions to deliver.
     """
 
     term: int
@@ -85,19 +89,19 @@ class ColdPartition:
         return joined(self.folder, self.file.file)
 
     def rows_to_deliver(self) -> U64:
-        """Spans of positions, ascending. Raises ColdDamaged."""
+        """Return ascending spans of positions. Raises ColdDamaged."""
         return unpack_spans(self.rows_text)
 
     @property
     def share_of_task(self) -> float:
-        """How far it fills a task: by the bytes that are read for it, roughly, and by its own when it travels."""
+        """The share of a task that the partition fills, by the bytes it reads and by its own size when it is pickled."""
         size = self.file.bytes / self.file.rows
         read = min(self.rows * size * ROW_COST + GROUP_BYTES, self.file.bytes)
         return max(read / TASK_BYTES, len(self.rows_text) / SPAN_TEXT)
 
 
 class ColdChoice(NamedTuple):
-    """What is read from files, and the plan of what is not."""
+    """The partitions of a plan that are read from files, and the plan of the rest."""
 
     partitions: list[ColdPartition]
     rest: Plan
@@ -105,7 +109,13 @@ class ColdChoice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ColdFile:
-    """A file for who reads Parquet natively. `left_out`: spans of seqnums that the file may have and the plan has not, (n, 2)."""
+    """A file for a native Parquet reader.
+
+    Attributes:
+        rows: number of rows of the plan in the file.
+        left_out: (n, 2) spans of seqnums to hide: the file may have them, the plan does not.
+        slice: the manifest's entry of the file.
+    """
 
     path: str
     term: int
@@ -116,7 +126,12 @@ class ColdFile:
 
 
 async def choose_cold(cluster: Cluster, files: Files, plan: Plan) -> ColdChoice:
-    """Splits a plan of live rows. Raises ColdMissing, ColdDamaged: a manifest that is named is not there, or not what it was."""
+    """Split a plan of live rows into partitions of files and the plan of the rest.
+
+    Raises:
+        ColdMissing: a manifest that a term record names does not exist.
+        ColdDamaged: a manifest is not what was written.
+    """
     if plan.mode != LIVE:
         return ColdChoice([], plan)
     chosen: list[ColdPartition] = []
@@ -130,7 +145,7 @@ async def choose_cold(cluster: Cluster, files: Files, plan: Plan) -> ColdChoice:
 
 
 async def cold_files(cluster: Cluster, files: Files, plan: Plan) -> tuple[list[ColdFile], Plan]:
-    """The files that have rows of a plan, of all books and tags, and the plan of what no file has. Raises as `choose_cold`."""
+    """Return the files with rows of a plan, for all books and tags, and the plan of the rest. Raises as `choose_cold`."""
     found: list[ColdFile] = []
     rest: list[TermPlan] = []
     for one, usable in zip(plan.terms, await _all_usable(cluster, files, plan), strict=True):
@@ -154,7 +169,13 @@ async def cold_files(cluster: Cluster, files: Files, plan: Plan) -> tuple[list[C
 
 
 async def check_file(files: Files, one: ColdFile) -> None:
-    """Compares the end of a file with its manifest, which says where everything else is. Raises ColdMissing, ColdDamaged, ClusterAway."""
+    """Compare the end of a file, which locates everything else in it, with its manifest.
+
+    Raises:
+        ColdMissing: the file does not exist.
+        ColdDamaged: it does not end as it was written.
+        ClusterAway: the file system does not answer.
+    """
     part = one.slice
     end = await files.read_part(one.path, part.bytes - part.footer_bytes, part.bytes + 1)
     if len(end) != part.footer_bytes or xxh3_128_hexdigest(end) != part.footer_hash:
@@ -162,7 +183,7 @@ async def check_file(files: Files, one: ColdFile) -> None:
 
 
 async def _all_usable(cluster: Cluster, files: Files, plan: Plan) -> list[tuple[str, Manifest] | None]:
-    """`_usable` of each term, some at a time."""
+    """Call `_usable` for each term, some at a time."""
     found: list[tuple[str, Manifest] | None] = []
     for at in range(0, len(plan.terms), TERMS_AT_ONCE):
         found += await asyncio.gather(*(_usable(cluster, files, one) for one in plan.terms[at : at + TERMS_AT_ONCE]))
@@ -170,7 +191,7 @@ async def _all_usable(cluster: Cluster, files: Files, plan: Plan) -> list[tuple[
 
 
 async def _usable(cluster: Cluster, files: Files, one: TermPlan) -> tuple[str, Manifest] | None:
-    """The folder and manifest of a term, if its files are the truth of the plan."""
+    """Return the folder and manifest of a term, or None if its files do not agree with the plan."""
     if not one.facts.ended or not one.row_count:
         return None
     try:
@@ -184,11 +205,11 @@ async def _usable(cluster: Cluster, files: Files, one: TermPlan) -> tuple[str, M
         manifest = decode_manifest(await files.read(path), path.rpartition("/")[2])
     except ColdMissing:
         if (await read_record(cluster.store, one.facts.term)).location.path != path:
-            return None  # it was moved or reclaimed meanwhile
+            return None  # the term was copied again or reclaimed meanwhile
         raise
     if manifest.digest != f"{one.facts.digest:016x}" or manifest.end_pos != one.facts.end_pos:
         return None
-    if count_of(_both(one.rows, manifest.dead_spans())) or count_of(_both(one.rows, manifest.lost_spans())):
+    if count_of(intersected(one.rows, manifest.dead_spans())) or count_of(intersected(one.rows, manifest.lost_spans())):
         return None
     return folder_of(path), manifest
 
@@ -213,7 +234,7 @@ def _partitions(plan: Plan, one: TermPlan, folder: str, manifest: Manifest) -> I
 
 
 def _small(rows: U64) -> Iterator[U64]:
-    """Spans in as many pieces as it takes to write each in few bytes."""
+    """Split spans into pieces whose packed text is small."""
     if len(pack_spans(rows)) <= SPAN_TEXT or len(rows) == 1:
         yield rows
         return
@@ -222,17 +243,8 @@ def _small(rows: U64) -> Iterator[U64]:
     yield from _small(rows[half:])
 
 
-def _both(spans: U64, others: U64) -> U64:
-    """What is in both, of ascending spans."""
-    if not len(spans) or not len(others):
-        return NO_SPANS
-    few, many = (spans, others) if len(spans) <= len(others) else (others, spans)
-    parts = [clipped(many, int(first), int(stop)) for first, stop in few.tolist()]
-    return united(np.concatenate(parts))
-
-
 def _minus(spans: U64, others: U64) -> U64:
-    """What is in the first and not in the second."""
+    """Return the spans of the first argument without those of the second."""
     parts = [without(int(first), int(stop), clipped(others, int(first), int(stop))) for first, stop in spans.tolist()]
     return np.concatenate(parts) if parts else NO_SPANS
 
@@ -240,10 +252,10 @@ def _minus(spans: U64, others: U64) -> U64:
 async def cold_tables(
     files: Files, one: ColdPartition, *, columns: Sequence[str] = COLUMNS, counts: ReadCounts
 ) -> AsyncIterator[pa.Table]:
-    """The rows of a partition, some at a time, in the order of the file. `counts` is counted up.
+    """Yield the rows of a partition in the order of the file, and count them in `counts`.
 
     Raises:
-        ColdMissing, ColdDamaged: the file is not there, or not what its manifest says. ClusterAway.
+        ColdMissing, ColdDamaged, ClusterAway: the file cannot be read, or is not what its manifest says.
     """
     reader = SliceReader(files, one.folder, one.file)
     rows = one.rows_to_deliver() + np.uint64(seqnum(one.term, 0))
@@ -264,14 +276,14 @@ async def cold_tables(
 
 
 async def read_cold(files: Files, one: ColdPartition, *, columns: Sequence[str] = COLUMNS) -> pa.Table:
-    """All rows of a partition. Raises as `cold_tables`."""
+    """Return all rows of a partition. Raises as `cold_tables`."""
     found = [table async for table in cold_tables(files, one, columns=columns, counts=ReadCounts())]
     whole: pa.Table = pa.concat_tables(found) if found else schema_of(columns).empty_table()
     return whole
 
 
 def _among(table: pa.Table, rows: U64) -> pa.Table:
-    """The rows of a table whose seqnums are in ascending spans."""
+    """Return the rows of a table whose seqnums lie in ascending spans."""
     seqnums = numbers_of(table, "seqnum").view(np.uint64)
     at = np.searchsorted(rows[:, 0], seqnums, "right")
     inside = (at > 0) & (seqnums < rows[np.maximum(at, 1) - 1, 1])
@@ -282,7 +294,7 @@ def _among(table: pa.Table, rows: U64) -> pa.Table:
 
 
 async def is_named(cluster: Cluster, one: ColdPartition) -> bool:
-    """Whether the record of the term still names the files of a partition. Raises MetadataUnavailable."""
+    """Return whether the term record still names the files of a partition. Raises MetadataUnavailable."""
     try:
         location = (await read_record(cluster.store, one.term)).location
     except NoNode:
@@ -291,6 +303,6 @@ async def is_named(cluster: Cluster, one: ColdPartition) -> bool:
 
 
 def batches_of(table: pa.Table, batch_bytes: int) -> Iterator[pa.RecordBatch]:
-    """A table as batches of about so many bytes."""
+    """Split a table into batches of about `batch_bytes`."""
     rows = max(int(table.num_rows * batch_bytes / max(table.nbytes, 1)), 1)
     yield from table.combine_chunks().to_batches(max_chunksize=rows)

@@ -1,6 +1,6 @@
-"""Where cold files lie, as a port: any file system that fsspec knows, or one in memory.
+"""The file system of offloaded terms as a port: any file system that fsspec knows, or one in memory.
 
-A file is made once, whole, and never changed. Paths are URLs, such as s3://bucket/boki or file:///data/cold.
+A file is created once, with its full content, and never changed. Paths are URLs such as s3://bucket/boki or file:///data/cold.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ T = TypeVar("T")
 
 
 class Files(Protocol):
-    """See the module. All raise ClusterAway: the file system does not answer, or refuses."""
+    """The port. Every method raises ClusterAway if the file system does not answer or refuses."""
 
     async def create(self, path: str, data: bytes) -> None:
-        """Writes a new file, whole. Raises OffloadRefused: there is one."""
+        """Create a file with its full content. Raises OffloadRefused if it exists."""
 
     async def read(self, path: str) -> bytes:
-        """Raises ColdMissing."""
+        """Return the content of a file. Raises ColdMissing."""
 
     async def read_part(self, path: str, first: int, stop: int) -> bytes:
-        """The bytes [first, stop), as many of them as there are. Raises ColdMissing."""
+        """Return the bytes [first, stop), fewer if the file ends before. Raises ColdMissing."""
 
     async def sync(self, folder: str) -> None:
-        """Returns once all files of a folder, and their names, outlast a machine that loses its power."""
+        """Return once all files of a folder, and their names, survive a power failure."""
 
     async def delete(self, path: str) -> None:
-        """That it is not there is success."""
+        """Delete a file. It may be missing."""
 
     async def list(self, folder: str) -> list[str]:
-        """Paths of all files below a folder, ascending; none, if it is not there."""
+        """Return the paths of all files below a folder, ascending; none if it does not exist."""
 
 
 class MemoryFiles:
-    """Files of this process. `lose_power` leaves those that were synced."""
+    """Files in the memory of this process. `lose_power` keeps only those that were synced."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -63,7 +63,7 @@ class MemoryFiles:
         self._synced.update(await self.list(folder))
 
     def lose_power(self) -> None:
-        """What a machine has after its power was gone: only what had been synced."""
+        """Simulate a power failure: drop every file that was not synced."""
         self.files = {path: data for path, data in self.files.items() if path in self._synced}
 
     async def delete(self, path: str) -> None:
@@ -75,10 +75,14 @@ class MemoryFiles:
 
 
 class FsspecFiles:
-    """Files of a file system of fsspec, in threads: none of them blocks a loop."""
+    """Files of a file system that fsspec knows. Calls run in threads, so none blocks the loop."""
 
     def __init__(self, **storage_options: Any) -> None:
-        """`storage_options`: what fsspec wants to know of the file system, such as credentials."""
+        """Prepare calls.
+
+        Args:
+            storage_options: options of fsspec's file system, such as credentials.
+        """
         self._options = storage_options
         self._bodies = ThreadBodies()
 
@@ -109,7 +113,7 @@ class FsspecFiles:
         return await self._run(path, read)
 
     async def sync(self, folder: str) -> None:
-        """Files of this machine are flushed, with all folders above them; an object store answers when it has them."""
+        """Flush local files and all folders above them. An object store answers only when its files are durable."""
 
         def flush() -> None:
             from fsspec.implementations.local import LocalFileSystem
@@ -129,7 +133,7 @@ class FsspecFiles:
             try:
                 system.rm_file(inside)
             except FileNotFoundError:
-                pass  # somebody was faster
+                pass  # another process was faster
 
         await self._run(path, delete)
 
@@ -154,7 +158,7 @@ class FsspecFiles:
 
 
 def _flush(path: str) -> None:
-    """Makes what a file or a folder has outlast a machine that loses its power."""
+    """Flush a file or a folder to the disk."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)

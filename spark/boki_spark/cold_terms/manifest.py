@@ -1,14 +1,15 @@
-"""The manifest of an offloaded term: which files have its records, and the proof that these are all. Pure.
+"""The manifest of an offloaded term: the files with its records, and the proof that none is missing. Pure.
 
-A JSON file that is named by its hash, so what a term record names is what was written. Rules, checked whenever one is read:
+It is a JSON file named by its hash, so a term record names exactly what was written. `Manifest.fault` checks these rules after each read:
 
-- Slices tile the positions of the term, [0, end): each position is of one slice.
-- rows + dead + lost = committed: what no slice has was dead when the files were written, or given up. `losers` never were records.
-- Each file is listed with its bytes and its hash; names are those of one attempt and are never used again.
-- `row_sum` is the sum of a hash of each row, whatever their order: files that are read back give the same.
-- Whoever reads compares `digest` with that of his own state: of a term whose verdicts changed (LOST) the files are not the truth.
+- Slices tile the positions of the term, [0, end): each position belongs to one slice.
+- rows + dead + lost = committed. Records in no slice were dead when the files were written, or given up. `losers` are positions that never
+  became records.
+- Each file has its size and hash. File names belong to one attempt and are never reused.
+- `row_sum` is the sum of a hash of each row, independent of their order; rows that are read back have the same sum.
+- A reader compares `digest` with its own state: if verdicts of the term changed (LOST), it does not use the files.
 
-Spans and times are columns, packed: u64 as differences, zstd, base64.
+Spans and times are packed columns: differences of u64, zstd, base64.
 """
 
 from __future__ import annotations
@@ -25,20 +26,24 @@ from xxhash import xxh3_128_hexdigest
 
 from boki_common.errors import DECODE_FAULTS
 from boki_logbook.index.sorted_run import U64
-from boki_logbook.scan.plan import NO_SPANS, count_of, united
+from boki_logbook.scan.plan import NO_SPANS, clipped, count_of, united
 from boki_spark.errors import ColdDamaged
 
 VERSION: Final = 1
 PACKED_BYTES: Final = 1 << 30
-"""No column of a manifest unpacks to more."""
+"""The largest size of an unpacked column."""
 
 
 class SliceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One Parquet file and its side index. Names are relative to the manifest's folder; it has the positions [first, stop).
+    """A Parquet file and its side index. Names are relative to the manifest's folder.
 
     Attributes:
-        footer_bytes, footer_hash: of the end of the file, which says where its columns are.
-        head_bytes, head_hash: of the beginning of the side index, which has the hashes of all else that is read by itself.
+        footer_bytes: size of the end of the file, which locates its columns.
+        footer_hash: hash of that end.
+        head_bytes: size of the head of the side index, which has the hashes of all parts that are read separately.
+        head_hash: hash of that head.
+        first_pos: first position that the slice covers.
+        stop_pos: the position after the last one.
     """
 
     file: str
@@ -57,7 +62,7 @@ class SliceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ShardProof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was ordered of a shard, by the state that the files were planned with."""
+    """The ordered entries and records of a shard, in the state that the files were planned with."""
 
     shard: int
     entries: int
@@ -67,7 +72,7 @@ class ShardProof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PlanPoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How far the snapshot of the plan is in a log."""
+    """The position of the plan's index snapshot in a log."""
 
     log: int
     term: int
@@ -76,7 +81,12 @@ class PlanPoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """See the module. `digest`: of the term (`places`); `snapshot`: of the index snapshot that planned."""
+    """The content of a manifest.
+
+    Attributes:
+        digest: digest of the term in the state of the plan.
+        snapshot: digest of the index snapshot that the plan was made from.
+    """
 
     version: int
     term: int
@@ -98,15 +108,15 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     last_time_ms: int
 
     def dead_spans(self) -> U64:
-        """Committed positions that were dead when the files were written."""
+        """Return the committed positions that were dead when the files were written."""
         return unpack_spans(self.dead)
 
     def lost_spans(self) -> U64:
-        """Committed positions whose data had been given up."""
+        """Return the committed positions whose data had been given up."""
         return unpack_spans(self.lost)
 
     def fault(self) -> str | None:
-        """What cannot be right of it; None: nothing."""
+        """Return the first rule that the manifest breaks, or None."""
         reached = 0
         for one in self.slices:
             if one.first_pos != reached or one.stop_pos < reached or one.rows > one.stop_pos - one.first_pos:
@@ -130,20 +140,24 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Its bytes; equal manifests have equal ones."""
+    """Return the bytes of a manifest. Equal manifests have equal bytes."""
     return msgspec.json.encode(manifest)
 
 
 def manifest_name(data: bytes) -> str:
-    """The file that holds these bytes."""
+    """Return the file name for the bytes of a manifest."""
     return f"manifest-{xxh3_128_hexdigest(data)}.json"
 
 
 def decode_manifest(data: bytes, name: str) -> Manifest:
-    """Reads a manifest and checks it. `name`: of its file, which says its hash. Raises ColdDamaged."""
+    """Parse and check a manifest. Raises ColdDamaged.
+
+    Args:
+        name: the name of its file, which has its hash.
+    """
     if name != manifest_name(data):
         raise ColdDamaged(
-            f"expected {name}, found {manifest_name(data)} in its place: restore the file, or offload again"
+            f"expected {name}, found a file with the hash of {manifest_name(data)}: restore the file, or offload the term again"
         )
     try:
         manifest = msgspec.json.decode(data, type=Manifest)
@@ -163,13 +177,13 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
 
 
 def pack_column(values: NDArray[np.uint64] | NDArray[np.int64]) -> str:
-    """A column as text."""
+    """Pack a column into text."""
     steps = np.diff(values.astype(np.uint64), prepend=np.uint64(0))
     return base64.b64encode(zstandard.compress(steps.tobytes(), 3)).decode()
 
 
 def unpack_column(text: str) -> U64:
-    """Raises ColdDamaged."""
+    """Unpack a column. Raises ColdDamaged."""
     try:
         packed = base64.b64decode(text, validate=True)
         if zstandard.get_frame_parameters(packed).content_size > PACKED_BYTES:
@@ -185,24 +199,32 @@ def pack_spans(spans: U64) -> str:
 
 
 def unpack_spans(text: str) -> U64:
-    """Ascending spans, not touching. Raises ColdDamaged."""
+    """Unpack ascending spans that do not touch. Raises ColdDamaged."""
     flat = unpack_column(text)
     if len(flat) % 2 or (len(flat) and (flat[1:] <= flat[:-1]).any()):
         raise ColdDamaged("spans of a manifest do not ascend")
     return flat.reshape(-1, 2) if len(flat) else NO_SPANS
 
 
+def intersected(spans: U64, others: U64) -> U64:
+    """Return the positions that lie in both of two lists of ascending spans, as ascending spans."""
+    if not len(spans) or not len(others):
+        return NO_SPANS
+    few, many = (spans, others) if len(spans) <= len(others) else (others, spans)
+    return united(np.concatenate([clipped(many, int(first), int(stop)) for first, stop in few.tolist()]))
+
+
 def joined(folder: str, name: str) -> str:
-    """A path below a folder."""
+    """Return the path of a file in a folder."""
     return f"{folder.rstrip('/')}/{name}"
 
 
 def folder_of(path: str) -> str:
-    """Where a file is."""
+    """Return the folder of a file."""
     return path.rpartition("/")[0]
 
 
 def tiled(bounds: Sequence[int], end_pos: int) -> list[tuple[int, int]]:
-    """Slices that begin at these positions, and end where the next one begins: [first, stop) of each."""
+    """Return the slices [first, stop) that begin at some positions; each ends where the next one begins, the first begins at 0."""
     firsts = [0, *bounds[1:]]
     return list(zip(firsts, [*firsts[1:], end_pos], strict=True))

@@ -1,17 +1,17 @@
-"""The side index of a slice: where in its file the rows of a tag are, and hashes of every part that is read by itself. No loop, no IO.
+"""The side index of a slice: the rows of each tag, and a hash of each part of both files that is read separately. No IO.
 
     index, end = index_of(table, data), end_of(data)    # beside the Parquet file `data` of the rows
     head = decode_head(index[:head_bytes], name)
-    blocks = head.blocks_of(book, tags)                 # parts of the index to read next
-    rows = rows_in(head, blocks, book, tags)
+    blocks = head.stream_blocks(head_bytes, book, tags) # parts of the index to read next
+    spans = head.spans_in(number, block, book, tags)    # of each; then `row_blocks`, and `rows_of` those
 
-    head            msgpack, `IndexHead`: of each block of streams the first (book, tag) and where its rows begin
+    head            msgpack, `IndexHead`: for each block of streams the first (book, tag) and the start of its rows
     stream blocks   books i64 | tags i64 | ends u32     ascending by (book, tag): where the rows of each end in the row blocks
     row blocks      u32                                 rows of streams, one stream after another
     seqnums         seqnums i64 | rows u32              ascending, and the row of each
 
-Numbers are little-endian. A manifest has the hash of the head and that of the file's footer; the head has those of the blocks, and of
-each column of each row group. So whoever reads a part of either file knows that it is what was written.
+Numbers are little-endian. The manifest has the hashes of the head and of the Parquet footer; the head has the hashes of the blocks and of
+each column of each row group. A reader of any part can therefore verify it.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from xxhash import xxh3_64_intdigest
 from boki_common.errors import DECODE_FAULTS
 from boki_spark.cold_terms.slices import lists_of, numbers_of
 from boki_spark.errors import ColdDamaged
+from boki_spark.plan.options import signed_id
 
 VERSION: Final = 1
 BLOCK_ROWS: Final = 4_096
-"""Streams in a block of them, and rows in a block of rows: 80 KiB and 16 KiB, what a reader of one tag reads of each at least."""
+"""Streams in a stream block and rows in a row block. A reader of one tag reads at least 80 KiB and 16 KiB."""
 _STREAM_BYTES: Final = 20
 _ROW_BYTES: Final = 4
 _SEQNUM_BYTES: Final = 12
 _FOOTER_TAIL: Final = 8
-"""Length of the footer, and the magic of Parquet."""
+"""Bytes after the footer of a Parquet file: its length and the magic."""
 
 
 class IndexBlock(NamedTuple):
-    """A part of a file, [first, stop), and its hash."""
+    """A part [first, stop) of a file, and its hash."""
 
     first: int
     stop: int
@@ -49,7 +50,7 @@ class IndexBlock(NamedTuple):
 
 
 class IndexHead(msgspec.Struct, frozen=True, array_like=True):
-    """See the module. `bytes` of it are counted by its reader: the blocks begin there."""
+    """The head of a side index. Its reader knows its size, where the blocks begin."""
 
     version: int
     row_count: int
@@ -63,9 +64,9 @@ class IndexHead(msgspec.Struct, frozen=True, array_like=True):
     row_hashes: bytes
     seqnums_hash: int
     group_ends: bytes
-    """Behind the last row of each row group of the file."""
+    """The row after the last one of each row group of the Parquet file."""
     chunk_hashes: bytes
-    """Of the columns of the first row group, then of the second, ..."""
+    """Hashes of the columns of the first row group, then of the second, ..."""
 
     def ends_of_groups(self) -> NDArray[np.int64]:
         return np.frombuffer(self.group_ends, np.uint32).astype(np.int64)
@@ -74,11 +75,11 @@ class IndexHead(msgspec.Struct, frozen=True, array_like=True):
         return int(np.frombuffer(self.chunk_hashes, np.uint64)[group * columns + column])
 
     def stream_blocks(self, head_bytes: int, book: int, tags: Iterable[int]) -> list[tuple[int, IndexBlock]]:
-        """The blocks that may have streams of a book: their numbers, and where they are. Numbers of book and tags are u64."""
+        """Return the blocks that may have streams of a book, with their numbers. Book and tags are u64."""
         books, known = np.frombuffer(self.block_books, np.int64), np.frombuffer(self.block_tags, np.int64)
         keys = list(zip(books.tolist(), known.tolist(), strict=True))
         hashes = np.frombuffer(self.stream_hashes, np.uint64)
-        numbers = {_block_with(keys, (_signed(book), _signed(tag))) for tag in tags} - {-1}
+        numbers = {_block_with(keys, (signed_id(book), signed_id(tag))) for tag in tags} - {-1}
         found = []
         for at in sorted(numbers):
             first, stop = BLOCK_ROWS * at, min(BLOCK_ROWS * (at + 1), self.stream_count)
@@ -88,16 +89,16 @@ class IndexHead(msgspec.Struct, frozen=True, array_like=True):
         return found
 
     def spans_in(self, number: int, data: bytes, book: int, tags: Iterable[int]) -> list[tuple[int, int]]:
-        """Where the rows of streams that a block has are in the row blocks."""
+        """Return the spans of the row blocks that hold the rows of some streams."""
         count = len(data) // _STREAM_BYTES
         books, known = np.frombuffer(data, np.int64, count), np.frombuffer(data, np.int64, count, 8 * count)
         ends = np.frombuffer(data, np.uint32, count, 16 * count).astype(np.int64)
         begins = np.append(int(np.frombuffer(self.block_begins, np.uint32)[number]), ends[:-1])
-        wanted = (books == _signed(book)) & np.isin(known, [_signed(tag) for tag in tags])
+        wanted = (books == signed_id(book)) & np.isin(known, [signed_id(tag) for tag in tags])
         return [(int(begins[at]), int(ends[at])) for at in np.flatnonzero(wanted).tolist()]
 
     def row_blocks(self, head_bytes: int, spans: Iterable[tuple[int, int]]) -> list[tuple[int, IndexBlock]]:
-        """The blocks that have these spans of rows."""
+        """Return the blocks that hold spans of rows, with their numbers."""
         hashes = np.frombuffer(self.row_hashes, np.uint64)
         begin = head_bytes + _STREAM_BYTES * self.stream_count
         numbers = {at for first, stop in spans for at in range(first // BLOCK_ROWS, -(-stop // BLOCK_ROWS))}
@@ -112,7 +113,7 @@ class IndexHead(msgspec.Struct, frozen=True, array_like=True):
         return IndexBlock(first, first + _SEQNUM_BYTES * self.row_count, self.seqnums_hash)
 
     def fits(self) -> bool:
-        """Whether its columns fit each other."""
+        """Return whether the lengths of the columns agree."""
         blocks = -(-self.stream_count // BLOCK_ROWS)
         groups = len(self.group_ends) // 4
         ends = self.ends_of_groups() if len(self.group_ends) % 4 == 0 else np.empty(0, np.int64)
@@ -128,7 +129,7 @@ class IndexHead(msgspec.Struct, frozen=True, array_like=True):
 
 
 def rows_of(spans: Iterable[tuple[int, int]], blocks: dict[int, bytes]) -> NDArray[np.int64]:
-    """The rows of spans, out of the row blocks that have them; ascending, each once."""
+    """Return the rows of spans from their row blocks, ascending and each once."""
     parts = []
     for first, stop in spans:
         for at in range(first // BLOCK_ROWS, -(-stop // BLOCK_ROWS)):
@@ -138,7 +139,7 @@ def rows_of(spans: Iterable[tuple[int, int]], blocks: dict[int, bytes]) -> NDArr
 
 
 def seqnum_rows(data: bytes, row_count: int, seqnums: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The rows of some seqnums, out of the block of seqnums, and which of them are here."""
+    """Return the rows of seqnums from the block of seqnums, and a mask of the seqnums that it has."""
     known, rows = np.frombuffer(data, np.int64, row_count), np.frombuffer(data, np.uint32, row_count, 8 * row_count)
     at = np.minimum(np.searchsorted(known, seqnums), max(row_count - 1, 0))
     here = known[at] == seqnums if row_count else np.zeros(len(seqnums), np.bool_)
@@ -146,7 +147,7 @@ def seqnum_rows(data: bytes, row_count: int, seqnums: NDArray[np.int64]) -> tupl
 
 
 def _block_with(keys: Sequence[tuple[int, int]], key: tuple[int, int]) -> int:
-    """The block that has a stream, if any has: the last that does not begin behind it. -1: all do."""
+    """Return the block that may have a stream: the last one that does not begin after it. Returns -1 if all begin after it."""
     low, high = 0, len(keys)
     while low < high:
         middle = (low + high) // 2
@@ -154,22 +155,18 @@ def _block_with(keys: Sequence[tuple[int, int]], key: tuple[int, int]) -> int:
     return low - 1
 
 
-def _signed(number: int) -> int:
-    return number - 2**64 if number >= 2**63 else number
-
-
 # -- what is written
 
 
 class SideIndex(NamedTuple):
-    """A side index, and what its manifest has of it."""
+    """A side index, and the size of its head."""
 
     data: bytes
     head_bytes: int
 
 
 def index_of(table: pa.Table, data: bytes) -> SideIndex:
-    """The side index of sorted rows and their file."""
+    """Return the side index of sorted rows and their Parquet file."""
     books, seqnums = numbers_of(table, "book"), numbers_of(table, "seqnum")
     offsets, tags = lists_of(table, "tags")
     rows = np.repeat(np.arange(len(books)), np.diff(offsets))
@@ -219,13 +216,13 @@ def _hashes(parts: Iterable[bytes]) -> bytes:
 
 
 def end_of(data: bytes) -> bytes:
-    """The footer of a Parquet file, with its length and magic."""
+    """Return the footer of a Parquet file with its length and magic."""
     size = int.from_bytes(data[-_FOOTER_TAIL:-4], "little") + _FOOTER_TAIL
     return data[-size:]
 
 
 def footer_of(end: bytes, name: str) -> Any:
-    """The content of a footer, as pyarrow has it. Raises ColdDamaged."""
+    """Parse a footer with pyarrow. Raises ColdDamaged."""
     try:
         return parquet.read_metadata(pa.BufferReader(end))
     except (pa.ArrowException, OSError) as error:
@@ -233,7 +230,7 @@ def footer_of(end: bytes, name: str) -> Any:
 
 
 def chunks_of(footer: Any) -> list[tuple[int, int]]:
-    """Where each column of each row group is, [first, stop), in the order of `IndexHead.chunk_hashes`."""
+    """Return the place [first, stop) of each column of each row group, in the order of `IndexHead.chunk_hashes`."""
     found = []
     for at in range(footer.num_row_groups):
         group = footer.row_group(at)
@@ -250,7 +247,7 @@ def chunks_of(footer: Any) -> list[tuple[int, int]]:
 
 
 def decode_head(data: bytes, name: str) -> IndexHead:
-    """Raises ColdDamaged."""
+    """Parse and check the head of a side index. Raises ColdDamaged."""
     try:
         head = msgspec.msgpack.decode(data, type=IndexHead)
     except DECODE_FAULTS as error:

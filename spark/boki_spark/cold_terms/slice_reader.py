@@ -1,14 +1,15 @@
-"""Reads of a slice what somebody wants of it, each part held against its hash. Runs in a loop.
+"""Reads parts of a slice and verifies each by its hash. Runs in an event loop.
 
     reader = SliceReader(files, folder, manifest.slices[0])
-    groups = await reader.groups(book=book, tags=tags, rows=spans)
+    groups = await reader.groups(book=book, tags=tags, seqnums=spans)
     async for table in reader.tables(groups, columns): ...
 
 Rules:
-- The manifest has the hashes of the footer and of the head of the side index; these have those of all else. Nothing is believed that
-  was not compared.
-- Of a tag only those row groups are read that have rows with it, by the side index; of a book and of places those that may have some.
-- Memory: two windows of `WINDOW_BYTES`, whatever the slice has.
+- The manifest has the hashes of the footer and of the head of the side index; these have the hashes of everything else. No byte is used
+  before it was compared.
+- For a tag, only the row groups with rows of it are read, found in the side index. For a book or positions, the row groups whose statistics
+  allow a match are read.
+- Memory: two windows of `WINDOW_BYTES`, whatever the size of the slice.
 """
 
 from __future__ import annotations
@@ -31,16 +32,21 @@ from boki_spark.cold_terms.files import Files
 from boki_spark.cold_terms.manifest import SliceFile, joined
 from boki_spark.cold_terms.slice_index import IndexBlock, IndexHead, chunks_of, decode_head, footer_of, rows_of
 from boki_spark.errors import ColdDamaged
+from boki_spark.plan.options import signed_id
 from boki_spark.read.arrow import ARROW_SCHEMA
 
 WINDOW_BYTES: Final = 8 * limits.MIB
-"""Of data, decompressed, that is read at once; one row group at least."""
+"""Uncompressed data that is read at once; at least one row group."""
 GAP_BYTES: Final = 16 * limits.KIB
-"""What lies between two parts and is not wanted is read too, if it is not more."""
+"""The largest gap between two parts that is read along with them."""
 
 
 class SliceReader:
-    """See the module. `bytes_read`: of both files, so far."""
+    """A reader of one slice.
+
+    Attributes:
+        bytes_read: bytes of both files that were read so far.
+    """
 
     def __init__(self, files: Files, folder: str, one: SliceFile) -> None:
         self._files = files
@@ -54,9 +60,10 @@ class SliceReader:
     async def groups(
         self, *, book: int | None = None, tags: Sequence[int] = (), seqnums: U64 | None = None
     ) -> list[int]:
-        """The row groups that may have rows of a book (u64), with one of some tags, among spans of seqnums; ascending.
+        """Return the row groups that may have rows of a book (u64) with one of some tags, among spans of seqnums; ascending.
 
-        Raises ColdMissing, ColdDamaged, ClusterAway.
+        Raises:
+            ColdMissing, ColdDamaged, ClusterAway: a part cannot be read, or is not what was written.
         """
         footer, head = await self._begin()
         groups = list(range(footer.num_row_groups))
@@ -69,13 +76,13 @@ class SliceReader:
             of = footer.row_group(group)
             if not of.num_rows:
                 continue
-            in_book = book is None or _may_have(of.column(names["book"]).statistics, _signed(book))
+            in_book = book is None or _may_have(of.column(names["book"]).statistics, signed_id(book))
             if in_book and (seqnums is None or _may_have_some(of.column(names["seqnum"]).statistics, seqnums)):
                 found.append(group)
         return found
 
     async def tables(self, groups: Sequence[int], columns: Sequence[str]) -> AsyncIterator[pa.Table]:
-        """Row groups, some at a time, in the order of the file. Raises as `groups`."""
+        """Yield row groups as tables, some at a time, in the order of the file. Raises as `groups`."""
         footer, head = await self._begin()
         windows = list(_windows(footer, groups))
         ahead: asyncio.Task[pa.Table] | None = None
@@ -93,7 +100,7 @@ class SliceReader:
     # -- parts
 
     async def _begin(self) -> tuple[Any, IndexHead]:
-        """The footer and the head, which all else is held against."""
+        """Return the verified footer and head, which have the hashes of everything else."""
         if self._head is None:
             one = self._one
             end, begin = await asyncio.gather(
@@ -112,7 +119,7 @@ class SliceReader:
         return self._footer, self._head
 
     async def _rows_with(self, head: IndexHead, book: int, tags: Sequence[int]) -> NDArray[np.int64]:
-        """Rows that have one of some tags."""
+        """Return the rows with at least one of the tags."""
         begin = self._one.head_bytes
         streams = head.stream_blocks(begin, book, tags)
         found = await self._blocks([block for _, block in streams])
@@ -133,7 +140,7 @@ class SliceReader:
         return found
 
     async def _window(self, footer: Any, head: IndexHead, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
-        """Some row groups: what is wanted of them is read, compared and made a table."""
+        """Read, verify and decode some columns of some row groups."""
         leaves = [at for at in range(footer.num_columns) if footer.schema.column(at).path.split(".")[0] in columns]
         chunks, count = chunks_of(footer), footer.num_columns
         wanted = [
@@ -169,7 +176,7 @@ class SliceReader:
 
 
 class _FileParts(io.RawIOBase):
-    """A file of which some parts are there: reading anything else is a fault of the program."""
+    """A file of which only some parts are present. Reading any other part is a programming error."""
 
     def __init__(self, pieces: dict[int, bytes], size: int) -> None:
         super().__init__()
@@ -179,7 +186,7 @@ class _FileParts(io.RawIOBase):
         self._at = 0
 
     def part(self, first: int, stop: int) -> memoryview:
-        """Bytes [first, stop), or fewer where the file was shorter."""
+        """Return the bytes [first, stop), fewer if the file ends before."""
         begin = self._firsts[bisect_right(self._firsts, first) - 1]
         assert begin <= first, "a part that was not asked for"
         return memoryview(self._pieces[begin])[first - begin : stop - begin]
@@ -209,7 +216,7 @@ def _damaged(path: str) -> ColdDamaged:
 
 
 def _windows(footer: Any, groups: Sequence[int]) -> Iterator[list[int]]:
-    """Row groups that are read at once."""
+    """Group row groups that are read at once."""
     window: list[int] = []
     size = 0
     for group in groups:
@@ -224,7 +231,7 @@ def _windows(footer: Any, groups: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _joined(spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Ascending spans, those together that nearly touch."""
+    """Join ascending spans whose gaps are small."""
     first, stop = -1, -1
     for begin, end in spans:
         if first >= 0 and begin > stop + GAP_BYTES:
@@ -242,12 +249,8 @@ def _may_have(statistics: Any, number: int) -> bool:
 
 
 def _may_have_some(statistics: Any, seqnums: U64) -> bool:
-    """Whether numbers between the least and the greatest are in ascending spans."""
+    """Return whether a seqnum between the smallest and the largest lies in ascending spans."""
     if statistics is None or not statistics.has_min_max:
         return True
     at = int(np.searchsorted(seqnums[:, 1], np.uint64(statistics.min), "right"))
     return at < len(seqnums) and int(seqnums[at, 0]) <= statistics.max
-
-
-def _signed(number: int) -> int:
-    return number - 2**64 if number >= 2**63 else number

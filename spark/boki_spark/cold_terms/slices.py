@@ -1,10 +1,10 @@
-"""A slice of an offloaded term: its rows as a sorted Parquet file, and the sum that proves it. No loop, no IO.
+"""A slice of an offloaded term: its rows as a sorted Parquet file, and their sum. No IO.
 
     table = sorted_table(batches)                       # by book, first tag, seqnum
     data, total = parquet_of(table), row_sum(table)
 
-What finds rows in it, and proves parts of it, is its side index (`slice_index`). A row's hash is xxh3-128 of its seqnum, book,
-time, tags, names and data; sums are modulo 2**128, so no order matters.
+The side index (`slice_index`) finds rows in the file and verifies parts of it. The hash of a row is the xxh3-128 of its seqnum, book,
+time, tags, names and data. Sums are modulo 2**128, so the order of rows does not matter.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from boki_spark.errors import ColdDamaged
 from boki_spark.read.arrow import ARROW_SCHEMA
 
 GROUP_BYTES: Final = limits.MIB
-"""Of data in a row group, roughly: what a reader of one tag reads at least."""
+"""Approximate data in a row group, which is the least that a reader of one tag reads."""
 GROUP_ROWS: Final = 64 * 1024
 COMPARED: Final = ["seqnum", "term", "pos", "log", "book", "time"]
-"""Columns of which the footer says the least and the greatest. Of data these would be most of the footer, and nobody asks for them."""
+"""Columns with statistics in the footer. Statistics of data would be most of the footer and are never used."""
 _MODULUS: Final = 2**128
 _ROW: Final = np.dtype([("seqnum", "<u8"), ("book", "<u8"), ("time", "<i8"), ("tags", "<u4"), ("names", "<u4")])
 
 
 def sorted_table(batches: Iterable[pa.RecordBatch]) -> pa.Table:
-    """The rows of batches, by book, first tag and seqnum."""
+    """Return the rows of batches, sorted by book, first tag and seqnum."""
     table = pa.Table.from_batches(list(batches), schema=ARROW_SCHEMA).combine_chunks()
     books, seqnums = numbers_of(table, "book"), numbers_of(table, "seqnum")
     offsets, tags = lists_of(table, "tags")
@@ -46,7 +46,7 @@ def sorted_table(batches: Iterable[pa.RecordBatch]) -> pa.Table:
 
 
 def parquet_of(table: pa.Table) -> bytes:
-    """The file. Pages have checksums."""
+    """Return the bytes of the Parquet file. Its pages have checksums."""
     out = io.BytesIO()
     rows = max(table.num_rows, 1)
     group = max(min(GROUP_ROWS, int(rows * GROUP_BYTES / max(table.nbytes, 1))), 1)
@@ -57,7 +57,7 @@ def parquet_of(table: pa.Table) -> bytes:
 
 
 def table_of(data: bytes, name: str, *, columns: list[str] | None = None) -> pa.Table:
-    """The rows of a file. Raises ColdDamaged."""
+    """Decode the rows of a file. Raises ColdDamaged."""
     try:
         file = parquet.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         if not file.schema_arrow.equals(ARROW_SCHEMA):
@@ -69,7 +69,7 @@ def table_of(data: bytes, name: str, *, columns: list[str] | None = None) -> pa.
 
 
 def row_sum(table: pa.Table) -> int:
-    """The sum of the hashes of all rows. One join and one hash a row: all else is done by column."""
+    """Return the sum of the hashes of all rows. Each row costs one join and one hash; everything else works on columns."""
     offsets, tags = lists_of(table, "tags")
     raw, begins = _data_of(table)
     names = _packed_names(table, offsets)
@@ -90,7 +90,7 @@ def row_sum(table: pa.Table) -> int:
 
 
 def _data_of(table: pa.Table) -> tuple[memoryview, NDArray[np.int64]]:
-    """The data of all rows, and where each begins in it, and the last one ends."""
+    """Return the data of all rows, and the offsets where each begins and the last one ends."""
     column: Any = table.column("data").combine_chunks()
     _, offsets, data = column.buffers()
     found = np.frombuffer(offsets, np.int32, len(column) + 1, 4 * column.offset) if offsets else np.zeros(1, np.int32)
@@ -98,7 +98,7 @@ def _data_of(table: pa.Table) -> tuple[memoryview, NDArray[np.int64]]:
 
 
 def _packed_names(table: pa.Table, offsets: NDArray[np.int64]) -> list[bytes]:
-    """The names of the tags of each row: 0 for one without, else 1, its length and a colon, and the name."""
+    """Encode the names of each row's tags: 0 for a tag without a name, else 1, the length, a colon and the name."""
     column: Any = table.column("tag_names").combine_chunks()
     if column.values.null_count == len(column.values):
         nothing: dict[int, bytes] = {}
@@ -110,7 +110,7 @@ def _packed_names(table: pa.Table, offsets: NDArray[np.int64]) -> list[bytes]:
 
 
 def added(total: int, more: int) -> int:
-    """Sums of two parts, together."""
+    """Return the sum of two parts."""
     return (total + more) % _MODULUS
 
 
@@ -118,7 +118,7 @@ def added(total: int, more: int) -> int:
 
 
 def numbers_of(table: pa.Table, name: str) -> NDArray[np.int64]:
-    """A column of numbers."""
+    """Return a numeric column."""
     column: Any = table.column(name).combine_chunks()
     found: NDArray[np.int64] = column.to_numpy(zero_copy_only=False)
     return found
@@ -131,7 +131,7 @@ def _times(table: pa.Table) -> NDArray[np.int64]:
 
 
 def lists_of(table: pa.Table, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where the items of each row begin and end, and the items."""
+    """Return the offsets of each row's items, and the items."""
     column: Any = table.column(name).combine_chunks()
     offsets = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     items: NDArray[np.int64] = column.values.to_numpy(zero_copy_only=False)

@@ -1,16 +1,16 @@
-"""Names in the folder of offloaded terms, and which of its files may be deleted. Decisions are pure; `sweep` does the IO.
+"""Names in the folder of offloaded terms, and the rules for deleting files. Decisions are pure; `sweep` does the IO.
 
     FOLDER/cluster-INSTANCEID/term-TERM/vVERSION-RANDOM/{slice-000000.parquet, slice-000000.index, …, manifest-HASH.json}
     FOLDER/term-TERM/vVERSION-RANDOM/…                                                                 of earlier versions
 
 Rules:
-- A cluster deletes only files below its own id: clusters may share a folder.
-- Which cluster wrote the files of earlier versions cannot be proved. They are read as before, and deleted only if the caller says that
-  no other cluster uses the folder (`alone`).
-- An attempt is recognized by its term and its own name, which is random, and not by its whole path: one folder has many spellings
-  (links, s3 and s3a).
-- Files of an attempt are deleted only when the version of the term record has moved, and the record names another attempt or is of a
-  reclaimed term: only then can they never be named.
+- A cluster deletes only files below its own id, so clusters may share a folder.
+- The owner of files of earlier versions cannot be proved. They are read as before, and deleted only if the caller says that no other
+  cluster uses the folder (`alone`).
+- An attempt is identified by its term and its random name, not by its full path, because a folder can be spelled in several ways (links,
+  s3 and s3a).
+- Files of an attempt are deleted only if the version of the term record has changed since it began and the record names another attempt
+  or a reclaimed term. Only then can no record ever name them.
 """
 
 from __future__ import annotations
@@ -25,38 +25,47 @@ from boki_spark.cold_terms.files import Files
 from boki_spark.cold_terms.manifest import joined
 
 CLUSTER: Final = "cluster-"
-"""Before the id of a cluster in the name of its folder."""
+"""Prefix of a cluster's folder, before the id."""
 
 Attempts = dict[int, dict[str, list[str]]]
 """Term → name of an attempt → paths of its files."""
 
 
 class SweepResult(NamedTuple):
-    """Files that `sweep` deleted, and files of earlier versions that it left: no living term of this cluster names them."""
+    """The outcome of `sweep`.
+
+    Attributes:
+        deleted: number of files that were deleted.
+        unowned: number of files of earlier versions that were kept although no live term of this cluster names them.
+    """
 
     deleted: int
     unowned: int
 
 
 def attempt_folder(folder: str, instance: str, term: int, version: int, random: bytes) -> str:
-    """The folder of a new attempt. `version`: of the term record that it begins with."""
+    """Return the folder of a new attempt.
+
+    Args:
+        version: version of the term record that the attempt begins with.
+    """
     return joined(folder, f"{CLUSTER}{instance}/term-{term}/v{version}-{random.hex()}")
 
 
 def file_key(path: str) -> str:
-    """A file by its term, its attempt and its own name: the same however its folder is spelled."""
+    """Return the term, attempt and name of a file as one text, which is the same for every spelling of the folder."""
     return "/".join(path.rsplit("/", 3)[-3:])
 
 
 def attempt_of(path: str) -> tuple[int, str] | None:
-    """Term and name of the attempt that a file belongs to; None if it is no file of an attempt."""
+    """Return the term and attempt that a file belongs to, or None if it belongs to none."""
     *_, of_term, attempt, _ = ("", "", *path.split("/"))
     term = _number(of_term, "term-")
     return None if term is None or version_of(attempt) is None else (term, attempt)
 
 
 def version_of(attempt: str) -> int | None:
-    """The version of the term record with which an attempt began; None if the name is of no attempt."""
+    """Return the version of the term record with which an attempt began, or None if the name is not an attempt's."""
     return _number(attempt.partition("-")[0], "v")
 
 
@@ -66,7 +75,7 @@ def _number(name: str, begin: str) -> int | None:
 
 
 def attempts_in(paths: list[str], instance: str) -> tuple[Attempts, Attempts]:
-    """The attempts of a cluster, and those of earlier versions, which may be of any cluster."""
+    """Return the attempts of a cluster, and those of earlier versions, which may belong to any cluster."""
     own: Attempts = {}
     earlier: Attempts = {}
     for path in paths:
@@ -82,7 +91,11 @@ def attempts_in(paths: list[str], instance: str) -> tuple[Attempts, Attempts]:
 
 
 def never_named(record: TermRecord, version: int, attempt: str) -> bool:
-    """Whether no record can ever name an attempt of a term again. `version`: of the record, as it is now."""
+    """Return whether no record can ever name an attempt of a term.
+
+    Args:
+        version: the present version of the term record.
+    """
     began = version_of(attempt)
     if began is None or version <= began:
         return False
@@ -90,13 +103,13 @@ def never_named(record: TermRecord, version: int, attempt: str) -> bool:
 
 
 async def sweep(store: MetadataStore, files: Files, folder: str, *, alone: bool) -> SweepResult:
-    """Delete the files of a cluster's attempts that can never be named, and of its terms that died.
+    """Delete the files of a cluster's attempts that no record can ever name, and those of its dead terms.
 
     Args:
-        alone: no other cluster has files in the folder, so those of earlier versions are deleted by the same rules.
+        alone: no other cluster uses the folder, so files of earlier versions are deleted by the same rules.
 
     Raises:
-        ClusterAway, BokiError: what is left is found by the next one.
+        ClusterAway, BokiError: the next sweep deletes the rest.
     """
     own, earlier = attempts_in(await files.list(folder), await instance_id(store))
     deleted = await _sweep(store, files, own)
@@ -106,13 +119,13 @@ async def sweep(store: MetadataStore, files: Files, folder: str, *, alone: bool)
 
 
 async def _sweep(store: MetadataStore, files: Files, found: Attempts) -> int:
-    """Delete what can never be named of these attempts; return how many files."""
+    """Delete files of some attempts that no record can ever name, and return their number."""
     deleted = 0
     for term, attempts in sorted(found.items()):
         try:
             value, version = await store.get(term_path(term))
         except NoNode:
-            continue  # it is not sealed: this cluster has not offloaded it
+            continue  # the term is not sealed, so this cluster has not offloaded it
         record = decode_record(value, term)
         for attempt, paths in sorted(attempts.items()):
             if never_named(record, version, attempt):
@@ -126,7 +139,7 @@ async def _sweep(store: MetadataStore, files: Files, found: Attempts) -> int:
 
 
 async def _unnamed(store: MetadataStore, found: Attempts) -> int:
-    """How many files of these attempts no living term of this cluster names."""
+    """Return the number of files of these attempts that no live term of this cluster names."""
     count = 0
     for term, attempts in sorted(found.items()):
         try:
@@ -139,7 +152,7 @@ async def _unnamed(store: MetadataStore, found: Attempts) -> int:
 
 
 async def _forget(store: MetadataStore, record: TermRecord, version: int) -> None:
-    """The files of a deleted term are gone, too: remove their name from its record."""
+    """Remove the name of deleted files from the record of a dead term."""
     gone = record.at(DELETED, "")
     try:
         await store.set(term_path(record.term), encode_record(gone), version=version)

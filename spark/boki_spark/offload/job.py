@@ -1,9 +1,9 @@
-"""Offloading for programs without an event loop, and for jobs of Spark: one term a task.
+"""Offloading for programs without an event loop and for Spark jobs, one term a task.
 
     terms = offloadable(options)
     spark.sparkContext.parallelize(terms, len(terms)).map(lambda term: offload_term(options, folder, term)).collect()
 
-What `boki offload` does; any number of them may run at the same time, of the same terms too: one of them wins.
+These functions do what `boki offload` does. Any number of them may run at the same time, even for the same term: one of them wins.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from boki_spark.plan.cluster import SNAPSHOT, Cluster, ClusterOptions
 T = TypeVar("T")
 
 PAUSE_S: Final = 0.1
-"""Between two looks at the index snapshot."""
+"""Seconds between two reads of the index snapshot."""
 
 
 def offloadable(options: ClusterOptions) -> list[int]:
@@ -44,19 +44,21 @@ def offload_term(
     wait_s: float = 0.0,
     progress: Progress = lambda done, total: None,
 ) -> Offloaded:
-    """Offloads a term into a folder, a URL of fsspec.
+    """Offload a term into a folder.
 
     Args:
-        wait_s: how long to wait for an index snapshot that has the term to its end: engines write one when a term ends.
-        progress: called while rows are written, and read back: rows done, rows in all.
+        folder: a URL that fsspec knows.
+        wait_s: seconds to wait for an index snapshot that covers the term. Engines write one when a term ends.
+        progress: called while rows are written and read back, with the rows done and the rows in total.
 
-    Raises as `Cluster.open` and `Offloader.offload`.
+    Raises:
+        BokiError: as `Cluster.open` and `Offloader.offload`.
     """
     return _with(options, folder, lambda work: once_covered(work, term, wait_s, progress))
 
 
 async def once_covered(work: Offloader, term: int, wait_s: float, progress: Progress) -> Offloaded:
-    """Offload a term, once an index snapshot covers it or the time is over. Raises as `Offloader.offload`."""
+    """Offload a term once an index snapshot covers it, or return its outcome after the wait. Raises as `Offloader.offload`."""
     loop = asyncio.get_running_loop()
     until = loop.time() + wait_s
     while True:
@@ -67,7 +69,7 @@ async def once_covered(work: Offloader, term: int, wait_s: float, progress: Prog
 
 
 async def survey_covered(work: Offloader, wait_s: float, *, prove_copied: bool) -> Survey:
-    """Find the terms to offload, once an index snapshot covers all sealed ones or the time is over. Raises as `Offloader.survey`."""
+    """Find the terms to offload once an index snapshot covers all sealed ones, or after the wait. Raises as `Offloader.survey`."""
     loop = asyncio.get_running_loop()
     until = loop.time() + wait_s
     found = await work.survey(prove_copied=prove_copied)
@@ -79,8 +81,14 @@ async def survey_covered(work: Offloader, wait_s: float, *, prove_copied: bool) 
 
 
 def sweep(options: ClusterOptions, folder: str, *, alone: bool = False) -> SweepResult:
-    """Delete files that nothing can ever name. `alone`: no other cluster has files in the folder, so those of earlier versions of Boki,
-    which name no cluster, are deleted too. Raises as `Cluster.open` and `Offloader.sweep`."""
+    """Delete files that no record can ever name.
+
+    Args:
+        alone: no other cluster uses the folder, so files of earlier versions of Boki, which name no cluster, are deleted too.
+
+    Raises:
+        BokiError: as `Cluster.open` and `Offloader.sweep`.
+    """
     return _with(options, folder, lambda work: work.sweep(alone=alone))
 
 

@@ -1,21 +1,20 @@
-"""Offloads a sealed term: its live records as sorted Parquet files, proved whole, then named by its term record. Runs in a loop.
+"""Offloads a sealed term: writes its live records as sorted Parquet files, verifies them, and names them in its record. Runs in a loop.
 
-    version of the record → index snapshot → plan → slices, side indexes → manifest → all synced, and read back → LOST looked for
-    → swap
+    version of the record → index snapshot → plan → slices, side indexes → manifest → sync, read back → look for LOST → swap
 
 Rules:
-- Files belong to an *attempt*, whose name has the version of the term record it began with and is random besides. No file is ever
-  written twice, and nobody looks into a folder for what is true: the term record names the manifest, the manifest the files.
-- Files lie below the id of their cluster; names, and what may be deleted, are in `offload_folder`.
-- A copied term whose files are lost or damaged is offloaded again while its ledgers can be read. If they cannot, that is DataLoss, and
-  the record goes on naming the files: those that are whole can be read.
-- The record is swapped at the version that was read *before* the snapshot: of two offloaders one wins, a stalled one never does.
-- Files are synced before they are named: a name outlasts a machine that loses its power, so must they.
-- `copied` means that files have what the ledgers have. The ledgers stay, and older programs go on with them.
-- A LOST command behind the snapshot changes verdicts: the term is offloaded again, behind it.
-- Of a term that died after it was copied the files are deleted as its ledgers are.
+- Files belong to an *attempt*. Its name has the version of the term record that it began with, and a random part. No file is written
+  twice, and no reader lists a folder: the term record names the manifest, and the manifest names the files.
+- Files lie below the id of their cluster. `folder` has the names and the rules for deleting.
+- A copied term whose files are lost or damaged is offloaded again while its ledgers can be read. If they cannot, the result is DataLoss,
+  and the record keeps naming the files, because the intact ones can be read.
+- The record is swapped at the version that was read *before* the snapshot: of two offloaders one wins, and a stalled one never does.
+- Files are synced before they are named. The name survives a power failure, so the files must too.
+- `copied` means that the files have what the ledgers have. The ledgers stay, and older programs keep reading them.
+- A LOST command after the snapshot changes verdicts: the term is offloaded again with the next snapshot.
+- The files of a term that died after it was copied are deleted like its ledgers.
 
-Killed at any step, the next run begins that term anew, and what was left is deleted (`sweep`). Memory: one slice, some 300 MB.
+If the process is killed at any step, the next run starts the term again, and `sweep` deletes the remains. Memory: one slice, some 300 MB.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from boki_logbook.scan.facts import COMMITTED, LIVE, ScanRange
 from boki_logbook.scan.metalogs import terms_in
 from boki_logbook.scan.pages import capture, pages_of
 from boki_logbook.scan.partitions import Partition, cut
-from boki_logbook.scan.plan import NO_SPANS, Plan, PlanBuilder, TermPlan, clipped, united, without
+from boki_logbook.scan.plan import Plan, PlanBuilder, TermPlan, united, without
 from boki_logbook.state.snapshot_rules import SnapshotNode
 from boki_logbook.state.state import DecisionState
 from boki_metalog.entries.metalog_entry import Lost, decode
@@ -54,6 +53,7 @@ from boki_spark.cold_terms.manifest import (
     ShardProof,
     SliceFile,
     encode_manifest,
+    intersected,
     joined,
     manifest_name,
     pack_column,
@@ -72,11 +72,11 @@ from boki_spark.read.entries import PartitionReader, ReadCounts
 
 SLICE_BYTES: Final = 64 * limits.MIB
 READ_ENTRIES: Final = 64
-"""Entries of a metalog that are read at once."""
+"""Entries of a metalog that one read asks for."""
 COPIED_ALREADY: Final = "it is copied"
 
 Progress = Callable[[int, int], None]
-"""Called while a term is offloaded: rows done, rows in all; each is read, and read back."""
+"""Called while a term is offloaded with the rows done and the rows in total. Each row counts when it is read and when it is read back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +84,10 @@ class Offloaded:
     """The outcome for one term.
 
     Attributes:
-        manifest: its path; "" if the term was not copied, now or before.
-        why: the reason why nothing was copied now; "" if it was.
-        damage: what is wrong with the files that the term record named before; "" if they are whole, or there were none.
-        error: the code of the error that ended it, such as BOKI_DATA_LOSS; "" if there was none.
+        manifest: path of the manifest; empty if the term has not been copied.
+        why: the reason why nothing was copied in this run; empty if something was.
+        damage: the fault of the files that the term record named before; empty if they were intact, or there were none.
+        error: the code of the error that ended the attempt, such as BOKI_DATA_LOSS; empty if there was none.
     """
 
     term: int
@@ -108,7 +108,7 @@ class _Planned(NamedTuple):
 
 
 class Offloader:
-    """See the module. `folder`: where all attempts of all terms lie."""
+    """Copies terms of one cluster into one folder."""
 
     def __init__(
         self,
@@ -120,7 +120,13 @@ class Offloader:
         slice_bytes: int = SLICE_BYTES,
         retry_for_s: float = 10.0,
     ) -> None:
-        """`slice_bytes`: of data, in one file. `retry_for_s`: how long bookies that do not answer are asked again."""
+        """Prepare to offload.
+
+        Args:
+            folder: URL of the folder of all attempts of all terms.
+            slice_bytes: data in one file.
+            retry_for_s: seconds for which bookies that do not answer are retried.
+        """
         self._cluster = cluster
         self._files = files
         self._folder = folder.rstrip("/")
@@ -129,21 +135,24 @@ class Offloader:
         self._retry_for_s = retry_for_s
 
     async def survey(self, *, prove_copied: bool = False) -> Survey:
-        """The terms that can be offloaded now, and the others; as `offload_survey.survey`."""
+        """Return the terms that can be offloaded now, and the others, as `boki_spark.offload.survey.survey`."""
         return await survey(self._cluster, self._files, self._folder, prove_copied=prove_copied)
 
     async def sweep(self, *, alone: bool = False) -> SweepResult:
-        """Delete files that nothing can ever name; as `offload_folder.sweep`."""
+        """Delete files that no record can ever name, as `boki_spark.offload.folder.sweep`."""
         return await sweep(self._cluster.store, self._files, self._folder, alone=alone)
 
     async def offload(self, term: int, progress: Progress = lambda done, total: None) -> Offloaded:
-        """Offload a term, or return why there is nothing to do. The files of one that is copied are read, and copied again if lost or
-        damaged.
+        """Offload a term, or return the reason why there is nothing to do.
+
+        The files of a copied term are read, and the term is copied again if one is lost or damaged.
 
         Raises:
-            OffloadRefused: somebody else changed the term meanwhile, or a LOST command did: look again. ColdDamaged: what was written
-            cannot be read back. DataLoss: records cannot be read, from ledgers or files. PlanStale, ClusterAway: as reading.
-            BokiError: the store or the snapshot is away.
+            OffloadRefused: another process or a LOST command changed the term meanwhile; try again.
+            ColdDamaged: the files cannot be read back as they were written.
+            DataLoss: records cannot be read, from ledgers or files.
+            PlanStale, ClusterAway: as for reads.
+            BokiError: the metadata store or the snapshot does not answer.
         """
         try:
             record, version = await _read(self._cluster.store, term)
@@ -178,7 +187,7 @@ class Offloader:
         return dataclasses.replace(made, damage=damage)
 
     async def _planned(self, record: TermRecord) -> _Planned | str:
-        """The plan of a term by a snapshot that was read after its record; or why there is nothing to do."""
+        """Return the plan of a term from a snapshot that is read after its record, or the reason why there is nothing to do."""
         term = record.term
         try:
             node, state, metalogs = await self._cluster.snapshot_state()
@@ -224,7 +233,7 @@ class Offloader:
         manifest = _manifest(record, planned, tuple(slices), row_total, lost)
         fault = manifest.fault()
         if fault is not None:
-            raise ColdDamaged(f"the files of term {record.term} would not be whole: {fault}")
+            raise ColdDamaged(f"the files of term {record.term} would be incomplete: {fault}")
         data = encode_manifest(manifest)
         path = joined(attempt, manifest_name(data))
         await self._files.create(path, data)
@@ -276,13 +285,13 @@ class Offloader:
         )
 
     async def _swap(self, record: TermRecord, version: int, path: str, node: SnapshotNode) -> None:
-        """Names the manifest, unless something happened since. Raises OffloadRefused; MetadataUnknown: it may be named."""
+        """Name the manifest in the term record. Raises OffloadRefused if the term changed; MetadataUnknown."""
         term = record.term
         store = self._cluster.store
         async for lost in lost_since(store, self._cluster.ledgers, node):
             if lost.term == term:
                 raise OffloadRefused(
-                    f"entries of term {term} were given up after the index snapshot: offload it behind the next one"
+                    f"entries of term {term} were given up after the index snapshot: offload it after the next snapshot"
                 )
         moved = record.at(COPIED, path)
         try:
@@ -291,18 +300,20 @@ class Offloader:
             found, _ = await _read(store, term)
             if found.location.path == path:
                 return
-            raise OffloadRefused(f"term {term} was changed by somebody else: it is {found.location.kind} now") from None
+            raise OffloadRefused(
+                f"term {term} was changed by another process: it is {found.location.kind} now"
+            ) from None
         except (BadVersion, NoNode):
-            raise OffloadRefused(f"term {term} was changed by somebody else meanwhile: look again") from None
+            raise OffloadRefused(f"term {term} was changed by another process meanwhile: try again") from None
 
     async def _give_up(self, attempt: str, term: int, version: int) -> None:
-        """Deletes the files of an attempt that can never be named; else they stay for `sweep`."""
+        """Delete the files of an attempt if no record can ever name them; otherwise leave them to `sweep`."""
         try:
             record, now = await _read(self._cluster.store, term)
             if now > version and attempt_of(record.location.path) != attempt_of(joined(attempt, "x")):
                 await self._delete(attempt)
         except BokiError:
-            return  # what is left is swept by the next run
+            return  # the next run sweeps the files
 
     async def _delete(self, attempt: str) -> None:
         for path in await self._files.list(attempt):
@@ -310,7 +321,7 @@ class Offloader:
 
 
 def _grouped(partitions: Sequence[Partition], size: int) -> list[list[Partition]]:
-    """Partitions of one term together, until they have so many bytes."""
+    """Group partitions of one term, up to `size` bytes each."""
     groups: list[list[Partition]] = []
     have = size
     for one in partitions:
@@ -331,7 +342,7 @@ def _manifest(
     losers = united(np.array(places.losers(), np.uint64).reshape(-1, 2))
     gone = united(np.concatenate([losers, whole.rows])) if len(losers) else whole.rows
     dead = without(0, end, gone)
-    given_up = _both(lost, whole.rows) if len(lost) else NO_SPANS
+    given_up = intersected(lost, whole.rows)
     entries = planned.plan.entries
     return Manifest(
         VERSION,
@@ -358,14 +369,8 @@ def _manifest(
     )
 
 
-def _both(spans: NDArray[np.uint64], others: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """What is in both, of ascending spans."""
-    parts = [clipped(others, int(first), int(stop)) for first, stop in spans.tolist()]
-    return united(np.concatenate(parts)) if parts else NO_SPANS
-
-
 async def _read(store: MetadataStore, term: int) -> tuple[TermRecord, int]:
-    """A term's record and its version. Raises NoNode."""
+    """Return a term's record and its version. Raises NoNode."""
     value, version = await store.get(term_path(term))
     return decode_record(value, term), version
 
@@ -374,7 +379,7 @@ async def _read(store: MetadataStore, term: int) -> tuple[TermRecord, int]:
 
 
 async def lost_since(store: MetadataStore, ledgers: LedgerClient, node: SnapshotNode) -> AsyncIterator[Lost]:
-    """LOST commands that are ordered behind an index snapshot, of all logs. Raises BokiError."""
+    """Yield the LOST commands of all logs that were ordered after an index snapshot. Raises BokiError."""
     points = {point.log: point for point in node.logs}
     for one in sorted(await terms_in(store), key=lambda one: (one.log, one.term)):
         if one.reclaimed:
@@ -390,8 +395,10 @@ async def lost_since(store: MetadataStore, ledgers: LedgerClient, node: Snapshot
 
 
 async def _lost_of(ledgers: LedgerClient, ledger_id: int, first: int, stop: int | None) -> AsyncIterator[Lost]:
-    """LOST commands of a metalog. `stop`: None while it goes on; then what bookies have, whether or not it is known to be ordered:
-    who refuses for what may be ordered is never wrong for long."""
+    """Yield the LOST commands of a metalog from entry `first` to its end `stop`, which is None while it is open.
+
+    Then every entry of the bookies counts, acknowledged or not: the next run corrects a refusal that was not needed.
+    """
     reader = await ledgers.open(ledger_id, recover=False)
     try:
         known = await reader.read_lac() + 1 if stop is None else stop

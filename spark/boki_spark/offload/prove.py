@@ -1,4 +1,4 @@
-"""Reads offloaded files back and compares them with their manifest. Runs in a loop."""
+"""Verification of offloaded files: reads them back and compares them with their manifest. Runs in an event loop."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ from boki_spark.errors import ColdDamaged
 
 
 async def prove(files: Files, path: str, progress: Callable[[int], None] = lambda rows: None) -> Manifest:
-    """Reads a manifest and everything that it names, and compares it with what the manifest says.
+    """Read a manifest and its files, compare them, and return the manifest. `progress` is called with the rows verified so far.
 
     Raises:
-        ColdMissing, ColdDamaged: with the file that it is. ClusterAway.
+        ColdMissing, ColdDamaged, ClusterAway: a file cannot be read, or is not what was written.
     """
     manifest = decode_manifest(await files.read(path), path.rpartition("/")[2])
     folder, total, rows = folder_of(path), 0, 0
     for one in manifest.slices:
-        data, index = (
-            await read_file(files, folder, one.file, one.hash),
-            await read_file(files, folder, one.index, one.index_hash),
-        )
+        data = await read_file(files, folder, one.file, one.hash)
+        index = await read_file(files, folder, one.index, one.index_hash)
         table = table_of(data, one.file)
         expected = index_of(table, data)
         if table.num_rows != one.rows or expected.data != index or not _has_parts(one, data, index):
@@ -41,7 +39,7 @@ async def prove(files: Files, path: str, progress: Callable[[int], None] = lambd
 
 
 def _has_parts(one: SliceFile, data: bytes, index: bytes) -> bool:
-    """Whether a file and its side index begin and end as the manifest says."""
+    """Return whether the footer and the head are what the manifest says."""
     end, head = data[-one.footer_bytes :], index[: one.head_bytes]
     chunks, decoded = len(chunks_of(footer_of(end, one.file))), decode_head(head, one.index)
     return (
@@ -53,7 +51,7 @@ def _has_parts(one: SliceFile, data: bytes, index: bytes) -> bool:
 
 
 async def read_file(files: Files, folder: str, name: str, expected: str) -> bytes:
-    """A file, whole. Raises ColdMissing, ColdDamaged."""
+    """Return a file after comparing its hash. Raises ColdMissing or ColdDamaged."""
     data = await files.read(joined(folder, name))
     found = xxh3_128_hexdigest(data)
     if found != expected:

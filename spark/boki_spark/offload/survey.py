@@ -1,10 +1,10 @@
-"""The terms that `boki offload` copies when it is given none, and the reasons why it leaves the others. Runs in a loop.
+"""The terms that `boki offload` copies if none is named, and the reasons why it leaves the others. Runs in an event loop.
 
 Rules:
-- Due is a sealed term in ledgers that an index snapshot covers and that has live records, and a copied one whose files are lost or
-  damaged. Of copied terms the manifest is read, and the names that it has are looked for; with `prove_copied` all files are read.
-- Only files below the folder are looked at, unless everything is to be read: those of other folders may be out of reach here.
-- If none of them is there, the folder is more likely not mounted than lost: then nothing is due, and ColdMissing says so.
+- A term is due if it is sealed, in ledgers, covered by an index snapshot and has live records. A copied term is due if its files are lost
+  or damaged: its manifest is read and the files it names are looked up; with `prove_copied` all files are read.
+- Only files below the folder are looked up, unless everything is read: other folders may be out of reach here.
+- If none of them exists, the folder is more likely not mounted than lost. Then ColdMissing is raised and no term is due.
 """
 
 from __future__ import annotations
@@ -30,22 +30,28 @@ NONE_LIVE: Final = "none of its records is live"
 
 
 class Survey(NamedTuple):
-    """Terms of a cluster, ascending. `due`: to offload. `left`: those with records in ledgers only that are not due, and why."""
+    """The terms of a cluster, ascending.
+
+    Attributes:
+        due: terms to offload.
+        left: terms with records in ledgers only that are not due, with the reason.
+    """
 
     due: list[int]
     left: dict[int, str]
 
     @property
     def waits(self) -> bool:
-        """Whether the next index snapshot may make more terms due."""
+        """True if the next index snapshot may make more terms due."""
         return NOT_COVERED in self.left.values()
 
 
 async def survey(cluster: Cluster, files: Files, folder: str, *, prove_copied: bool = False) -> Survey:
-    """Find the terms to offload; see the module.
+    """Find the terms to offload.
 
     Raises:
-        ColdMissing: no file of any copied term is below the folder. As `Cluster.plan`.
+        ColdMissing: no file of any copied term is below the folder.
+        PipelineError: as `Cluster.plan`.
     """
     records = await _records(cluster)
     due, left = await _in_ledgers(cluster, [one for one in records if one.location.kind == IN_LEDGERS])
@@ -59,14 +65,14 @@ async def survey(cluster: Cluster, files: Files, folder: str, *, prove_copied: b
 
 
 async def _records(cluster: Cluster) -> list[TermRecord]:
-    """The records of all sealed terms, as they are now."""
+    """Return the present records of all sealed terms."""
     history = TermHistory(cluster.store)
     await history.refresh()
     return [await read_record(cluster.store, number) for number in history.numbers]
 
 
 async def _in_ledgers(cluster: Cluster, records: list[TermRecord]) -> tuple[list[int], dict[int, str]]:
-    """Which terms the newest index snapshot lets be offloaded, and why not the others."""
+    """Return the terms that the newest index snapshot allows to offload, and the reasons for the others."""
     try:
         node, state, _ = await cluster.snapshot_state()
     except Behind:
@@ -84,7 +90,7 @@ async def _in_ledgers(cluster: Cluster, records: list[TermRecord]) -> tuple[list
 
 
 async def running(cluster: Cluster) -> dict[int, str]:
-    """The terms that are not sealed, each with the command that seals it."""
+    """Return the terms that are not sealed, each with the command that seals it."""
     try:
         view = (await read_view(cluster.store)).view
     except NoNode:
@@ -95,7 +101,7 @@ async def running(cluster: Cluster) -> dict[int, str]:
 
 
 async def damage_of(files: Files, path: str) -> str:
-    """Why the files of a manifest are of no use, all of them read to their ends; "" if they are whole."""
+    """Read all files of a manifest and return what is wrong with them, or an empty text."""
     try:
         await prove(files, path)
     except (ColdMissing, ColdDamaged) as error:
@@ -104,7 +110,7 @@ async def damage_of(files: Files, path: str) -> str:
 
 
 async def _incomplete(files: Files, folder: str, copied: dict[int, str]) -> list[int]:
-    """Copied terms below a folder of which a file is lost, or the manifest is damaged. Raises ColdMissing: nothing is there."""
+    """Return the copied terms below a folder with a lost file or a damaged manifest. Raises ColdMissing if no file exists."""
     near = {term: path for term, path in sorted(copied.items()) if path.startswith(f"{folder}/")}
     if not near:
         return []
@@ -133,5 +139,5 @@ async def _incomplete(files: Files, folder: str, copied: dict[int, str]) -> list
 
 
 def _listed(terms: list[int]) -> str:
-    """Some numbers for a person."""
+    """Format the first terms for an error."""
     return ", ".join(map(str, terms[:8])) + (f" and {len(terms) - 8} more" if len(terms) > 8 else "")

@@ -1,14 +1,15 @@
-"""Partitions of few records travel together: a task of Python costs some 50 ms, a small term a fraction of one. Pure.
+"""Bundles of small partitions: a Python task costs some 50 ms, reading a small term a fraction of that. Pure.
 
-    for bundle in bundled(partitions): ...      # one task of Spark each
+    for bundle in bundled(partitions): ...      # one Spark task each
 
 Rules:
-- The order stays, and `UNBUNDLED` partitions or fewer go each by itself.
-- A bundle has at most `BUNDLE_POSITIONS` positions, or one partition, and so at most 256 KiB pickled.
-- What is bundled depends on where partitions begin and end, and on nothing that changes while a log goes on: a batch of a stream that
-  is run again has the same bundles.
+- The order of partitions is kept. With `UNBUNDLED` partitions or fewer, each is a task.
+- A bundle has at most `BUNDLE_POSITIONS` positions, or one partition, and therefore at most 256 KiB when it is pickled.
+- Bundles depend only on where partitions begin and end, which does not change while a log grows. A batch of a stream that is run again
+  therefore has the same bundles.
 
-Of files (`together`), which streams do not read, it depends on how much of each is about to be read: of one tag in a thousand a little.
+Streams do not read files. Bundles of file partitions (`together`) depend on how much of each file is read, which is little if one tag in
+a thousand is asked for.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
 UNBUNDLED: Final = 64
+"""The number of partitions up to which each is a task of its own."""
 BUNDLE: Final = 64
-"""Partitions that go together, at most."""
+"""The largest number of partitions in a bundle."""
 BUNDLE_POSITIONS: Final = 4_096
+"""The largest number of positions in a bundle of several partitions."""
 _ROUNDING: Final = 1e-9
 
 
 class SizedPartition(Protocol):
-    """A partition: positions [start, stop) of a term."""
+    """A partition with the positions [start, stop) of a term."""
 
     @property
     def start_pos(self) -> int: ...
@@ -38,7 +41,11 @@ T = TypeVar("T")
 
 
 def bundled(partitions: Sequence[P], *, least: int = 1) -> list[tuple[P, ...]]:
-    """What each task reads. `least`: tasks that are asked for; if there would be fewer, each partition goes by itself."""
+    """Group the partitions that each task reads.
+
+    Args:
+        least: the smallest number of tasks. If bundles are fewer, each partition is a task.
+    """
     if len(partitions) <= UNBUNDLED:
         return [(one,) for one in partitions]
     found: list[list[P]] = []
@@ -54,11 +61,11 @@ def bundled(partitions: Sequence[P], *, least: int = 1) -> list[tuple[P, ...]]:
 
 
 def together(pieces: Sequence[T], fill: Callable[[T], float], *, least: int = 1) -> list[tuple[T, ...]]:
-    """What each task reads, in order: pieces that fill a bundle to 1 at most, or one piece.
+    """Group pieces in order, so that each bundle is filled to 1 at most or has one piece.
 
     Args:
-        fill: how far a piece fills a bundle.
-        least: tasks that are asked for; pieces that fill fewer bundles are dealt out to as many, as far as they go.
+        fill: returns the share of a bundle that a piece fills.
+        least: the smallest number of tasks. Pieces that fill fewer bundles are spread over as many, if there are enough of them.
     """
     fills = [fill(one) for one in pieces]
     room = min(1.0, sum(fills) / least)

@@ -1,11 +1,11 @@
-"""A cluster as the data pipeline sees it: who plans, the ledgers, the metadata store. Runs in an event loop.
+"""The cluster as the data pipeline uses it: plans, ledgers and the metadata store. Runs in an event loop.
 
     cluster = await Cluster.open(options)
     plan = await cluster.plan(ScanRange(start, end), LIVE)
     await cluster.close()
 
-Plans come from an engine, or from the index snapshot, which every client can load: it ends behind the last snapshot then, and costs
-the memory of an engine's state.
+Plans come from an engine or from the index snapshot. Every client can load the snapshot, at the cost of the memory of an engine's state;
+its plans end where the newest snapshot ends.
 """
 
 from __future__ import annotations
@@ -39,7 +39,11 @@ DEFAULT_PORT: Final = 7040
 
 
 def engine_addresses(url: str) -> list[Address]:
-    """The engines of a URL. Raises InvalidArgument."""
+    """Return the addresses of the engines that a URL names.
+
+    Raises:
+        InvalidArgument: the URL is malformed.
+    """
     found = []
     for part in split_options(url).engines.split(","):
         text = part.strip().removeprefix("boki://").removesuffix("/")
@@ -51,7 +55,13 @@ def engine_addresses(url: str) -> list[Address]:
 
 
 class Cluster:
-    """See the module. Use `open`; `engines` is None where none are named."""
+    """A connected cluster, made by `open`.
+
+    Attributes:
+        store: the metadata store.
+        ledgers: the ledger client.
+        engines: the engines that plan, or None if the options name none.
+    """
 
     def __init__(self, store: MetadataStore, ledgers: LedgerClient, engines: PlanningEngines | None, plan: str) -> None:
         self.store: Final = store
@@ -62,7 +72,13 @@ class Cluster:
 
     @classmethod
     async def open(cls, options: ClusterOptions) -> Cluster:
-        """Connects. Raises ClusterAway, SettingsError, InvalidArgument, Unauthenticated."""
+        """Connect to a cluster.
+
+        Raises:
+            ClusterAway: engines or the metadata store do not answer.
+            SettingsError, InvalidArgument: an option is wrong.
+            Unauthenticated: the token is missing or wrong.
+        """
         if options.plan not in (AUTO, ENGINE, SNAPSHOT):
             raise InvalidArgument(f"expected plan to be {AUTO}, {ENGINE} or {SNAPSHOT}, found {options.plan!r}")
         if not options.url and not options.metadata:
@@ -90,7 +106,7 @@ class Cluster:
         return cls(store, ledgers, engines, options.plan)
 
     async def close(self) -> None:
-        """Ends all connections. Idempotent."""
+        """Close all connections. Idempotent."""
         if self.engines is not None:
             await self.engines.close()
         await self.ledgers.close()
@@ -99,15 +115,17 @@ class Cluster:
     # -- plans
 
     async def committed(self) -> Committed:
-        """What is committed now, as far as who plans has come. Raises as `plan`."""
+        """Return what is committed, as far as the planning state has come. Raises as `plan`."""
         return (await self._planned(ScanRange({}, {}), COMMITTED)).committed
 
     async def plan(self, asked: ScanRange, mode: str) -> Plan:
-        """The plan of a range.
+        """Return the plan of a range.
 
         Raises:
-            Behind: the range ends behind what the state has. ClusterAway: nobody answers. DataLoss: the snapshot is damaged.
-            InvalidArgument: there is no such range.
+            Behind: the range ends after the planning state.
+            ClusterAway: no engine answers, and the snapshot cannot be read.
+            DataLoss: the snapshot is damaged.
+            InvalidArgument: the range is malformed.
         """
         fault = asked.fault()
         if fault is not None:
@@ -118,13 +136,13 @@ class Cluster:
             if missing is not None:
                 log, found, expected = missing
                 raise Behind(
-                    f"expected a state at or behind term {expected[0]}, position {expected[1]} of log {log}, found one at term "
-                    f"{found[0]}, position {found[1]}: ask again, or another engine"
+                    f"expected a state at or after term {expected[0]}, position {expected[1]} of log {log}, found one at term "
+                    f"{found[0]}, position {found[1]}: retry, or ask another engine"
                 )
         return plan
 
     async def seek(self, time_ms: int) -> dict[int, tuple[int, int]]:
-        """In each log, the first position that was ordered at or after a time; where the log ends, if there is none."""
+        """Return the first position of each log that was ordered at or after a time, or the end of the log."""
         committed = await self.committed()
         found = dict(committed.end)
         start: dict[int, tuple[int, int]] = {}
@@ -158,11 +176,7 @@ class Cluster:
         return builder.finish()
 
     async def snapshot_state(self) -> tuple[SnapshotNode, DecisionState, dict[int, tuple[int, int]]]:
-        """The newest index snapshot: its node, the state, and the metalog of each term. Kept until there is a newer one.
-
-        Raises:
-            Behind: there is none yet. DataLoss: it cannot be used. BokiError: try again.
-        """
+        """Return the newest index snapshot: its node, the state and the metalog of each term. Raises Behind, DataLoss or BokiError."""
         snapshots = SnapshotStore(metadata=self.store, ledgers=self.ledgers, incarnation="")
         while True:
             node, _ = await snapshots.newest()
@@ -177,14 +191,18 @@ class Cluster:
                 state = checked_state(loaded.state)
             except UNUSABLE as error:
                 if (await snapshots.newest())[0] != node:
-                    continue  # another one was named meanwhile, and this one deleted
+                    continue  # a newer snapshot was named meanwhile, and this one deleted
                 raise DataLoss(f"the index snapshot cannot be used: {error}") from error
             metalogs = await self._metalogs({point.term: point.entry for point in loaded.logs if not point.ended})
             self._loaded = node, state, metalogs
             return self._loaded
 
     async def _metalogs(self, running: dict[int, int]) -> dict[int, tuple[int, int]]:
-        """Term → its metalog ledger, and how many entries of it are acknowledged. `running`: terms that go on in the snapshot."""
+        """Return the metalog ledger of each term and its number of acknowledged entries.
+
+        Args:
+            running: terms that the snapshot has not seen ended, with the number of entries it has seen.
+        """
         found: dict[int, tuple[int, int]] = {}
         history = TermHistory(self.store)
         await history.refresh()
@@ -203,7 +221,7 @@ class Cluster:
 
 
 async def _named(engines: PlanningEngines | None) -> str:
-    """The metadata store that an engine names. Raises NetworkError, InvalidArgument."""
+    """Return the metadata store that an engine names. Raises NetworkError or InvalidArgument."""
     assert engines is not None
     named = (await engines.status()).get("metadata")
     if not isinstance(named, str) or not named:

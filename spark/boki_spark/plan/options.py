@@ -1,7 +1,7 @@
-"""Options of the format `boki`, from text to values. Pure.
+"""Options of the format `boki` as text, parsed into values. Pure.
 
-Spark hands on every option as text, in lower case, and reports none that nobody reads. So an unknown one is refused here, with
-the name that it comes nearest to.
+Spark passes on every option as text, with its name in lower case, and reports none that is never read. Unknown options are therefore
+refused here, with the nearest known name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from boki_spark.errors import BadOption
 T = TypeVar("T")
 
 OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
-"""What Spark hands on of its own."""
+"""Options that Spark adds itself."""
 
 CLUSTER: Final = ("url", "tokenFile", "timeout")
 SINK: Final = (*CLUSTER, "book", "bookNumber", "writeId")
@@ -26,14 +26,14 @@ SINK: Final = (*CLUSTER, "book", "bookNumber", "writeId")
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """Where a frame is written to.
+    """The destination of a frame.
 
     Attributes:
-        book: name or number.
-        url: of engines; "": $BOKI_URL, where the task runs.
-        token_file: holds the cluster token, where the task runs; "": none.
-        timeout_s: until an append that gets no answer fails its task; None: what the SDK has.
-        write_id: in foreachBatch: which of its writes this is; "": none.
+        book: a name or an id.
+        url: engines; if empty, $BOKI_URL where the task runs.
+        token_file: path of the cluster token where the task runs; empty for none.
+        timeout_s: seconds until an append without an answer fails its task; None for the SDK's default.
+        write_id: the name of a write in foreachBatch; empty for none.
     """
 
     book: str | int
@@ -44,10 +44,14 @@ class SinkOptions:
 
 
 class GivenOptions:
-    """Options as they were given, each looked at once and by its name."""
+    """The options of one read or write, by their known names."""
 
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
-        """Raises BadOption: one is not known."""
+        """Check the names of options.
+
+        Raises:
+            BadOption: a name is unknown.
+        """
         names = {name.lower(): name for name in known}
         self._values: dict[str, str] = {}
         for key, value in options.items():
@@ -63,7 +67,15 @@ class GivenOptions:
         return self._values.get(name, default)
 
     def value(self, name: str, of: Callable[[str], T], default: T, expected: str) -> T:
-        """A value of another type. Raises BadOption."""
+        """Parse an option, or return the default if it was not given.
+
+        Args:
+            of: parses the text; raises ValueError or BokiError.
+            expected: describes allowed values for the error.
+
+        Raises:
+            BadOption: the text is not allowed.
+        """
         text = self._values.get(name)
         if text is None:
             return default
@@ -73,20 +85,20 @@ class GivenOptions:
             raise BadOption(f"expected {name} to be {expected}, found {text!r}") from error
 
     def one_of(self, name: str, choices: tuple[str, ...]) -> str:
-        """One of the choices, by default the first. Raises BadOption."""
+        """Return an option that must be one of the choices. The first choice is the default. Raises BadOption."""
         text = self._values.get(name, choices[0])
         if text not in choices:
             raise BadOption(f"expected {name} to be {' or '.join(choices)}, found {text!r}{_nearest(text, choices)}")
         return text
 
     def together(self, *names: str) -> None:
-        """Raises BadOption: more than one of these was given."""
+        """Refuse more than one of some options. Raises BadOption."""
         found = [name for name in names if name in self._values]
         if len(found) > 1:
             raise BadOption(f"expected one of {' and '.join(found)}, found both")
 
     def book(self) -> str | int | None:
-        """The book, if one was named. Raises BadOption."""
+        """Return the name or id of the book, or None if none was given. Raises BadOption."""
         self.together("book", "bookNumber")
         name = self.text("book")
         if not name:
@@ -95,7 +107,7 @@ class GivenOptions:
 
 
 def _book_name(name: str) -> str:
-    book_id(name)  # raises
+    book_id(name)  # raises InvalidArgument
     return name
 
 
@@ -105,8 +117,13 @@ def _nearest(text: str, choices: tuple[str, ...]) -> str:
     return f"; did you mean {lower[close[0]]}?" if close else ""
 
 
+def signed_id(number: int) -> int:
+    """Return a u64 id as the signed integer that Spark's columns hold: its two's complement."""
+    return number - 2**64 if number >= 2**63 else number
+
+
 def seconds(text: str) -> float:
-    """Seconds, more than none. Raises ValueError."""
+    """Parse a positive number of seconds. Raises ValueError."""
     value = float(text)
     if not 0 < value < 1e9:
         raise ValueError(text)
@@ -114,7 +131,7 @@ def seconds(text: str) -> float:
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """Of `df.write` and `df.writeStream`. Raises BadOption."""
+    """Parse the options of `df.write` and `df.writeStream`. Raises BadOption."""
     given = GivenOptions(options, SINK)
     book = given.book()
     if book is None:

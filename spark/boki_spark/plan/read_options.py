@@ -1,6 +1,6 @@
-"""Options of `spark.read` and `spark.readStream` with the format `boki`, from text to values.
+"""Options of `spark.read` and `spark.readStream` with the format `boki`, parsed into values.
 
-A beginning is included, an end is not. Seqnums, offsets and times are three ways to say the same: one of them at each end.
+The start of a range is included, its end is not. Each end may be given as a seqnum, as offsets or as a time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from boki_spark.plan.stream_rules import EARLIEST, LATEST, Beginning, decode_log
 
 RECORDS, SEGMENTS, METALOG = "records", "segments", "metalog"
 DATASETS: Final = (RECORDS, SEGMENTS, METALOG)
-"""What a read shows: records; the terms of logs; what the metalogs ordered, entry by entry."""
+"""The datasets of a read: records, the terms of logs, and the entries that the metalogs ordered."""
 ENGINE, SNAPSHOT, AUTO = "engine", "snapshot", "auto"
 PLANS: Final = (AUTO, ENGINE, SNAPSHOT)
 WORDS: Final = (EARLIEST, LATEST)
@@ -55,15 +55,15 @@ MIB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """Where a cluster is. Pickled, so that executors find it too.
+    """The address of a cluster. It is pickled, so that executors connect to the same one.
 
     Attributes:
-        url: of engines, boki://host:port,host:port; "": plans are made of the snapshot.
-        metadata: zk://host:port/chroot or sqlite:///absolute/path.db; "": an engine names it.
-        token_file: holds the cluster token; "": none.
-        plan: engine | snapshot | auto, an engine if one answers.
-        timeout_s: for what has to answer.
-        zookeeper: how a client shows who it is.
+        url: engines, boki://host:port,host:port; if empty, plans are made from the index snapshot.
+        metadata: zk://host:port/chroot or sqlite:///absolute/path.db; if empty, an engine names it.
+        token_file: path of the cluster token; empty for none.
+        plan: engine, snapshot, or auto: an engine if one answers.
+        timeout_s: seconds until an answer is overdue.
+        zookeeper: credentials and TLS for ZooKeeper.
     """
 
     url: str = ""
@@ -80,14 +80,20 @@ TO_THE_END: Final = Beginning(LATEST)
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """See the module.
+    """The parsed options of a read.
 
     Attributes:
-        book, tags: u64; None and (): of all books, with any tags.
-        start, end: of a batch both; of a stream its start.
-        partition_bytes, partitions: how a plan is cut: at most so many bytes in a partition, at least so many of these.
-        batch_bytes: of data in a batch of Arrow.
-        rows_per_trigger, bytes_per_trigger: None: all there is.
+        book: u64; None for all books.
+        tags: u64 each; empty for all records.
+        start: start of the range.
+        end: end of the range; batches only.
+        fail_on_data_loss: raise DataLoss for lost records instead of leaving them out.
+        partition_bytes: the largest size of a partition.
+        partitions: the smallest number of partitions.
+        batch_bytes: data in one Arrow batch.
+        dataset: one of `DATASETS`.
+        rows_per_trigger: the size of a stream's batch in rows; None for no limit.
+        bytes_per_trigger: the size of a stream's batch in bytes; None for no limit.
     """
 
     cluster: ClusterOptions
@@ -105,19 +111,21 @@ class ReadOptions:
 
 
 def batch_options(options: Mapping[str, str]) -> ReadOptions:
-    """Of `spark.read`. Raises BadOption."""
+    """Parse the options of `spark.read`. Raises BadOption."""
     given = GivenOptions(options, BATCH)
     read = _either(given, EARLIEST)
     given.together("endingSeqnum", "endingOffsets", "endingTimestamp")
     end = _place(given, "ending", LATEST)
     if read["start"] == Beginning(LATEST):
-        raise BadOption("expected startingOffsets of a batch to be earliest or offsets: behind latest there is nothing")
+        raise BadOption(
+            "expected startingOffsets of a batch to be earliest or offsets: a batch that starts at latest is empty"
+        )
     dataset = given.one_of("dataset", DATASETS)
     return ReadOptions(**read, end=end, dataset=dataset)  # type: ignore[arg-type] # of its fields, see `_either`
 
 
 def stream_options(options: Mapping[str, str]) -> ReadOptions:
-    """Of `spark.readStream`. Raises BadOption."""
+    """Parse the options of `spark.readStream`. Raises BadOption."""
     given = GivenOptions(options, STREAM)
     given.together("maxRecordsPerTrigger", "maxBytesPerTrigger")
     return ReadOptions(
@@ -128,7 +136,7 @@ def stream_options(options: Mapping[str, str]) -> ReadOptions:
 
 
 def _either(given: GivenOptions, start: str) -> dict[str, object]:
-    """Fields that both have."""
+    """Parse the options that batches and streams share."""
     given.together("startingSeqnum", "startingOffsets", "startingTimestamp")
     book = given.book()
     no_tags: tuple[int, ...] = ()
@@ -243,12 +251,17 @@ COLUMNS: Final = {
     "data": "binary",
     "time": "timestamp",
 }
-"""Of records, with their types as Spark names them."""
+"""Columns of records, with their types as Spark names them."""
 SCHEMA: Final = ", ".join(f"{name} {kind}{' NOT NULL' if name == 'seqnum' else ''}" for name, kind in COLUMNS.items())
+"""The columns of records as Spark's schema text."""
 
 
 def chosen_columns(columns: list[tuple[str, str]]) -> tuple[str, ...]:
-    """Of a schema that a user gave: the names. Raises BadSchema: a column is not known, or has another type."""
+    """Return the column names of a schema that the user gave.
+
+    Raises:
+        BadSchema: a column is unknown or has another type.
+    """
     for name, kind in columns:
         if COLUMNS.get(name) != kind:
             raise BadSchema(f"expected columns among {SCHEMA}; found {name} {kind}")

@@ -1,4 +1,4 @@
-"""Plans the batches of a stream: asks a cluster, and keeps the rules of `stream_rules`. Runs in an event loop.
+"""Plans of a stream's batches: asks a cluster and applies the rules of `stream_rules`. Runs in an event loop.
 
 end = await planner.latest(start, max_rows=1000)
 partitions = await planner.partitions(start, end)
@@ -25,11 +25,11 @@ from boki_spark.plan.stream_rules import EARLIEST, BatchEnd, Beginning, RangeCon
 T = TypeVar("T")
 
 PAUSE_S: Final = 0.05
-"""Between two questions to a state that has not come so far yet."""
+"""Seconds between two requests to a state that is behind."""
 
 
 class Planner(Protocol):
-    """What plans: a `boki_spark.plan.cluster.Cluster`."""
+    """The part of `boki_spark.plan.cluster.Cluster` that planning needs; a test has a second one."""
 
     async def committed(self) -> Committed: ...
 
@@ -39,7 +39,7 @@ class Planner(Protocol):
 
 
 class StreamPlanner:
-    """Of one query. Keeps the partitions of the end that it gave last: Spark asks for them next."""
+    """The plans of one query. It keeps the partitions of the newest end, because Spark asks for them next."""
 
     def __init__(self, cluster: Planner, options: ReadOptions) -> None:
         self._cluster = cluster
@@ -48,17 +48,19 @@ class StreamPlanner:
         self._last: tuple[str, list[Partition]] | None = None
 
     async def aim(self) -> None:
-        """From now on nothing is read that is not there yet: Trigger.AvailableNow. Raises as `Cluster.committed`."""
+        """Limit all further batches to what is committed now, for Trigger.AvailableNow. Raises as `Cluster.committed`."""
         self._target = (await self._cluster.committed()).end
 
     async def latest(
         self, start: dict[str, Any], *, max_rows: int | None = None, max_bytes: int | None = None
     ) -> dict[str, Any]:
-        """The end of the batch that begins at `start`; `start` itself, if there is nothing new.
+        """Return the end of the batch that begins at `start`, or `start` itself if there is nothing new.
 
         Raises:
-            BadOffset. Behind: nobody who answers has come as far as `start`, in all the time there is. DataLoss: records of the
-                range were given up. As `Cluster.plan`.
+            BadOffset: `start` is malformed.
+            Behind: no planning state reached `start` within the timeout.
+            DataLoss: records of the range were given up.
+            PipelineError: as `Cluster.plan`.
         """
         begin = rules.decode(start)
         known = begin.logs if isinstance(begin, BatchEnd) else begin.offset or {}
@@ -95,7 +97,7 @@ class StreamPlanner:
         return await self._retrying(lambda: self._cluster.plan(asked, COMMITTED))
 
     async def _retrying(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Asks again while who answers is behind. Raises Behind: in all the time there is."""
+        """Retry a request while the planning state is behind. Raises Behind after the timeout."""
         behind: Behind | None = None
         try:
             async with asyncio.timeout(self._options.cluster.timeout_s):
@@ -111,10 +113,12 @@ class StreamPlanner:
             raise behind from None
 
     async def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Partition]:
-        """The partitions of a batch: the same again, when it is run again.
+        """Return the partitions of a batch. A batch that is run again has the same ones.
 
         Raises:
-            DataLoss: they would have other rows. BadOffset. As `Cluster.plan`.
+            BadOffset: an offset is malformed.
+            DataLoss: the partitions would have other rows than before.
+            PipelineError: as `Cluster.plan`.
         """
         if self._last is not None and self._last[0] == json.dumps(end):
             return self._last[1]
@@ -126,7 +130,11 @@ class StreamPlanner:
 
 
 def cut_again(plan: Plan, cuts: tuple[Span, ...], *, strict: bool) -> list[Partition]:
-    """The partitions that were planned before. Raises DataLoss: some are no more, and that is an error."""
+    """Return the partitions that were planned before.
+
+    Raises:
+        DataLoss: with `strict`, some of them do not exist any more.
+    """
     found: list[Partition] = []
     for span in cuts:
         try:
@@ -138,16 +146,16 @@ def cut_again(plan: Plan, cuts: tuple[Span, ...], *, strict: bool) -> list[Parti
 
 
 def lost_spans(plan: Plan) -> tuple[Span, ...]:
-    """What was given up of a range, indexed before or not."""
+    """Return the spans of a range that were given up, whether or not they had been indexed."""
     return tuple(
         (one.facts.term, span.first_pos, span.stop_pos) for one in plan.terms for span in (*one.lost, *one.given_up)
     )
 
 
 def loss(spans: tuple[Span, ...]) -> DataLoss:
-    """Records that were given up."""
+    """Return the error for records that were given up."""
     return DataLoss(
-        f"records were declared lost, or are no more: {rules.listed(spans)}; with failOnDataLoss=false the others are shown "
+        f"records were declared lost or do not exist any more: {rules.listed(spans)}; with failOnDataLoss=false the others are shown "
         "(`boki log show LOG --lost` shows why)",
         lost=[list(span) for span in spans[:16]],
     )
@@ -156,9 +164,9 @@ def loss(spans: tuple[Span, ...]) -> DataLoss:
 async def resolve(
     chosen: Beginning, committed: Committed, seek: Callable[[int], Awaitable[dict[int, tuple[int, int]]]]
 ) -> dict[int, tuple[int, int]]:
-    """The offset that is meant, in a state.
+    """Return the offset that a beginning means in a state.
 
-    A seqnum means one place in every log, and no log is further than the state: a log whose terms are all older ends before it.
+    A seqnum means the same term and position in every log, limited to the end of the log: a log with older terms only ends before it.
     """
     if chosen.offset is not None:
         return dict(chosen.offset)

@@ -1,13 +1,15 @@
-"""Where a stream begins, how far it may go, and what each end keeps, so that a batch that is run again is the same. Pure.
+"""Offsets of streams: where a stream begins, how far it may advance, and what each end records so that a batch can be run again. Pure.
 
-- A stream begins at a constant, which is only what the user chose ("latest"): Spark requests the beginning again when its first batch is
-  run again, and a place that is looked up then has moved. The first end keeps the place, as `from`.
-- An end keeps how many committed records its batch has, the bounds of its partitions, and what of it was lost by then. A batch that is
-  run again is planned by these, and has the same records in the same partitions, or fails.
-- No end lies before its start, in any log: an engine that lags would send the stream back.
-- What has nothing new is the very start again, text and all.
+- A stream begins at a constant that only states the user's choice ("latest"). Spark requests the beginning again when it reruns the
+  first batch, and a position that was looked up then would have moved. The first end records the position, as `from`.
+- An end records the number of committed records of its batch, the bounds of its partitions, and the spans that were lost by then. A batch
+  that is run again is planned by these: it has the same records in the same partitions, or it fails.
+- No end lies before its start in any log: an engine that lags would move the stream back.
+- If there is nothing new, the end is the start itself, with the same text.
 
     {"cuts": [[7, 0, 900]], "from": {...}, "logs": {"0": [7, 900]}, "lost": [[7, 12, 14]], "rows": 890, "v": 1}
+
+An offset alone is {"v": 1, "logs": {"0": [term, position]}}. Spark compares texts, so keys have one order and equal offsets equal texts.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ Span = tuple[int, int, int]
 
 
 class Beginning(NamedTuple):
-    """Where the user wants to begin: one of both words, or an offset, a time, a seqnum."""
+    """The user's choice of a beginning: one of the words, or an offset, a time or a seqnum."""
 
     word: str = LATEST
     offset: Offset | None = None
@@ -36,7 +38,7 @@ class Beginning(NamedTuple):
     seqnum: int | None = None
 
     def encode(self) -> dict[str, Any]:
-        """The constant that stands for it."""
+        """Return the constant that Spark keeps."""
         if self.offset is not None:
             return {"start": {"logs": encode_logs(self.offset)}, "v": VERSION}
         if self.time_ms is not None:
@@ -47,7 +49,7 @@ class Beginning(NamedTuple):
 
 
 class BatchEnd(NamedTuple):
-    """An end of a batch, and what it keeps. `begin` is where the first batch began, None in later ones."""
+    """The end of a batch and what it records. `begin` is the start of the first batch, and None in later ones."""
 
     logs: Offset
     begin: Offset | None
@@ -56,7 +58,7 @@ class BatchEnd(NamedTuple):
     lost: tuple[Span, ...]
 
     def encode(self) -> dict[str, Any]:
-        """As JSON, with keys in one order."""
+        """Return JSON values with keys in a fixed order."""
         begin = {} if self.begin is None else {"from": encode_logs(self.begin)}
         return {
             "cuts": [list(span) for span in self.cuts],
@@ -69,18 +71,18 @@ class BatchEnd(NamedTuple):
 
 
 def encode_logs(offset: Offset) -> dict[str, Any]:
-    """Only the logs of an offset, in one order."""
+    """Return only the logs of an offset, in a fixed order."""
     logs: dict[str, Any] = encode_offset(offset)["logs"]
     return logs
 
 
 def decode_logs(found: object) -> dict[int, tuple[int, int]]:
-    """An offset from only its logs. Raises BadOffset."""
+    """Parse an offset from its logs alone. Raises BadOffset."""
     return decode_offset({"v": VERSION, "logs": found})
 
 
 def decode(found: Mapping[str, Any]) -> Beginning | BatchEnd:
-    """What an offset of a checkpoint is. Raises BadOffset."""
+    """Parse an offset of a checkpoint. Raises BadOffset."""
     if not isinstance(found, Mapping) or found.get("v") != VERSION:
         raise BadOffset(
             f'expected an offset with "v": {VERSION}, found {found!r:.200}: it is of another program, or of a later version'
@@ -118,20 +120,20 @@ def _spans(found: object) -> tuple[Span, ...]:
 
 
 def furthest(start: Offset, newest: Offset) -> dict[int, tuple[int, int]]:
-    """Of each log the later place: a stream goes on from there, or stays."""
+    """Return the later of two positions in each log, so that a stream never moves back."""
     logs = sorted({*start, *newest})
     return {log: max(start.get(log, NOWHERE), newest.get(log, NOWHERE)) for log in logs}
 
 
 def capped(newest: Offset, target: Offset | None) -> dict[int, tuple[int, int]]:
-    """Of each log no more than a target, if there is one; a log that it does not name came after it, and is left out."""
+    """Limit each log to a target, if there is one. Logs that the target does not name were added later and are left out."""
     if target is None:
         return dict(newest)
     return {log: min(place, target[log]) for log, place in newest.items() if log in target}
 
 
 def bounds(start: Beginning | BatchEnd, end: Beginning | BatchEnd) -> tuple[Offset, BatchEnd]:
-    """The range of a batch, from what Spark names as its start and its end. Raises BadOffset."""
+    """Return the range of a batch from the start and end that Spark names. Raises BadOffset."""
     if not isinstance(end, BatchEnd):
         raise BadOffset("expected the end of a batch, found where a stream begins")
     if isinstance(start, BatchEnd):
@@ -142,18 +144,22 @@ def bounds(start: Beginning | BatchEnd, end: Beginning | BatchEnd) -> tuple[Offs
 
 
 class RangeContent(NamedTuple):
-    """What a plan of a range has: committed rows, and what of it is lost or given up."""
+    """The number of committed rows of a range, and its spans that are lost or given up."""
 
     rows: int
     lost: tuple[Span, ...]
 
 
 def check_same(end: BatchEnd, now: RangeContent) -> None:
-    """A batch that is run again against its end. Raises DataLoss: it would have other rows."""
+    """Compare a batch that is run again with its end.
+
+    Raises:
+        DataLoss: the batch would have other rows.
+    """
     if now.rows != end.rows:
         raise DataLoss(
-            f"a batch that is run again had {end.rows} committed records, and has {now.rows} now: some were trimmed since, with all of "
-            "their term, or declared lost; with failOnDataLoss=false the rest is shown",
+            f"a batch that is run again had {end.rows} committed records and has {now.rows} now: some were trimmed with all of their "
+            "term, or declared lost; with failOnDataLoss=false the others are shown",
             expected=end.rows,
             found=now.rows,
         )
@@ -161,13 +167,13 @@ def check_same(end: BatchEnd, now: RangeContent) -> None:
     if gone:
         raise DataLoss(
             f"records of a batch that is run again were declared lost after it was planned: {listed(gone)}; with failOnDataLoss=false the "
-            "rest is shown",
+            "others are shown",
             lost=[list(span) for span in gone[:16]],
         )
 
 
 def missing(now: Iterable[Span], then: Iterable[Span]) -> list[Span]:
-    """Spans that are lost now, and were not all lost then."""
+    """Return the spans that are lost now and were not entirely lost before."""
     known = sorted(then)
     return [
         span for span in now if not any(one[0] == span[0] and one[1] <= span[1] and span[2] <= one[2] for one in known)
@@ -175,7 +181,7 @@ def missing(now: Iterable[Span], then: Iterable[Span]) -> list[Span]:
 
 
 def listed(spans: Sequence[Span]) -> str:
-    """Spans for a person."""
+    """Format the first spans for an error."""
     listed = ", ".join(f"term {term}, positions {first} to {stop - 1}" for term, first, stop in spans[:4])
     return listed if len(spans) <= 4 else f"{listed} and {len(spans) - 4} more"
 
@@ -184,12 +190,12 @@ def listed(spans: Sequence[Span]) -> str:
 
 
 def encode_offset(offset: Offset) -> dict[str, Any]:
-    """An offset as plain values, logs ascending by their text."""
+    """Return an offset as JSON values, with logs in the order of their text."""
     return {"v": VERSION, "logs": {key: list(offset[int(key)]) for key in sorted(map(str, offset))}}
 
 
 def decode_offset(value: Any) -> dict[int, tuple[int, int]]:
-    """Raises BadOffset: it cannot be right."""
+    """Parse an offset. Raises BadOffset."""
     if not isinstance(value, dict) or value.get("v") != VERSION or not isinstance(value.get("logs"), dict):
         raise BadOffset(f'expected an offset {{"v":{VERSION},"logs":{{"0":[term,position]}}}}, found {value!r}')
     found: dict[int, tuple[int, int]] = {}

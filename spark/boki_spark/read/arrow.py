@@ -1,16 +1,16 @@
-"""Records of entries as Arrow batches of about 1 MB. No loop, no IO.
+"""Records of entries as Arrow batches of about 1 MB. No IO.
 
 | column | type | |
 |---|---|---|
 | seqnum | int64, not null | |
-| term, pos, log | int32, int64, int32 | where it is in its log |
+| term, pos, log | int32, int64, int32 | position in its log |
 | book | int64 | the u64 as two's complement |
-| tags | list<int64> | as given; u64 as two's complement |
-| tag_names | list<string> | of each tag; null for one that was given as a number |
+| tags | list<int64> | in the order of the append; u64 as two's complement |
+| tag_names | list<string> | name of each tag; null for a tag that was given as a number |
 | data | binary | |
-| time | timestamp[us, UTC] | of its cut |
+| time | timestamp[us, UTC] | when its cut was ordered |
 
-Columns are made of many records at once; but for names of tags nothing is done per record, besides slicing their data.
+Columns are built from many records at once. Only tag names and slices of data need work per record.
 """
 
 from __future__ import annotations
@@ -42,23 +42,28 @@ ARROW_SCHEMA: Final = pa.schema(
     ]
 )
 ROW_BYTES: Final = 64
-"""What a row takes up besides its data, roughly."""
+"""Approximate size of a row besides its data."""
 _NO_NAMES: Final = 2
 
 
 def schema_of(columns: Sequence[str]) -> pa.Schema:
-    """The schema of some columns, in that order."""
+    """Return the schema of some columns, in that order."""
     schema: pa.Schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
     return schema
 
 
 class EntryRows:
-    """Some records of one entry: what is chosen of them, by numpy."""
+    """Chosen records of one entry, with columns computed by numpy."""
 
     def __init__(
         self, batch: RecordBatch, chosen: NDArray[np.int64], *, log: int, first_seqnum: int, time_ms: int
     ) -> None:
-        """`chosen`: which records, ascending. `first_seqnum`: of record 0."""
+        """Choose records of an entry.
+
+        Args:
+            chosen: ascending numbers of records in the entry.
+            first_seqnum: seqnum of record 0.
+        """
         self.batch = batch
         self.chosen = chosen
         self.log = log
@@ -69,20 +74,20 @@ class EntryRows:
         return len(self.chosen)
 
     def books(self) -> NDArray[np.uint64]:
-        """The book of each."""
+        """Return the book of each record."""
         return books_of(self.batch)[self.chosen]
 
     def tag_counts(self) -> NDArray[np.int64]:
         return self.batch.tag_counts.astype(np.int64)[self.chosen]
 
     def tags(self) -> NDArray[np.uint64]:
-        """The tags of all of them, one record's after another's."""
+        """Return the tags of all records, concatenated."""
         if len(self.chosen) == self.batch.record_count:
             return self.batch.tags
         return self.batch.tags[ranges(self.batch.tag_ends - self.batch.tag_counts, self.batch.tag_counts, self.chosen)]
 
     def data_spans(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where the data of each begins and ends in the data of the batch. Raises CorruptData."""
+        """Return where the data of each record begins and ends in the data of the batch. Raises CorruptData."""
         ends = self.batch.payload_ends[self.chosen]
         begins = ends - self.batch.payload_lengths[self.chosen]
         raw = np.frombuffer(self.batch.data, np.uint8)
@@ -93,13 +98,13 @@ class EntryRows:
         return begins, ends
 
     def data(self) -> list[memoryview]:
-        """The data of each. Raises CorruptData."""
+        """Return the data of each record. Raises CorruptData."""
         begins, ends = self.data_spans()
         raw = self.batch.data
         return [raw[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
 
     def tag_names(self) -> list[list[str | None]]:
-        """The names of the tags of each. Raises CorruptData."""
+        """Return the names of each record's tags. Raises CorruptData."""
         ends = self.batch.payload_ends
         found: list[list[str | None]] = []
         raw = self.batch.data
@@ -116,7 +121,7 @@ class EntryRows:
         return found
 
     def part(self, low: int, high: int) -> EntryRows:
-        """Some of them."""
+        """Return the chosen records [low, high)."""
         part = EntryRows.__new__(EntryRows)
         part.batch, part.log, part.time_ms = self.batch, self.log, self.time_ms
         part.chosen, part.seqnums = self.chosen[low:high], self.seqnums[low:high]
@@ -124,13 +129,13 @@ class EntryRows:
 
 
 def books_of(batch: RecordBatch) -> NDArray[np.uint64]:
-    """The book of each record."""
+    """Return the book of each record of a batch."""
     runs = batch.run_columns
     return np.repeat(runs["book"], runs["count"])
 
 
 def ranges(begins: NDArray[Any], counts: NDArray[Any], chosen: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The places begins … begins + counts of each that is chosen, one after another."""
+    """Return the numbers begins … begins + counts of each chosen record, concatenated."""
     sizes = counts[chosen].astype(np.int64)
     ends = np.cumsum(sizes)
     total = int(ends[-1]) if len(ends) else 0
@@ -138,7 +143,7 @@ def ranges(begins: NDArray[Any], counts: NDArray[Any], chosen: NDArray[np.int64]
 
 
 class ArrowBatchBuilder:
-    """Collects rows and makes batches of them. Memory: those of one batch, and the entries that it is of."""
+    """Collects rows and builds Arrow batches. Memory: the rows of one batch, and their entries."""
 
     def __init__(self, columns: Sequence[str] = COLUMNS, *, batch_bytes: int = limits.MIB) -> None:
         self._columns = tuple(columns)
@@ -148,7 +153,7 @@ class ArrowBatchBuilder:
         self._bytes = 0
 
     def add(self, rows: EntryRows) -> Iterator[pa.RecordBatch]:
-        """More rows; gives what is full by then. Raises CorruptData."""
+        """Add rows, and yield the batches that are full. Raises CorruptData."""
         low = 0
         if not len(rows):
             return
@@ -167,7 +172,7 @@ class ArrowBatchBuilder:
             low = high
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """What is left, as one batch."""
+        """Yield the remaining rows as one batch."""
         rows, self._rows, self._bytes = self._rows, [], 0
         if rows:
             arrays = [_MAKERS[name](rows) for name in self._columns]

@@ -1,14 +1,14 @@
-"""Reads the entries of a partition from bookies, and chooses which of their records it must deliver. Runs in an event loop.
+"""Reads the entries of a partition from bookies and chooses the records to deliver. Runs in an event loop.
 
     async for rows in PartitionReader(cluster.ledgers, partition, counts=counts): ...
 
 Rules:
-- Entries are read some at a time, of all ledgers of a window at once; never more than `WINDOW_BYTES`, besides one entry.
-- What no data ledger has is looked for in the metalog, which may carry it.
-- Each entry must be the one that the plan means: of its term and shard, with as many records; each record that is delivered must be
-  of the book, and have one of the tags, that were wanted. At the end as many rows were seen as the plan has.
-- What cannot be had is `DataLoss`; or, where loss is tolerated, it is counted and left out.
-- What does not answer now is read again for a while: bookies that are away for a moment are no loss.
+- Entries are read in windows, from all ledgers at once; a window has at most `WINDOW_BYTES`, or one entry.
+- An entry that no data ledger has is looked for in the metalog, which may carry it.
+- Each entry must match the plan: its term and shard, and its number of records. Each delivered record must be of the book and have one of
+  the tags. At the end the number of rows must be that of the plan.
+- A record that cannot be read raises DataLoss or, if loss is tolerated, is counted and left out.
+- An entry that cannot be read now is retried for a while: bookies that are away for a moment are no loss.
 """
 
 from __future__ import annotations
@@ -45,18 +45,23 @@ from boki_spark.errors import ClusterAway, DataLoss, PlanStale
 from boki_spark.read.arrow import EntryRows
 
 WINDOW_BYTES: Final = 4 * limits.MIB
+"""Data of the entries that are read at once."""
 WINDOW_ENTRIES: Final = 256
 RUN_BYTES: Final = limits.MIB
-"""Of a window that one request asks a bookie for: between two of them it serves others."""
+"""Data that one request asks a bookie for, so that it can serve other clients between two requests."""
 PAUSE_S: Final = 0.1
-"""Between two tries at what does not answer."""
+"""Seconds between two reads of an entry that is not available."""
 FINAL: Final = (CorruptData, DigestMismatch, ProtocolError)
-"""Reading again gives the same."""
+"""Errors that a retry would repeat."""
 
 
 @dataclass(slots=True)
 class ReadCounts:
-    """What reading came to. `lost`: rows that were left out, because loss is tolerated."""
+    """Counters of a read.
+
+    Attributes:
+        lost: rows that were left out because loss is tolerated.
+    """
 
     rows: int = 0
     bytes: int = 0
@@ -65,7 +70,7 @@ class ReadCounts:
 
 
 class PartitionReader:
-    """See the module. `counts` is counted up while rows are read."""
+    """A reader of one partition."""
 
     def __init__(
         self,
@@ -76,7 +81,12 @@ class PartitionReader:
         fail_on_data_loss: bool = True,
         retry_for_s: float = 10.0,
     ) -> None:
-        """`retry_for_s`: how long what does not answer is read again."""
+        """Prepare to read.
+
+        Args:
+            counts: incremented while rows are read.
+            retry_for_s: seconds for which an entry that is not available is retried.
+        """
         self._partition = partition
         self._entries = partition.entries()
         self._rows = partition.rows_to_deliver()
@@ -97,10 +107,12 @@ class PartitionReader:
         """Rows that the plan counted, delivered or filtered out."""
 
     async def read(self) -> AsyncIterator[EntryRows]:
-        """The rows, entry by entry, in the order of the log.
+        """Yield the rows, entry by entry, in the order of the log.
 
         Raises:
-            DataLoss, PlanStale, ClusterAway.
+            DataLoss: a record was given up, or is not what was ordered.
+            PlanStale: a ledger was deleted after the plan was made.
+            ClusterAway: bookies or the metadata store do not answer.
         """
         ahead: asyncio.Task[list[RecordBatch | None]] | None = None
         windows = self._windows()
@@ -126,7 +138,7 @@ class PartitionReader:
             )
 
     def _windows(self) -> list[tuple[int, int]]:
-        """Entries [low, high) that are read at once."""
+        """Return the entries [low, high) of each window."""
         count = len(self._entries.entries)
         records = np.cumsum(self._entries.stop_positions - self._entries.first_positions).astype(np.float64)
         total = float(records[-1]) if count else 0.0
@@ -141,7 +153,7 @@ class PartitionReader:
         return found
 
     async def _window(self, low: int, high: int) -> list[RecordBatch | None]:
-        """The entries [low, high); None: it is lost, and that is tolerated."""
+        """Return the entries [low, high). An entry is None if it is lost and loss is tolerated."""
         runs = _runs(self._entries, low, high, self._run_entries)
         parts = await asyncio.gather(*(self._run(numbers) for numbers in runs), return_exceptions=True)
         found: dict[int, RecordBatch | None] = {}
@@ -152,7 +164,7 @@ class PartitionReader:
         return [found[number] for number in range(low, high)]
 
     async def _run(self, numbers: Sequence[int]) -> list[RecordBatch | None]:
-        """Entries that follow one another in a ledger: together, and where that fails one by one."""
+        """Read consecutive entries of a ledger in one request, or one by one if that fails."""
         entries = self._entries
         ledger = int(entries.ledgers[numbers[0]])
         first, last = int(entries.entries[numbers[0]]), int(entries.entries[numbers[-1]])
@@ -162,11 +174,11 @@ class PartitionReader:
                 if all(self._fault(number, batch) is None for number, batch in zip(numbers, batches, strict=True)):
                     return batches
             except (BokiError, AssertionError):
-                pass  # one of them is the fault: each is read by itself
+                pass  # one entry has a fault: read each by itself
         return [await self._one(number) for number in numbers]
 
     async def _one(self, number: int) -> RecordBatch | None:
-        """An entry, as long as it takes. Raises DataLoss, PlanStale, ClusterAway."""
+        """Read an entry and retry while it is not available. Raises DataLoss, PlanStale or ClusterAway."""
         entries, term = self._entries, self._partition.term
         ledger, entry = int(entries.ledgers[number]), int(entries.entries[number])
         where = f"entry {entry} of ledger {ledger}, term {term}"
@@ -182,7 +194,9 @@ class PartitionReader:
                 if not self._strict:
                     self._lost(number, str(error))
                     return None
-                raise PlanStale(f"{where} is gone: its records died after the plan was made; plan anew") from error
+                raise PlanStale(
+                    f"{where} was deleted: its records died after the plan was made; make a new plan"
+                ) from error
             except (NoSuchEntry, *FINAL) as error:
                 carried = await self._carried.batch_at(self._place(number))
                 if carried is not None and self._fault(number, carried) is None:
@@ -214,7 +228,7 @@ class PartitionReader:
         )
 
     def _fault(self, number: int, batch: RecordBatch | None) -> str | None:
-        """Why a batch is not the entry that the plan means; None: it is."""
+        """Return why a batch is not the entry of the plan, or None if it is."""
         entries, term = self._entries, self._partition.term
         shard = int(entries.shards[number])
         records = int(entries.stop_positions[number] - entries.first_positions[number])
@@ -226,11 +240,11 @@ class PartitionReader:
     def _lost(self, number: int, why: str, error: BokiError | None = None) -> None:
         rows = int(self._wanted(number).sum())
         if self._strict and rows:
-            raise DataLoss(f"{why}; {rows} rows of it are to be delivered") from error
+            raise DataLoss(f"{why}; {rows} of its rows must be delivered") from error
         self._counts.lost += rows
 
     def _wanted(self, number: int) -> NDArray[np.bool_]:
-        """Which records of an entry the plan names."""
+        """Return which records of an entry the plan names."""
         first, stop = int(self._entries.first_positions[number]), int(self._entries.stop_positions[number])
         low = int(np.searchsorted(self._rows[:, 1], first, "right"))
         high = int(np.searchsorted(self._rows[:, 0], stop, "left"))
@@ -241,7 +255,7 @@ class PartitionReader:
         return np.cumsum(steps[:-1]) > 0
 
     def _chosen(self, number: int, batch: RecordBatch) -> EntryRows:
-        """The records of an entry to deliver. Raises DataLoss."""
+        """Return the records of an entry to deliver. Raises DataLoss."""
         partition, entries = self._partition, self._entries
         wanted = self._wanted(number)
         self._seen += int(np.count_nonzero(wanted))
@@ -261,7 +275,7 @@ class PartitionReader:
         return EntryRows(batch, chosen, log=partition.log, first_seqnum=first, time_ms=int(entries.times[number]))
 
     def _fits(self, batch: RecordBatch) -> NDArray[np.bool_] | None:
-        """Which records are of the book, and have one of the tags; None: all of them are asked for."""
+        """Return which records are of the book and have one of the tags, or None if all records are asked for."""
         partition = self._partition
         if partition.book is None and not partition.tags:
             return None
@@ -277,7 +291,7 @@ class PartitionReader:
 
 
 def _runs(entries: EntryColumns, low: int, high: int, most: int) -> list[list[int]]:
-    """Numbers of entries [low, high) that follow one another in a ledger, each group ascending and of `most` entries at most."""
+    """Group the entries [low, high) into runs of consecutive entries of a ledger, with at most `most` entries each."""
     last: dict[int, list[int]] = {}
     found: list[list[int]] = []
     for number in range(low, high):

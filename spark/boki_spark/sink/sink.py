@@ -1,11 +1,11 @@
-"""`df.write.format("boki")` and `df.writeStream.format("boki")`: appends the rows of a frame to a book, each once.
+"""`df.write.format("boki")` and `df.writeStream.format("boki")`: append the rows of a frame to a book, each exactly once.
 
-One task writes one partition of one batch, through a connection of its own. What makes it once is in `sink_rules`; here is only where
-Spark's names for query, batch and partition come from:
+A task writes one partition of one batch through a connection of its own. `sink_rules` makes it exactly once. This module takes the
+identity of query, batch and partition from Spark:
 
 - A stream: the id of the query, which its checkpoint keeps, and the number of the batch.
-- A job: an id that is drawn when it begins. Its tasks may be tried again; a job that is started again appends again.
-- A job in foreachBatch that names a `writeId`: query and batch of the stream, and the name.
+- A job: a random id that is drawn when it begins. Its tasks may be retried; a job that is started again appends again.
+- A job in foreachBatch with a `writeId`: query and batch of the stream, and the `writeId`.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ QUERY: Final = "sql.streaming.queryId"
 BATCH: Final = "streaming.sql.batchId"
 """Properties of a task that Spark sets for the queries of streams."""
 SLICE_ROWS: Final = 1_000
-"""Rows that become Python objects at a time."""
+"""Rows that are Python objects at the same time."""
 
 
 class EndedPartitionMessage(WriterCommitMessage):
-    """What became of one partition."""
+    """The outcome of one partition, as a task sends it to the driver."""
 
     def __init__(self, ended: EndedPartition) -> None:
         self.ended = ended
 
 
 class StreamSink(DataSourceStreamArrowWriter):
-    """Of a stream."""
+    """The writer of a stream."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         if options.write_id:
@@ -61,11 +61,11 @@ class StreamSink(DataSourceStreamArrowWriter):
         commit(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Nothing: what was written is skipped by the attempt that comes next."""
+        """Do nothing: the next attempt skips rows that are already there."""
 
 
 class JobSink(DataSourceArrowWriter):
-    """Of a job."""
+    """The writer of a job."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_columns(columns_of(schema))
@@ -87,7 +87,7 @@ class JobSink(DataSourceArrowWriter):
         commit(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing: a job that failed leaves rows, and no COMMIT."""
+        """Do nothing: a job that failed leaves rows and no COMMIT."""
 
 
 def _context() -> TaskContext:
@@ -97,7 +97,7 @@ def _context() -> TaskContext:
 
 
 def columns_of(schema: StructType) -> list[tuple[str, str]]:
-    """(name, type) of each column."""
+    """Return (name, type) of each column."""
     return [(field.name, field.dataType.simpleString()) for field in schema.fields]
 
 
@@ -108,7 +108,11 @@ def _connect(options: SinkOptions) -> boki.sync.Client:
 def write_partition(
     options: SinkOptions, query: str, batch: int, partition: int, batches: Iterator[RecordBatch]
 ) -> WriterCommitMessage:
-    """Appends one partition. Raises what `PartitionWriter` does, with a code."""
+    """Append one partition.
+
+    Raises:
+        PipelineError: as `PartitionWriter`, with a code.
+    """
     with coded(), _connect(options) as client:
         book = client.book(options.book)
         writer = book.using(lambda found: _made(found, query, batch, partition))
@@ -117,7 +121,7 @@ def write_partition(
                 for at in range(0, rows.num_rows, SLICE_ROWS):
                     book.using(partial(_add, writer, rows_of(_columns(rows.slice(at, SLICE_ROWS)))))
         else:
-            for _ in batches:  # Spark wants its rows taken
+            for _ in batches:  # Spark expects its rows to be consumed
                 pass
         return EndedPartitionMessage(book.using(lambda _: writer.finish()))
 
@@ -135,7 +139,11 @@ def _columns(rows: RecordBatch) -> dict[str, list[Any]]:
 
 
 def commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Commits the batch whose partitions these are. Raises what `BatchCommit` does, with a code."""
+    """Commit the batch of these partitions.
+
+    Raises:
+        PipelineError: as `BatchCommit`, with a code.
+    """
     ended = [message.ended for message in messages if isinstance(message, EndedPartitionMessage)]
     if not ended:
         return  # a frame without partitions

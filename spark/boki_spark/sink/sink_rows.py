@@ -1,8 +1,8 @@
-"""Which columns a frame that is written has, and the records its rows become. Pure.
+"""Columns that a frame may have when it is written, and the records that its rows become. Pure.
 
 data        binary or string; the record's bytes
-tags        optional: array of strings (names), or of bigints (numbers, u64 as two's complement)
-tag_names   optional: array of strings; beside numbers in `tags`, names where there are some, as a read gives them
+tags        optional: array of strings (names) or of bigints (ids, u64 as two's complement)
+tag_names   optional: array of strings; names for some of the ids in `tags`, as a read returns them
 """
 
 from __future__ import annotations
@@ -18,13 +18,17 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "tags": ("array<string>", "array<bigint>"),
     "tag_names": ("array<string>",),
 }
-"""Columns, and the types of each as Spark names them."""
+"""Columns, and the allowed types of each as Spark names them."""
 
 U64: Final = 2**64
 
 
 def check_columns(columns: Sequence[tuple[str, str]]) -> None:
-    """Of a frame: (name, type) of its columns. Raises BadSchema."""
+    """Check the columns of a frame, given as (name, type).
+
+    Raises:
+        BadSchema: a column is unknown, missing or has another type.
+    """
     names = [name for name, _ in columns]
     wrong = [name for name in names if name not in ALLOWED]
     if wrong or "data" not in names or len(set(names)) < len(names):
@@ -40,7 +44,11 @@ def check_columns(columns: Sequence[tuple[str, str]]) -> None:
 
 
 def rows_of(columns: Mapping[str, Sequence[object]]) -> list[SinkRow]:
-    """The rows of some columns, by name. Raises SinkBadRow: one has no data."""
+    """Return the rows of some columns.
+
+    Raises:
+        SinkBadRow: a row has no data or a malformed tag.
+    """
     data = columns["data"]
     nothing: Sequence[object] = (None,) * len(data)
     numbers, names = columns.get("tags", nothing), columns.get("tag_names", nothing)

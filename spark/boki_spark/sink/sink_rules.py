@@ -1,22 +1,21 @@
-"""What the sink writes, and what one attempt of a partition may do: rows appear once, whoever writes them how often. Pure.
+"""The records that the sink writes, and the steps that one attempt of a partition may take, so that each row appears once. Pure.
 
     tag                            records that carry it
-    boki.sink/QUERY                COMMIT: a batch is whole
+    boki.sink/QUERY                COMMIT: a batch is complete
     boki.sink/QUERY/attempts       every ATTEMPT of the query
-    boki.sink/QUERY/PARTITION      ATTEMPT, END of one partition: its newest fences all attempts before
-    boki.sink/QUERY/PARTITION/rows rows, until their batch is committed (a number without a name: it is in every row)
-    boki.sink/QUERY/rows           rows that have no tag of their own, so that they outlive the trim of the one before
+    boki.sink/QUERY/PARTITION      ATTEMPT, END of one partition: the newest ATTEMPT fences all earlier ones
+    boki.sink/QUERY/PARTITION/rows rows, until their batch is committed (an id without a name, since each row carries it)
+    boki.sink/QUERY/rows           rows without tags of their own, so that they outlive the trim of the tag above
 
-- An attempt reads the newest of query and partition, and appends ATTEMPT on condition that both are still that. Each row, and END,
-  has the condition that the newest of the partition is this ATTEMPT, and that of the query what was read. So whatever an attempt that was
-  given up has still under way joins nothing once another began, or the batch is committed.
-- A query begins with a COMMIT of no batch: whatever it ever wrote comes after one.
-- What earlier attempts of the batch left is skipped, as a multiset: order does not matter. What is left over then is no row of this
-  attempt: the frame changed between two runs, and the batch fails rather than have both.
-- COMMIT has the condition that nobody committed, and that no other partition of the batch began: a batch that is run again with other
-  partitions is an error, and is not repaired.
-- A control record that a trim took was a fact that nobody knows any more. Only one is safe to miss: what a partition had before
-  the last COMMIT.
+- An attempt reads the newest records of query and partition, and appends ATTEMPT on condition that both are still the newest. Each row,
+  and END, is appended on condition that the newest record of the partition is this ATTEMPT and that of the query is unchanged. Appends of
+  an abandoned attempt that arrive late therefore fail once another attempt began or the batch was committed.
+- A query begins with a COMMIT of no batch, so everything it writes follows a COMMIT.
+- Rows that earlier attempts of the batch wrote are skipped, as a multiset, so order does not matter. If some of them are not rows of this
+  attempt, the frame changed between two runs, and the batch fails instead of keeping both.
+- COMMIT is appended on condition that no other COMMIT was, and that no other partition of the batch began. A batch that is run again with
+  other partitions is an error and is not repaired.
+- A control record that was trimmed is a lost fact. Only one is not needed: the record that a partition had before the last COMMIT.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ Tag: TypeAlias = str | int
 
 
 class SinkRow(NamedTuple):
-    """One record to append."""
+    """A record to append."""
 
     data: bytes
     tags: tuple[Tag, ...] = ()
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
-    """An attempt of a partition begins. `first`: the seqnum of the batch's first one, 0: this is it."""
+    """The begin of an attempt of a partition. `first` is the seqnum of the batch's first ATTEMPT, or 0 if it is this one."""
 
     batch: int
     partition: int
@@ -57,7 +56,7 @@ class AttemptRecord(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"
 
 
 class EndRecord(msgspec.Struct, frozen=True, tag="end", tag_field="kind"):
-    """All rows of a partition are there: how many, and the sum of their hashes, which no order changes."""
+    """The end of a partition: its number of rows, and the sum of their hashes, which does not depend on their order."""
 
     batch: int
     partition: int
@@ -67,7 +66,7 @@ class EndRecord(msgspec.Struct, frozen=True, tag="end", tag_field="kind"):
 
 
 class CommitRecord(msgspec.Struct, frozen=True, tag="commit", tag_field="kind"):
-    """A batch is whole. `ends`: (partition, seqnum of its END, rows)."""
+    """The commit of a batch. `ends` has (partition, seqnum of its END, rows) of each partition."""
 
     batch: int
     ends: tuple[tuple[int, int, int], ...]
@@ -80,17 +79,21 @@ _decoder: Final[msgspec.json.Decoder[Control]] = msgspec.json.Decoder(AttemptRec
 
 
 def encode(control: Control) -> bytes:
-    """The data of a control record."""
+    """Return the data of a control record."""
     return msgspec.json.encode(control)
 
 
 def decode(data: bytes) -> Control:
-    """A control record. Raises SinkTrimmed: something else carries its tag."""
+    """Parse a control record.
+
+    Raises:
+        SinkTrimmed: the record is not one of a sink, or of a later version.
+    """
     try:
         found = _decoder.decode(data)
     except msgspec.DecodeError as error:
         raise SinkTrimmed(
-            f"expected a record of a sink, found {data[:80]!r}: somebody else appends with its tags"
+            f"expected a record of a sink, found {data[:80]!r}: another program appends with its tags"
         ) from error
     if found.v != VERSION:
         raise SinkTrimmed(
@@ -100,7 +103,7 @@ def decode(data: bytes) -> Control:
 
 
 class SinkTags(NamedTuple):
-    """Tags of one query and partition."""
+    """The tags of one query and partition."""
 
     query: str
     attempts: str
@@ -110,40 +113,40 @@ class SinkTags(NamedTuple):
 
 
 def names_of(query: str, partition: int) -> SinkTags:
-    """The tags that a partition of a query uses."""
+    """Return the tags that a partition of a query uses."""
     root = f"{PREFIX}{query}"
     return SinkTags(root, f"{root}/attempts", f"{root}/{partition}", rows_tag(query, partition), f"{root}/rows")
 
 
 def rows_tag(query: str, partition: int) -> int:
-    """The number that rows carry until their batch is committed."""
+    """Return the id that rows carry until their batch is committed."""
     return tag_hash(f"{PREFIX}{query}/{partition}/rows".encode())
 
 
 class NewestRecord(NamedTuple):
-    """The newest record of a stream. `control` is None when it was trimmed: only that there was one is known."""
+    """The newest record of a stream. `control` is None if it was trimmed: only its existence is known."""
 
     seqnum: int
     control: Control | None
 
 
 class SkipBatch(NamedTuple):
-    """The batch is committed: nothing is to be done."""
+    """The step of a batch that is committed: do nothing."""
 
 
 class CompareRows(NamedTuple):
-    """An attempt has ended: its rows are there, and those of this one must be the same."""
+    """The step after an attempt that ended: check that this one has the same rows."""
 
     end: EndRecord
     seqnum: int
 
 
 class OpenQuery(NamedTuple):
-    """The query was never seen: append the COMMIT of no batch, on condition that it has no record; then look again."""
+    """The first step of a query: append the COMMIT of no batch on condition that the query has no record, then decide again."""
 
 
 class BeginAttempt(NamedTuple):
-    """Append ATTEMPT, with these conditions: seqnums, None where there never was a record."""
+    """The step that begins to write: append ATTEMPT on condition of these seqnums, None where a stream has no record."""
 
     first: int
     partition: int | None
@@ -154,20 +157,22 @@ Step: TypeAlias = SkipBatch | CompareRows | OpenQuery | BeginAttempt
 
 
 def next_step(batch: int, query: NewestRecord | None, partition: NewestRecord | None) -> Step:
-    """What an attempt does first.
+    """Return the first step of an attempt.
 
     Args:
-        query, partition: the newest records of both streams; None: there never was one.
+        query: newest record of the query; None if there never was one.
+        partition: newest record of the partition; None if there never was one.
 
     Raises:
-        SinkStale: a later batch of the partition has begun. SinkTrimmed: what must be known is gone.
+        SinkStale: a later batch of the partition has begun.
+        SinkTrimmed: a record that is needed was trimmed.
     """
     if query is None:
         return OpenQuery()
     if not isinstance(query.control, CommitRecord):
         raise SinkTrimmed(
-            "the record that says which batch was committed last was trimmed, so rows of this one may be there; "
-            "begin anew with another checkpoint, and trim below the last commit only",
+            "the record of the last committed batch was trimmed, so rows of this batch may be there already; "
+            "start again with another checkpoint, and trim only below the last commit",
             seqnum=query.seqnum,
         )
     if query.control.batch >= batch:
@@ -179,8 +184,8 @@ def next_step(batch: int, query: NewestRecord | None, partition: NewestRecord | 
     if found is None:
         if partition.seqnum > committed:
             raise SinkTrimmed(
-                f"the newest record of partition {partition.seqnum} was trimmed before its batch was committed: whether rows of this "
-                "batch are there, nobody can know; begin anew with another checkpoint",
+                f"the newest record of the partition, {partition.seqnum}, was trimmed before its batch was committed, so rows of this "
+                "batch may be there already; start again with another checkpoint",
                 seqnum=partition.seqnum,
             )
         return BeginAttempt(0, partition.seqnum, committed)
@@ -198,16 +203,20 @@ def next_step(batch: int, query: NewestRecord | None, partition: NewestRecord | 
 
 
 class RowTally:
-    """Rows of one attempt: how many, and the sum of their hashes; which of them an earlier attempt left in the log already."""
+    """The number of rows of one attempt and the sum of their hashes, and the rows that an earlier attempt already wrote."""
 
     def __init__(self, there: Iterable[SinkRow] = ()) -> None:
-        """`there`: rows of earlier attempts of the batch."""
+        """Begin a tally.
+
+        Args:
+            there: rows that earlier attempts of the batch wrote.
+        """
         self._there = Counter(map(row_hash, there))
         self.rows = 0
         self._sum = 0
 
     def take(self, row: SinkRow) -> bool:
-        """Counts a row; whether it is to be written."""
+        """Count a row. Return whether it must be written."""
         found = row_hash(row)
         self.rows += 1
         self._sum = (self._sum + found) & SUM_MASK
@@ -221,7 +230,7 @@ class RowTally:
         return f"{self._sum:032x}"
 
     def check_all_taken(self) -> None:
-        """Raises SinkReplayDiffers: the log has rows of this batch that this attempt has not."""
+        """Raise SinkReplayDiffers if the log has rows of this batch that this attempt does not have."""
         left = self._there.total()
         if left:
             raise SinkReplayDiffers(
@@ -231,7 +240,7 @@ class RowTally:
             )
 
     def check_same(self, end: EndRecord) -> None:
-        """Raises SinkReplayDiffers: an earlier attempt ended with other rows."""
+        """Raise SinkReplayDiffers if an earlier attempt ended with other rows."""
         if (self.rows, self.sum) != (end.rows, end.sum):
             raise SinkReplayDiffers(
                 f"an earlier run of this batch ended with {end.rows} rows, this one has {self.rows}"
@@ -242,7 +251,7 @@ class RowTally:
 
 
 def row_hash(row: SinkRow) -> int:
-    """128 bits of a row: its tags in order, and its data."""
+    """Return a hash of 128 bits of a row's tags, in order, and its data."""
     digest = xxhash.xxh3_128()
     for tag in row.tags:
         text = tag.encode() if isinstance(tag, str) else b"\0%d" % tag
@@ -253,11 +262,11 @@ def row_hash(row: SinkRow) -> int:
 
 
 def check_partitions(batch: int, began: Iterable[int], ended: Iterable[int]) -> None:
-    """Of one batch: whether every partition that began in any run of it ended in this one. Raises SinkReplayDiffers."""
+    """Check that every partition that began in any run of a batch ended in this one. Raises SinkReplayDiffers."""
     others = sorted(set(began) - set(ended))
     if others:
         raise SinkReplayDiffers(
-            f"an earlier run of batch {batch} had partitions {_few(others)} that this one has not: a batch that is run again must have the "
+            f"an earlier run of batch {batch} had partitions {_few(others)}, this one does not: a batch that is run again must have the "
             "same partitions (the same spark.sql.shuffle.partitions)",
             partitions=others[:16],
         )
@@ -269,16 +278,16 @@ def _few(numbers: Sequence[int]) -> str:
 
 
 def expected(names: SinkTags, partition: int | None, query: int) -> Mapping[Tag, int | None]:
-    """Conditions of a record of an attempt: the newest of its partition and of its query."""
+    """Return the conditions of a record of an attempt: the newest records of its partition and its query."""
     return {names.partition: partition, names.query: query}
 
 
 def tags_of(row: SinkRow, names: SinkTags) -> tuple[Tag, ...]:
-    """Tags of the record that a row becomes."""
+    """Return the tags of the record that a row becomes."""
     return (*row.tags, names.rows) if row.tags else (names.untagged, names.rows)
 
 
 def row_of(tags: Sequence[Tag], data: bytes, names: SinkTags) -> SinkRow:
-    """The row that a record was made from."""
+    """Return the row that a record was made from."""
     own = tuple(tag for tag in tags if tag != names.rows)
     return SinkRow(data, () if own == (names.untagged,) else own)

@@ -1,4 +1,4 @@
-"""Appends the rows of a partition, and commits batches. The rules, and why each is needed, are in `sink_rules`."""
+"""Appends the rows of a partition and commits batches. `sink_rules` has the rules and their reasons. Runs in an event loop."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from boki_spark.sink.sink_rules import (
 )
 
 ATTEMPTS: Final = 8
-"""Times that a condition may fail because another attempt was faster."""
+"""Tries of a conditional append that another attempt may win."""
 TRIM_PAIRS: Final = 4_096
-"""Marks of one trim: a limit of the log."""
+"""Marks of one trim, a limit of the log."""
 IN_FLIGHT_BYTES: Final = 4 << 20
-"""Of rows that wait for their answers; a few thousand of them may, whatever their size."""
+"""Data of rows that wait for their answers. The SDK limits their number to a few thousand."""
 
 Expect: TypeAlias = Mapping[Tag, int | None]
 
 
 class EndedPartition(NamedTuple):
-    """What became of a partition. `end` is 0 when its batch had been committed before."""
+    """The outcome of a partition. `end` is the seqnum of its END, or 0 if the batch had been committed before."""
 
     query: str
     batch: int
@@ -43,11 +43,11 @@ class EndedPartition(NamedTuple):
     end: int
     rows: int
     committed: int
-    """The seqnum of the COMMIT it stands on, 0 for none."""
+    """The seqnum of the COMMIT before the batch; 0 for none."""
 
 
 class PartitionWriter:
-    """One attempt of one partition of one batch. `begin`, `add` any number of times, `finish`."""
+    """An attempt of one partition of one batch. Call `begin`, then `add` any number of times, then `finish`."""
 
     def __init__(self, book: boki.Book, query: str, batch: int, partition: int) -> None:
         self._book = book
@@ -62,10 +62,13 @@ class PartitionWriter:
         self._bytes = 0
 
     async def begin(self) -> bool:
-        """Fences all attempts before. Returns whether `add` has anything to do.
+        """Fence all earlier attempts. Return whether `add` must be called.
 
         Raises:
-            SinkStale, SinkTrimmed. SinkFenced: others began, again and again. What `boki` raises.
+            SinkStale: a later batch has begun.
+            SinkTrimmed: a record that is needed was trimmed.
+            SinkFenced: other attempts began again and again.
+            BokiError: as the SDK's reads and appends.
         """
         known: dict[str, int] = {}
         for _ in range(ATTEMPTS):
@@ -93,22 +96,24 @@ class PartitionWriter:
             self._tally = RowTally(await self._rows_between(step.first, own))
 
     async def _rows_between(self, first: int, own: int) -> list[SinkRow]:
-        """Rows that earlier attempts of the batch left."""
+        """Return the rows that earlier attempts of the batch wrote."""
         rows = []
         async for record in self._book.read(self._names.rows, start=first, stop=own):
             if isinstance(record, boki.Gap):
                 raise SinkTrimmed(
                     f"rows of batch {self._batch} that earlier attempts wrote were trimmed, from {record.first} to {record.last}: "
-                    "which of them are missing, nobody can know; begin anew with another checkpoint"
+                    "it is unknown which are missing; start again with another checkpoint"
                 ) from record.error()
             rows.append(rules.row_of(record.tags, record.data, self._names))
         return rows
 
     async def add(self, rows: Sequence[SinkRow]) -> None:
-        """Appends those rows that are not there yet; returns before all are durable.
+        """Append the rows that are not there yet. Returns before all of them are durable.
 
         Raises:
-            SinkFenced: another attempt began. SinkBadRow: a row can be no record. What `boki` raises.
+            SinkFenced: another attempt began.
+            SinkBadRow: a row cannot become a record.
+            BokiError: as the SDK's appends.
         """
         compare = isinstance(self._step, CompareRows)
         for row in rows:
@@ -132,7 +137,7 @@ class PartitionWriter:
             await self._await_appends()
 
     async def _await_appends(self) -> None:
-        """Waits for all that was submitted."""
+        """Wait for all submitted appends."""
         tickets, self._tickets, self._bytes = self._tickets, [], 0
         try:
             for ticket in tickets:
@@ -141,10 +146,12 @@ class PartitionWriter:
             raise _fenced(self._batch, self._partition) from conflict
 
     async def finish(self) -> EndedPartition:
-        """Ends the partition, once all its rows are durable.
+        """End the partition once all its rows are durable.
 
         Raises:
-            SinkReplayDiffers: an earlier run of the batch had other rows. SinkFenced. What `boki` raises.
+            SinkReplayDiffers: an earlier run of the batch had other rows.
+            SinkFenced: another attempt began.
+            BokiError: as the SDK's appends.
         """
         step, tally = self._step, self._tally
         if isinstance(step, SkipBatch):
@@ -168,28 +175,28 @@ class PartitionWriter:
 
 
 async def open_query(book: boki.Book, names: SinkTags) -> None:
-    """Appends the COMMIT of no batch, which a query begins with. Raises boki.Conflict: somebody did."""
+    """Append the COMMIT of no batch that a query begins with. Raises boki.Conflict if another attempt did."""
     await book.append(rules.encode(CommitRecord(rules.NO_BATCH, ())), tags=[names.query], expect={names.query: None})
 
 
 def _fenced(batch: int, partition: int) -> PipelineError:
     return SinkFenced(
-        f"another attempt of partition {partition} of batch {batch} began, and writes what is left; this one ends",
+        f"another attempt of partition {partition} of batch {batch} began and writes the remaining rows; this attempt ends",
         retryable=True,
     )
 
 
 def newest_known(conflict: boki.Conflict) -> dict[str, int]:
-    """Streams of a failed condition that have a record, with the seqnum of their newest."""
+    """Return the newest seqnums that a failed condition reports, for streams that have a record."""
     actual: Mapping[Any, int | None] = conflict.facts.get("actual", {})
     return {tag: seqnum for tag, seqnum in actual.items() if isinstance(tag, str) and seqnum is not None}
 
 
 async def read_newest(book: boki.Book, tags: Sequence[str], known: Mapping[str, int]) -> list[NewestRecord | None]:
-    """The newest record of each stream; None where there never was one.
+    """Return the newest record of each stream, or None where there never was one.
 
     Args:
-        known: seqnums of newest records, as a conflict names them: one that cannot be read was trimmed.
+        known: newest seqnums that a conflict reported. A record that is in it and cannot be read was trimmed.
     """
     records = await book.read_prev_many([(tag, None) for tag in tags], consistency="linearizable")
     found: list[NewestRecord | None] = []
@@ -202,20 +209,25 @@ async def read_newest(book: boki.Book, tags: Sequence[str], known: Mapping[str, 
 
 
 class BatchCommit:
-    """Commits a batch whose partitions have ended."""
+    """The commit of a batch whose partitions have ended."""
 
     def __init__(self, book: boki.Book, ended: Sequence[EndedPartition]) -> None:
-        """`ended`: of every partition, at least one."""
+        """Prepare the commit.
+
+        Args:
+            ended: the outcome of every partition; at least one.
+        """
         self._book = book
         self._ended = ended
         self._query, self._batch = ended[0].query, ended[0].batch
         self._names: Final[SinkTags] = rules.names_of(self._query, ended[0].partition)
 
     async def commit(self) -> None:
-        """Appends COMMIT, or finds that the batch is committed; then trims the tag that its rows had meanwhile.
+        """Append COMMIT unless the batch is committed, then trim the temporary tag of its rows.
 
         Raises:
-            SinkReplayDiffers: another run of the batch had more partitions. SinkTrimmed. SinkStale. What `boki` raises.
+            SinkReplayDiffers: another run of the batch had more partitions.
+            SinkTrimmed, SinkStale, BokiError: as `PartitionWriter.begin`.
         """
         known: dict[str, int] = {}
         for _ in range(ATTEMPTS):
@@ -229,7 +241,7 @@ class BatchCommit:
                 if isinstance(step, BeginAttempt):
                     await self._check_attempts(step.query)
                     await self._append(step.query, newest)
-                else:  # every partition was empty of tasks, or a trim took what they wrote
+                else:  # no partition wrote a record, or a trim removed them all
                     await open_query(self._book, self._names)
             except boki.Conflict as conflict:
                 known = newest_known(conflict)
@@ -252,7 +264,7 @@ class BatchCommit:
         async for record in self._book.read(self._names.attempts, start=query + 1):
             if isinstance(record, boki.Gap):
                 raise SinkTrimmed(
-                    f"records of attempts of batch {self._batch} were trimmed before it was committed; begin anew with another checkpoint"
+                    f"records of attempts of batch {self._batch} were trimmed before it was committed; start again with another checkpoint"
                 ) from record.error()
             control = rules.decode(record.data)
             if isinstance(control, AttemptRecord) and control.batch == self._batch:
@@ -260,7 +272,7 @@ class BatchCommit:
         rules.check_partitions(self._batch, began, (one.partition for one in self._ended))
 
     async def _release(self, commit: int) -> None:
-        """Takes the tag of partitions off the rows up to the commit: records that users trim go then."""
+        """Remove the partition tags from rows up to the commit, so that trims by users can delete these rows."""
         marks: list[tuple[Tag | None, int]] = [
             (rules.rows_tag(self._query, partition), commit)
             for partition in sorted({one.partition for one in self._ended})

@@ -29,12 +29,13 @@ from xxhash import xxh3_128_hexdigest
 from boki_common.runtime.loop_thread import LoopThread
 from boki_logbook.index.sorted_run import U64
 from boki_logbook.scan.facts import LIVE
-from boki_logbook.scan.plan import NO_SPANS, united
+from boki_logbook.scan.plan import NO_SPANS, Plan, united
 from boki_spark.cold_terms.cold_reads import ColdFile, check_file, cold_files
 from boki_spark.cold_terms.files import Files, FsspecFiles
 from boki_spark.errors import BadOption, ClusterAway, ColdDamaged, ColdMissing, NotOffloaded, ReadFault
 from boki_spark.plan.blocking_cluster import BlockingCluster
 from boki_spark.plan.cluster import Cluster
+from boki_spark.plan.options import signed_id
 from boki_spark.plan.read_options import RECORDS, SCHEMA, ReadOptions, batch_options
 from boki_spark.plan.stream_planner import loss, lost_spans
 from boki_spark.source.reader import batch_plan
@@ -61,7 +62,6 @@ _NAME: Final = re.compile(r"term-\d+/v\d+-[0-9a-f]+/slice-\d+\.parquet")
 _NOT_READ: Final = "FAILED_READ_FILE"
 _CALL: Final = "c"
 """py4j's command that calls a method: c, the id of the object, the name of the method and the arguments, a line each."""
-_HALF: Final = 2**63
 
 
 def cold_frame(spark: SparkSession, options: Mapping[str, str], *, whole: bool) -> DataFrame:
@@ -96,16 +96,21 @@ async def chosen_files(cluster: Cluster, files: Files, options: ReadOptions, *, 
         raise loss(lost)
     found, rest = await cold_files(cluster, files, plan)
     if whole:
-        there = {one.facts.term: one.row_count for one in asked.terms}
-        left = {one.facts.term: there[one.facts.term] for one in rest.terms if there.get(one.facts.term)}
-        if left:
-            raise NotOffloaded(
-                f"{sum(left.values())} records of term {', '.join(map(str, sorted(left)))} are in ledgers only: read them with "
-                'format("boki"), or end the term (boki log roll) and offload it (boki offload)'
-            )
+        _check_offloaded(asked, rest)
     for at in range(0, len(found), FILES_AT_ONCE):
         await asyncio.gather(*(check_file(files, one) for one in found[at : at + FILES_AT_ONCE]))
     return found
+
+
+def _check_offloaded(asked: Plan, rest: Plan) -> None:
+    """Raise NotOffloaded if the plan of the rest has rows that were asked for."""
+    there = {one.facts.term: one.row_count for one in asked.terms}
+    left = {one.facts.term: there[one.facts.term] for one in rest.terms if there.get(one.facts.term)}
+    if left:
+        raise NotOffloaded(
+            f"{sum(left.values())} records of term {', '.join(map(str, sorted(left)))} are in ledgers only: read them with "
+            'format("boki"), or end the term (boki log roll) and offload it (boki offload)'
+        )
 
 
 def frame_of(spark: SparkSession, files: Sequence[ColdFile], options: ReadOptions) -> DataFrame:
@@ -123,9 +128,9 @@ def frame_of(spark: SparkSession, files: Sequence[ColdFile], options: ReadOption
         frame = rest if frame is None else frame.union(rest)
     assert frame is not None
     if options.book is not None:
-        frame = frame.where(F.col("book") == F.lit(_signed(options.book)))
+        frame = frame.where(F.col("book") == F.lit(signed_id(options.book)))
     if options.tags:
-        frame = frame.where(F.arrays_overlap(F.col("tags"), F.array(*(F.lit(_signed(tag)) for tag in options.tags))))
+        frame = frame.where(F.arrays_overlap(F.col("tags"), F.array(*(F.lit(signed_id(tag)) for tag in options.tags))))
     return frame
 
 
@@ -152,10 +157,6 @@ def _without(spark: SparkSession, frame: DataFrame, hidden: U64) -> DataFrame:
     seqnums = spans.selectExpr("explode(sequence(first, stop - 1)) AS seqnum")
     joined: DataFrame = frame.join(seqnums, "seqnum", "left_anti")
     return joined.select(*frame.columns)
-
-
-def _signed(number: int) -> int:
-    return number - 2 * _HALF if number >= _HALF else number
 
 
 # -- errors of Spark

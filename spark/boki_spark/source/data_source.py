@@ -1,4 +1,4 @@
-"""The format `boki` of Spark. `boki_spark.register(spark)` makes it known to a session."""
+"""The data source `boki` of Spark. `boki_spark.register(spark)` registers it with a session."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class BokiDataSource(DataSource):
 
 
 def _struct(columns: str) -> str:
-    """A schema as Spark names a struct: name:type,…"""
+    """Return a schema as Spark writes a struct."""
     return f"struct<{','.join(':'.join(column.split(' ', 1)) for column in columns.split(', '))}>"
 
 

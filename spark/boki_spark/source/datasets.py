@@ -1,4 +1,4 @@
-"""What a cluster knows of its logs, as rows: `dataset=segments` has one for each term, `dataset=metalog` for each ordered entry."""
+"""Rows about logs: `dataset=segments` has one for each term, `dataset=metalog` one for each ordered entry."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _time(ms: int) -> datetime:
 
 
 def segment_rows(committed: Committed) -> Iterator[tuple[Any, ...]]:
-    """A row for each term that a state knows, ascending."""
+    """Yield a row for each term that a state knows, ascending."""
     for one in committed.terms:
         yield (
             one.term,
@@ -44,7 +44,7 @@ def segment_rows(committed: Committed) -> Iterator[tuple[Any, ...]]:
 
 
 def metalog_rows(partition: Partition) -> Iterator[tuple[Any, ...]]:
-    """A row for each entry of a partition, in the order of its log."""
+    """Yield a row for each entry of a partition, in the order of its log."""
     entries = partition.entries()
     columns = zip(*(column.tolist() for column in entries), strict=True)
     for first, stop, shard, entry, ledger, time_ms, given_up in columns:

@@ -1,7 +1,7 @@
-"""`spark.read.format("boki")` and `spark.readStream.format("boki")`: plans on the driver, reads on executors.
+"""`spark.read.format("boki")` and `spark.readStream.format("boki")`: plan on the driver, read on executors.
 
-A frame is a snapshot: Spark plans it at its first action and keeps the plan; `load()` again to see more. Nothing is pruned by filters
-(Spark gives what one query asked for to all that share the frame): book, tags and places are options.
+A frame is a snapshot: Spark plans it at its first action and keeps the plan; another `load()` sees more. Filters are not pushed down,
+because Spark gives the filters of one query to all queries that share the frame. Book, tags and positions are options instead.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ if TYPE_CHECKING:
 
 
 class RecordPartition(InputPartition):
-    """Pieces of a plan that one task reads."""
+    """The partitions of a plan that one task reads."""
 
     def __init__(self, partitions: Sequence[Partition | ColdPartition]) -> None:
         self.partitions = partitions
 
 
 class _PartitionReads:
-    """How partitions are read. Pickled: to the workers goes what is set here."""
+    """The read method of batches and streams. Spark pickles its attributes for the workers."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """Batches of Arrow, with the very schema that Spark expects."""
+        """Yield Arrow batches with exactly the schema that Spark expects."""
         if not isinstance(partition, RecordPartition):
-            return  # what Spark makes of no partitions at all
+            return  # Spark passes None if there are no partitions
         options = self._options
         schema = to_arrow_schema(self._schema, timezone="UTC")
         batches = read_partitions(
@@ -71,7 +71,7 @@ class _PartitionReads:
 
 
 class RecordsReader(_PartitionReads, DataSourceReader):
-    """Records, once."""
+    """The reader of a batch of records."""
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
@@ -80,7 +80,11 @@ class RecordsReader(_PartitionReads, DataSourceReader):
 
 
 def tasks_of(partitions: Sequence[Partition | ColdPartition], least: int) -> list[RecordPartition]:
-    """What each task of a batch reads: files first. `least`: tasks that are asked for."""
+    """Group the partitions of a batch into tasks, files first.
+
+    Args:
+        least: the smallest number of tasks.
+    """
     files = [one for one in partitions if isinstance(one, ColdPartition)]
     ledgers = [one for one in partitions if isinstance(one, Partition)]
     few = [RecordPartition(one) for one in together(files, lambda one: one.share_of_task, least=least)]
@@ -88,10 +92,11 @@ def tasks_of(partitions: Sequence[Partition | ColdPartition], least: int) -> lis
 
 
 async def batch_partitions(cluster: Cluster, options: ReadOptions) -> list[Partition | ColdPartition]:
-    """The partitions of a batch: of terms that were offloaded those of files, of the others those of ledgers.
+    """Return the partitions of a batch: files of the terms that were offloaded, ledgers of the others.
 
     Raises:
-        DataLoss: records of the range were given up. As `Cluster.plan` and `choose_cold`.
+        DataLoss: records of the range were given up.
+        PipelineError: as `Cluster.plan` and `choose_cold`.
     """
     plan = await batch_plan(cluster, options, LIVE)
     lost = lost_spans(plan)
@@ -102,7 +107,7 @@ async def batch_partitions(cluster: Cluster, options: ReadOptions) -> list[Parti
 
 
 class FactsReader(DataSourceReader):
-    """The terms of logs, or what their metalogs ordered: few rows, which are planned on the driver."""
+    """The reader of the terms of logs, or of the entries that their metalogs ordered. The rows are few and planned on the driver."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -131,7 +136,7 @@ class _TermFactsPartition(InputPartition):
 
 
 async def batch_plan(cluster: Cluster, options: ReadOptions, mode: str) -> Plan:
-    """The plan of what options name, as of now. Raises as `Cluster.plan`."""
+    """Return the present plan of the range that the options name. Raises as `Cluster.plan`."""
     committed = await cluster.committed()
     start = await resolve(options.start, committed, cluster.seek)
     end = await resolve(options.end, committed, cluster.seek)
@@ -139,7 +144,7 @@ async def batch_plan(cluster: Cluster, options: ReadOptions, mode: str) -> Plan:
 
 
 class RecordsStream(_PartitionReads, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Records as they come. Spark keeps one of these for a query, and sends copies to workers, which only read."""
+    """The reader of a stream. Spark keeps one for each query, and sends copies to workers, which only read."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -179,7 +184,7 @@ class RecordsStream(_PartitionReads, DataSourceStreamReader, SupportsTriggerAvai
         return [RecordPartition(one) for one in bundled(blocking.run(planner.partitions(start, end)))]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: Spark does not call it for the last batch, so nothing may hang on it. Trims are the user's."""
+        """Do nothing: Spark does not call this for the last batch, so no work may depend on it. Users trim."""
 
     def stop(self) -> None:
         if self._planning is not None:

@@ -1,9 +1,9 @@
-"""Reads partitions where there is no event loop: in the Python workers of executors.
+"""Reads partitions in processes without an event loop: the Python workers of executors.
 
     for batch in read_partition(partition, options): ...
 
-One client serves all partitions of a cluster that this process reads, one after another or at the same time; it ends `IDLE_S` after
-its last use, so that no worker that waits for work holds connections. Nothing is made when the module is imported: workers are forked.
+One client serves all partitions of a cluster that a process reads, one after another or at the same time. It is closed `IDLE_S` after its
+last use, so that an idle worker holds no connections. Importing this module creates nothing, because workers are forked.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from boki_spark.read.entries import PartitionReader
 from boki_spark.read.entries import ReadCounts as ReadCounts
 
 IDLE_S: Final = 30.0
+"""Seconds after the last use of a client until it is closed."""
 
 
 class _WorkerClients:
-    """The clients of one process, in one loop. Used in that loop only, but for `thread`."""
+    """The clients of one process, in one loop. All methods run in that loop; `thread` may be used anywhere."""
 
     def __init__(self) -> None:
         self.thread = LoopThread("boki_spark.worker")
@@ -39,7 +40,7 @@ class _WorkerClients:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def take(self, options: ClusterOptions) -> Cluster:
-        """The client, until `give_back`. Raises as `Cluster.open`."""
+        """Return the client of a cluster, to be used until `give_back`. Raises as `Cluster.open`."""
         ends = self._ends.pop(options, None)
         if ends is not None:
             ends.cancel()
@@ -82,7 +83,7 @@ class _WorkerClients:
 async def _close(opening: asyncio.Task[Cluster]) -> None:
     try:
         cluster = await opening
-    except Exception:  # noqa: BLE001 - its opener had the error
+    except Exception:  # noqa: BLE001 - the caller that opened it got the error
         return
     await cluster.close()
 
@@ -91,7 +92,7 @@ _shared: _WorkerClients | None = None
 
 
 def _clients() -> _WorkerClients:
-    """Those of this process: a forked child has its own."""
+    """Return the clients of this process. A forked child has its own."""
     global _shared
     if _shared is None or _shared.thread.elsewhere:
         _shared = _WorkerClients()
@@ -99,7 +100,7 @@ def _clients() -> _WorkerClients:
 
 
 def end_clients() -> None:
-    """Closes what this process holds. Idempotent."""
+    """Close the clients of this process. Idempotent."""
     global _shared
     shared, _shared = _shared, None
     if shared is not None and not shared.thread.elsewhere:
@@ -116,14 +117,18 @@ def read_partition(
     fail_on_data_loss: bool = True,
     counts: ReadCounts | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition as batches of about `batch_bytes`: in the order of its log, or of its file.
+    """Yield the rows of a partition as batches, in the order of its log or of its file.
 
     Args:
         columns: some of `COLUMNS`, in this order.
-        fail_on_data_loss: what cannot be had raises; else it is counted in `counts` and left out.
+        batch_bytes: approximate size of a batch.
+        fail_on_data_loss: raise an error for records that cannot be read; otherwise count them in `counts` and leave them out.
 
     Raises:
-        DataLoss, PlanStale, ClusterAway; as `Cluster.open`. ColdMissing, ColdDamaged: of a file.
+        DataLoss, PlanStale: records cannot be read.
+        ColdMissing, ColdDamaged: a file is missing or damaged.
+        ClusterAway: the cluster does not answer.
+        BokiError: as `Cluster.open`.
     """
     counts = counts or ReadCounts()
     if isinstance(partition, ColdPartition):
@@ -158,7 +163,7 @@ def read_partitions(
     batch_bytes: int = limits.MIB,
     fail_on_data_loss: bool = True,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of some partitions, one after another; as `read_partition`."""
+    """Yield the rows of several partitions, one after another, as `read_partition`."""
     for one in partitions:
         yield from read_partition(
             one, options, columns=columns, batch_bytes=batch_bytes, fail_on_data_loss=fail_on_data_loss
@@ -181,7 +186,9 @@ def _read_cold(
             clients.thread.do(lambda: clients.give_back(options))
         if named:
             raise
-        raise PlanStale(f"{partition.path} was deleted after the plan was made, with its term: plan anew") from error
+        raise PlanStale(
+            f"{partition.path} was deleted with its term after the plan was made; make a new plan"
+        ) from error
     finally:
         clients.thread.run(_end_of(tables))
 
@@ -191,7 +198,7 @@ async def _next(tables: AsyncIterator[pa.Table]) -> pa.Table | None:
 
 
 async def _some(rows: AsyncIterator[EntryRows]) -> list[EntryRows]:
-    """The next rows: those of some entries, for a hop between threads costs more than an entry of few."""
+    """Return the next rows, of several entries: a switch between threads costs more than a small entry."""
     taken: list[EntryRows] = []
     size = 0
     async for one in rows:

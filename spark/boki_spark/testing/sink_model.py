@@ -1,15 +1,15 @@
-"""All executions of two attempts at one partition of a batch, and of the batch behind it, with messages that arrive late.
+"""A model of the sink: all executions of two attempts at one partition of a batch, and of the next batch, with messages that arrive late.
 
-One book, one partition. Attempts 0 and 1 write batch 1, attempt 2 writes batch 2 once batch 1 is committed. What an attempt that died,
-or was given up, has under way arrives at any later time, in order. Each step asks `sink_rules`; a rule can be left out, to see that it
-is needed:
+There is one book with one partition. Attempts 0 and 1 write batch 1; attempt 2 writes batch 2 once batch 1 is committed. Messages of an
+attempt that died or was abandoned arrive at any later time, in order. Each step calls `sink_rules`. One rule can be left out, to show
+that it is needed:
 
-    rows_without_condition  rows join whoever fenced their attempt
-    nothing_skipped         an attempt writes all its rows, whatever earlier ones left
-    leftovers_ignored       rows that only an earlier attempt had are no fault
+    rows_without_condition  rows are appended even after another attempt fenced theirs
+    nothing_skipped         an attempt writes all its rows, whatever earlier attempts wrote
+    leftovers_ignored       rows that only an earlier attempt had are tolerated
     no_end                  an attempt that wrote all its rows leaves no END
 
-A state is whole when, once batch 1 is committed, its rows in the log are exactly those of an attempt that ended, each once.
+The invariant: once batch 1 is committed, its rows in the log are exactly those of an attempt that ended, each once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LoggedRecord(NamedTuple):
 
 
 class RowInFlight(NamedTuple):
-    """A row under way, with its conditions."""
+    """An append of a row that is not decided yet, with its conditions."""
 
     batch: int
     row: str
@@ -55,6 +55,8 @@ class RowInFlight(NamedTuple):
 
 
 class TaskState(NamedTuple):
+    """The state of one attempt."""
+
     state: str = "new"  # new, ask, run, done, failed, dead, differs
     sent: int = 0
     fence: int = -1
@@ -64,25 +66,29 @@ class TaskState(NamedTuple):
 
 
 class ModelState(NamedTuple):
+    """The log, the attempts, and their undecided appends."""
+
     log: tuple[LoggedRecord, ...]
     tasks: tuple[TaskState, TaskState, TaskState]
     flying: tuple[tuple[RowInFlight, ...], ...]
 
 
 class ModelResult(NamedTuple):
-    """What a search saw."""
+    """The outcome of a search."""
 
     states: int
     committed: int
     """States in which batch 1 is committed."""
     differs: int
     doubled: int
-    """States that show a row more often than any attempt has it."""
+    """States with a row that occurs more often than in any attempt."""
     hole: ModelState | None
-    """The first that is not whole."""
+    """The first state that violates the invariant."""
 
 
 class Search:
+    """A search through all states that two sequences of rows can reach."""
+
     def __init__(self, first: Sequence[str], second: Sequence[str], without: str = "") -> None:
         assert not without or without in RULES
         self._rows = (tuple(first), tuple(second), ("x", "y"))
@@ -149,7 +155,7 @@ class Search:
         return _with(state, at, task._replace(state="failed"))  # committed: nothing to do
 
     def _ask(self, state: ModelState, at: int) -> ModelState:
-        """ATTEMPT is decided."""
+        """Decide the append of ATTEMPT."""
         task, batch = state.tasks[at], _batch(at)
         asked = task.asked
         assert asked is not None
@@ -203,7 +209,7 @@ class Search:
         return _with(state._replace(log=(*state.log, end)), at, task._replace(state="done"))
 
     def _arrive(self, state: ModelState, at: int) -> ModelState:
-        """The oldest row under way is decided."""
+        """Decide the oldest append in flight."""
         task, sent = state.tasks[at], state.flying[at][0]
         after = state._replace(flying=_replaced(state.flying, at, state.flying[at][1:]))
         if self._without == "rows_without_condition" or _holds(state, sent.partition, sent.query):
@@ -244,6 +250,6 @@ def _newest(state: ModelState, *kinds: type[Control]) -> NewestRecord | None:
 
 
 def _holds(state: ModelState, partition: int, query: int) -> bool:
-    """Whether both streams are where a record's conditions have them."""
+    """Return whether both streams still have the newest records that a condition names."""
     newest, committed = _newest(state, AttemptRecord, EndRecord), _newest(state, CommitRecord)
     return newest is not None and newest.seqnum == partition and committed is not None and committed.seqnum == query

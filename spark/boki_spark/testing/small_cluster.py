@@ -1,4 +1,4 @@
-"""A cluster in one process for tests of planning, reading and offloading: engines that write index snapshots at once, bookies in memory.
+"""A cluster in one process for tests of planning, reading and offloading. Engines write index snapshots at once, bookies use memory.
 
 async with SmallCluster() as cluster:
     seqnums = await cluster.append(("orders", b"one", ["user/1"]), …)
@@ -45,7 +45,11 @@ ReadRow = tuple[int, int, bytes]
 
 
 class SmallCluster(EngineCluster):
-    """See the module. `engine`: the first one."""
+    """A running cluster.
+
+    Attributes:
+        engine: the first engine.
+    """
 
     engine: Engine
     changes: LogChanges
@@ -70,19 +74,19 @@ class SmallCluster(EngineCluster):
         await self.close()
 
     async def append(self, *records: Appended) -> list[int]:
-        """Appends one after another; returns the seqnums."""
+        """Append records one after another and return their seqnums."""
         tickets = [self._sdk.book(book).submit(data, tags=list(tags)) for book, data, tags in records]
         return [await ticket for ticket in tickets]
 
     async def trim(self, book: str, before: int, tag: str | int | None = None) -> None:
-        """Trims a book or a tag of it."""
+        """Trim a book or one of its tags."""
         if tag is None:
             await self._sdk.book(book).trim(before=before)
         else:
             await self._sdk.book(book).trim(before=before, tag=tag)
 
     async def roll(self) -> None:
-        """The next term, and the engine is in it."""
+        """Begin the next term and wait until the engine is in it."""
         core = self.engine.core
         term = core.frontier.positions[0].term
         await self.changes.roll(0)
@@ -90,12 +94,12 @@ class SmallCluster(EngineCluster):
         await self.until(lambda: core.frontier.positions[0].term > term)
 
     async def lose(self, lost: Lost) -> None:
-        """An administrator declares entries lost."""
+        """Declare entries lost, as an administrator does."""
         (sequencer,) = [one for one in self.running if isinstance(one, Sequencer) and one.term]
         await order_at(sequencer.address, sequencer.term, lost, token=NO_TOKEN)
 
     async def snapshot(self, holds: Callable[[SnapshotNode], bool]) -> SnapshotNode:
-        """The index snapshot, once it is so."""
+        """Wait for an index snapshot that satisfies a condition, and return it."""
         async with asyncio.timeout(10):
             while True:
                 if await self.ledgers.store.exists(SNAPSHOT_PATH):
@@ -105,14 +109,14 @@ class SmallCluster(EngineCluster):
                 await asyncio.sleep(0)
 
     async def snapshot_covers(self, term: int) -> SnapshotNode:
-        """The index snapshot, once it has the term to its end."""
+        """Wait for an index snapshot that covers a term, and return it."""
         return await self.snapshot(lambda node: node.covers(term, 0))
 
     async def record(self, term: int) -> TermRecord:
         return await read_record(self.ledgers.store, term)
 
     def pipeline(self, plan: str = AUTO) -> Cluster:
-        """What the data pipeline has of this cluster."""
+        """Return the data pipeline's view of this cluster."""
         engines = None if plan == SNAPSHOT else PlanningEngines([self.engine.addresses[0]], timeout_s=5)
         made = Cluster(self.ledgers.stores[-1], self.ledgers.clients[-1], engines, plan)
         self._pipelines.append(made)
@@ -122,7 +126,7 @@ class SmallCluster(EngineCluster):
 async def whole_plan(
     cluster: Cluster, mode: str = LIVE, *, book: str | None = None, tags: Sequence[str | int] = ()
 ) -> Plan:
-    """The plan of everything that is committed."""
+    """Return the plan of everything that is committed."""
     committed = await cluster.committed()
     number = None if book is None else book_id(book)
     return await cluster.plan(ScanRange({}, committed.end, number, tuple(map(tag_id, tags))), mode)
@@ -135,7 +139,7 @@ async def read_rows(
     counts: ReadCounts | None = None,
     fail_on_data_loss: bool = True,
 ) -> list[ReadRow]:
-    """The rows of partitions, one by one, in their order."""
+    """Return the rows of partitions in their order."""
     if isinstance(partitions, Plan):
         partitions = cut(partitions)
     found: list[ReadRow] = []

@@ -1,4 +1,4 @@
-"""One contract for files in memory and for those of fsspec."""
+"""The contract of the file port, for files in memory and files of fsspec."""
 
 from __future__ import annotations
 

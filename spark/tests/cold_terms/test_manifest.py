@@ -1,4 +1,4 @@
-"""Manifests: they survive their bytes, are named by them, and refuse what cannot be right."""
+"""Manifests: they round-trip, are named by their bytes, and refuse inconsistent contents."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def spans(*pairs: tuple[int, int]) -> str:
 
 
 def made(**other: Any) -> Manifest:
-    """Ten positions: 0-2 and 5-7 in files, 3 lost to a duplicate, 4 dead, 8 and 9 given up."""
+    """Return a manifest of ten positions: 0-2 and 5-7 in files, 3 a loser, 4 dead, 8 and 9 given up."""
     slices = (
         SliceFile("a", 5, "00", 1, "00", "a.index", 5, "00", 1, "00", 3, 0, 5),
         SliceFile("b", 5, "00", 1, "00", "b.index", 5, "00", 1, "00", 3, 5, 10),

@@ -1,4 +1,4 @@
-"""Side indexes: the rows of a tag by few blocks, the rows of seqnums, and what is none."""
+"""Side indexes: the rows of a tag from few blocks, the rows of seqnums, and refused bytes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BOOKS, TAGS = (-5, 3), tuple(range(-10, 10))
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of a few rows."""
+    """Make blocks of a few rows."""
     monkeypatch.setattr(slice_index, "BLOCK_ROWS", 4)
 
 

@@ -1,4 +1,4 @@
-"""Parts of slices: the right rows out of few bytes, and no byte that is not what was written."""
+"""Reads of parts of slices: the right rows from few bytes, and every changed byte is detected."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def rows(seed: int, count: int = 200, size: int = 30) -> list[dict[str, Any]]:
 
 
 class Slice:
-    """A slice in files of this process."""
+    """A slice in files in memory."""
 
     def __init__(self, those: list[dict[str, Any]]) -> None:
         self.table = sorted_table([pa.RecordBatch.from_pylist(those, schema=ARROW_SCHEMA)])
@@ -53,7 +53,7 @@ class Slice:
         )  # fmt: skip
 
     async def read(self, **wanted: Any) -> tuple[list[dict[str, Any]], int]:
-        """Rows of the row groups that may have what is wanted, and bytes that were read for them."""
+        """Return the rows of the row groups that may match, and the number of bytes read for them."""
         reader = SliceReader(self.files, "f", self.file)
         found: list[dict[str, Any]] = []
         async for table in reader.tables(await reader.groups(**wanted), COLUMNS):
@@ -63,7 +63,7 @@ class Slice:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks and row groups of a few rows."""
+    """Make blocks and row groups of a few rows."""
     monkeypatch.setattr(slice_index, "BLOCK_ROWS", 4)
     monkeypatch.setattr(slices, "GROUP_ROWS", 7)
 
@@ -109,7 +109,7 @@ async def test_one_tag_of_a_thousand_is_read_from_a_twentieth_of_the_bytes() -> 
 
 @pytest.mark.usefixtures("small")
 async def test_any_byte_that_changes_is_reported_or_was_not_needed() -> None:
-    """Every read gives the rows that were written, or names a file as damaged."""
+    """Every read returns the rows that were written, or names a file as damaged."""
     made = Slice(rows(5, 60))
     wanted: dict[str, Any] = {"book": 3, "tags": [1, 8]}
     right, _ = await made.read(**wanted)

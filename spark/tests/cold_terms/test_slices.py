@@ -1,4 +1,4 @@
-"""Slices: sorted, proved by a sum without order, and whole after their file."""
+"""Slices: sorted rows, a sum independent of their order, and a file that keeps them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_sum_is_of_rows_and_not_of_their_order() -> None:
 
 
 def plain_sum(those: list[dict[str, Any]]) -> int:
-    """What the format says, row by row."""
+    """Compute the sum row by row, as the format defines it."""
     total = 0
     for row in those:
         names = b"".join(b"\0" if name is None else b"\1%d:" % len(name) + name.encode() for name in row["tag_names"])

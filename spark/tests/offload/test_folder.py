@@ -1,4 +1,4 @@
-"""Names of offloaded files, and which of them may be deleted: decisions alone, without files."""
+"""Names of offloaded files and the rules for deleting them, without files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offloading without a loop, and reading the files in the place of ledgers, as a driver and its tasks do."""
+"""Offloading without an event loop, and reads of the files instead of ledgers, like a driver and its tasks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPTIONS = ClusterOptions(url="boki://in-this-process")
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[LoopThread, SmallCluster]]:
-    """A cluster in a loop of its own, to which everything that opens one is led."""
+    """Run a cluster in a loop of its own, which every `Cluster.open` returns."""
     thread = LoopThread("small cluster")
     made = SmallCluster()
     thread.run(made.__aenter__())
@@ -48,7 +48,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[LoopThread, SmallCl
 
 
 class _SharedLoop(LoopThread):
-    """The loop of the cluster, for who thinks that it is his own."""
+    """A stand-in for a loop thread that runs everything in the cluster's loop."""
 
     def __init__(self, thread: LoopThread) -> None:
         self.run = thread.run  # type: ignore[method-assign]  # of the one thread
@@ -91,7 +91,7 @@ def test_a_term_is_offloaded_and_its_files_are_read_in_its_place(
 
 
 def test_a_folder_by_another_name_has_the_same_files(small: tuple[LoopThread, SmallCluster], tmp_path: Path) -> None:
-    """A term record names its manifest as the folder was spelled then."""
+    """The term record names its manifest with the spelling of the folder at that time."""
     thread, cluster = small
     thread.run(filled(cluster))
     offload_term(OPTIONS, f"file://{tmp_path}/cold", 1)

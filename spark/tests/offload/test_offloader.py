@@ -1,4 +1,4 @@
-"""Offloading terms: files that are the term, whatever is killed, trimmed, lost or done by somebody else in between."""
+"""Offloading: the files hold the term, despite kills, trims, losses and other processes in between."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def cluster() -> AsyncIterator[SmallCluster]:
 
 
 async def sealed(cluster: SmallCluster, count: int = ROWS) -> list[ReadRow]:
-    """Term 1 with records of two books, sealed and in the snapshot; a record behind it."""
+    """Make term 1 with records of two books, sealed and in the snapshot, and a record after it."""
     records = [(f"book-{at % 2}", b"%d" % at, [f"tag/{at % 3}"]) for at in range(count)]
     seqnums = [seqnum for at in range(0, count, 4) for seqnum in await cluster.append(*records[at : at + 4])]
     await cluster.roll()
@@ -57,12 +57,12 @@ def offloader(cluster: SmallCluster, files: MemoryFiles, *, slice_bytes: int = 1
 
 
 def damaged(data: bytes) -> bytes:
-    """A file with another byte in it."""
+    """Return a file with one byte changed."""
     return data[:50] + bytes([data[50] ^ 1]) + data[51:]
 
 
 async def cold_rows(pipeline: Cluster, files: MemoryFiles, *, mode: str = LIVE, **asked: object) -> list[ReadRow]:
-    """All rows of term 1, from its files only."""
+    """Return all rows of term 1 from its files only."""
     plan = await whole_plan(pipeline, mode, **asked)  # type: ignore[arg-type]
     choice = await choose_cold(pipeline, files, plan)
     found: list[ReadRow] = []
@@ -175,11 +175,11 @@ async def test_half_copied_range_equals_ledgers(cluster: SmallCluster) -> None:
 
 
 class Killed(Exception):
-    """The process ended here."""
+    """The kill of a process."""
 
 
 class KilledFiles(MemoryFiles):
-    """Files whose user is killed at the n-th call, before or after it is done."""
+    """Files whose user is killed at the n-th call, before or after its effect."""
 
     def __init__(self, at: int, *, after: bool) -> None:
         super().__init__()
@@ -227,7 +227,7 @@ async def test_killed_at_any_step_the_next_run_makes_it_whole_and_leaves_nothing
 
 
 async def test_what_a_term_record_names_outlasts_a_machine_that_loses_its_power(cluster: SmallCluster) -> None:
-    """Files that were not flushed before their manifest is named are gone then, and the record names nothing."""
+    """A file that was not flushed before its manifest is named would be lost in a power failure."""
     rows = await sealed(cluster)
     files = MemoryFiles()
     made = await offloader(cluster, files, slice_bytes=300).offload(1)
@@ -237,7 +237,7 @@ async def test_what_a_term_record_names_outlasts_a_machine_that_loses_its_power(
 
 
 class StallingFiles(MemoryFiles):
-    """Files whose first user stalls before its manifest is written."""
+    """Files whose first user stalls before it writes its manifest."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -257,7 +257,7 @@ async def test_a_stalled_offloader_changes_nothing_of_what_another_one_named(clu
     await files.stalled.wait()
     made = await offloader(cluster, files, seed=500).offload(1)
     files.go_on.set()
-    with pytest.raises(OffloadRefused, match=r"^\[BOKI_OFFLOAD_REFUSED\].*changed by somebody else"):
+    with pytest.raises(OffloadRefused, match=r"^\[BOKI_OFFLOAD_REFUSED\].*changed by another process"):
         await zombie
     assert (await cluster.record(1)).location.path == made.manifest
     assert all(path.startswith(made.manifest.rpartition("/")[0]) for path in files.files), "its files are gone"
@@ -295,7 +295,7 @@ async def test_a_record_that_was_touched_by_who_declares_losses_refuses_the_swap
     value, version = await cluster.ledgers.store.get(term_path(1))
     await cluster.ledgers.store.set(term_path(1), value, version=version)
     files.go_on.set()
-    with pytest.raises(OffloadRefused, match="changed by somebody else"):
+    with pytest.raises(OffloadRefused, match="changed by another process"):
         await work
     assert files.files == {}, "its files can never be named, and are gone"
 
@@ -317,7 +317,7 @@ async def test_a_copied_term_that_dies_loses_ledgers_and_files(cluster: SmallClu
 
 
 async def test_clusters_that_share_a_folder_delete_only_their_own_files(cluster: SmallCluster) -> None:
-    """Both number their terms from 1, so an attempt of one looks like a left one of the other, but for the id above it."""
+    """Both clusters count terms from 1, so only the id in the path tells their attempts apart."""
     files = MemoryFiles()
     rows = await sealed(cluster)
     await offloader(cluster, files, seed=1).offload(1)
@@ -333,7 +333,7 @@ async def test_clusters_that_share_a_folder_delete_only_their_own_files(cluster:
 
 
 async def as_an_earlier_version_wrote_them(cluster: SmallCluster, files: MemoryFiles) -> None:
-    """Moves the files of term 1 to where no id of a cluster is above them."""
+    """Move the files of term 1 to a path without the id of a cluster."""
     value, version = await cluster.ledgers.store.get(term_path(1))
     path = decode_record(value, 1).location.path
     moved = {name: "memory://cold/" + "/".join(name.split("/")[-3:]) for name in files.files}

@@ -1,14 +1,14 @@
-"""The rules of offloading, walked through whole: two offloaders, kills, stalls, trims, losses, the reclaimer, a reader, one term.
+"""A model of the rules of offloading: two offloaders, kills, stalls, trims, losses, the reclaimer, a reader and one term.
 
-Every interleaving is looked at. With all rules nothing is wrong; with any one of them off something is, which shows what it is for:
+Every interleaving is explored. With all rules no fault occurs; without any one of them a fault occurs, which shows what it prevents:
 
 | rule | without it |
 |---|---|
-| names of an attempt of its own | a stalled offloader overwrites what another one has named |
-| the swap compares the version | who was overtaken names its files over those of who won |
+| each attempt has names of its own | a stalled offloader overwrites files that another one has named |
+| the swap compares the version | an overtaken offloader replaces the names of the winner's files |
 | the reader shows files ∩ plan | records that died since are shown |
-| dead positions are listed | what died before is taken for damage |
-| a copied term that dies is reclaimed | ledgers and files stay for ever |
+| dead positions are listed | records that died before are taken for damage |
+| a copied term that dies is reclaimed | ledgers and files are never deleted |
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Rows = frozenset[int]
 
 @dataclass(frozen=True)
 class Rules:
-    """Which rules hold."""
+    """The rules that hold in a run of the model."""
 
     names: bool = True
     compare: bool = True
@@ -37,7 +37,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class File:
-    """Rows of a slice; of a manifest what its slice had, and what was dead then (None: not listed)."""
+    """The rows of a slice, or for a manifest the rows of its slice and those that were dead then (None: not listed)."""
 
     name: str
     rows: Rows
@@ -47,7 +47,7 @@ class File:
 
 @dataclass(frozen=True)
 class Worker:
-    """An offloader: where it is, the version it read, what lived in its snapshot."""
+    """An offloader: its step, the version it read, and the live rows of its snapshot."""
 
     step: str = "idle"
     version: int = 0
@@ -65,13 +65,13 @@ class World:
     ledgers: bool = True
     workers: tuple[Worker, Worker] = (Worker(), Worker())
     reader: tuple[Rows, str, str] | None = None
-    """Rows that it planned; then, looked at later, where the term was, and its manifest."""
+    """A reader: the rows that it planned, and the location and manifest of the term that it found later."""
 
     def file(self, name: str) -> File | None:
         return next((one for one in self.files if one.name == name), None)
 
     def whole(self, name: str) -> bool:
-        """Whether a manifest and its slice are there and fit."""
+        """Return whether a manifest and its slice exist and fit."""
         manifest = self.file(name)
         found = None if manifest is None else self.file(manifest.slice)
         return manifest is not None and found is not None and found.rows == manifest.rows
@@ -96,7 +96,7 @@ def names(number: int, rules: Rules) -> tuple[str, str]:
 
 
 def offloading(world: World, number: int, rules: Rules) -> Iterator[World]:
-    """The next step of an offloader, and its death at any step."""
+    """Yield the next step of an offloader, and its death at any step."""
     worker = world.workers[number]
     name, manifest = names(number, rules)
 
@@ -126,8 +126,8 @@ def offloading(world: World, number: int, rules: Rules) -> Iterator[World]:
 
 
 def sweeping(world: World, rules: Rules) -> Iterator[World]:
-    """Files of an attempt that can never be named."""
-    for number in (0, 1) if rules.names else ():  # who shares names may delete nothing
+    """Yield the deletion of an attempt's files that no record can ever name."""
+    for number in (0, 1) if rules.names else ():  # offloaders that share names may delete nothing
         name, manifest = names(number, rules)
         over = world.workers[number].step == "gone" and world.manifest != manifest
         version = world.workers[number].version
@@ -145,7 +145,7 @@ def reclaiming(world: World, rules: Rules) -> Iterator[World]:
 
 
 def read_rows(world: World, rules: Rules) -> Rows | str:
-    """What the reader shows of its plan now: rows, "stale", or "damaged"."""
+    """Return what a read of the plan gives now: rows, "stale" or "damaged"."""
     assert world.reader is not None
     rows, kind, manifest = world.reader
     if kind == "ledgers":
@@ -200,7 +200,7 @@ def faults(world: World, rules: Rules) -> Iterator[str]:
 
 
 def leaks(world: World, following: list[World]) -> bool:
-    """Whether all is dead, nobody is at work, and something is there for ever."""
+    """Return whether everything is dead and idle but a file remains."""
     busy = any(one.step in ("slice", "manifest", "proof", "swap", "undo") for one in world.workers)
     over = not world.live and not world.snapshot and not busy and world.reader is None
     if not over or not (world.ledgers or world.files):
@@ -209,7 +209,7 @@ def leaks(world: World, following: list[World]) -> bool:
 
 
 def explored(rules: Rules, found: Callable[[str], None]) -> int:
-    """Every state that can be reached, by all orders of steps."""
+    """Visit every state that some order of steps reaches, report its faults, and return the number of states."""
     seen = {World()}
     waiting = deque(seen)
     while waiting:

@@ -1,12 +1,12 @@
-"""Plans and offloading in whole simulated clusters under harsh seeds: offloaders are killed anywhere, and run again, two at a time.
+"""Planning and offloading in simulated clusters under harsh seeds: offloaders are killed anywhere and run again, two at a time.
 
-Clients append and trim, logs roll and move, machines fail as in every simulated run. Meanwhile offloaders begin, offload what they can,
-and are killed in the middle of something, or overtaken by another one. Files are damaged and lost; another cluster, and programs of
-earlier versions, have files of terms of the same numbers in the folder. In the end, once a last one has proved and repaired what is copied,
-- nothing that others have in the folder is missing;
-- every manifest that a term record names proves itself: files, hashes, rows, sums;
-- every record that the last client reads of a copied term is in its files, with its data;
-- what an engine planned of a sealed term is what the index snapshot planned, without what died since.
+Clients append and trim, logs roll and move, and machines fail as in every simulated run. Meanwhile offloaders copy terms, are killed at
+any step, or are overtaken by another offloader. Files are damaged and lost. Another cluster and programs of earlier versions have files of
+terms with the same numbers in the folder. At the end a last offloader verifies and repairs the copied terms. Then
+- no file of the other cluster or of earlier versions is missing;
+- every manifest that a term record names is verified: files, hashes, rows, sums;
+- every record of a copied term that the last client reads is in the files, with its data;
+- an engine's plan of a sealed term is the index snapshot's plan without the records that died since.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from boki_spark.plan.cluster import SNAPSHOT, Cluster, engine_addresses
 FOLDER = "memory://cold"
 WORK_S = 8.0
 MACHINES = 8
-"""Of offloaders."""
+"""The number of machines that run offloaders."""
 LIFE_S = 3.0
-"""An offloader ends by itself after so long."""
+"""Virtual seconds after which an offloader ends by itself."""
 OTHERS = {
     f"{FOLDER}/{above}term-{term}/v0-{'ff' * 8}/slice-000000.parquet": b"another cluster's"
     for above in ("", "cluster-another/")
@@ -59,7 +59,7 @@ OTHERS = {
 
 
 class OffloadRun(_Run):
-    """A run with offloaders beside it."""
+    """A simulated run with offloaders."""
 
     def __init__(self, seed: int) -> None:
         shape = draw_shape(stream(seed, "shape"))
@@ -93,7 +93,7 @@ class OffloadRun(_Run):
                 process.kill_after(self.numbers.choice((50, 300, 1_000, 3_000)))
 
     def _harm_a_file(self) -> None:
-        """Once in a while a file of this cluster is damaged, or lost."""
+        """Now and then damage or delete a file of this cluster."""
         own = sorted(path for path in self.files.files if path not in OTHERS)
         if own and self.numbers.random() < 0.25:
             path = self.numbers.choice(own)
@@ -103,7 +103,7 @@ class OffloadRun(_Run):
                 self.files.files[path] = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
     def machine(self) -> str:
-        """One of a few machines, in turn: a cluster has no more than there are addresses, and a run may have hundreds of offloaders."""
+        """Return one of a few machines, in turn: a run may have hundreds of offloaders, but a cluster has few addresses."""
         if len(self.machines) < MACHINES:
             self.machines.append(self.cluster.machine())
         return self.machines[self.started % len(self.machines)]
@@ -116,7 +116,7 @@ class OffloadRun(_Run):
         )  # fmt: skip
 
     async def _offload(self, process: SimProcess) -> None:
-        """What a process does that offloads: all that it can, and deletes what is left of others."""
+        """Offload all terms that are due, and sweep, as one process does."""
         numbers = SimRandom(stream(self.seed, "offloader", process.name))
         store = self._store(process)
         try:
@@ -138,7 +138,7 @@ class OffloadRun(_Run):
         self.loop.call_soon(process.kill, context=self.loop.outside.context)
 
     async def _compare(self, cluster: Cluster, term: int) -> None:
-        """Of a sealed term, an engine plans what the snapshot does, without what died since."""
+        """Check that an engine plans a sealed term like the snapshot does, without the records that died since."""
         assert cluster.engines is not None
         _, state, _ = await cluster.snapshot_state()
         places = state.places.terms[term]
@@ -163,7 +163,7 @@ class OffloadRun(_Run):
         self.books = books
 
     async def _repair(self, store: SimStore) -> set[int]:
-        """Offload again what was harmed; return the terms of which that cannot be."""
+        """Offload damaged terms again, and return the terms for which this is impossible."""
         numbers = SimRandom(stream(self.seed, "offloader", "who repairs"))
         ledgers = LedgerClient(metadata=store, rng=numbers, settings=self.cluster.shape.ledger)
         await ledgers.start()
@@ -187,7 +187,7 @@ class OffloadRun(_Run):
         return lost
 
     async def compare_files(self, store: SimStore) -> int:
-        """Holds every copied term's files against what was read; how many there were."""
+        """Compare the files of every copied term with what was read, and return the number of these terms."""
         await store.start()
         lost = await self._repair(store)
         copied = 0
@@ -236,7 +236,7 @@ def run(seed: int) -> tuple[Outcome, OffloadRun, int]:
 
 
 class Totals(NamedTuple):
-    """Of some runs, added up."""
+    """The counts of several runs."""
 
     copied: int = 0
     planned: int = 0

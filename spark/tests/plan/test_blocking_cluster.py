@@ -1,4 +1,4 @@
-"""The blocking face of a cluster, against a `boki dev`."""
+"""A blocking cluster of a `boki dev`."""
 
 from __future__ import annotations
 

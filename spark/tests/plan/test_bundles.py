@@ -1,4 +1,4 @@
-"""Small partitions travel together: in their order, each once, few bytes; ten thousand terms are planned and read in few tasks."""
+"""Bundles keep order and small size, and have each partition once; ten thousand terms are planned and read in few tasks."""
 
 from __future__ import annotations
 

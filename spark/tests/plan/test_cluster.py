@@ -1,4 +1,4 @@
-"""Plans of an engine and of the index snapshot are the same; what neither has yet is an error to retry, by name."""
+"""Engines and the index snapshot make the same plans; a position that neither has reached is a retryable error."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ async def test_engine_and_snapshot_plan_the_same_of_a_sealed_term(cluster: Small
 
 
 async def reclaimed(cluster: SmallCluster, term: int) -> None:
-    """Waits until the ledgers of a term are deleted."""
+    """Wait until the ledgers of a term are deleted."""
     async with asyncio.timeout(300):
         while (await cluster.record(term)).location.kind != DELETED:
             await asyncio.sleep(0)
 
 
 async def test_a_stream_goes_past_a_term_that_was_reclaimed_before_it_got_there(cluster: SmallCluster) -> None:
-    """It goes on with what is there. A batch that had been planned with what is gone is a loss, by name."""
+    """The stream continues with the remaining records. A batch that was planned with deleted ones raises DataLoss."""
     seqnums = [(await cluster.append(("book", b"%d" % at, [])))[0] for at in range(8)]
     where = ReadOptions(ClusterOptions("boki://a", timeout_s=5.0), start=Beginning(EARLIEST))
     tolerant = dataclasses.replace(where, fail_on_data_loss=False)

@@ -1,4 +1,4 @@
-"""Options from text: unknown names are refused with the nearest that is known."""
+"""Parsed options: an unknown name is refused with the nearest known one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of reads, from text to values."""
+"""Parsed options of reads."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_cluster_may_want_a_token_and_zookeeper_more() -> None:
         ({}, "expected the option url"),
         (URL | {"startingOffset": "earliest"}, "did you mean startingOffsets"),
         (URL | {"maxRecordsPerTrigger": "7"}, "there is no option"),
-        (URL | {"startingOffsets": "latest"}, "behind latest there is nothing"),
+        (URL | {"startingOffsets": "latest"}, "a batch that starts at latest is empty"),
         (URL | {"startingOffsets": "soon"}, "earliest, latest, or offsets"),
         (URL | {"startingOffsets": '{"0": 1}'}, "earliest, latest, or offsets"),
         (URL | {"startingSeqnum": "1", "startingOffsets": "earliest"}, "found both"),

@@ -1,4 +1,4 @@
-"""Batches of a stream, planned of a real state that grows, lags, is trimmed and loses entries between one question and the next."""
+"""Batches of a stream, planned from a real state that grows, lags, is trimmed and loses entries between two requests."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ NEWEST = Beginning(LATEST).encode()
 
 
 class Log:
-    """A state of one log, or two, and what plans of it: in the test's own loop."""
+    """A planner over the state of one or two logs, in the loop of the test."""
 
     def __init__(self) -> None:
         self.state = DecisionState()
         self.places = begin(self.state, 1)
         self.number = 1
         self.lags: list[Committed] = []
-        """Answers of engines that have not come so far."""
+        """Answers of engines that lag."""
 
     def append(self, count: int, places: TermPlaces | None = None) -> None:
         """One entry."""
@@ -66,7 +66,7 @@ def log() -> Log:
 
 
 def planner(log: Log, **options: Any) -> StreamPlanner:
-    """That of another process: nothing is known."""
+    """Return a planner without memory, as a new process has it."""
     return StreamPlanner(log, ReadOptions(**{**vars(OPTIONS), **options}))
 
 
@@ -157,7 +157,7 @@ async def test_records_lost_after_they_were_read_are_a_loss_when_run_again(log: 
 
 async def test_other_numbers_than_were_kept_are_a_loss(log: Log) -> None:
     end = await planner(log).latest(FIRST)
-    with pytest.raises(DataLoss, match="had 7 committed records, and has 5 now"):
+    with pytest.raises(DataLoss, match="had 7 committed records and has 5 now"):
         await planner(log).partitions(FIRST, {**end, "rows": 7})
     with pytest.raises(DataLoss, match="term 9"):
         await planner(log).partitions(FIRST, {**end, "cuts": [[9, 0, 5]]})

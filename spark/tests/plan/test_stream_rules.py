@@ -1,4 +1,4 @@
-"""Where streams begin, how far they go, and what their ends keep: as Spark asks for it, also after crashes."""
+"""Offsets of streams: beginnings, limits, and the contents of ends, as Spark requests them, also after crashes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_batch_that_is_run_again_with_other_numbers_is_a_loss() -> None:
     end = reached()
     rules.check_same(end, RangeContent(890, ((7, 12, 14),)))
     rules.check_same(end, RangeContent(890, ()))
-    with pytest.raises(DataLoss, match=r"\[BOKI_DATA_LOSS\].*had 890 committed records, and has 889 now"):
+    with pytest.raises(DataLoss, match=r"\[BOKI_DATA_LOSS\].*had 890 committed records and has 889 now"):
         rules.check_same(end, RangeContent(889, ()))
     with pytest.raises(DataLoss, match="term 7, positions 20 to 29"):
         rules.check_same(end, RangeContent(890, ((7, 12, 14), (7, 20, 30))))

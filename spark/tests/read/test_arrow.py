@@ -1,4 +1,4 @@
-"""Records as Arrow batches: every column equal to what is read record by record, whatever is chosen and however it is cut."""
+"""Arrow batches: every column equals what is read record by record, for any choice of rows and any batch size."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def signed(number: int) -> int:
 
 
 def plain(rows: EntryRows) -> list[dict[str, Any]]:
-    """One by one."""
+    """Build the rows one record at a time."""
     batch, found = rows.batch, []
     books = [run.book for run in batch.runs for _ in range(run.count)]
     for record, seqnum in zip(rows.chosen.tolist(), rows.seqnums.tolist(), strict=True):

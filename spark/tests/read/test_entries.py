@@ -1,4 +1,4 @@
-"""Reading partitions from bookies: equal to what the SDK reads, from ledgers and from what the metalog carries, or refused by name."""
+"""Partitions read from bookies and from the metalog equal what the SDK reads, or raise a named error."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def cluster() -> AsyncIterator[SmallCluster]:
 
 
 async def filled(cluster: SmallCluster, count: int = 60) -> list[tuple[int, int, bytes]]:
-    """Two books, three tags, two terms."""
+    """Append records of two books with three tags in two terms."""
     rows = []
     for part in range(2):
         records = [(f"book-{at % 2}", b"%d.%d" % (part, at), [f"tag/{at % 3}"]) for at in range(count)]
@@ -78,7 +78,7 @@ async def test_trimmed_records_are_left_out_of_batches_and_stay_in_streams(clust
 
 
 async def carried(ended: bool) -> tuple[Ledgers, Cluster, DecisionState, tuple[int, int]]:
-    """A log whose entries 1 and 2 only the metalog has, and the state behind it."""
+    """Return a log whose entries 1 and 2 are only in the metalog, and its state."""
     ledgers = Ledgers()
     await ledgers.start()
     await ensure_view(ledgers.store)
@@ -113,7 +113,7 @@ async def test_a_ledger_that_was_deleted_makes_the_plan_stale(cluster: SmallClus
     pipeline = cluster.pipeline()
     plan = await whole_plan(pipeline)
     await cluster.ledgers.client.delete(int(plan.terms[0].entries.ledgers[0]))
-    with pytest.raises(PlanStale, match=r"^\[BOKI_PLAN_STALE\].*plan anew"):
+    with pytest.raises(PlanStale, match=r"^\[BOKI_PLAN_STALE\].*make a new plan"):
         await read_rows(pipeline, plan)
     counts = ReadCounts()
     left = await read_rows(pipeline, plan, counts=counts, fail_on_data_loss=False)
@@ -184,7 +184,7 @@ async def test_bookies_that_are_away_for_a_moment_during_a_scan_are_waited_for(c
 
 
 async def test_a_ledger_that_was_closed_short_of_what_the_metalog_carries_is_no_fault() -> None:
-    """As tools close it that know nothing of logs: what the metalog carries is read from there."""
+    """Tools that know no logs close a ledger this way; entries that the metalog carries are read from there."""
     ledgers, pipeline, state, metalog = await carried(True)
     reader = await ledgers.client.open(state.places.terms[1].shards[0].ledger_id, recover=True)
     assert reader.closed and reader.last_entry < 2

@@ -1,4 +1,4 @@
-"""Frames and streams written to a book of a real cluster, by Spark: each row once, whatever is tried again."""
+"""Frames and streams that Spark writes to a book of a real cluster: each row once, despite retries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def to(writer: Any, dev: str, name: str) -> Any:
 
 
 def rows_of(client: boki.sync.Client, name: str) -> list[tuple[str, tuple[str, ...]]]:
-    """(data, own tags) of every row, sorted; control records have tags of the sink only."""
+    """Return (data, own tags) of every row, sorted. Control records have only tags of the sink."""
     found = []
     for record in client.book(name).read():
         names = [tag for tag in record.tags if isinstance(tag, str)]
@@ -63,7 +63,7 @@ def test_tasks_that_fail_in_the_middle_are_tried_again_and_leave_each_row_once(
 
 
 def _failing_once(folder: Path) -> Callable[[int, Iterator[Any]], Iterator[Any]]:
-    """Half of the rows, and an error; when it is tried again all of them, in another order."""
+    """Yield half of the rows and fail; in the retry, yield all of them in another order."""
 
     def each(partition: int, rows: Iterator[Any]) -> Iterator[Any]:
         mark, found = folder / str(partition), list(rows)

@@ -1,4 +1,4 @@
-"""Columns of a frame that is written, and the records its rows become."""
+"""Columns of a frame that is written, and the records of its rows."""
 
 from __future__ import annotations
 

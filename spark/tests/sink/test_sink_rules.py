@@ -1,4 +1,4 @@
-"""What an attempt at a partition may do, by itself and against all others: every execution of a small batch is looked at."""
+"""The rules of an attempt at a partition, alone and in all executions of a small batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts at partitions, on a cluster in memory: shuffled, killed, late, twice at once, trimmed under their hands."""
+"""Attempts at partitions on a cluster in memory: reordered, killed, late, concurrent, and trimmed meanwhile."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def cluster() -> AsyncIterator[MemoryCluster]:
 
 @pytest.fixture
 def connect(cluster: MemoryCluster) -> Connect:
-    """The book, seen by another process: a session of its own."""
+    """Return the book in a session of its own, as another process has it."""
 
     async def book() -> boki.Book:
         return (await cluster.connect()).book(BOOK)
@@ -45,7 +45,7 @@ async def attempt(book: boki.Book, rows: Sequence[SinkRow], *, batch: int = 0, p
 
 
 async def killed(book: boki.Book, rows: Sequence[SinkRow], *, batch: int = 0, partition: int = 0) -> PartitionWriter:
-    """An attempt that wrote some rows, all of which arrived, and then stopped."""
+    """Write some rows, all of which arrive, and stop."""
     writer = PartitionWriter(book, QUERY, batch, partition)
     assert await writer.begin()
     await writer.add(rows)
@@ -54,7 +54,7 @@ async def killed(book: boki.Book, rows: Sequence[SinkRow], *, batch: int = 0, pa
 
 
 async def rows_in(book: boki.Book) -> list[bytes]:
-    """Data of all rows, sorted; control records are left out."""
+    """Return the data of all rows, sorted, without control records."""
     records = [record async for record in book.read() if isinstance(record, boki.Record)]
     own = [
         record.data

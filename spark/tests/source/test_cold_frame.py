@@ -1,4 +1,4 @@
-"""`boki_spark.cold`: native frames of offloaded terms, with what `format("boki")` shows of them, and nothing else."""
+"""`boki_spark.cold`: native frames of offloaded terms, with exactly the rows that `format("boki")` shows for them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.alone, pytest.mark.timeout(900)]
 
 
 def fill(client: boki.sync.Client, name: str, count: int, size: int = 10) -> list[int]:
-    """Records 0, 1, … with the tag `even`, or a number, and one of their own; returns their seqnums."""
+    """Append records 0, 1, … with the tag `even` or a number, and a tag of their own, and return their seqnums."""
     noise = np.random.default_rng(1)
     return client.book(name).append_many(
         [
@@ -84,7 +84,7 @@ def test_offloaded_terms_are_a_native_frame_with_the_rows_that_the_format_shows(
 def test_what_died_since_is_left_out_however_much_it_is(
     spark: SparkSession, dev: str, client: boki.sync.Client, name: str, offload: Offload, tmp_path: Path
 ) -> None:
-    """Records with two tags die with both of them; so every third one, which is more spans than are compared."""
+    """Every third record dies, which makes more spans than are compared."""
     book = client.book(name)
     seqnums = book.append_many([(b"%d " % at, ["third" if at % 3 == 0 else "other"]) for at in range(90)])
     offload(term_of(seqnums[0]), tmp_path / "cold")
@@ -98,7 +98,7 @@ def test_what_died_since_is_left_out_however_much_it_is(
 
 
 def changed(at: float) -> Damage:
-    """One bit of a byte, so far into a file."""
+    """Return a damage that flips one bit at a fraction of a file."""
 
     def damage(whole: bytes) -> bytes:
         place = int(at * len(whole))
@@ -137,7 +137,7 @@ ACTIONS: dict[str, Callable[[DataFrame], object]] = {
 def cold_file(
     dev: str, client: boki.sync.Client, name: str, offload: Offload, tmp_path: Path
 ) -> Callable[[], tuple[Path, bytes]]:
-    """Makes a book of one offloaded file; gives the file and its bytes."""
+    """Return a function that makes a book of one offloaded file, and returns the file and its bytes."""
 
     def make() -> tuple[Path, bytes]:
         seqnums = fill(client, name, 2_000, 200)
@@ -176,7 +176,7 @@ def test_a_file_that_is_damaged_at_its_end_or_gone_makes_no_frame(
 def test_what_happens_to_a_file_of_a_native_frame_later_is_raised_with_a_code(
     spark: SparkSession, dev: str, name: str, cold_file: Callable[[], tuple[Path, bytes]]
 ) -> None:
-    """Whatever the session says of files that are damaged or gone, and whoever asks."""
+    """The session's settings about damaged and missing files do not matter, nor does the action."""
     file, whole = cold_file()
     spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
     spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")

@@ -1,4 +1,4 @@
-"""Errors of Spark that name a file of a cold frame, raised with a code: what is proved, and no more."""
+"""Translation of Spark's errors that name a file of a cold frame: only a proved fault gets a code."""
 
 from __future__ import annotations
 

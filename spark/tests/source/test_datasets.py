@@ -1,4 +1,4 @@
-"""Terms, and what was ordered, as rows."""
+"""The datasets of terms and of ordered entries."""
 
 from __future__ import annotations
 

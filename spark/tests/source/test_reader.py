@@ -1,4 +1,4 @@
-"""Books read by Spark, at once and as streams, from a real cluster."""
+"""Batches and streams that Spark reads from a real cluster."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def frame(spark: SparkSession, dev: str, name: str, **options: object) -> DataFr
 
 
 def fill(client: boki.sync.Client, name: str, count: int, first: int = 0) -> list[int]:
-    """Records 0, 1, … with the tags `even`, or a number; returns their seqnums."""
+    """Append records 0, 1, … with the tag `even` or a number, and return their seqnums."""
     return client.book(name).append_many(
         [(b"%d" % at, ["even", f"n/{at}"] if at % 2 == 0 else [7]) for at in range(first, first + count)]
     )
@@ -80,7 +80,7 @@ def test_tags_places_and_columns_are_chosen_by_options(
 def test_two_filters_on_one_frame_give_their_own_rows(
     spark: SparkSession, dev: str, client: boki.sync.Client, name: str
 ) -> None:
-    """Guards against pushed filters: in all Spark releases that have them one query narrows what the others see."""
+    """Filters must not be pushed down: in all Spark releases that have them, the filters of one query narrow the rows of others."""
     seqnums = fill(client, name, 10)
     found = frame(spark, dev, name)
     first, second = (found.where(f"seqnum = {seqnums[at]}") for at in (3, 5))
@@ -130,7 +130,7 @@ def test_what_cannot_be_read_is_refused_by_name(
 
 
 def ordered_positions(spark: SparkSession, dev: str) -> dict[int, int]:
-    """Term → positions of its rows in `dataset=metalog`."""
+    """Return the positions of each term's rows in `dataset=metalog`."""
     entries = spark.read.format("boki").option("url", dev).option("dataset", "metalog").load()
     found: dict[int, int] = {}
     for row in entries.collect():
@@ -194,7 +194,7 @@ def stream(spark: SparkSession, dev: str, name: str, folder: Path, **options: ob
 
 
 def run(writer: Any) -> list[int]:
-    """Until all that is there was read. Returns how many rows each batch had."""
+    """Run a query until everything present is read, and return the number of rows of each batch."""
     query = writer.trigger(availableNow=True).start()
     assert query.awaitTermination(WAIT_S)
     return [progress["numInputRows"] for progress in query.recentProgress]

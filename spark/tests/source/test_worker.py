@@ -1,4 +1,4 @@
-"""Partitions planned by one process and read by another, of a `boki dev`: what a driver and its executors do."""
+"""Partitions of a `boki dev` that one process plans and another reads, like a driver and its executors."""
 
 from __future__ import annotations
 
