@@ -53,10 +53,12 @@ KINDS: Final = ("move", "move along", "delete", "import", "forget", "function", 
 
 
 def drawn(random: Random) -> Program:
-    homes = dict(zip(CLASSES, random.sample(SLOTS, len(CLASSES)), strict=True))
+    homes: dict[int, Slot] = dict(zip(CLASSES, random.sample(SLOTS, len(CLASSES)), strict=True))
     free = [slot for slot in SLOTS if slot not in homes.values()]
-    imports = {slot: random.choice(CLASSES) for slot in random.sample(free, random.randint(0, len(free)))}
-    says = {one: random.choice(SLOTS) for one in CLASSES if random.random() < 0.2}
+    imports: dict[Slot, int] = {
+        slot: random.choice(CLASSES) for slot in random.sample(free, random.randint(0, len(free)))
+    }
+    says: dict[int, Slot] = {one: random.choice(SLOTS) for one in CLASSES if random.random() < 0.2}
     return Program(homes, imports, random.choice(MODULES), random.choice(MODULES), says)
 
 
