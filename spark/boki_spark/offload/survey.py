@@ -121,21 +121,23 @@ async def _incomplete(files: Files, folder: str, copied: dict[int, str]) -> list
             "are lost, name the terms to copy them again"
         )
 
-    async def incomplete(path: str) -> bool:
-        try:
-            manifest = decode_manifest(await files.read(path), path.rpartition("/")[2])
-        except (ColdMissing, ColdDamaged):
-            return True
-        names = (name for one in manifest.slices for name in (one.file, one.index))
-        return not all(file_key(joined(folder_of(path), name)) in there for name in names)
-
     found: list[int] = []
     terms = list(near)
     for at in range(0, len(terms), LOOKS_AT_ONCE):
         some = terms[at : at + LOOKS_AT_ONCE]
-        looked = await asyncio.gather(*(incomplete(near[term]) for term in some))
+        looked = await asyncio.gather(*(_is_incomplete(files, near[term], there) for term in some))
         found += [term for term, lost in zip(some, looked, strict=True) if lost]
     return found
+
+
+async def _is_incomplete(files: Files, path: str, there: set[str]) -> bool:
+    """Return whether a manifest is lost or damaged, or names a file that is not `there`."""
+    try:
+        manifest = decode_manifest(await files.read(path), path.rpartition("/")[2])
+    except (ColdMissing, ColdDamaged):
+        return True
+    names = (name for one in manifest.slices for name in (one.file, one.index))
+    return not all(file_key(joined(folder_of(path), name)) in there for name in names)
 
 
 def _listed(terms: list[int]) -> str:
