@@ -7,6 +7,11 @@ from typing import Final
 from itests.mutations.patch import patches
 
 LIBRARIES_MUTATIONS: Final = patches(r"""
+a lease that a heartbeat names is not kept
+bokilib libs/tests/lib/test_lease_rules.py::test_a_member_is_dead_after_its_own_lease_whatever_that_of_the_observer_is
+-        if lease_s > 0:
++        if lease_s < 0:
+
 a claim of another object of the process is adopted
 bokilib libs/tests/lib/test_fence.py::test_a_claim_is_adopted_only_by_the_object_that_appended_it
 -        return (found.by, found.who, found.token) == (self._log.by, self._who, self.token)

@@ -1,7 +1,9 @@
 """Who is alive, by observed silence. Pure.
 
-- A member is alive for others while they have *seen* a heartbeat of it within `lease` of their own monotonic clock. No clock of
+- A member is alive for others while they have *seen* a heartbeat of it within its lease, by their own monotonic clock. No clock of
   another machine is read: one that is an hour ahead would end every lease at once.
+- The lease is the member's own, which its heartbeats name. So members whose leases differ, as while a new setting is deployed, do not
+  take each other for dead. Where it is not known (heartbeats of older programs), the observer's own lease counts.
 - So liveness is a hint, and safety is the fence: who was taken for dead wrongly loses its fence, and nothing else.
 - A member that leaves says so in its heartbeats: nothing is dealt to it any more, at once. What it has it keeps until it gives it up.
 - A member stops acting by itself when its last heartbeat that was acknowledged left more than a lease ago: what it counts
@@ -39,38 +41,59 @@ def may_act(acked_sent_s: float | None, now_s: float, lease_s: float) -> bool:
 class Observer:
     """What one process has seen of the others. All times are of its own monotonic clock."""
 
-    def __init__(self, lease_s: float, now_s: float) -> None:
-        """`now_s`: since then it listens; before a lease is over it knows of nobody that he is dead."""
+    def __init__(self, lease_s: float, now_s: float, leases: dict[str, float] | None = None) -> None:
+        """
+        Args:
+            lease_s: of members whose own is not known. now_s: since then it listens; before a lease has passed it takes no member for dead.
+            leases: of members whose own is known already; more are added to it.
+        """
         self._lease_s = lease_s
         self._since_s = now_s
+        self._leases = {} if leases is None else leases
         self._last_seen: dict[str, float] = {}
         self._beats: dict[str, int] = {}
         self._leaving: set[str] = set()
 
-    def seen(self, member: str, seqnum: int, now_s: float, *, leaving: bool = False) -> None:
+    def seen(self, member: str, seqnum: int, now_s: float, *, leaving: bool = False, lease_s: float = 0.0) -> None:
         """Take note of a heartbeat that was read. One that was read before says nothing new.
 
         Args:
             leaving: it says that the member leaves. A member that begins again under its name stays.
+            lease_s: the lease that it names, 0 if it names none.
         """
         if seqnum > self._beats.get(member, 0):
             self._beats[member] = seqnum
             self._last_seen[member] = now_s
+            self.told(member, lease_s)
             if leaving:
                 self._leaving.add(member)
             else:
                 self._leaving.discard(member)
 
+    def told(self, member: str, lease_s: float) -> None:
+        """Take note of a member's lease, 0 if it names none, without a sign that the member is alive."""
+        if lease_s > 0:
+            self._leases[member] = lease_s
+        else:
+            self._leases.pop(member, None)
+
     def alive(self, now_s: float) -> list[str]:
-        """Return the members that were seen within the lease and do not leave, by name."""
-        seen = (member for member, seen_s in self._last_seen.items() if now_s - seen_s <= self._lease_s)
+        """Return the members that were seen within their lease and do not leave, by name."""
+        seen = (member for member, seen_s in self._last_seen.items() if now_s - seen_s <= self._lease_of(member))
         return sorted(member for member in seen if member not in self._leaving)
 
     def dead(self, member: str, now_s: float) -> bool:
-        """Whether nothing was seen of a member for a whole lease, in which this process was listening."""
-        return now_s - max(self._last_seen.get(member, self._since_s), self._since_s) > self._lease_s
+        """Return whether nothing was seen of a member for its whole lease, in which this process was listening."""
+        return now_s - self._silent_since(member) > self._lease_of(member)
 
     def silent_in(self, now_s: float) -> float | None:
-        """Seconds until it may be known of somebody that he is dead, who is not known to be; None: there is nobody."""
-        since_s = [self._since_s, *self._last_seen.values()]
-        return min((left_s for one in since_s if (left_s := one + self._lease_s - now_s) >= 0), default=None)
+        """Return in how many seconds a member may be taken for dead that is not yet; None: there is none."""
+        ends_s = [self._since_s + self._lease_s]
+        ends_s += [self._silent_since(one) + self._lease_of(one) for one in {**self._last_seen, **self._leases}]
+        return min((left_s for end_s in ends_s if (left_s := end_s - now_s) >= 0), default=None)
+
+    def _silent_since(self, member: str) -> float:
+        return max(self._last_seen.get(member, self._since_s), self._since_s)
+
+    def _lease_of(self, member: str) -> float:
+        return self._leases.get(member, self._lease_s)

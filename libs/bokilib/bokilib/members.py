@@ -28,11 +28,12 @@ log = get_logger(__name__)
 
 
 class Heartbeat(Event, tag="lib.heartbeat", frozen=True):
-    """A member is there; `leaving`: it takes nothing any more."""
+    """A member is there; `leaving`: it takes nothing any more. `lease_ms`: others wait for so long if it falls silent; 0: not said."""
 
     group: str
     member: str
     leaving: bool = False
+    lease_ms: int = 0
 
 
 PICKER: Final[Picker[Heartbeat]] = Picker("lib", (Heartbeat,))
@@ -54,7 +55,11 @@ class Members:
         lease_s: float = lease_rules.LEASE_S,
         changed: Callable[[], None] | None = None,
     ) -> None:
-        """`changed` is called when a member was seen, and when a heartbeat of this one is in the log; not when one falls silent."""
+        """
+        Args:
+            lease_s: others take this member for dead if they see nothing of it for so long; each member has a lease of its own.
+            changed: called when a member was seen, and when a heartbeat of this one is in the log; not when one falls silent.
+        """
         self.name: Final = name
         self._log = log
         self._group = group
@@ -67,15 +72,16 @@ class Members:
         self._came = (0, 0)
         """Of this one's newest heartbeat that came: where it is, and its time."""
         self._newest: dict[str, int] = {}
+        self._leases: dict[str, float] = {}
         self._read_to = 0
         self._observer: lease_rules.Observer | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Members:
         self._leaving, self._acked_sent_s = False, None  # it may have been left before
-        start = await self._log.book.now()
-        self._observer = lease_rules.Observer(self._lease_s, self._now())
-        works = (self._follow(start + 1), self._beat_on())
+        begun = await self._log.book.now()
+        self._observer = self._listening()
+        works = (self._follow(begun), self._beat_on())
         self._tasks = [asyncio.create_task(work, name="bokilib members") for work in works]
         for task in self._tasks:
             task.add_done_callback(self._ended)
@@ -98,12 +104,15 @@ class Members:
     def _now() -> float:
         return asyncio.get_running_loop().time()
 
+    def _listening(self) -> lease_rules.Observer:
+        return lease_rules.Observer(self._lease_s, self._now(), self._leases)
+
     def alive(self) -> list[str]:
         """Return the members that were seen within the lease, and do not leave."""
         return [] if self._observer is None else self._observer.alive(self._now())
 
     def dead(self, member: str) -> bool:
-        """Whether a member was silent for a lease, while this one listened."""
+        """Return whether a member was silent for its lease, while this one listened."""
         return self._observer is not None and self._observer.dead(member, self._now())
 
     def silent_in(self) -> float | None:
@@ -117,12 +126,15 @@ class Members:
     async def beat(self) -> int:
         """Appends a heartbeat; returns the place of its heartbeat."""
         sent_s = self._now()
-        beat = Contribution((self._tag,), {}, (Heartbeat(self._group, self.name, self._leaving),))
+        beat = Contribution((self._tag,), {}, (self._heartbeat(),))
         seqnum = await self._log.append(beat)
         self._acked, self._acked_sent_s = seqnum, sent_s
         self._correct_clock()
         self._changed()
         return seqnum
+
+    def _heartbeat(self) -> Heartbeat:
+        return Heartbeat(self._group, self.name, self._leaving, round(self._lease_s * 1_000))
 
     async def leave(self) -> int:
         """Tell the others that this member takes nothing any more; what it has it may give up later. Returns as `beat`."""
@@ -151,23 +163,26 @@ class Members:
         if needed:
             await self._log.book.trim([(self._tag, min(needed))])
 
-    async def _follow(self, start: int) -> None:
-        """Reads heartbeats. Silence counts only while somebody listens: after a break it counts from its beginning."""
-        assert self._observer is not None
-        self._read_to = start - 1
+    async def _follow(self, begun: int) -> None:
+        """Read heartbeats. Silence counts only while this member listens: after a break it counts from its beginning.
+
+        Args:
+            begun: heartbeats up to there tell the leases of members, and not that they are alive.
+        """
+        self._read_to = 0
         pause = pauses()
         while True:
             try:
-                await self._read_heartbeats(pause)
+                await self._read_heartbeats(begun, pause)
                 return
             except BokiError as error:
                 if not error.retryable:
                     raise
                 log.warning("a member listens again later", group=self._group, member=self.name, error=repr(error))
             await asyncio.sleep(pause.next())
-            self._observer = lease_rules.Observer(self._lease_s, self._now())
+            self._observer = self._listening()
 
-    async def _read_heartbeats(self, pause: Backoff) -> None:
+    async def _read_heartbeats(self, begun: int, pause: Backoff) -> None:
         async for item in self._log.book.read(self._tag, start=self._read_to + 1, follow=True):
             pause.reset()
             if isinstance(item, boki.Gap):
@@ -175,10 +190,17 @@ class Members:
             self._read_to = item.seqnum
             for event in PICKER.of(item.seqnum, await self._log.open(item)):
                 if event.group == self._group:
-                    self._newest[event.member] = item.seqnum
-                    if event.member == self.name:
-                        self._came = item.seqnum, item.time_ms
-                        self._correct_clock()
-                    assert self._observer is not None
-                    self._observer.seen(event.member, item.seqnum, self._now(), leaving=event.leaving)
-                    self._changed()
+                    self._take_note(event, item, is_new=item.seqnum > begun)
+
+    def _take_note(self, event: Heartbeat, record: boki.Record, *, is_new: bool) -> None:
+        assert self._observer is not None
+        lease_s = event.lease_ms / 1_000
+        if not is_new:
+            self._observer.told(event.member, lease_s)
+            return
+        self._newest[event.member] = record.seqnum
+        if event.member == self.name:
+            self._came = record.seqnum, record.time_ms
+            self._correct_clock()
+        self._observer.seen(event.member, record.seqnum, self._now(), leaving=event.leaving, lease_s=lease_s)
+        self._changed()

@@ -65,3 +65,19 @@ def test_a_member_that_leaves_gets_nothing_and_one_that_begins_again_stays() -> 
     assert observer.dead("a", 17.1), "what it has not given up is taken after a lease of silence"
     observer.seen("a", 4, 18.0)
     assert observer.alive(18.0) == ["a"]
+
+
+def test_a_member_is_dead_after_its_own_lease_whatever_that_of_the_observer_is() -> None:
+    observer = Observer(3.0, 0.0)
+    observer.told("read before", 15.0)
+    observer.seen("slow", 1, 0.0, lease_s=15.0)
+    observer.seen("older program", 2, 0.0)
+    assert observer.alive(4.0) == ["slow"]
+    assert [observer.dead(one, 4.0) for one in ("slow", "read before", "older program", "unknown")] == [
+        *(False, False),
+        *(True, True),
+    ]
+    assert observer.silent_in(4.0) == 11.0
+    assert observer.dead("slow", 15.1) and observer.dead("read before", 15.1)
+    observer.seen("slow", 3, 16.0, lease_s=3.0)  # it began again with another setting
+    assert observer.dead("slow", 19.1)

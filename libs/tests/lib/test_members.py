@@ -62,6 +62,18 @@ async def test_who_is_silent_for_a_lease_is_dead_and_stops_by_itself(cluster: Me
         await until(lambda: not members.may_act())
 
 
+async def test_a_member_with_a_shorter_lease_takes_no_other_for_dead(cluster: MemoryCluster) -> None:
+    """It begins behind the heartbeat of the other one, and would be silent about it for a lease of its own: no time at all."""
+    book = (await cluster.connect()).book("b")
+    async with Members(Log(book), "g", "long", lease_s=1e6) as long:
+        await long.beat()
+        async with Members(Log((await cluster.connect()).book("b")), "g", "short", lease_s=0.0) as short:
+            await until(lambda: "long" in short._leases and short.dead("stranger"))
+            assert not short.dead("long")
+            await long.beat()
+            await until(lambda: short.alive() == ["long"])
+
+
 async def test_a_lease_counts_from_when_the_heartbeat_was_sent(cluster: MemoryCluster) -> None:
     """Its answer took longer than a lease: others may have taken it for dead before it came."""
     loop = asyncio.get_running_loop()
