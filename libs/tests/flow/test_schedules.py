@@ -615,6 +615,7 @@ async def test_what_was_missed_before_a_pause_or_a_removal_goes_by_its_timing(co
         else:
             await flow.schedules.remove("often")
             app.plans.clear()
+        found: list[int] = []
         for _ in range(2):  # the second replays it
             async with working(cluster, app, "two", **BEATS) as worker:
                 await let_pass(PERIOD_MS / 4_000)

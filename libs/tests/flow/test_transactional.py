@@ -197,9 +197,7 @@ class StagedOnce:
 
 
 @pytest.mark.parametrize("turns", [0, 1])
-async def test_a_staged_transaction_ends_with_its_workflow_at_whatever_turn_that_is_put_down(
-    log: Log, turns: int
-) -> None:
+async def test_a_staged_transaction_ends_with_its_workflow_whenever_that_is_put_down(log: Log, turns: int) -> None:
     app, store = App("bank"), Contended(log)
 
     async def body(tx: NoTransaction) -> int:

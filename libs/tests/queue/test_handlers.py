@@ -345,7 +345,7 @@ def test_a_lease_that_was_extended_or_has_ended_does_not_expire() -> None:
 
 @pytest.mark.parametrize("how", ["drain", "cancel"])
 @in_virtual_time
-async def test_a_handler_that_swallows_its_cancellation_is_named_and_does_not_keep_its_process(how: str) -> None:
+async def test_a_handler_that_swallows_its_cancellation_does_not_keep_its_process(how: str) -> None:
     async with MemoryCluster(clock=LoopClock()) as cluster:
         loop, stream = asyncio.get_running_loop(), io.StringIO()
         store = BokiStore((await cluster.connect()).book("shop"))

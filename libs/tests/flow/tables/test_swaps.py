@@ -148,7 +148,7 @@ async def test_a_workflow_changes_a_row_once_in_a_step(cluster: MemoryCluster, p
     [("a_gone_stock:SoldOut", SoldOut), ("a_gone_stock:Missing", (NonDeterminism, WorkflowBlocked))],
     ids=["moved with the body", "lost"],
 )
-async def test_an_error_that_a_row_has_is_looked_for_where_the_body_is_and_never_made_another(
+async def test_an_error_that_a_row_has_is_looked_for_where_the_body_is(
     cluster: MemoryCluster, recorded: str, raised: type[Exception] | tuple[type[Exception], ...]
 ) -> None:
     """An older program applied the change, and noted its error; its workflow goes on in this program."""
