@@ -222,9 +222,8 @@ class Schedules:
     await worker.flow.schedules.pause("nightly")
     """
 
-    def __init__(self, flow: Starts, clock: boki.Clock | None = None) -> None:
+    def __init__(self, flow: Starts) -> None:
         self._flow: Final = flow
-        self._clock: Final = clock or boki.SystemClock()
 
     async def keep(self, plans: Iterable[Plan], wanted: Callable[[Plan], bool] = lambda _: True) -> None:
         """Set all of them. One that fails is tried again later, and holds up no other; one that is refused is logged and left out.
@@ -274,7 +273,7 @@ class Schedules:
         view = await view_of(self._flow.log, await self._known(name))
         if view is None or (planned := view.asked.planned) is None:
             raise InvalidArgument(f"there is no schedule {name!r}: it was deleted just now", found=name)
-        now_ms = max(self._clock.now_ms(), self._flow.log.now_ms())
+        now_ms = self._flow.log.now_ms()
         call = Call(named(self._flow.app, planned.workflow), planned.args)
         attributes = attributes_of(planned, now_ms)
         started = await self._flow.start(call, id=id_of_firing(name, now_ms), attributes=attributes, due_ms=now_ms)

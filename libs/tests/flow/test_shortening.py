@@ -159,6 +159,7 @@ async def test_a_checkpoint_is_all_of_the_history_and_what_was_before_goes(clust
         assert [one async for one in handle.events("got", follow=False)] == [1]
         await handle.signal("go", 2)
         await until(lambda: "add 2 0" in shop.ran)
+        await settled(worker, "x")
     async with working(cluster, shop.app) as worker:
         again = worker.handle("x", shop.wait)
         await again.signal("go", 3)

@@ -16,6 +16,7 @@ import boki
 from bokilib import tags
 from bokilib.errors import AppendUnknown
 from bokilib.events import open_record
+from bokilib.members import Heartbeat, Members
 from bokilib.ports import BookPort
 from bokilib.testing import UNKNOWNS, crash_everywhere, start_anywhere
 from bokiqueue import Message, Queue
@@ -92,8 +93,13 @@ async def program(book: BookPort) -> None:
 
 
 async def another(book: BookPort) -> None:
-    """Takes the other for dead soon, though he only waits."""
+    """Takes the other one for dead soon, though it only waits."""
     await alive(book, sell(book, "other", 0.03))
+
+
+def without_lease(members: Members) -> Heartbeat:
+    """Return a heartbeat as older programs append it: others judge its member by their own leases, and may take it for dead wrongly."""
+    return Heartbeat(members._group, members.name, members._leaving)
 
 
 @pytest.mark.timeout(300)  # machines may be busy
@@ -116,6 +122,7 @@ async def test_crashes_of_recoveries_leave_each_effect_once() -> None:
 
 
 @pytest.mark.timeout(300)  # machines may be busy
-async def test_a_second_owner_at_any_operation_leaves_each_effect_once() -> None:
+async def test_a_second_owner_at_any_operation_leaves_each_effect_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Members, "_heartbeat", without_lease)
     explored = await start_anywhere(program, another, check)
     assert explored.runs > 20
