@@ -333,6 +333,17 @@ def test_replays_that_are_asked_for_wrongly_say_what_was_expected(run: Run, argu
     assert outcome.code == 2 and outcome.err
 
 
+def test_replay_with_a_program_that_cannot_be_imported_is_a_fault_of_the_program(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "shop_without_settings.py"
+    file.write_text('raise ValueError("SHOP_URL is not set")')
+    monkeypatch.syspath_prepend(tmp_path)
+    outcome = run("replay", "good", "--book", "shop", "--app", "shop_without_settings:app")
+    assert outcome.code == 2
+    assert f"importing 'shop_without_settings' failed: ValueError: SHOP_URL is not set ({file}, line 1)" in outcome.err
+
+
 def test_every_command_has_help_with_an_example() -> None:
     group = CommandGroup()
     commands.register(group)
