@@ -161,7 +161,10 @@ def _register_cancel(group: CommandGroup) -> None:
         \b
             boki flow cancel order-7 --book shop --reason "wrong address"
         """
-        return change(invocation, book, id, lambda handle: handle.cancel(reason), "asked to end", check=check)
+        otherwise = "`boki flow terminate` ends it without one"
+        return change(
+            invocation, book, id, lambda handle: handle.cancel(reason), "asked to end", check=check, otherwise=otherwise
+        )
 
 
 def _register_terminate(group: CommandGroup) -> None:

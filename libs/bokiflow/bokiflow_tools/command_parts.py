@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 ID: Final = click.argument("id", metavar="WORKFLOW")
 IF_THERE: Final = click.option("--check", is_flag=True, help="Exit code 1 if there is no such workflow.  [default: 2]")
 GROUP: Final = click.option("--group", metavar="G", help="Name of the app.  [default: every app of the book]")
+_LIVES: Final = ("running", "blocked")
 
 
 @asynccontextmanager
@@ -88,21 +89,37 @@ def change(
     done: str,
     *,
     check: bool,
+    otherwise: str = "",
 ) -> int:
-    """A command that does something to a workflow."""
+    """Do something to a workflow. `otherwise`: see `_next_does_it`."""
 
     async def work() -> int:
         async with opened(invocation, book) as log, flow_of(log, id) as flow:
             handle = flow.handle(id)
             status = await handle.status()
-            lives = status in ("running", "blocked")
+            lives = status in _LIVES
+            said = f"nothing to do: it is {status}"
             if lives:
                 await change(handle)
-        facts = {"id": id, "status": status, "done": done if lives else ""}
-        show_facts(invocation, facts, done if lives else f"nothing to do: it is {status}")
+                said = done + await _next_does_it(flow, handle, otherwise)
+        show_facts(invocation, {"id": id, "status": status, "done": done if lives else ""}, said)
         return exit_codes.OK
 
     return run_on_workflow(invocation, work, check=check)
+
+
+async def _next_does_it(flow: Flow, handle: Handle[Any], otherwise: str) -> str:
+    """Return what a command adds if no worker is alive that makes its change; "" if one is.
+
+    Args:
+        otherwise: what a person can do without a worker. "": no worker has to make the change.
+    """
+    from bokiflow_tools.living import living
+
+    if not otherwise or await handle.status() not in _LIVES:
+        return ""
+    alone = (await living(flow.log, flow.group)).alone
+    return f": {alone}; the next one does it, and {otherwise}" if alone else ""
 
 
 def show_facts(invocation: Invocation, facts: dict[str, Any], *lines: str) -> None:

@@ -6,12 +6,13 @@ needs are there once it runs, so that `boki --help` costs what it did.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from boki_cli import exit_codes
-from boki_cli.number_types import Whole
+from boki_cli.number_types import Real, Whole
 from boki_cli.options import (
     BOOK,
     CHECK,
@@ -25,7 +26,7 @@ from boki_cli.options import (
     write_line,
 )
 from boki_cli.wording import time_text
-from boki_common.errors import UsageError
+from boki_common.errors import BokiError, UsageError
 from boki_common.runtime import process
 from bokiflow_tools import changing_commands, replay_command, schedule_commands
 from bokiflow_tools.command_parts import (
@@ -43,12 +44,20 @@ from bokiflow_tools.command_parts import (
 from bokiflow_tools.schedule_commands import kept_text
 
 if TYPE_CHECKING:
+    from bokiflow import Flow
+    from bokiflow.flow_events import Ended
+    from bokiflow.results import OnBlocked
     from bokiflow_tools.life import Life
     from bokiflow_tools.listing import Before, Listed, Wanted
     from bokiflow_tools.living import Living
+    from bokilib import Log
     from bokilib.ports import ConsistencyName
 
 _STATUSES: Final = ("running", "blocked", "completed", "failed", "cancelled")
+
+
+class NotEnded(BokiError):
+    """A workflow did not end within the time that a command waits for it."""
 
 
 def register(group: click.Group) -> None:
@@ -231,32 +240,64 @@ def _register_result(group: CommandGroup) -> None:
     @command(group, "result", writes=False, client=True, short_help="Wait for a workflow, and print its result.")
     @ID
     @BOOK
+    @click.option("--wait", "wait_s", type=Real(0.1), metavar="S", help="Seconds to wait.  [default: until it ends]")
     @click.option("--wait-blocked", is_flag=True, help="Wait on while it is blocked.  [default: say why, exit code 4]")
     @IF_THERE
-    def result(invocation: Invocation, id: str, book: str, wait_blocked: bool, check: bool) -> int:
-        """Wait until a workflow ends, and print what it returned as JSON. Exit code 1: it failed or was cancelled, 2: there is none.
+    def result(
+        invocation: Invocation, id: str, book: str, wait_s: float | None, wait_blocked: bool, check: bool
+    ) -> int:
+        """Wait until a workflow ends, and print what it returned as JSON. Exit code 1: it failed or was cancelled, 2: there is none,
+        4: it has not ended after --wait seconds.
 
-        With --json an object with id, status, and result or error.
+        If no living worker runs it, standard error says so. With --json an object with id, status, and result or error.
 
         \b
             boki flow result order-7 --book shop
+            boki flow result order-7 --book shop --wait 30
             boki flow result order-7 --book shop --wait-blocked
         """
 
-        async def work() -> int:
-            from bokiflow.instance_state import status_of
-            from bokiflow_tools.wording import outcome_facts, outcome_text
+        return run_on_workflow(
+            invocation, lambda: _result(invocation, book, id, wait_s, wait_blocked=wait_blocked), check=check
+        )
 
-            async with opened(invocation, book) as log, flow_of(log, id) as flow:
-                ended = await flow.wait(id, 0, blocked="wait" if wait_blocked else "raise", missing="raise")
-            status, error = status_of(ended), ended.outcome.error
-            if error is not None and not invocation.json:
-                raise exit_codes.CheckFailed(f"workflow {id!r} is {status}: {outcome_text(ended.outcome)}")
-            text = outcome_text(ended.outcome) if error is not None else json_text(ended.outcome.value)
-            show_facts(invocation, {"id": id, "status": status, **outcome_facts(ended.outcome)}, text)
-            return exit_codes.OK if error is None else exit_codes.CHECK_FAILED
 
-        return run_on_workflow(invocation, work, check=check)
+async def _result(invocation: Invocation, book: str, id: str, wait_s: float | None, *, wait_blocked: bool) -> int:
+    from bokiflow.instance_state import status_of
+    from bokiflow_tools.wording import outcome_facts, outcome_text
+
+    async with opened(invocation, book) as log, flow_of(log, id) as flow:
+        alone = await _alone(log, id, flow.group)
+        if alone:
+            invocation.say(f"Waits for workflow {id!r}: {alone}.")
+        ended = await _ended(flow, id, wait_s, "wait" if wait_blocked else "raise", f": {alone}" if alone else "")
+    status, error = status_of(ended), ended.outcome.error
+    if error is not None and not invocation.json:
+        raise exit_codes.CheckFailed(f"workflow {id!r} is {status}: {outcome_text(ended.outcome)}")
+    text = outcome_text(ended.outcome) if error is not None else json_text(ended.outcome.value)
+    show_facts(invocation, {"id": id, "status": status, **outcome_facts(ended.outcome)}, text)
+    return exit_codes.OK if error is None else exit_codes.CHECK_FAILED
+
+
+async def _ended(flow: Flow, id: str, wait_s: float | None, blocked: OnBlocked, why: str) -> Ended:
+    """Wait for the end of a workflow. Raises NotEnded, with `why` at its end."""
+    limit = asyncio.timeout(wait_s)
+    try:
+        async with limit:
+            return await flow.wait(id, 0, blocked=blocked, missing="raise")
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise NotEnded(f"workflow {id!r} has not ended after {wait_s:g} s{why}", id=id) from error
+
+
+async def _alone(log: Log, id: str, group: str) -> str:
+    """Say that no living worker runs a workflow, and why; "" if one does, or it has ended."""
+    from bokiflow import inspection
+    from bokiflow_tools.living import living
+
+    held = await inspection.newest(log, id)
+    return "" if held is None or held.ended is not None else (await living(log, group)).text(held)
 
 
 def _register_steps(group: CommandGroup) -> None:

@@ -197,6 +197,9 @@ def test_signal_and_cancel(url: str, run: Run) -> None:
     assert run("signal", "x", "go", "no json", "--book", "more").code == 2
     (cancelled,) = lines(run("cancel", "y", "--book", "more", "--reason", "late", "--json"))
     assert cancelled == {"id": "y", "status": "running", "done": "asked to end"}
+    again = run("cancel", "y", "--book", "more").out
+    assert again.startswith("asked to end: no worker of this app is alive: w.")
+    assert again.endswith(", and has left; the next one does it, and `boki flow terminate` ends it without one\n")
     assert asyncio.run(finish()) == [{"a": 1}]
     assert run("cancel", "x", "--book", "more").out == "nothing to do: it is completed\n"
     assert run("cancel", "nobody", "--book", "more").code == 2
@@ -231,6 +234,19 @@ def test_result_says_how_it_ended(run: Run) -> None:
     failed = run("result", "bad", "--book", "shop")
     assert failed.code == 1 and "is failed: ValueError: no" in failed.err
     assert run("result", "nobody", "--book", "shop").code == 2
+
+
+def test_result_says_that_no_worker_is_alive_and_waits_no_longer_than_asked(run: Run) -> None:
+    shown = run("result", "waits", "--book", "shop", "--wait", "0.1")
+    waits, error = shown.err.splitlines()
+    assert shown.code == 4 and shown.out == ""
+    assert waits.startswith("Waits for workflow 'waits': no worker of this app is alive: w.")
+    assert waits.endswith(" ago, and has left.")
+    assert (
+        error == waits.replace("Waits for workflow 'waits'", "Error: workflow 'waits' has not ended after 0.1 s")[:-1]
+    )
+    assert json.loads(run("result", "waits", "--book", "shop", "--wait", "0.1", "--json").err)["error"] == "NotEnded"
+    assert run("result", "good", "--book", "shop", "--wait", "9") == (0, "1\n", "")
 
 
 def test_resume_all_asks_for_those_that_an_error_blocks(url: str, run: Run) -> None:
