@@ -28,11 +28,13 @@ from pathlib import Path
 from types import CodeType
 from typing import Final
 
+import click
 import pytest
 from sybil import Document, Example
 from sybil.parsers.markdown import CodeBlockParser
 
 import boki
+from boki_cli import main
 from itests.support.processes import running, throughout
 
 ROOT: Final = Path(__file__).parents[1]
@@ -193,6 +195,18 @@ def test_a_test_is_named_in_full_beside_the_one_before_or_in_the_same_file() -> 
         ("a/tests/test_y.py", ""),
         ("b/test_z.py", ""),
     ]
+
+
+def test_the_table_of_the_command_line_has_every_command_of_libraries() -> None:
+    rows = [line for line in (ROOT / "docs/cli.md").read_text().splitlines() if line.startswith("| `boki ")]
+    missing = []
+    for name in main.of_libraries():
+        group = main.boki.get_command(click.Context(main.boki), name)
+        if not isinstance(group, click.Group):
+            continue
+        known = {code.split()[-1] for row in rows if row.startswith(f"| `boki {name} ") for code in _CODE.findall(row)}
+        missing += [f"boki {name} {one}" for one in group.commands if one not in known]
+    assert not missing, f"docs/cli.md does not have {missing}"
 
 
 def test_an_example_that_fails_is_noticed(tmp_path: Path) -> None:
