@@ -169,6 +169,10 @@ class Executor:
         """Names of steps whose functions run."""
         return self._under_way.steps
 
+    def steps_since(self, since_s: float) -> list[str]:
+        """See `under_way.UnderWay`."""
+        return self._under_way.steps_since(since_s)
+
     @property
     def idle(self) -> bool:
         """Whether nothing of it is under way: it waits for a time, or for others, or its end is held back."""

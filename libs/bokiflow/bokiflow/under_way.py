@@ -110,6 +110,8 @@ class UnderWay:
         """Ends of transactions that are given up."""
         self._steps: dict[str, tuple[AnyStep, Gate]] = {}
         """The steps under way, by the keys of their calls."""
+        self._ended_last: tuple[str, float] = "", 0.0
+        """The `async def` step that ended last, and when."""
 
     @property
     def nothing(self) -> bool:
@@ -120,6 +122,12 @@ class UnderWay:
     def steps(self) -> list[str]:
         """Names of steps whose functions run: not of those that wait for a thread, or until the next attempt."""
         return [step.name for step, gate in self._steps.values() if gate.began]
+
+    def steps_since(self, since_s: float) -> list[str]:
+        """Return the names of `async def` steps whose functions run, or the one of them that ended last, at `since_s` or later."""
+        running = [step.name for step, gate in self._steps.values() if gate.began and step.is_async]
+        name, ended_s = self._ended_last
+        return [name, *running] if name and ended_s >= since_s else running
 
     def runs(self, key: str) -> bool:
         """Whether a call's body does."""
@@ -208,6 +216,8 @@ class UnderWay:
                     ask.step, ask.args, ask.options, self._host.bodies, self._started.id, ask.names, gate
                 )
                 note(span, outcome)
+            if ask.step.is_async:
+                self._ended_last = ask.step.name, self._outer.time()
         elif isinstance(ask, RunTransaction):
             ran = await self._transact(ask, orphans, staged)
             if isinstance(ran, Ran):

@@ -306,7 +306,10 @@ class Worker:
 
     async def _rounds(self) -> None:
         while True:
-            await asyncio.sleep(self._peers.look_in())
+            look_in_s = self._peers.look_in()
+            due_s = asyncio.get_running_loop().time() + look_in_s
+            await asyncio.sleep(look_in_s)
+            self._warn_if_late(due_s)
             try:
                 await self._round()
                 self._peers.warn_of_namesakes()
@@ -316,6 +319,21 @@ class Worker:
                 await self.locks.tidy()
             except BokiError as error:
                 log.warning("a worker looks again later", worker=self.name, error=repr(error))
+
+    def _warn_if_late(self, due_s: float) -> None:
+        """Warn that the event loop stood still since `due_s`, with the steps that may have blocked it."""
+        late_s = lease_rules.loop_late_s(due_s, asyncio.get_running_loop().time(), self._peers.lease_s)
+        if not late_s:
+            return
+        steps = [f"{step} of {id}" for id, one in self._executors.items() for step in one.steps_since(due_s)]
+        log.warning(
+            lease_rules.LOOP_LATE,
+            seconds=round(late_s, 1),
+            worker=self.name,
+            steps=steps[:NAMED],
+            count=len(steps),
+            advice="make a step that blocks a plain def, which runs in a thread, or await asyncio.to_thread(...) in it",
+        )
 
     def _retry(self) -> None:
         """Try what is set aside again, once this program has another workflow or step than before."""

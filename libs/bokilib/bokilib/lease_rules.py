@@ -18,6 +18,8 @@ LEASE_S: Final = 15.0
 BEATS: Final = 3
 """Heartbeats a lease."""
 LATE_S: Final = 1.0
+LOOP_LATE: Final = "event loop stood still: code blocked it, or the process was stopped"
+"""Event of the log line of a member whose loop ran late (`loop_late_s`)."""
 
 
 def stood_still(due_s: float, fired_s: float) -> bool:
@@ -26,6 +28,12 @@ def stood_still(due_s: float, fired_s: float) -> bool:
     Code whose time the timer measures had no time meanwhile. Code that blocks the loop itself looks the same, so forgive that once only.
     """
     return fired_s - due_s > LATE_S
+
+
+def loop_late_s(due_s: float, fired_s: float, lease_s: float) -> float:
+    """Return by how many seconds a member's timer fired late if its loop stood still for more than a third of the lease; else 0."""
+    late_s = fired_s - due_s
+    return late_s if stood_still(due_s, fired_s) and late_s > beat_every(lease_s) else 0.0
 
 
 def beat_every(lease_s: float) -> float:

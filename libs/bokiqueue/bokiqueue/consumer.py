@@ -56,6 +56,8 @@ LEASE_S: Final = 30.0
 FINISH_S: Final = 30.0
 LEAVE_S: Final = 5.0
 """For telling the others that a member leaves; if that fails they find out by its silence."""
+NAMED: Final = 16
+"""Messages that one line of the log names."""
 
 log = get_logger(__name__)
 
@@ -109,6 +111,7 @@ class Pace(NamedTuple):
     prefetch: int
     lease_s: float
     tick_s: float
+    member_lease_s: float
 
 
 class Consumer(Generic[T]):
@@ -143,7 +146,7 @@ class Consumer(Generic[T]):
         self._kind = kind
         self._group = group
         tick_s = lease_rules.beat_every(member_lease_s) / 2
-        self._pace = Pace(check_prefetch(prefetch), check_lease(lease_s), tick_s)
+        self._pace = Pace(check_prefetch(prefetch), check_lease(lease_s), tick_s, member_lease_s)
         self._members = Members(
             opened, members_of(found.config.queue, group), who, lease_s=member_lease_s, changed=self._members_changed
         )
@@ -167,7 +170,8 @@ class Consumer(Generic[T]):
         """Nothing else is handed out until then, because of a message that comes alone; 0: there is none."""
         self._alone: ShardOwner | None = None
         """The owner of the message that is handed out alone."""
-        self._handling: dict[asyncio.Task[None], None] = {}
+        self._handling: dict[asyncio.Task[None], tuple[int, int, int]] = {}
+        """Tasks of handlers, each with the id of its message."""
         self._rival = ""
         """The incarnation of another member of this name, which the log has told of."""
 
@@ -413,10 +417,10 @@ class Consumer(Generic[T]):
         except TimeoutError:
             pass
 
-    async def guarded(self, handling: Coroutine[Any, Any, None]) -> None:
-        """Runs what handles a message; it is cancelled when others may take this member for dead."""
+    async def guarded(self, handling: Coroutine[Any, Any, None], id: tuple[int, int, int]) -> None:
+        """Run what handles the message of an id; it is cancelled when others may take this member for dead."""
         task = asyncio.get_running_loop().create_task(handling, name="bokiqueue handling")
-        self._handling[task] = None
+        self._handling[task] = id
         try:
             await asyncio.wait([task])
         finally:
@@ -505,11 +509,27 @@ class Consumer(Generic[T]):
                 if not error.retryable and not isinstance(error, Fenced):
                     await self._fails(error)
                     return
+            due_s = asyncio.get_running_loop().time() + self._pace.tick_s
             try:
-                async with asyncio.timeout(self._pace.tick_s):
+                async with asyncio.timeout_at(due_s):
                     await self._changed.wait()
             except TimeoutError:
                 pass
+            self._warn_if_late(due_s)
+
+    def _warn_if_late(self, due_s: float) -> None:
+        """Warn that the event loop stood still since `due_s`, with the messages whose handlers may have blocked it."""
+        late_s = lease_rules.loop_late_s(due_s, asyncio.get_running_loop().time(), self._pace.member_lease_s)
+        if late_s:
+            log.warning(
+                lease_rules.LOOP_LATE,
+                seconds=round(late_s, 1),
+                queue=self.found.config.queue,
+                who=self.who,
+                messages=list(self._handling.values())[:NAMED],
+                count=len(self._handling),
+                advice="await asyncio.to_thread(...) for what blocks in a handler",
+            )
 
     async def _fails(self, error: BokiError) -> None:
         """This member can do nothing more: who iterates gets the error, and its heartbeats end, so that others take over."""

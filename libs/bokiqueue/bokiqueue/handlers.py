@@ -162,7 +162,7 @@ class Handler(Generic[T, X]):
 
     async def _work(self, consumer: Consumer[T]) -> None:
         async for message in consumer:
-            await consumer.guarded(self.handle(message))
+            await consumer.guarded(self.handle(message), message.id)
 
     async def handle(self, message: Message[T]) -> None:
         """Handle one message: its effects and its ACK in one record, or it is given back."""

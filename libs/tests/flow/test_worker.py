@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -14,10 +15,11 @@ import boki
 import bokiflow
 import bokilib
 from boki.testing import MemoryCluster
-from boki_common.testing.virtual_time import let_pass
+from boki_common.logs import configured
+from boki_common.testing.virtual_time import VirtualTimeLoop, let_pass
 from bokiflow import App, Call, NonDeterminism, NotRegistered, Worker, WorkflowCancelled
 from bokiflow.flow_events import PICKER, Claimed, Ended, PartitionClaimed
-from bokiflow.testing import in_virtual_time
+from bokiflow.testing import LoopClock, in_virtual_time
 from bokiflow_tools.reading import life_of
 from bokiflow_tools.wording import IDLE_CLAIMS, idle_text
 from bokilib import tags
@@ -692,3 +694,36 @@ async def test_what_is_started_between_a_claim_and_its_answer_is_run(cluster: Me
             await until(lambda: bool(started))
         await until(lambda: bool(shop.ran))
         assert await started[0].result() == 0
+
+
+@pytest.mark.parametrize("goes_on", [False, True], ids=["it ends at once", "it goes on"])
+@in_virtual_time
+async def test_a_step_that_blocks_the_event_loop_is_named_in_one_warning(*, goes_on: bool) -> None:
+    app, stream = App("shop"), io.StringIO()
+
+    @app.step
+    async def works(blocked_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        loop.jump(blocked_s)  # as `time.sleep` in it
+        if goes_on:
+            await let_pass(0.1)
+
+    @app.workflow
+    async def working_hard(blocked_s: float) -> None:
+        await works(blocked_s)
+
+    async with (
+        MemoryCluster(clock=LoopClock()) as cluster,
+        working(cluster, app, "w", lease_s=15) as worker,
+    ):
+        await let_pass(7)
+        with configured(level="warning", stream=stream):
+            await (await worker.start(working_hard.call(3), id="short")).result()
+            await let_pass(30)
+            assert stream.getvalue() == ""
+            await (await worker.start(working_hard.call(25), id="long")).result()
+            await let_pass(30)
+    (line,) = [line for line in stream.getvalue().splitlines() if "event loop stood still" in line]
+    assert f"worker={worker.name} " in line and "works of long" in line and "count=1 " in line
+    assert "to_thread" in line

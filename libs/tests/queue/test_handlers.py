@@ -12,7 +12,7 @@ import pytest
 from boki.testing import MemoryCluster
 from boki_common.errors import InvalidArgument
 from boki_common.logs import configured
-from boki_common.testing.virtual_time import let_pass
+from boki_common.testing.virtual_time import VirtualTimeLoop, let_pass
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib import Atomic, Log
 from bokilib.errors import AppendUnknown
@@ -378,3 +378,27 @@ async def test_a_handler_that_swallows_its_cancellation_does_not_keep_its_proces
             released.set()
             await let_pass(5)
         assert await store.object("stock").value() is None, "its record expects a claim that is released"
+
+
+@in_virtual_time
+async def test_a_handler_that_blocks_the_event_loop_has_its_message_named_in_one_warning() -> None:
+    async with MemoryCluster(clock=LoopClock()) as cluster:
+        loop, stream = asyncio.get_running_loop(), io.StringIO()
+        assert isinstance(loop, VirtualTimeLoop)
+        store = BokiStore((await cluster.connect()).book("shop"))
+        orders = await Queue.open(store.log, "orders", int, shards=1)
+
+        @orders.handler(store, who="h")
+        async def ship(order: Message[int], tx: Transaction) -> None:
+            loop.jump(order.body)  # as `time.sleep` in it
+            tx["stock"].inc("sold")
+
+        async with ship:
+            await let_pass(7)
+            with configured(stream=stream):
+                for seconds in (3, 25):
+                    assert stream.getvalue() == ""
+                    await orders.push(seconds)
+                    await let_pass(60)
+    lines = [line for line in stream.getvalue().splitlines() if "event loop stood still" in line]
+    assert len(lines) == 1 and "queue=orders who=h " in lines[0] and "count=1 " in lines[0] and "to_thread" in lines[0]
