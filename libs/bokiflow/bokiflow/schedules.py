@@ -19,7 +19,6 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 
 import msgspec
 
-import boki
 from boki_common.errors import BokiError, InvalidArgument, Trimmed, UsageError
 from boki_common.logs import get_logger
 from bokiflow import cron, in_workflow, inspection, records, schedule_rules
