@@ -170,7 +170,7 @@ class Consumer(Generic[T]):
         """Nothing else is handed out until then, because of a message that comes alone; 0: there is none."""
         self._alone: ShardOwner | None = None
         """The owner of the message that is handed out alone."""
-        self._handling: dict[asyncio.Task[None], tuple[int, int, int]] = {}
+        self._handling: dict[asyncio.Task[None], tuple[int, ...]] = {}
         """Tasks of handlers, each with the id of its message."""
         self._rival = ""
         """The incarnation of another member of this name, which the log has told of."""
@@ -417,7 +417,7 @@ class Consumer(Generic[T]):
         except TimeoutError:
             pass
 
-    async def guarded(self, handling: Coroutine[Any, Any, None], id: tuple[int, int, int]) -> None:
+    async def guarded(self, handling: Coroutine[Any, Any, None], id: tuple[int, ...]) -> None:
         """Run what handles the message of an id; it is cancelled when others may take this member for dead."""
         task = asyncio.get_running_loop().create_task(handling, name="bokiqueue handling")
         self._handling[task] = id
