@@ -28,6 +28,9 @@ import structlog
 
 from boki_common.errors import SettingsError
 
+NAMED: Final = 16
+"""The most things that one line names of many; it says how many there are."""
+
 Level = Literal["debug", "info", "warning", "error"]
 
 _RANKS: Final[dict[str, int]] = {"debug": 10, "info": 20, "warning": 30, "error": 40}

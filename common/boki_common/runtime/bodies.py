@@ -29,7 +29,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from boki_common.errors import InvalidArgument, ThreadsExhausted
 from boki_common.log_pace import EVERY_S, LogPace
-from boki_common.logs import get_logger
+from boki_common.logs import NAMED, get_logger
 
 T = TypeVar("T")
 THREADS: Final = 32
@@ -47,8 +47,6 @@ WAITED_S: Final = 1.0
 """Calls that wait for a thread for less are not worth a line in the log."""
 GIVEN_UP_EVERY_S: Final = 1.0
 """So that those of a worker that ends are named, although others were given up a moment ago."""
-NAMED: Final = 16
-"""Functions that one line of the log names."""
 _RAISE: Final = dis.opmap["RAISE_VARARGS"]
 
 _log = get_logger(__name__)

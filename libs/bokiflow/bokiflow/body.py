@@ -46,7 +46,7 @@ class Gate:
             raise NotBegun
 
     def failed(self) -> None:
-        """End an attempt that another one follows. Raises NotBegun: it follows at the next worker."""
+        """End an attempt that is to be retried. Raises NotBegun: the next worker retries it."""
         self.began = False
         if self._closed():
             raise NotBegun

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from boki_common.errors import BokiError
-from boki_common.logs import get_logger
+from boki_common.logs import NAMED, get_logger
 from bokiflow.executor import Executor
 from bokiflow.partition_owner import PartitionOwner
 from bokilib import tags
@@ -34,8 +34,6 @@ LEAVE_S: Final = 5.0
 """Bound of giving up the last partitions while the cluster does not answer."""
 ATTEMPTS: Final = 4
 """To give up partitions, while other workers take some of them."""
-NAMED: Final = 16
-"""Bodies that one line of the log names."""
 
 log = get_logger(__name__)
 
@@ -58,7 +56,7 @@ class DrainingHost(Protocol):
         """Note that a workflow does not run here any more."""
 
     def given_up(self) -> None:
-        """Note that other workers own the partitions of what runs here still."""
+        """Note that other workers own the partitions of workflows that still run here."""
 
 
 class Draining:

@@ -76,7 +76,7 @@ class Executor:
         """
         Args:
             claim: seqnum of its claim. position: up to where its history was read.
-            tells_waiting: record that nothing of it is under way (`Waits`), the first time that this is so.
+            tells_waiting: record `Waits` the first time that the workflow runs nothing.
         """
         self.id: Final = history.started.id
         self.instance = Instance(history.begins, workflow, history.restarted)

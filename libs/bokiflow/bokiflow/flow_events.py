@@ -239,7 +239,7 @@ class Sleeping(Event, tag="flow.sleep", frozen=True):
 
 
 class Waits(Event, tag="flow.waits?", frozen=True):
-    """Nothing of it is under way: it waits for a time, or for others. Recorded only by a worker that began it after several were lost."""
+    """The workflow waits for a time, or for others, and runs nothing. Recorded only by a worker that began it after several were lost."""
 
     id: str
 

@@ -127,7 +127,7 @@ class Flush(Generic[A]):
         """Hold back what begins steps that run at most once, and what the code did after that: now and from now on.
 
         Args:
-            stays: tells whether something may happen though a part of what it waits for is held back.
+            stays: tells whether something may happen although a part of the entries before it is held back.
         """
         self._holds = True
         for batch in (*self._closed, self._open):

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar, overload
 
 import boki
 from boki_common.errors import BokiError, ClosedError
-from boki_common.logs import get_logger
+from boki_common.logs import NAMED, get_logger
 from boki_common.metrics import Metrics
 from boki_common.runtime import confined
 from boki_common.runtime.bodies import ThreadBodies
@@ -29,7 +29,7 @@ from bokiflow.app import App
 from bokiflow.calls import Call, Workflow
 from bokiflow.collect_rules import AGES, HISTORIES, Histories
 from bokiflow.collector import Collected, Collector
-from bokiflow.draining import NAMED, Draining, ended
+from bokiflow.draining import Draining, ended
 from bokiflow.errors import stuck
 from bokiflow.executor import Executor
 from bokiflow.fences import Fences

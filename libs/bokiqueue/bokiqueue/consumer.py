@@ -25,7 +25,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import boki
 from boki_common.errors import BokiError, InvalidArgument
-from boki_common.logs import get_logger
+from boki_common.logs import NAMED, get_logger
 from bokilib import lease_rules, tags
 from bokilib.checkpoint_rules import CARRY_MS
 from bokilib.conflict_rules import Claim
@@ -56,8 +56,6 @@ LEASE_S: Final = 30.0
 FINISH_S: Final = 30.0
 LEAVE_S: Final = 5.0
 """For telling the others that a member leaves; if that fails they find out by its silence."""
-NAMED: Final = 16
-"""Messages that one line of the log names."""
 
 log = get_logger(__name__)
 
