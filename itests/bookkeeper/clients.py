@@ -27,6 +27,10 @@ PASSWORD: Final = "key"
 TIMEOUT_S: Final = 20.0
 JAVA_DIGESTS: Final = {"HMAC": "MAC"}
 
+# A fenced bookie's refusal of this entry, or of an earlier one that the two other bookies had acknowledged: after the second,
+# the client reads metadata in order to change the ensemble, finds the ledger closed, and closes its own handle.
+JAVA_FENCED: Final = ("BKLedgerFencedException", "BKLedgerClosedException")
+
 T = TypeVar("T")
 
 
@@ -163,7 +167,7 @@ class JavaWriter:
         try:
             last: int = await self._java("append", ledger=self.ledger_id, entries=list(entries))
         except JavaError as error:
-            if error.kind == "BKLedgerFencedException":
+            if error.kind in JAVA_FENCED:
                 raise Fenced from error
             raise
         return last
