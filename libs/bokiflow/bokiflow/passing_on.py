@@ -108,6 +108,10 @@ class PassingOn:
         """This worker cannot run a workflow with the code that it has."""
         _put(self._left, id)
 
+    def has_tried(self, id: str) -> bool:
+        """Return True if this worker has tried a workflow with the code that it has, and it was not resumed since."""
+        return id in self._left
+
     def code_changed(self) -> None:
         """Look again at all that is blocked."""
         for id in self._left:

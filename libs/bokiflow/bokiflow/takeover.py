@@ -85,6 +85,9 @@ class TakeoverHost(Protocol):
     def set_aside(self, id: str, error: Exception) -> None:
         """A workflow cannot run here; that is in the log, or will be."""
 
+    def tried(self, id: str) -> bool:
+        """Return True if this worker has set a workflow aside with the code that it has now, and it was not resumed since."""
+
     def ended(self, id: str, ended: Ended) -> None:
         """A workflow ended before it was claimed."""
 
@@ -234,6 +237,9 @@ class Takeover:
                 if await self._settle_stuck(place, state, partition_claim):
                     return
                 continue
+            if state.blocked and id not in self._resumed and host.tried(id):
+                await self._stays_aside(id)
+                return
             vain = await self._begun_in_vain(state, id)
             if vain is None:
                 return
@@ -267,6 +273,12 @@ class Takeover:
             self.others.pop(id, None)
             self._resumed.discard(id)
             self._put_aside(id, lacking, history.carried_ms)
+
+    async def _stays_aside(self, id: str) -> None:
+        """Note a blocked workflow that this worker tried before its partition came to it."""
+        history = await inspection.whole_history(self._host.log, id)
+        self.others.pop(id, None)
+        self.aside[id] = history.carried_ms
 
     async def _begun_in_vain(self, state: Held, id: str) -> int | None:
         """Return how often in a row a workflow was begun in vain that is claimed now; None: it is held back."""

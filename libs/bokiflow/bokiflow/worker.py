@@ -631,6 +631,10 @@ class Worker:
         self._passing_on.tried(id)
         self.flow.results.blocked_here(id, error)
 
+    def tried(self, id: str) -> bool:
+        """See `takeover.TakeoverHost`."""
+        return self._passing_on.has_tried(id)
+
     def stuck(self, id: str, claim: int, stack: str) -> None:
         """See `executor.Host`."""
         assert self.watch is not None

@@ -233,6 +233,36 @@ async def test_each_worker_tries_it_once_and_once_more_when_it_is_resumed(cluste
         assert fences == [5, 9], "its start; then a claim and why it failed, of each worker that has such a workflow"
 
 
+async def test_a_worker_that_tried_it_does_not_try_it_again_when_its_partition_moves(
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[str] = []
+    new = program(ran, "new", step="one")
+    async with working(cluster, new, "first", lease_s=LONG_S) as first:
+        handle = await first.start(new.find("flow").call(), id="x")
+        await until(lambda: ran == ["new first"])
+        while not [one async for one in handle.steps() if one.kind == "step"]:
+            await asyncio.sleep(0)
+        await first.drain()
+    async with (
+        working(cluster, program(ran, "a", step="two"), "a", lease_s=LONG_S) as a,
+        working(cluster, program(ran, "b", step="three"), "b", lease_s=LONG_S) as b,
+    ):
+        for _ in range(4):
+            for one in (a, b):
+                await seen(one)
+        before = await records(b.log, tags.flow_own("x"))
+        said = capsys.readouterr().err
+        assert a.is_mine("x") and said.count("a workflow is blocked") == 2, "each worker tried it"
+        await a.drain()
+        await until(lambda: b.is_mine("x"))
+        await b._round()
+        await until(lambda: not b._takeover.loading and "x" in b._takeover.aside)
+        assert await records(b.log, tags.flow_own("x")) == before, "no further claim"
+        await b.handle("x").resume()
+        await until(lambda: "a workflow is blocked" in capsys.readouterr().err)
+
+
 async def test_when_the_worker_dies_that_had_the_code_another_one_that_has_it_goes_on(cluster: MemoryCluster) -> None:
     ran: list[str] = []
     new = program(ran, "new", step="one")
