@@ -44,7 +44,7 @@ from bokiqueue.own_loop import check_here
 from bokiqueue.producer import Producer
 from bokiqueue.rebalance_rules import NOBODY, Standing
 from bokiqueue.receipts import Receipt
-from bokiqueue.settings import Found, no_such_group, no_such_queue
+from bokiqueue.settings import Found, no_such_group
 from bokiqueue.shard_member import Member, members_of
 from bokiqueue.shard_owner import ShardOwner
 from bokiqueue.together import Together
@@ -492,8 +492,7 @@ class Consumer(Generic[T]):
             if self._group not in config.groups:
                 for owner in list(self._owners.values()):
                     owner.over()
-                gone = no_such_queue(config.queue) if config.deleted else no_such_group(config, self._group)
-                await self._fails(gone)
+                await self._fails(no_such_group(config, self._group))
                 return
             if not self._members.may_act():
                 for task in list(self._handling):

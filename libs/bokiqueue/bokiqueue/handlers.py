@@ -91,14 +91,22 @@ class Handler(Generic[T, X]):
         self._tasks: list[asyncio.Task[None]] = []
         self._ended: asyncio.Future[None] | None = None
         """Done when all tasks have ended or are left behind; with the error of the first one that failed."""
+        self._parent: asyncio.Task[Any] | None = None
+        """The task that runs the body of `async with`."""
+        self._cancelled_parent = False
         self._bodies: dict[asyncio.Task[Any], Message[T]] = {}
         """Tasks that run the function now."""
         self._conflicts = OwnConflicts()
 
     async def __aenter__(self) -> Handler[T, X]:
+        """Become a member of the group and handle messages while the body of `async with` runs.
+
+        If handling ends with an error, as when the queue is deleted, the body is cancelled, and `async with` raises that error.
+        """
         check_here(None)
         self.consumer = await self._consume().__aenter__()
         loop = asyncio.get_running_loop()
+        self._parent, self._cancelled_parent = asyncio.current_task(), False
         self._ended = loop.create_future()
         self._ended.add_done_callback(_retrieve)
         self._tasks = [
@@ -114,18 +122,54 @@ class Handler(Generic[T, X]):
             return
         if not task.cancelled() and (error := task.exception()) is not None:
             self._ended.set_exception(error)
+            if self._parent is not None:
+                self._cancelled_parent = self._parent.cancel()
         elif all(one.done() for one in self._tasks):
             self._ended.set_result(None)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop handling: what is not done comes again elsewhere."""
+        """Stop handling: messages that are not done are delivered again, to any member.
+
+        Raises:
+            BokiError: the error that ended handling. If the body raised an error of its own, that one is raised, with a note of the other.
+        """
         check_here(None)
+        parent, self._parent = self._parent, None  # the body has ended: it is not cancelled any more
+        ended = self._ended
+        failed = ended.exception() if ended is not None and ended.done() and not ended.cancelled() else None
+        raised = error if failed is None else await self._after_failure(failed, error, parent)
         await self._stop()
         assert self.consumer is not None, "it was entered"
-        await self.consumer.__aexit__(kind, error, trace)
+        await self.consumer.__aexit__(None if raised is None else type(raised), raised, None)
         self.consumer = None
+        if raised is not None and raised is not error:
+            raise raised
+
+    async def _after_failure(
+        self, failed: BaseException, error: BaseException | None, parent: asyncio.Task[Any] | None
+    ) -> BaseException:
+        """Take back the cancellation of the body, and return the error that `async with` raises.
+
+        Args:
+            failed: the error that ended handling.
+            error: the error with which the body ended.
+            parent: the task of the body.
+        """
+        mine = self._cancelled_parent and parent is not None and parent is asyncio.current_task()
+        if parent is not None and mine:
+            if not isinstance(error, asyncio.CancelledError):
+                try:
+                    await asyncio.sleep(0)
+                except asyncio.CancelledError as late:  # it was on its way while the body ended by itself
+                    error = error or late
+            if parent.uncancel() and isinstance(error, asyncio.CancelledError):
+                return error  # others cancelled the task as well
+        if error is None or (mine and isinstance(error, asyncio.CancelledError)):
+            return failed
+        error.add_note(f"the handler {self.name!r} ended before: {described(failed)}")
+        return error
 
     async def drain(self, finish_s: float = FINISH_S) -> bool:
         """Take no new messages and let the functions that run finish: see `Consumer.drain`. `run` returns then."""

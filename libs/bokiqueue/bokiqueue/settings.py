@@ -235,8 +235,10 @@ def no_such_queue(queue: str) -> NoSuchQueue:
     return NoSuchQueue(f"there is no queue {queue!r} in this book: `Queue.open` makes one", queue=queue)
 
 
-def no_such_group(config: Config, group: str) -> NoSuchGroup:
-    """The error for a group that is not registered."""
+def no_such_group(config: Config, group: str) -> NoSuchGroup | NoSuchQueue:
+    """Return the error for a group that is not registered, or whose queue is deleted."""
+    if config.deleted:
+        return no_such_queue(config.queue)
     return NoSuchGroup(
         f"queue {config.queue!r} has no group {group!r}, only {sorted(config.groups)}: `await queue.register({group!r})` adds it",
         found=group,

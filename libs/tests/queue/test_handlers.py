@@ -16,7 +16,7 @@ from boki_common.testing.virtual_time import VirtualTimeLoop, let_pass
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib import Atomic, Log
 from bokilib.errors import AppendUnknown
-from bokiqueue import Message, Queue
+from bokiqueue import Handler, Message, NoSuchQueue, Queue
 from bokiqueue.handlers import Lease
 from bokistore import BokiStore, Transaction
 from libs.tests.queue.conftest import Another, book_of
@@ -402,3 +402,69 @@ async def test_a_handler_that_blocks_the_event_loop_has_its_message_named_in_one
                     await let_pass(60)
     lines = [line for line in stream.getvalue().splitlines() if "event loop stood still" in line]
     assert len(lines) == 1 and "queue=orders who=h " in lines[0] and "count=1 " in lines[0] and "to_thread" in lines[0]
+
+
+async def deleted(orders: Queue[object], body: Awaitable[None], ship: Handler[object, Transaction]) -> None:
+    async with ship:
+        await orders.delete()
+        await body
+
+
+async def swallow() -> None:
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.Event().wait()
+
+
+async def fail() -> None:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        raise KeyError("of the body")
+
+
+@pytest.mark.parametrize("body", [asyncio.Event().wait, swallow], ids=["waits", "swallows"])
+async def test_a_handler_that_ends_cancels_its_body_and_raises_its_error(
+    another: Another, body: Callable[[], Awaitable[None]]
+) -> None:
+    store, orders = await shop(another)
+    ship = orders.handler(store)(_nothing)
+    async with asyncio.timeout(10):
+        with pytest.raises(NoSuchQueue):
+            await deleted(orders, body(), ship)
+        task = asyncio.current_task()
+        assert task is not None and task.cancelling() == 0
+        await asyncio.sleep(0)  # no cancellation is left behind
+    assert ship.consumer is None
+
+
+async def test_an_error_of_the_body_has_a_note_of_the_one_that_ended_its_handler(another: Another) -> None:
+    store, orders = await shop(another)
+    async with asyncio.timeout(10):
+        with pytest.raises(KeyError, match="of the body") as raised:
+            await deleted(orders, fail(), orders.handler(store)(_nothing))
+    assert "NoSuchQueue" in raised.value.__notes__[0]
+
+
+async def test_a_task_that_others_cancel_as_well_ends_cancelled(another: Another) -> None:
+    store, orders = await shop(another)
+    ship = orders.handler(store)(_nothing)
+
+    async def program() -> None:
+        async with ship:
+            await orders.delete()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                await asyncio.sleep(0)
+
+    async with asyncio.timeout(10):
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.create_task(program())
+    assert ship.consumer is None
+
+
+async def _nothing(order: Message[object], tx: Transaction) -> None:
+    pass

@@ -40,3 +40,9 @@ async def test_appended_again_they_are_the_same_at_a_new_place(another: Another)
     assert (later.config, later.seqnum > found.seqnum) == (found.config, True)
     with pytest.raises(boki.Conflict):
         await settings.again(queue.log, found)
+
+
+async def test_the_error_for_a_group_of_a_deleted_queue_names_the_queue(another: Another) -> None:
+    queue = await another()
+    config = settings.deleted((await settings.existing(queue.log, "jobs")).config)
+    assert isinstance(settings.no_such_group(config, "default"), NoSuchQueue)
