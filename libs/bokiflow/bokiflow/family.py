@@ -28,7 +28,7 @@ from bokiflow.cancellation import WorkflowCancelled
 from bokiflow.composing import ComposerHost
 from bokiflow.digests import digest
 from bokiflow.flow_events import Attempted, Cancelled, Ended, Started, Within
-from bokiflow.outcomes import Failure, cancellation_text, error_of, lost_class, missing_class
+from bokiflow.outcomes import Failure, cancellation_text, error_of, lost_class, missing_class, unfit_value
 from bokiflow.parts import ONE_PART
 from bokiflow.transactional import RunTransaction, SharedStore, SharedTransaction, StoreTransaction
 from bokilib.contribution import Contribution, joined
@@ -131,7 +131,12 @@ class Family:
             raise WorkflowCancelled(cancellation_text(ended.id, ended.outcome))
         if ended.outcome.error is not None:
             raise self._raised(workflow, ended.id, ended.outcome.error)
-        return workflow.signature.result(ended.outcome.value)
+        try:
+            return workflow.signature.result(ended.outcome.value)
+        except Exception as fault:
+            what = f"the result of child {workflow.name!r} ({ended.id})"
+            self.spoiled = found = unfit_value(fault, what, self._started.id, self._started.name)
+            raise found from fault
 
     def _raised(self, workflow: Workflow[..., Any], id: str, error: Failure) -> Exception:
         """Return the error that a child ended with; NonDeterminism, whatever the body makes of it, if its class is missing here."""

@@ -48,6 +48,7 @@ from bokiflow.outcomes import (
     lost_class,
     missing_class,
     succeeded,
+    unfit_value,
 )
 from bokiflow.parts import Parts
 from bokiflow.plain import as_json
@@ -84,11 +85,11 @@ class Instance:
     """See the module.
 
     Attributes:
-        id: of the workflow. started: how it began. run: how often it was begun anew. effects: what it did, oldest first, until somebody
-            takes it. asks: the same of what it wants. outcome: how it ended. fault: the error of the program's set-up that ended it: what
-            the code did since the last delivery is not to be recorded. next: with what it begins anew. locks: which it has, or waits for.
-            parts: of transactions. looks: what has to be delivered before anything else. is_replayed: its history is delivered to it.
-            log: of the worker that runs it. start: seqnum at which the workflow began; 0: no worker runs it.
+        id: of the workflow. started: how it began. run: how often it was restarted. effects: what it did, oldest first, until somebody
+            takes it. asks: the same of what it wants. outcome: how it ended. fault: the error of the program, not of its data, that
+            ended it: what the code did since the last delivery is not to be recorded. next: the arguments of its next run. locks: which
+            it has, or waits for. parts: of transactions. looks: what has to be delivered before anything else. is_replayed: its history
+            is delivered to it. log: of the worker that runs it. start: seqnum at which the workflow began; 0: no worker runs it.
     """
 
     def __init__(self, started: Started, workflow: Workflow[..., Any], restarted: Restarted | None = None) -> None:
@@ -179,7 +180,10 @@ class Instance:
         self._root = self._loop.start(self._main())
 
     async def _main(self) -> Any:
-        args, options = self.workflow.signature.decode(self.started.args)
+        try:
+            args, options = self.workflow.signature.decode(self.started.args)
+        except Exception as fault:
+            raise self._unfit(fault, "the arguments") from fault
         try:
             return await self.workflow.function(*args, **options)
         except asyncio.CancelledError as error:
@@ -353,7 +357,13 @@ class Instance:
     def _run(self, call: Any) -> None:
         if self.outcome is not None:
             return
-        self._loop.run(call)
+        try:
+            self._loop.run(call)
+        except NonDeterminism as error:
+            if self.is_replayed:
+                raise
+            self.fault, self.outcome = error, failed(error)  # what was delivered is recorded, and no step runs again
+            return
         root = self._root
         assert root is not None
         if not root.done():
@@ -430,7 +440,7 @@ class Instance:
         self.asks.append(RunBody(key, step, copied(args), copied(options), self._names))
         wait = _Wait(self._loop.create_future(), step.name, digest_of_call(args, options), step.names)
         outcome = await self._wait(key, wait)
-        return step.signature.result(outcome.value)
+        return self._result(step.signature, key, wait, outcome)
 
     async def run_child(self, workflow: Workflow[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """See `calls.Context`."""
@@ -448,7 +458,7 @@ class Instance:
                 notice = events.Cancelled(child, "its parent does not wait for it any more")
                 self.effects.append((events.Sent(self.id, f"{key}!", child, ""), Spawn(notice=notice)))
             raise
-        return workflow.signature.result(outcome.value)
+        return self._result(workflow.signature, key, wait, outcome)
 
     def launch(
         self, workflow: Workflow[..., Any], args: Json, id: str, due_ms: int, attributes: Mapping[str, str]
@@ -482,6 +492,17 @@ class Instance:
             raise error_of(outcome.error, *self._places(wait))
         return outcome
 
+    def _result(self, signature: Signature, key: str, wait: _Wait, outcome: Outcome) -> Any:
+        """Return what a step or child returned, of the type that this program names. Raises NonDeterminism: it does not fit."""
+        try:
+            return signature.result(outcome.value)
+        except Exception as fault:
+            raise self._unfit(fault, f"the result of {wait.kind} {wait.name!r} ({key})") from fault
+
+    def _unfit(self, fault: Exception, what: str) -> NonDeterminism:
+        """Block the workflow, whatever its code makes of the error: other code may take what this one cannot."""
+        return self._loop.fail(unfit_value(fault, what, self.id, self.workflow.name))
+
     async def transact(self, store: TransactionalStore[Any], body: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """See `in_workflow.transact`."""
         key = self._loop.next_key()
@@ -492,7 +513,7 @@ class Instance:
         self.asks.append(RunTransaction(key, name, store, lambda tx: body(tx, *args), within, places=places))
         wait = _Wait(self._loop.create_future(), name, digest_of_call(args, {}), places[0])
         outcome = await self._wait(key, wait, part=within is not None)
-        return Signature(body).result(outcome.value)
+        return self._result(Signature(body), key, wait, outcome)
 
     async def take_lock(self, name: str, shared: bool, try_: bool, ordered: bool) -> Seat:
         """See `locks.lock`. `unlock` of its key must follow."""

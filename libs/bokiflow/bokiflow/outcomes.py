@@ -277,6 +277,21 @@ def lost_class(lost: Failure, what: str, id: str, name: str, *places: Names) -> 
     )
 
 
+def unfit_value(fault: Exception, what: str, id: str, name: str) -> NonDeterminism:
+    """Return the error of a workflow whose history has a value that does not fit the types of this program.
+
+    Args:
+        fault: why it does not fit. what: the value: "the arguments". id, name: of the workflow.
+    """
+    return NonDeterminism(
+        f"workflow {id!r} ({name}): {what} in its history cannot be given to this code: {fault}; bring back the code that began it, or "
+        "change the parameters or types so that they take both",
+        id=id,
+        expected=f"{what} of the types that this code names",
+        found=str(fault),
+    )
+
+
 def _roles(known_by: int) -> list[str]:
     at_function = ["in the module of the step"] if known_by & ~_FLAGS == AT_THE_FUNCTION else []
     return at_function + (["in the module of the workflow"] if known_by & AT_THE_WORKFLOW else [])

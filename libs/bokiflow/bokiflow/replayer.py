@@ -17,7 +17,7 @@ from boki_common.errors import CorruptData
 from bokiflow import flow_events as events
 from bokiflow import inspection
 from bokiflow.app import App
-from bokiflow.errors import NoSuchWorkflow
+from bokiflow.errors import NonDeterminism, NoSuchWorkflow
 from bokiflow.history import Recorded, in_order
 from bokiflow.instance import Instance
 from bokilib.log import Log
@@ -70,6 +70,8 @@ async def replay(app: App, history: bytes) -> list[str]:
     def run() -> None:
         try:
             instance.replay(delivered, read.start)
+            if isinstance(instance.fault, NonDeterminism):
+                raise instance.fault
             done.set_result([] if instance.outcome is not None else instance.waits)
         except Exception as error:  # noqa: BLE001 - it is raised to who asked
             done.set_exception(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,10 @@ async def test_golden_histories_of_earlier_versions_fit_still(path: Path) -> Non
     assert await replay(Shop().app, path.read_bytes()) == []
 
 
+async def without_parameters() -> None:
+    pass
+
+
 async def test_another_code_is_found(cluster: MemoryCluster) -> None:
     shop, other = Shop(), App("shop")
 
@@ -52,5 +57,11 @@ async def test_another_code_is_found(cluster: MemoryCluster) -> None:
         await replay(other, history)
     with pytest.raises(NotRegistered):
         await replay(App("shop"), history)
+    begun = App("shop")
+    begun.workflow(name="steps")(without_parameters)
+    parts = json.loads(history)
+    for kept in (history, json.dumps({**parts, "records": parts["records"][:1]}).encode()):
+        with pytest.raises(NonDeterminism, match="the arguments in its history cannot be given to this code"):
+            await replay(begun, kept)
     with pytest.raises(CorruptData):
         await replay(other, b"{}")

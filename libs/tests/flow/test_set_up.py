@@ -1,9 +1,10 @@
-"""Errors of a program's set-up that leave the code of a workflow: it is blocked, and mended code goes on with it."""
+"""Errors of a program, not of its data: wrong set-up, changed parameters and types. They block a workflow, and mended code resumes it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 import pytest
 
@@ -159,3 +160,71 @@ async def test_what_the_code_handles_or_a_step_raised_blocks_nothing(cluster: Me
         with pytest.raises(NotInWorkflow):
             await (await worker.start(calls.call(), id="c")).result()
         assert await worker.handle("c").status() == "failed", "a step has one outcome, whatever it raised"
+
+
+def versioned(change: str, ran: list[str]) -> App:
+    """Return the program of an order, in which something of a function has changed since it began."""
+    app = App("shop")
+
+    async def price(sku: str) -> Any:
+        ran.append(sku)
+        return "7 EUR"
+
+    price.__annotations__["return"] = int if change == "result" else str
+    priced = app.step(price)
+
+    @app.step
+    async def refund() -> None:
+        ran.append("refund")
+
+    async def body(sku: str) -> str:
+        try:
+            cost = await priced(sku)
+            return f"{cost}, {await bokiflow.recv('go')}"
+        except Exception:
+            await refund()
+            raise
+
+    async def order(sku: str, count: int = 1) -> str:
+        return await body(sku)
+
+    async def no_parameters() -> str:
+        return await body("none")
+
+    async def another_name(*, article: str) -> str:
+        return await body(article)
+
+    async def another_type(sku: int) -> str:
+        return await body(str(sku))
+
+    changed: dict[str, Callable[..., Coroutine[Any, Any, str]]] = {
+        "parameters": no_parameters,
+        "a name": another_name,
+        "a type": another_type,
+    }
+    app.workflow(name="order")(changed.get(change, order))
+    return app
+
+
+@pytest.mark.parametrize("change", ["parameters", "a name", "a type", "result"])
+async def test_parameters_or_types_that_changed_block_it_and_the_right_code_goes_on(
+    cluster: MemoryCluster, change: str
+) -> None:
+    ran: list[str] = []
+    right, wrong = versioned("", ran), versioned(change, ran)
+    async with working(cluster, right, "first", lease_s=LONG_S) as first:
+        handle = await first.start(right.find("order").call("pear"), id="begun")
+        while "step" not in [one.kind async for one in handle.steps()]:
+            await asyncio.sleep(0)
+        await first.drain()
+    async with working(cluster, wrong, "wrong", lease_s=LONG_S) as worker:
+        await worker.start(right.find("order").call("plum"), id="new")
+        for id in ("begun", "new"):
+            why = await blocked_by(worker, id)
+            what = "the result of step 'price' (0:1)" if change == "result" else "the arguments"
+            assert why.startswith("NonDeterminism: ") and f"{what} in its history cannot be given to this code" in why
+        async with working(cluster, versioned("", ran), "right", lease_s=LONG_S) as other:
+            for id in ("begun", "new"):
+                await other.handle(id).signal("go", "sent")
+                assert await other.handle(id).result(blocked="wait") == "7 EUR, sent"
+    assert ran == ["pear", "plum"], "no step runs twice, and no `except` of the code sees the error"
