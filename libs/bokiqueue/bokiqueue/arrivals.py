@@ -44,6 +44,8 @@ class Arrivals:
         self._shard = shard
         self._tag = tags.queue_messages(queue, shard)
         self._about = shard_id(queue, shard)
+        self._place = {"queue": queue, "shard": shard}
+        """The facts of log lines."""
         self._deliveries = deliveries
         self._follower = follower
         self._came = came
@@ -78,7 +80,11 @@ class Arrivals:
             except BokiError as error:
                 if not error.retryable:
                     self._loading = None
-                    log.error("messages that were carried forward cannot be read", queue=self._about, error=str(error))
+                    log.error(
+                        "messages carried forward cannot be read: the shard hands out nothing more",
+                        **self._place,
+                        error=error,
+                    )
                     return
                 await asyncio.sleep(pause.next())
                 continue
@@ -134,8 +140,9 @@ class Arrivals:
             self._deliveries.offer(item.record.seqnum, item.record.time_ms, items)
             record = item.record
         except BokiError as error:
-            log.error("a record of messages cannot be opened: it is kept", queue=self._about, error=str(error))
-            self._deliveries.passes(error.facts["seqnum"])
+            seqnum = error.facts["seqnum"]
+            log.error("record of messages cannot be opened: it is kept", **self._place, record=seqnum, error=error)
+            self._deliveries.passes(seqnum)
         if self._deliveries.full(READ_AHEAD):
             self._stop_following()
         self._came(record)
@@ -143,7 +150,7 @@ class Arrivals:
     def _missing(self, gap: boki.Gap) -> None:
         """Trimmed is what is over, or was carried forward: then it is in the newest set."""
         if gap.kind is not boki.GapKind.TRIMMED:
-            log.error("messages are lost", queue=self._about, first=gap.first, last=gap.last)
+            log.error("messages are lost", **self._place, first=gap.first, last=gap.last)
         elif gap.last > max(self._covers, self._deliveries.reached):
             self._covers = gap.last
             self._stop_following()

@@ -168,8 +168,8 @@ class Consumer(Generic[T]):
         """Nothing else is handed out until then, because of a message that comes alone; 0: there is none."""
         self._alone: ShardOwner | None = None
         """The owner of the message that is handed out alone."""
-        self._handling: dict[asyncio.Task[None], tuple[int, ...]] = {}
-        """Tasks of handlers, each with the id of its message."""
+        self._handling: dict[asyncio.Task[None], Message[T]] = {}
+        """Tasks of handlers, each with its message."""
         self._rival = ""
         """The incarnation of another member of this name, which the log has told of."""
 
@@ -415,10 +415,10 @@ class Consumer(Generic[T]):
         except TimeoutError:
             pass
 
-    async def guarded(self, handling: Coroutine[Any, Any, None], id: tuple[int, ...]) -> None:
-        """Run what handles the message of an id; it is cancelled when others may take this member for dead."""
+    async def guarded(self, handling: Coroutine[Any, Any, None], message: Message[T]) -> None:
+        """Run the coroutine that handles a message; cancel it once other members may take this one for dead."""
         task = asyncio.get_running_loop().create_task(handling, name="bokiqueue handling")
-        self._handling[task] = id
+        self._handling[task] = message
         try:
             await asyncio.wait([task])
         finally:
@@ -523,7 +523,10 @@ class Consumer(Generic[T]):
                 seconds=round(late_s, 1),
                 queue=self.found.config.queue,
                 who=self.who,
-                messages=list(self._handling.values())[:NAMED],
+                messages=[
+                    f"{one.receipt.id} shard {one.receipt.shard}" + (f" key {one.key}" if one.key is not None else "")
+                    for one in list(self._handling.values())[:NAMED]
+                ],
                 count=len(self._handling),
                 advice="await asyncio.to_thread(...) for what blocks in a handler",
             )

@@ -31,7 +31,7 @@ class NoSuchGroup(InvalidArgument):
 
 
 class NoSuchQueue(LogBookError):
-    """There is no queue of this name in the book: `BokiQueue.open` makes one."""
+    """No queue of this name exists in the book; `Queue.open` makes one."""
 
 
 class StaleReceipt(LogBookError):

@@ -35,6 +35,10 @@ class Id(NamedTuple):
     seqnum: int
     number: int
 
+    def __str__(self) -> str:
+        """Return the id as `boki queue peek` and log lines print it."""
+        return f"{self.seqnum}-{self.number}"
+
 
 START: Final = Id(0, 0)
 

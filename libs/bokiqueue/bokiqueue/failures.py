@@ -5,9 +5,12 @@ from __future__ import annotations
 import traceback
 from typing import Any, Final, NamedTuple
 
+from bokilib.stacks import frames_of, users_frames, users_traceback
+
 ERROR_CHARACTERS: Final = 2_000
 STACK_CHARACTERS: Final = 8_000
 STACK_FRAMES: Final = 20
+WAITING_FRAMES: Final = 1_000
 LARGE_BYTES: Final = 256 * 1024
 """A dead letter with a body of so many bytes has no room for a stack in its record."""
 LARGE_CHARACTERS: Final = 200
@@ -39,24 +42,17 @@ def described(error: BaseException) -> str:
 
 
 def stack_of(error: BaseException) -> str:
-    """Return the stack of an error, with its causes."""
+    """Return the stack of an error, with its causes: the frames of the user's code."""
     try:
-        text = "".join(traceback.format_exception(error, limit=-STACK_FRAMES))
+        text = users_traceback(error, STACK_FRAMES)
     except Exception:  # noqa: BLE001 - an error of users that cannot be shown
         text = "".join(traceback.format_tb(error.__traceback__, limit=-STACK_FRAMES))
     return printable(text, STACK_CHARACTERS)
 
 
 def stack_of_waiting(coroutine: Any) -> str:
-    """Return where a coroutine waits, its innermost call last."""
-    frames: list[traceback.FrameSummary] = []
-    awaited: Any = coroutine
-    while awaited is not None:
-        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
-        if frame is not None:
-            code = frame.f_code
-            frames.append(traceback.FrameSummary(code.co_filename, frame.f_lineno, code.co_name))
-        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+    """Return where a coroutine waits, its innermost call last: the frames of the user's code."""
+    frames = users_frames(frames_of(coroutine, WAITING_FRAMES))
     return printable("".join(traceback.format_list(frames[-STACK_FRAMES:])), STACK_CHARACTERS)
 
 

@@ -192,7 +192,7 @@ class Handler(Generic[T, X]):
             log.warning(
                 "handler left behind: it runs on though it was cancelled, its message comes again elsewhere",
                 handler=self.name,
-                message=message.id,
+                **message.log_facts,
                 stack=stack_of_waiting(body.get_coro()),
             )
         if self._ended is not None and not self._ended.done():
@@ -206,7 +206,7 @@ class Handler(Generic[T, X]):
 
     async def _work(self, consumer: Consumer[T]) -> None:
         async for message in consumer:
-            await consumer.guarded(self.handle(message), message.id)
+            await consumer.guarded(self.handle(message), message)
 
     async def handle(self, message: Message[T]) -> None:
         """Handle one message: its effects and its ACK in one record, or it is given back."""
@@ -215,7 +215,7 @@ class Handler(Generic[T, X]):
             async with message.within(backoff_s(message.attempt, self._backoff_s)):
                 await self._transact(message)
         except StaleReceipt as stale:
-            log.info("a message went to another handler", message=message.id, error=str(stale))
+            log.info("message not handled: another handler has it", **message.log_facts, error=str(stale))
         except Exception as error:  # noqa: BLE001 - there is no caller: it is logged, and the message comes again
             if message.decided and isinstance(error, AppendUnknown):
                 return  # its outcome is known: it happened
@@ -224,7 +224,7 @@ class Handler(Generic[T, X]):
                 "message not handled: its last attempt failed, it is given up"
                 if message.given_up
                 else "message not handled: it comes again",
-                message=message.id,
+                **message.log_facts,
                 attempt=message.attempt,
                 handler=self.name,
                 error=described(error),

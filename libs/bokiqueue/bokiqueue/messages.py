@@ -69,7 +69,12 @@ class Message(Generic[T]):
         self._decided = False
 
     def __repr__(self) -> str:
-        return f"<bokiqueue.Message {self.id} attempt={self.attempt}>"
+        return f"<bokiqueue.Message {self.receipt.id} of {self._owner.queue!r}, shard {self.receipt.shard}, attempt {self.attempt}>"
+
+    @property
+    def log_facts(self) -> dict[str, object]:
+        """The facts by which a log line names this message: `boki queue peek` prints the same ones."""
+        return self._owner.log_facts(self.receipt.id, self.key)
 
     @property
     def decided(self) -> bool:

@@ -126,7 +126,9 @@ class ShardPopper:
         try:
             await self._checkpoint(state)
         except BokiError as error:
-            log.info("checkpoint not made: the next one covers more", queue=self._id, error=str(error))
+            log.info(
+                "checkpoint not made: the next one covers more", queue=self._place[0], shard=self._place[1], error=error
+            )
 
     # -- folding
 

@@ -43,7 +43,7 @@ def check(receipt: Receipt, claim: int, number: int | None) -> None:
     else:
         return
     raise StaleReceipt(
-        f"message {receipt.id.seqnum}-{receipt.id.number} is not this handler's any more: {why}; raise lease_s= or extend() it",
+        f"message {receipt.id} is not this handler's any more: {why}; raise lease_s= or extend() it",
         found=receipt.number,
         expected=number,
     )

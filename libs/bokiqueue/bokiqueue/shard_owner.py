@@ -101,11 +101,13 @@ class ShardOwner:
         follower: Follower,
     ) -> None:
         config = around.found.config
+        self.queue: Final = config.queue
         self.shard: Final = shard
         self.claim = 0
         name = fence_name(config.queue, shard, group)
         owners = tags.queue_owner(config.queue, shard, group)
         self.fence: Final = Fence(log, owners, name, who=member.who, scope=member.token)
+        self._group: Final = group
         self._id: Final = consumer_id(config.queue, shard, group)
         self._tag: Final = tags.queue_consumer(config.queue, shard, group)
         self._log = log
@@ -385,7 +387,8 @@ class ShardOwner:
             source = Source(queue, self.shard, id.seqnum, id.number, hand.attempt, reason, failure.error, failure.stack)
             part = producer.part([Item(item.body, item.key, None, 0, source, item.priority)])
         else:
-            log.warning("a message is given up", queue=self._id, seqnum=id.seqnum, number=id.number, reason=reason)
+            facts = self.log_facts(id, item.key)
+            log.warning("message given up: the queue has no dead letters, it is dropped", **facts, reason=reason)
         self._outbox.letters.append(Letter(id, item, part, len(failure.error) + len(failure.stack)))
         self._send()
 
@@ -438,6 +441,11 @@ class ShardOwner:
         if self.claim:
             for id in self._owned().expired(self._now_s() if now_s is None else now_s):
                 self._owned().expires(id)
+
+    def log_facts(self, id: Id, key: str | None) -> dict[str, object]:
+        """Return the facts by which a log line names a message: `boki queue peek` prints the same ones."""
+        named = {"queue": self.queue, "group": self._group, "shard": self.shard, "message": str(id)}
+        return named if key is None else {**named, "key": key}
 
     # -- what handlers decide
 
@@ -564,7 +572,13 @@ class ShardOwner:
                 if self._checkpoints.first and not self._outbox and known == self._around.found.seqnum:
                     break  # the settings are others: `configured` comes with them
         except Exception as error:
-            log.error("the owner of a shard ended", queue=self._id, error=str(error))
+            log.error(
+                "owner of a shard ended: it appends nothing more, another one takes the shard",
+                queue=self.queue,
+                group=self._group,
+                shard=self.shard,
+                error=error,
+            )
             self.over()
             raise
         finally:

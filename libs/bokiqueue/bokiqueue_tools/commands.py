@@ -6,8 +6,9 @@ needs are there once it runs, so that `boki --help` costs what it did.
 
 from __future__ import annotations
 
+import shlex
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -60,12 +61,42 @@ async def _log(invocation: Invocation, book: str) -> AsyncIterator[Log]:
 
 @asynccontextmanager
 async def _opened(invocation: Invocation, book: str, name: str) -> AsyncIterator[Queue[object]]:
-    """A queue that exists."""
-    from bokiqueue import Queue, settings
+    """Open a queue that exists.
+
+    Raises:
+        NoSuchQueue, NoSuchGroup: with a text for the command line, which names the book and what exists in it.
+    """
+    from bokiqueue import NoSuchGroup, NoSuchQueue, Queue, settings
 
     async with _log(invocation, book) as log:
-        await settings.existing(log, name)
-        yield await Queue.open(log, name, object)
+        try:
+            await settings.existing(log, name)
+            yield await Queue.open(log, name, object)
+        except NoSuchQueue as error:
+            missing = error.facts.get("queue", name)  # `redrive` may miss the queue that a dead letter came from
+            text = f"there is no queue {missing!r} in the book {book!r}; `boki queue ls --book {shlex.quote(book)}` lists its queues"
+            raise NoSuchQueue(text, **error.facts) from error
+        except NoSuchGroup as error:
+            groups = ", ".join(map(repr, error.facts["expected"])) or "none"
+            text = f"queue {name!r} in the book {book!r} has no group {error.facts['found']!r}; its groups: {groups}"
+            raise NoSuchGroup(text, **error.facts) from error
+
+
+def _run(invocation: Invocation, work: Callable[[], Coroutine[Any, Any, int]], *, check: bool) -> int:
+    """Run a command that looks at a queue. With --check a missing queue or group fails the check, with a sentence."""
+
+    async def checked() -> int:
+        from bokiqueue import NoSuchGroup, NoSuchQueue
+
+        try:
+            return await work()
+        except (NoSuchQueue, NoSuchGroup) as error:
+            if not check:
+                raise
+            invocation.say(str(error))
+            return exit_codes.CHECK_FAILED
+
+    return process.run_command(checked)
 
 
 def _register_ls(group: CommandGroup) -> None:
@@ -116,24 +147,17 @@ def _register_stats(group: CommandGroup) -> None:
 
         async def work() -> int:
             import boki
-            from bokiqueue.errors import NoSuchGroup, NoSuchQueue
             from bokiqueue_tools.wording import consumers_line, stats_facts, stats_lines
 
-            try:
-                async with _opened(invocation, book, name) as queue:
-                    found = await queue.stats(consumers, at_ms=boki.SystemClock().now_ms())
-            except (NoSuchQueue, NoSuchGroup) as error:
-                if not check:
-                    raise
-                invocation.say(str(error))
-                return exit_codes.CHECK_FAILED
+            async with _opened(invocation, book, name) as queue:
+                found = await queue.stats(consumers, at_ms=boki.SystemClock().now_ms())
             _show(invocation, stats_facts(found), *stats_lines(found))
             if check and found.mode == "consume" and not found.consumed:
                 invocation.say(consumers_line(found))
                 return exit_codes.CHECK_FAILED
             return exit_codes.OK
 
-        return process.run_command(work)
+        return _run(invocation, work, check=check)
 
 
 def _register_peek(group: CommandGroup) -> None:
@@ -164,7 +188,7 @@ def _register_peek(group: CommandGroup) -> None:
             nothing = f"No message of {name!r} waits for {consumers!r}, and none is in flight."
             return end_of_list(invocation, len(found), nothing, check=check)
 
-        return process.run_command(work)
+        return _run(invocation, work, check=check)
 
 
 def _register_redrive(group: CommandGroup) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from boki_gateway.pages.texts import preview, printable
-from bokiqueue.events import Config, Source
+from bokiqueue.events import Config, Id, Source
 from bokiqueue.inspection import Peeked, Stats
 
 PREVIEW: Final = 100
@@ -113,7 +113,7 @@ def error_text(source: Source) -> str:
 
 def peeked_line(one: Peeked) -> str:
     """A message on one line."""
-    words = [f"{one.seqnum}-{one.number}", f"shard {one.shard}", one.state]
+    words = [str(Id(one.seqnum, one.number)), f"shard {one.shard}", one.state]
     if one.attempts:
         words.append(f"attempt {one.attempts}")
     if one.priority:

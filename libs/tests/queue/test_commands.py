@@ -149,9 +149,14 @@ def test_only_the_record_that_cannot_be_opened_is_dropped(book: boki.sync.Book, 
 
 def test_what_is_not_there_is_reported_with_an_exit_code(run: Run, book: boki.sync.Book) -> None:
     refused = run("stats", "none")
-    assert (refused.code, "there is no queue 'none'" in refused.err) == (4, True)
+    missing = "there is no queue 'none' in the book 'shop'; `boki queue ls --book shop` lists its queues\n"
+    assert refused == (4, "", f"Error: {missing}")
+    assert all(run(name, "none", "--check") == (1, "", missing) for name in ("stats", "peek"))
     bokiqueue.sync.Queue.open(book, "emails", object)
-    assert run("stats", "emails", "--group", "none").code == 2
+    group = "queue 'emails' in the book 'shop' has no group 'none'; its groups: 'default'\n"
+    for name in ("stats", "peek"):
+        assert run(name, "emails", "--group", "none") == (2, "", f"Error: {group}")
+        assert run(name, "emails", "--group", "none", "--check") == (1, "", group)
     assert run("peek", "emails", "--limit", "0").code == 2
     away = ("--url", "boki://127.0.0.1:1", "--timeout", "0.2")
     assert run_command_line("queue", "ls", "--book", "b", *away).code == 3

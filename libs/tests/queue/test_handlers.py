@@ -219,7 +219,9 @@ async def test_whatever_a_handler_raises_is_an_attempt_that_failed(another: Anot
     dead = await Queue.open(store.log, "orders.dead", object)
     with configured(stream=stream):
         async with ship, dead.consume() as letters:
-            await orders.push_many(["fine", "bad", "fine"])
+            await orders.push("fine")
+            await orders.push("bad", key="ann")
+            await orders.push("fine")
             async with asyncio.timeout(10), await anext(letters) as letter:
                 assert letter.body == "bad"
                 await orders.push("fine")
@@ -227,6 +229,9 @@ async def test_whatever_a_handler_raises_is_an_attempt_that_failed(another: Anot
                     await asyncio.sleep(0)
     first, last = [line for line in stream.getvalue().splitlines() if "message not handled" in line]
     assert "ship" in first and "Traceback" in first and len(first) < 20_000
+    assert "in ship" in first and "bokiqueue/handlers.py" not in first, "the stack begins with the user's function"
+    id = f"shard={letter.source.shard} message={letter.source.seqnum}-{letter.source.number}" if letter.source else ""
+    assert all(f"queue=orders group=default {id} key=ann" in line for line in (first, last))
     assert "it comes again" in first
     assert "it comes again" not in last and "it is given up" in last
     source = letter.source
@@ -360,7 +365,7 @@ async def test_a_handler_that_swallows_its_cancellation_does_not_keep_its_proces
                 with contextlib.suppress(asyncio.CancelledError):
                     await released.wait()
 
-        await orders.push("slow")
+        pushed = int(await orders.push("slow"))
         running = asyncio.create_task(ship.run())
         await begun.wait()
         began_s = loop.time()
@@ -373,6 +378,7 @@ async def test_a_handler_that_swallows_its_cancellation_does_not_keep_its_proces
                 await asyncio.wait([running])
         assert loop.time() - began_s < 20
         assert "handler left behind" in stream.getvalue() and "await released.wait()" in stream.getvalue()
+        assert f"queue=orders group=default shard=0 message={pushed}-0 " in stream.getvalue()
         async with orders.consume() as messages:
             assert (await anext(messages)).attempt == 1
             released.set()
@@ -398,10 +404,11 @@ async def test_a_handler_that_blocks_the_event_loop_has_its_message_named_in_one
             with configured(stream=stream):
                 for seconds in (3, 25):
                     assert stream.getvalue() == ""
-                    await orders.push(seconds)
+                    pushed = int(await orders.push(seconds, key="ann"))
                     await let_pass(60)
     lines = [line for line in stream.getvalue().splitlines() if "event loop stood still" in line]
     assert len(lines) == 1 and "queue=orders who=h " in lines[0] and "count=1 " in lines[0] and "to_thread" in lines[0]
+    assert f"{pushed}-0 shard 0 key ann" in lines[0]
 
 
 async def deleted(orders: Queue[object], body: Awaitable[None], ship: Handler[object, Transaction]) -> None:

@@ -1,0 +1,85 @@
+"""Stack traces of users' code, for log lines and records: without the frames of Boki itself. Pure.
+
+A frame is Boki's if its file is in a package of Boki, wherever that is installed. A trace that has no other frames is kept whole: the
+fault may be Boki's own.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Sequence
+from typing import Any, Final
+
+_FRAME: Final = '  File "'
+_OURS: Final = re.compile(
+    r"/(?:(?:bokiflow|bokilib|bokistore|bokiqueue|boki_common)|(?:site-packages|logbook)/boki)/[^/]*(?:/[^/]*)*$"
+)
+
+
+def is_ours(file: str) -> bool:
+    """Return whether a source file belongs to Boki."""
+    return _OURS.search(file.replace("\\", "/")) is not None
+
+
+def without_our_frames(stack: str) -> str:
+    """Return a formatted stack trace without the frames of Boki, or unchanged if it has no others."""
+    kept: list[str] = []
+    ours = False
+    for line in stack.rstrip("\n").split("\n"):
+        if line.startswith(_FRAME):
+            ours = is_ours(line.removeprefix(_FRAME).partition('"')[0])
+        elif not line.startswith("    "):
+            ours = False  # a heading between two stacks
+        if not ours:
+            kept.append(line)
+    if not any(line.startswith(_FRAME) for line in kept):
+        return stack
+    return "\n".join(kept).lstrip("\n")
+
+
+def users_traceback(error: BaseException, frames: int) -> str:
+    """Return the traceback of an error, its causes and the errors of its group, as Python prints it, without the frames of Boki.
+
+    Args:
+        frames: the most frames of one error: its first one and the innermost ones.
+    """
+    found = traceback.TracebackException.from_exception(error, lookup_lines=False)
+    errors = _errors_in(found)
+    users = [[frame for frame in one.stack if not is_ours(frame.filename)] for one in errors]
+    if any(users):
+        for one, of_users in zip(errors, users, strict=True):
+            one.stack = traceback.StackSummary.from_list(of_users)
+    for one in errors:
+        if len(one.stack) > frames:
+            one.stack = traceback.StackSummary.from_list([one.stack[0], *one.stack[1 - frames :]])
+    return "".join(found.format())
+
+
+def _errors_in(found: traceback.TracebackException) -> list[traceback.TracebackException]:
+    """Return an error with those that its traceback shows too, each once."""
+    errors, waiting = [], [found]
+    while waiting:
+        one = waiting.pop()
+        errors.append(one)
+        waiting.extend(
+            other for other in (one.__cause__, one.__context__, *(one.exceptions or ())) if other is not None
+        )
+    return errors
+
+
+def frames_of(awaited: Any, most: int) -> list[traceback.FrameSummary]:
+    """Return the calls of a coroutine that waits or runs, the innermost last, `most` of the outermost ones."""
+    frames: list[traceback.FrameSummary] = []
+    while awaited is not None and len(frames) < most:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
+        if frame is not None:
+            code = frame.f_code
+            frames.append(traceback.FrameSummary(code.co_filename, frame.f_lineno, code.co_name, lookup_line=False))
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+    return frames
+
+
+def users_frames(frames: Sequence[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
+    """Return frames without those of Boki, or all of them if there are no others."""
+    return [frame for frame in frames if not is_ours(frame.filename)] or list(frames)
