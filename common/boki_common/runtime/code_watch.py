@@ -5,8 +5,12 @@
     watch.close()
 
 A thread looks at the piece of code that runs. If it is the same one for `after_s`, the thread calls `report` with its stack, once, and has
-the interpreter raise `CodeStuck` in it: at the next bytecode, so a blocking call into C ends first. Code that catches it and goes on is
-interrupted again.
+the interpreter raise `CodeStuck` in it, at the next bytecode. In the main thread of a Unix process it also sends SIGURG there, which ends a
+blocking system call (`time.sleep`, a read of a socket, a wait for a lock) early. Elsewhere, and in C code that computes, the call returns
+first. Code that catches `CodeStuck` and goes on is interrupted again.
+
+SIGURG does nothing by default, and its handler here does nothing; Go's runtime interrupts its threads by it for the same reason. It is not
+sent if the program has a handler of its own for it.
 
 Invariant: `CodeStuck` is pending in a thread only while its piece runs. `_leave` takes back what was not raised yet, under the lock that
 the watching thread holds when it decides. A piece that was interrupted raises `CodeStuck` whatever became of it.
@@ -15,6 +19,7 @@ the watching thread holds when it decides. A piece that was interrupted raises `
 from __future__ import annotations
 
 import ctypes
+import signal
 import sys
 import threading
 import traceback
@@ -28,6 +33,7 @@ T = TypeVar("T")
 LOOKS: Final = 4
 """The thread looks so many times in `after_s`, and so is late by at most a quarter of it."""
 STACK_FRAMES: Final = 32
+_WAKE: Final[signal.Signals | None] = getattr(signal, "SIGURG", None) if hasattr(signal, "pthread_kill") else None
 
 
 class CodeStuck(BaseException):
@@ -78,6 +84,7 @@ class CodeWatch:
             watching = (weakref.ref(self), self._closed, self.after_s / LOOKS)
             self._thread = threading.Thread(target=_look_on, args=watching, name="boki code watch", daemon=True)
             self._thread.start()
+            _install_wake()
         piece = _Piece(report, threading.get_ident())
         try:
             try:
@@ -117,6 +124,7 @@ class CodeWatch:
             first = not piece.stack
             piece.stack = piece.stack or _stack_of(frame)
             _raise_in(piece.thread, CodeStuck)
+            _wake(piece.thread)
         if first:
             piece.report(piece.stack)
 
@@ -149,3 +157,20 @@ def _raise_in(thread: int, error: type[BaseException] | None) -> None:
     """Have the interpreter raise an error in a thread at its next bytecode; None takes back one that is not raised yet."""
     raised = ctypes.py_object(error) if error is not None else None
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
+
+
+def _install_wake() -> None:
+    """Have SIGURG end a blocking system call of this thread, if it is the main one and the program does not handle SIGURG itself."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if _WAKE is not None and is_main and signal.getsignal(_WAKE) == signal.SIG_DFL:
+        signal.signal(_WAKE, _woken)
+
+
+def _wake(thread: int) -> None:
+    """Interrupt the system call that a thread is in; nothing unless `_install_wake` was called there."""
+    if _WAKE is not None and thread == threading.main_thread().ident and signal.getsignal(_WAKE) is _woken:
+        signal.pthread_kill(thread, _WAKE)
+
+
+def _woken(*_: object) -> None:
+    """Handle the signal: the interpreter raises what is pending when it calls this, and the system call is not begun again."""

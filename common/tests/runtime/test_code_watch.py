@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +30,16 @@ def sleeps() -> None:
     time.sleep(0.2)
 
 
+def long_sleep() -> None:
+    time.sleep(900)
+
+
+def receive() -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        here.recv(1)
+
+
 def catches_all() -> None:
     caught = 0
     while caught < 2:
@@ -45,6 +57,33 @@ def test_code_that_runs_too_long_is_interrupted_and_reported_once_with_its_stack
     with pytest.raises(CodeStuck) as caught:
         watch.run(code, stacks.append)
     assert len(stacks) == 1 and f"in {code.__name__}" in stacks[0] and caught.value.stack == stacks[0]
+
+
+IN_THE_MAIN_THREAD = pytest.mark.skipif(
+    not hasattr(signal, "pthread_kill") or threading.current_thread() is not threading.main_thread(),
+    reason="only the main thread of a Unix process handles signals",
+)
+
+
+@IN_THE_MAIN_THREAD
+@pytest.mark.parametrize("blocks", [long_sleep, receive])
+def test_a_system_call_of_the_main_thread_is_interrupted_while_it_blocks(
+    watch: CodeWatch, blocks: Callable[[], None]
+) -> None:
+    with pytest.raises(CodeStuck):
+        watch.run(blocks, lambda _: None)
+
+
+@IN_THE_MAIN_THREAD
+def test_a_handler_of_the_program_for_the_signal_stays_and_is_not_called(watch: CodeWatch) -> None:
+    called: list[int] = []
+    before = signal.signal(signal.SIGURG, lambda number, _: called.append(number))
+    try:
+        with pytest.raises(CodeStuck):
+            watch.run(sleeps, lambda _: None)
+        assert called == []
+    finally:
+        signal.signal(signal.SIGURG, before)
 
 
 def test_what_short_code_returns_and_raises_comes_through(watch: CodeWatch) -> None:
