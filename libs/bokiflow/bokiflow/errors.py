@@ -118,13 +118,3 @@ class WorkflowBlocked(LogBookError):
     Attributes:
         id: of the workflow. found: why, as that worker recorded it.
     """
-
-
-def stuck(id: str, stack: str, after_s: float) -> WorkflowStuck:
-    """Return the error of a workflow whose code kept the event loop from running."""
-    return WorkflowStuck(
-        f"workflow {id!r} ran for {after_s:g} s without an await, and kept its worker from running others: move what takes long or "
-        "blocks (time.sleep, a long loop, a blocking client) into a step; then resume the workflow, or cancel it",
-        id=id,
-        stack=stack,
-    )

@@ -26,7 +26,7 @@ from bokiflow.asks import Look, RunBody, SetTimer, StopBody
 from bokiflow.calls import Workflow
 from bokiflow.carrying import Carrying
 from bokiflow.composing import Composer
-from bokiflow.errors import CannotLook, IdReused, NonDeterminism, StepInterrupted, WorkflowStuck, stuck
+from bokiflow.errors import CannotLook, IdReused, NonDeterminism, StepInterrupted, WorkflowStuck
 from bokiflow.flow_events import Incoming
 from bokiflow.flush import AROUND_BYTES, Batch, Entry, Flush, size_of
 from bokiflow.histories import History, bytes_of
@@ -36,6 +36,7 @@ from bokiflow.instance import Instance
 from bokiflow.lock_room import Ready
 from bokiflow.lock_seats import TakeLock
 from bokiflow.outcomes import Outcome, failed
+from bokiflow.stacks import stuck
 from bokiflow.timers import DurableTimers, TimerDue
 from bokiflow.transactional import Committing, Ran
 from bokiflow.under_way import Body, BodyEnded, Received, StepWithdrawn, Turn, UnderWay

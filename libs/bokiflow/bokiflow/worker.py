@@ -30,7 +30,6 @@ from bokiflow.calls import Call, Workflow
 from bokiflow.collect_rules import AGES, HISTORIES, Histories
 from bokiflow.collector import Collected, Collector
 from bokiflow.draining import Draining, ended
-from bokiflow.errors import stuck
 from bokiflow.executor import Executor
 from bokiflow.fences import Fences
 from bokiflow.flow import Flow
@@ -44,7 +43,7 @@ from bokiflow.partition_rules import assigned, to_claim
 from bokiflow.passing_on import PassingOn
 from bokiflow.peers import Peers
 from bokiflow.schedules import Plan
-from bokiflow.stacks import users_stack
+from bokiflow.stacks import stuck, users_stack
 from bokiflow.takeover import Takeover
 from bokiflow.traces import Spans, Tracing
 from bokiflow.upkeep import Ours, Upkeep
@@ -65,6 +64,8 @@ COLLECT_EVERY_S: Final = 60.0
 FINISH_S: Final = 30.0
 STUCK_AFTER_S: Final = 5.0
 """A third of the default lease: a stuck workflow is blocked in the log before other workers take this one for dead."""
+
+STUCK: Final = "workflow stuck: its code keeps the event loop from running; interrupted, as soon as a call that it waits for can be"
 
 log = get_logger(__name__)
 
@@ -638,10 +639,9 @@ class Worker:
     def stuck(self, id: str, claim: int, stack: str) -> None:
         """See `executor.Host`."""
         assert self.watch is not None
-        log.warning(
-            "workflow stuck: its code keeps the event loop from running, interrupted", id=id, stack=users_stack(stack)
-        )
-        self._takeover.give_up_elsewhere(id, stuck(id, stack, self.watch.after_s), claim)
+        error = stuck(id, stack, self.watch.after_s)
+        log.warning(STUCK, id=id, worker=self.name, error=str(error), stack=users_stack(stack))
+        self._takeover.give_up_elsewhere(id, error, claim)
 
 
 def _histories(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import select
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -602,6 +604,25 @@ async def test_code_that_keeps_its_worker_from_running_others_is_stopped_and_the
         stuck = await worker.start(holds_up.call(), id="x")
         assert await (await worker.start(good.call())).result() == 1
         assert (await blocked(worker, "x")).startswith("WorkflowStuck: ") and await stuck.status() == "blocked"
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="a system call is interrupted on Unix only")
+async def test_a_blocking_call_of_a_workflow_is_named_and_interrupted(
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = App("shop")
+
+    @app.workflow
+    async def sleeps() -> None:
+        select.select([], [], [], 900)  # as `time.sleep`, which tests forbid
+
+    async with working(cluster, app, stuck_after_s=0.05) as worker:
+        handle = await worker.start(sleeps.call(), id="x")
+        why = await blocked(worker, "x")
+        assert why.startswith("WorkflowStuck: ") and "in sleeps, `select.select([], [], [], 900)" in why
+        said = capsys.readouterr().err
+        assert "workflow stuck: its code keeps the event loop from running" in said and "select.select" in said
+        await handle.cancel()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # anyio's thread: it is told, too
