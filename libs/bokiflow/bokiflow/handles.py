@@ -116,7 +116,13 @@ class Handle(Generic[R]):
         return inspection.done(self._flow.log, self.id)
 
     async def signal(self, topic: str, value: object = None) -> None:
-        """Sends it a value, which `recv(topic)` gives it, once. Raises NoSuchWorkflow, NotEncodable, AppendUnknown."""
+        """Send it a value, which `recv(topic)` gives it, once. What has ended gets nothing.
+
+        The value waits in the log while no worker runs the workflow; `boki flow show` says if none is alive.
+
+        Raises:
+            NoSuchWorkflow. NotEncodable. AppendUnknown.
+        """
         await self._send(Signalled(self.id, topic, as_json(value), self._flow.token()))
 
     async def cancel(self, reason: str = "") -> None:
@@ -135,7 +141,7 @@ class Handle(Generic[R]):
         await self._flow.terminate(self.id, reason)
 
     async def resume(self) -> None:
-        """Asks whoever runs it to try again, if it is blocked. Raises NoSuchWorkflow, AppendUnknown."""
+        """Ask workers to try it again if it is blocked. Workers that begin later try it anyway. Raises NoSuchWorkflow, AppendUnknown."""
         found = await inspection.newest(self._flow.log, self.id, consistency="linearizable")
         if found is None:
             raise _nobody(self.id)

@@ -5,7 +5,7 @@ Importing this module imports no library (see `commands`).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -28,6 +28,9 @@ from bokiflow_tools.command_parts import (
     show_facts,
     show_started,
 )
+
+if TYPE_CHECKING:
+    from bokiflow import Flow
 
 
 def register(group: CommandGroup) -> None:
@@ -66,9 +69,9 @@ def _register_start(group: CommandGroup) -> None:
         """Start a workflow by the name of its function, and print its id. A worker of the app runs it.
 
         Names and arguments are not checked here: without a worker that has a workflow of this name, it is blocked by NotRegistered; with
-        arguments that do not fit, it fails. An id that was used for the same call finds the workflow that is there; for another one
-        (arguments by name and by position differ) it is refused, exit code 2. With --json an object with id, name, group and alive (a
-        worker of the app was seen).
+        arguments that do not fit its parameters, by NonDeterminism. An id that was used for the same call finds the workflow that is
+        there; for another one (arguments by name and by position differ) it is refused, exit code 2. With --json an object with id, name,
+        group and alive (a worker of the app was seen).
 
         \b
             boki flow start checkout --id order-7 --args '["visa", ["apple"]]' --book shop
@@ -134,7 +137,7 @@ def _register_signal(group: CommandGroup) -> None:
     @BOOK
     @IF_THERE
     def signal(invocation: Invocation, id: str, topic: str, value: str, book: str, check: bool) -> int:
-        """Send a workflow a value, which its `recv(TOPIC)` gives it, once. What is over gets nothing.
+        """Send a workflow a value, which its `recv(TOPIC)` gives it, once. What is over gets nothing. If no worker is alive, it says so.
 
         \b
             boki flow signal holiday approved '"ann"' --book shop
@@ -143,7 +146,10 @@ def _register_signal(group: CommandGroup) -> None:
             sent = msgspec.json.decode(value)
         except msgspec.DecodeError as fault:
             raise UsageError(f"expected JSON, such as 7 or '\"a text\"', found {value!r:.80}: {fault}") from fault
-        return change(invocation, book, id, lambda handle: handle.signal(topic, sent), "sent", check=check)
+        next_one = "the next one delivers it"
+        return change(
+            invocation, book, id, lambda handle: handle.signal(topic, sent), "sent", check=check, next_one=next_one
+        )
 
 
 def _register_cancel(group: CommandGroup) -> None:
@@ -161,9 +167,9 @@ def _register_cancel(group: CommandGroup) -> None:
         \b
             boki flow cancel order-7 --book shop --reason "wrong address"
         """
-        otherwise = "`boki flow terminate` ends it without one"
+        next_one = "the next one does it, and `boki flow terminate` ends it without one"
         return change(
-            invocation, book, id, lambda handle: handle.cancel(reason), "asked to end", check=check, otherwise=otherwise
+            invocation, book, id, lambda handle: handle.cancel(reason), "asked to end", check=check, next_one=next_one
         )
 
 
@@ -210,7 +216,16 @@ def _register_resume(group: CommandGroup) -> None:
         if (id is None) is not every or (error and not every) or (group is not None and not every):
             raise UsageError("expected either WORKFLOW or --all, and --error and --group with --all")
         if id is not None:
-            return change(invocation, book, id, lambda handle: handle.resume(), "asked to try again", check=check)
+            next_one = "the next one tries it"
+            return change(
+                invocation,
+                book,
+                id,
+                lambda handle: handle.resume(),
+                "asked to try again",
+                check=check,
+                next_one=next_one,
+            )
         return process.run_command(lambda: _resume_all(invocation, book, group, error, check=check))
 
 
@@ -218,22 +233,35 @@ async def _resume_all(invocation: Invocation, book: str, group: str | None, erro
     from bokiflow import App, Flow
     from bokiflow_tools.listing import groups_named
 
-    count = 0
+    count, waits = 0, list[str]()
     async with opened(invocation, book) as log:
         names = await groups_named(log, group)
         for name in names:
             async with Flow(App(name), log) as flow:
-                for one in await flow.blocked(error):
-                    await flow.handle(one.id).resume()
-                    count += 1
-                    if invocation.json:
-                        invocation.emit({"id": one.id, "group": name, "blocked": one.blocked})
+                asked, alone = await _resume_blocked(invocation, flow, error)
+            count += asked
+            if alone:
+                waits.append(f"What is blocked of the app {name!r} waits for a worker: {alone}.")
     if not invocation.json:
         write_line(f"{count} asked to try again".encode())
+    for line in waits:
+        invocation.say(line)
     nothing = nothing_in(book, group)
     if names:
         nothing = f"No workflow of {place_text(book, group)} is blocked{f' by {error}' if error else ''}."
     return end_of_list(invocation, count, nothing, check=check)
+
+
+async def _resume_blocked(invocation: Invocation, flow: Flow, error: str) -> tuple[int, str]:
+    """Resume the blocked workflows of an app; return how many, and if any is that no worker is alive: see `Living.alone`."""
+    from bokiflow_tools.living import living
+
+    found = await flow.blocked(error)
+    for one in found:
+        await flow.handle(one.id).resume()
+        if invocation.json:
+            invocation.emit({"id": one.id, "group": flow.group, "blocked": one.blocked})
+    return len(found), (await living(flow.log, flow.group)).alone if found else ""
 
 
 def _register_fork(group: CommandGroup) -> None:

@@ -89,9 +89,9 @@ def change(
     done: str,
     *,
     check: bool,
-    otherwise: str = "",
+    next_one: str = "",
 ) -> int:
-    """Do something to a workflow. `otherwise`: see `_next_does_it`."""
+    """Do something to a workflow. `next_one`: see `_next_does_it`."""
 
     async def work() -> int:
         async with opened(invocation, book) as log, flow_of(log, id) as flow:
@@ -101,25 +101,25 @@ def change(
             said = f"nothing to do: it is {status}"
             if lives:
                 await change(handle)
-                said = done + await _next_does_it(flow, handle, otherwise)
+                said = done + await _next_does_it(flow, handle, next_one)
         show_facts(invocation, {"id": id, "status": status, "done": done if lives else ""}, said)
         return exit_codes.OK
 
     return run_on_workflow(invocation, work, check=check)
 
 
-async def _next_does_it(flow: Flow, handle: Handle[Any], otherwise: str) -> str:
+async def _next_does_it(flow: Flow, handle: Handle[Any], next_one: str) -> str:
     """Return what a command adds if no worker is alive that makes its change; "" if one is.
 
     Args:
-        otherwise: what a person can do without a worker. "": no worker has to make the change.
+        next_one: what the next worker does. "": no worker has to make the change.
     """
     from bokiflow_tools.living import living
 
-    if not otherwise or await handle.status() not in _LIVES:
+    if not next_one or await handle.status() not in _LIVES:
         return ""
     alone = (await living(flow.log, flow.group)).alone
-    return f": {alone}; the next one does it, and {otherwise}" if alone else ""
+    return f": {alone}; {next_one}" if alone else ""
 
 
 def show_facts(invocation: Invocation, facts: dict[str, Any], *lines: str) -> None:

@@ -193,7 +193,9 @@ def test_signal_and_cancel(url: str, run: Run) -> None:
             return await worker.handle("x").result()
 
     asyncio.run(start())
-    assert run("signal", "x", "go", '{"a": 1}', "--book", "more") == (0, "sent\n", "")
+    sent = run("signal", "x", "go", '{"a": 1}', "--book", "more").out
+    assert sent.startswith("sent: no worker of this app is alive: w.")
+    assert sent.endswith(", and has left; the next one delivers it\n")
     assert run("signal", "x", "go", "no json", "--book", "more").code == 2
     (cancelled,) = lines(run("cancel", "y", "--book", "more", "--reason", "late", "--json"))
     assert cancelled == {"id": "y", "status": "running", "done": "asked to end"}
@@ -270,7 +272,12 @@ def test_resume_all_asks_for_those_that_an_error_blocks(url: str, run: Run) -> N
     words = "No workflow of the book 'stuck' is blocked by NonDeterminism.\n"
     assert run(*none) == (0, "0 asked to try again\n", words)
     assert run(*none, "--check", "--json") == (1, "", "")
-    assert run("resume", "--all", "--book", "stuck").out == "2 asked to try again\n"
+    resumed = run("resume", "x", "--book", "stuck").out
+    assert resumed.startswith("asked to try again: no worker of this app is alive: w.")
+    assert resumed.endswith(", and has left; the next one tries it\n")
+    asked = run("resume", "--all", "--book", "stuck")
+    assert asked.out == "2 asked to try again\n"
+    assert asked.err.startswith("What is blocked of the app 'shop' waits for a worker: no worker of this app is alive:")
     found = lines(run("resume", "--all", "--error", "NotRegistered", "--group", "shop", "--book", "stuck", "--json"))
     assert [one["id"] for one in found] == ["x", "y"]
     for wrong in (("x", "--all"), (), ("x", "--error", "NonDeterminism")):
