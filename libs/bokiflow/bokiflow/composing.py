@@ -82,7 +82,8 @@ class Composer:
         self._spawns[id(event)] = spawn
         attributes_bytes = size_of(dict(spawn.attributes)) if spawn.attributes else 0
         more_bytes = size_of([spawn.args, spawn.notice, spawn.within]) + attributes_bytes
-        return Entry(event, tags=spawn.tags(event), more_bytes=more_bytes, begins=isinstance(event, events.Begun))
+        begins, note = isinstance(event, events.Begun), isinstance(event, events.Patched)
+        return Entry(event, tags=spawn.tags(event), more_bytes=more_bytes, begins=begins, note=note)
 
     def prepare(self, batch: Batch[Any], instance: Instance) -> None:
         """Children that a batch starts begin now, for their code."""

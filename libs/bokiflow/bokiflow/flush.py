@@ -6,8 +6,8 @@
 - What must not happen before a record is in the log (bodies of steps, answers) waits in `after` for it; with nothing to append it waits for
   the record before.
 - While the worker is being drained (`hold`), no step that runs at most once begins. What begins one is held back, and so is all that the
-  code did after that; what is delivered is recorded. A replay does again what was held back: effects are recorded in the order in which
-  the code had them, each after what was delivered before it.
+  code did after that; what is delivered is recorded, and so is which way the code took at a patch. A replay does again what was held back:
+  other effects are recorded in the order in which the code had them, each after what was delivered before it.
 - A record stays within the bounds of the log; it is cut between two deliveries, never between one and what followed from it.
 """
 
@@ -48,7 +48,8 @@ class Entry(NamedTuple):
     Attributes:
         delivers: it was delivered to the code. lazy: it needs no record of its own. tags: streams that it joins beside
             the workflow's. more_bytes: of what goes with it in the same record.
-        begins: a step begins after it that runs at most once. note: it is neither delivered nor done by the code.
+        begins: a step begins after it that runs at most once. note: it is never held back, since its place among the effects of the code
+            tells nothing: how a step stands, or which way the code took at a patch.
     """
 
     event: Event

@@ -257,6 +257,8 @@ class Instance:
 
     def _match(self, recorded: Effect) -> None:
         """Checks that the code did what is next in the history. Raises NonDeterminism."""
+        if isinstance(recorded, events.Patched):  # a drain may hold back what was done before it (`flush`)
+            self._bring_forward(recorded)
         if not self.effects:
             raise self._other(_words(recorded), self._waiting_for(recorded.key))
         made, _ = self.effects.popleft()
@@ -264,6 +266,13 @@ class Instance:
             raise self._other(_words(recorded), _words(made))
         if isinstance(recorded, Begun):
             self.begun.add(recorded.key)
+
+    def _bring_forward(self, recorded: Effect) -> None:
+        """Make an effect the oldest of those that the code did, if it is one of them."""
+        found = next((one for one in self.effects if one[0] == recorded), None)
+        if found is not None:
+            self.effects.remove(found)
+            self.effects.appendleft(found)
 
     def _withdraw(self, noted: events.Withdrawn) -> None:
         now, before = (self.begun, self.withdrawn) if noted.again else (self.withdrawn, self.begun)

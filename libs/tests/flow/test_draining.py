@@ -18,6 +18,7 @@ from boki_common.testing.virtual_time import let_pass
 from bokiflow import App, Retry, StepInterrupted, Worker, WorkflowBlocked
 from bokiflow.errors import OnlyInSteps
 from bokiflow.flow_events import PICKER, Claimed, Ended, Leaving, PartitionClaimed, Stepped
+from bokiflow.replayer import export, replay
 from bokiflow.testing import LoopClock, in_virtual_time
 from bokilib import tags
 from bokilib.contribution import Contribution
@@ -339,6 +340,52 @@ async def test_a_drain_begins_no_step_that_runs_at_most_once() -> None:
         assert shop.ran == [f"x{number}" for number in range(20)]
         kinds = [one.kind async for one in new.handle("x").steps()]
         assert kinds.count("begun") == 20 and "withdrawn" not in kinds, "its beginning was not recorded either"
+
+
+@in_virtual_time
+async def test_a_way_that_is_taken_while_a_drain_holds_back_is_taken_again() -> None:
+    app, ran = App("shop"), list[str]()
+    ends = {"a": asyncio.Event(), "b": asyncio.Event()}
+
+    @app.step
+    async def waits(name: str) -> None:
+        await ends[name].wait()
+
+    @app.step
+    async def goes(way: str) -> str:
+        ran.append(way)
+        return way
+
+    @app.step(at_most_once=True)
+    async def once() -> None:
+        ran.append("once")
+
+    @app.workflow
+    async def flow() -> str:
+        waiting = [asyncio.create_task(waits(name)) for name in ("a", "b")]
+        await waiting[0]
+        paying = asyncio.create_task(once())
+        await asyncio.sleep(0)
+        way = "new" if bokiflow.patched("the new way") else "old"
+        bokiflow.emit("way", way)
+        going = asyncio.create_task(goes(way))
+        await waiting[1]
+        await paying
+        return await going
+
+    async with two_workers(app) as (old, new):
+        handle = await old.start(flow.call(), id="x")
+        await until(lambda: bool(old._executors["x"].running_steps))
+        drained = asyncio.create_task(old.drain(finish_s=FINISH_S))
+        await until(lambda: old.finishing)
+        for one in ends.values():
+            one.set()
+            await let_pass(SOON_S)
+        await drained
+        assert await new.handle("x").result() == "new"
+        assert ran == ["once", "new"], "what the new way does was held back"
+        assert [way async for way in handle.events("way", follow=False)] == ["new"]
+        assert await replay(app, await export(new.log, "x")) == []
 
 
 @in_virtual_time
